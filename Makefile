@@ -1,0 +1,31 @@
+# One environment, .venv, made from constraints.txt; every other target makes it first.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: venv demo test lint bench clean
+
+venv: .venv/.done
+
+.venv/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	touch $@
+
+demo: venv
+	$(BIN)/dmo demo --out demo
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: venv
+	for b in pipelines/benchmarks/[a-z]*.py; do $(BIN)/python $$b || exit 1; done
+
+clean:
+	rm -rf .venv demo build *.egg-info

@@ -1,0 +1,198 @@
+"""Array files: .npy, .npz (also SciPy's sparse ones) and Zarr arrays."""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import scipy.sparse
+import zarr
+
+from dmo.blocks import Rows
+from dmo.datasets.files import DataError, existing
+
+SPARSE_KEYS = {"indices", "indptr", "format", "shape", "data"}
+
+
+def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Shape, column order, type and first byte of the values of a .npy stream of `size` bytes."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{where}: no .npy header at byte 0 ({_first_line(error)}); the file is truncated or of another format"
+        ) from None
+    if dtype.hasobject:
+        raise DataError(
+            f"{where}: holds Python objects at byte {stream.tell()}, expected numbers; they need pickle, save numbers"
+        )
+    first, needed = stream.tell(), math.prod(shape) * dtype.itemsize
+    if first + needed > size:
+        raise DataError(
+            f"{where}: ends at byte {size}, expected {needed} bytes from byte {first} on "
+            f"(shape {shape}, {dtype}); the file is truncated"
+        )
+    return shape, fortran, dtype, first
+
+
+def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
+    """Map a .npy file: an array of its shape, whose rows are read as they are sliced. Never unpickles.
+
+    Raises DataError when the file is truncated, of another format, or holds Python objects.
+    """
+    path = existing(path)
+    with open(path, "rb") as file:
+        shape, fortran, dtype, first = _header(file, str(path), path.stat().st_size)
+    if math.prod(shape) == 0:
+        return np.zeros(shape, dtype)
+    return np.memmap(path, dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C")
+
+
+class NpzMember:
+    """One array of an .npz archive as a row source; its shape is known from the header, its rows are decompressed
+    as they are sliced (ascending slices are one pass; one reader at a time).
+
+    Attributes: `shape`, `dtype`. Raises DataError when the compressed bytes are damaged.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, member: str, where: str):
+        self._archive, self._member, self._where = archive, member, where
+        self._stream = self._open()
+        size = archive.getinfo(member).file_size
+        self.shape, self._fortran, dtype, self._first = _header(self._stream, where, size)
+        self._stored, self.dtype = dtype, dtype.newbyteorder("=")
+
+    def _open(self) -> IO[bytes]:
+        try:
+            return self._archive.open(self._member)
+        except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
+            raise DataError(f"{self._where}: the archive cannot be opened ({error}); fetch it again") from None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        if self._fortran or len(self.shape) < 2:
+            return self._read(0, math.prod(self.shape)).reshape(self.shape, order="F" if self._fortran else "C")[where]
+        begin, stop, step = where.indices(self.shape[0])
+        row = math.prod(self.shape[1:])
+        if step != 1:
+            return self._read(0, self.shape[0] * row).reshape(self.shape)[where]
+        return self._read(begin * row, max(stop - begin, 0) * row).reshape(-1, *self.shape[1:])
+
+    def _read(self, first: int, count: int) -> np.ndarray:
+        size = self._stored.itemsize
+        offset = self._first + first * size
+        try:
+            self._stream.seek(offset)
+            data = self._stream.read(count * size)
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            raise DataError(
+                f"{self._where}: damaged after byte {offset} of the array ({error}); fetch it again"
+            ) from None
+        if len(data) < count * size:
+            raise DataError(
+                f"{self._where}: ends at byte {offset + len(data)}, expected {count * size} bytes from {offset} on"
+            )
+        return np.frombuffer(data, self._stored).astype(self.dtype, copy=False)
+
+
+def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
+    """Open an .npz archive: {name: row source}, each with its shape known and its rows read as they are sliced.
+
+    A matrix written by `scipy.sparse.save_npz` is one CSR matrix named "X". Never unpickles.
+    Raises DataError when the archive is truncated, of another format, or an array holds Python objects.
+    """
+    path = existing(path)
+    try:
+        archive = zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        size = path.stat().st_size
+        raise DataError(
+            f"{path}: {error}, expected a zip directory before byte {size}; the file is truncated or of another format"
+        ) from None
+    names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
+    if not names:
+        raise DataError(f"{path}: a zip archive without arrays, expected members that end in .npy")
+    if set(names) >= SPARSE_KEYS:
+        try:
+            return {"X": scipy.sparse.csr_array(scipy.sparse.load_npz(path))}
+        except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            raise DataError(f"{path}: the sparse matrix cannot be read ({error}); fetch it again") from None
+    return {name: NpzMember(archive, member, f"{path}::{name}") for name, member in names.items()}
+
+
+class ZarrRows:
+    """A Zarr array as a row source that says which rows of which store cannot be decoded.
+
+    Attributes: `shape`, `dtype`. Raises DataError when a chunk is damaged.
+    """
+
+    def __init__(self, array: zarr.Array, where: str):
+        self._array, self._where = array, where
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        try:
+            return np.asarray(self._array[where])
+        except (RuntimeError, ValueError, OSError) as error:
+            begin, stop, _ = where.indices(self.shape[0])
+            raise DataError(
+                f"{self._where}: a chunk with rows {begin} to {stop - 1} cannot be decoded ({_first_line(error)}); "
+                "fetch the store again"
+            ) from None
+
+
+def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows:
+    """Open an array of a Zarr store (v2 or v3, folder or fsspec URL) for reading, as a row source.
+
+    Arguments: `path`; `name`, the array inside a group (None: `path` is the array, or a group with one array).
+    Raises DataError when there is no such array, or the store says that it is not complete.
+    """
+    try:
+        node = zarr.open(str(path) if "://" in str(path) else _store_at(path), mode="r")
+        arrays = dict(node.arrays()) if isinstance(node, zarr.Group) else {}
+        found = node.get(name) if name and isinstance(node, zarr.Group) else None
+    except (ValueError, KeyError, TypeError, OSError, RuntimeError) as error:
+        if isinstance(error, DataError) or type(error) is FileNotFoundError:
+            raise
+        raise DataError(
+            f"{path}: no Zarr array or group ({_first_line(error)}); the store is damaged or foreign"
+        ) from None
+    if node.attrs.get("complete") is False:
+        raise DataError(f"{path}: was not finished when it was written (complete is false), expected a complete store")
+    if isinstance(node, zarr.Array):
+        if name is not None:
+            raise DataError(f"{path}: is one array, expected a group that holds {name!r}; leave the name away")
+        return ZarrRows(node, str(path))
+    listed = ", ".join(sorted(arrays)) or "none"
+    if name is None:
+        if len(arrays) != 1:
+            raise DataError(f"{path}: a group with the arrays {listed}, expected one; write {path}::NAME")
+        name, found = next(iter(arrays.items()))
+    if not isinstance(found, zarr.Array):
+        raise DataError(f"{path}: no array {name!r}, expected one of {listed}")
+    return ZarrRows(found, f"{path}::{name}")
+
+
+def _store_at(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such store")
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise DataError(f"{path}: a file without a zip directory, expected the folder or zip archive of a Zarr store")
+    return path
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

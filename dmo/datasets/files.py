@@ -1,0 +1,175 @@
+"""Bytes, lines and row sources that every reader shares, and the one error they raise."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows, rows
+
+Block = Any
+"""Some rows in memory: a NumPy array, or CSR."""
+COMPRESSED: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
+
+
+class DataError(ValueError):
+    """A data file that is not what it should be: one sentence with file, byte or line, and what was expected."""
+
+
+def existing(path: str | os.PathLike[str]) -> Path:
+    """`path` as a Path; FileNotFoundError when there is no such file, DataError when it is a folder."""
+    path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder, expected a file")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    return path
+
+
+def open_binary(path: str | os.PathLike[str]) -> BinaryIO:
+    """The bytes of a file, decompressed where its name ends in .xz, .gz or .bz2."""
+    path = existing(path)
+    opener = COMPRESSED.get(path.suffix.lower(), open)
+    return opener(path, "rb")
+
+
+def suffix(path: str | os.PathLike[str]) -> str:
+    """The ending that names the format, lower case, without that of a compression: "a.ARFF.xz" -> ".arff"."""
+    path = Path(path)
+    return (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
+
+
+@contextmanager
+def _decompressing(path: str | os.PathLike[str], place: Callable[[], str]) -> Iterator[None]:
+    """Turn what a decompressor raises into one sentence with the place that was reached."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
+        reason = str(error).rstrip(".")
+        raise DataError(f"{path}: cannot be decompressed{place()} ({reason}); fetch it again") from None
+
+
+def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines (from 1, without white space at either end) of a text file, plain or compressed."""
+    number = 0
+    with _decompressing(path, lambda: f" after line {number}"), open_binary(path) as file:
+        for line in file:
+            number += 1
+            yield number, line.strip()
+
+
+def sha256(path: str | os.PathLike[str]) -> str:
+    """SHA-256 (hex) of a file's bytes, decompressed where its name ends in .xz, .gz or .bz2.
+
+    Raises DataError where the compressed bytes are damaged.
+    """
+    digest = hashlib.sha256()
+    with _decompressing(path, lambda: ""), open_binary(path) as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def stack(pieces: Sequence[Block]) -> Block:
+    """Row blocks, all dense or all CSR, one below the other."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if scipy.sparse.issparse(pieces[0]):
+        return scipy.sparse.csr_array(scipy.sparse.vstack(pieces, format="csr"))
+    return np.concatenate(pieces)
+
+
+def dense(block: Block) -> np.ndarray:
+    """A row block as a NumPy array."""
+    return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
+
+
+class SequentialRows:
+    """A row source over something that can only be read from its beginning, block after block.
+
+    Slices in ascending order are one pass; a slice before the last one read starts again from the first row.
+
+    Arguments: `shape`, (n, d); `dtype`; `start`, which returns an iterator over the row blocks, first to last;
+    `where`, the name of the file for errors.
+    Raises DataError when fewer rows come than `shape` promises.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int], dtype: np.dtype, start: Callable[[], Iterator[Block]], where: str | Path
+    ):
+        self.shape, self.dtype, self._start, self._where = shape, np.dtype(dtype), start, where
+        self._blocks: Iterator[Block] = iter(())
+        self._block: Block | None = None
+        self._first = 0
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: slice) -> Block:
+        begin, stop, step = where.indices(self.shape[0])
+        if step != 1:
+            raise IndexError(f"{self._where}: rows are read in steps of 1, got {step}")
+        if self._block is None or begin < self._first:
+            self._blocks = self._start()
+            self._first, self._block = 0, self._next(0)
+        pieces: list[Block] = []
+        while True:
+            end = self._first + self._block.shape[0]
+            if begin < end:
+                pieces.append(self._block[begin - self._first : stop - self._first])
+                begin = end
+            if begin >= stop:
+                break
+            self._first, self._block = end, self._next(end)
+        return stack(pieces) if pieces else self._block[:0]
+
+    def _next(self, position: int) -> Block:
+        block = next(self._blocks, None)
+        if block is None:
+            raise DataError(f"{self._where}: ends after row {position}, expected {self.shape[0]} rows; it has changed")
+        return block.astype(self.dtype, copy=False)
+
+
+class Stacked:
+    """Row sources with the same columns, one below the other (n = n_1 + n_2 + ...), as one row source.
+
+    Arguments: `parts`, row sources n_i x d; `where`, what they are, for errors.
+    Raises DataError when the parts differ in columns.
+    """
+
+    def __init__(self, parts: Sequence[Rows], where: str):
+        columns = [part.shape[1] for part in parts]
+        if len(set(columns)) != 1:
+            raise DataError(f"{where}: the files have {columns} columns, expected the same number in each")
+        self.parts = list(parts)
+        self.ends = np.cumsum([part.shape[0] for part in parts])
+        self.shape = (int(self.ends[-1]), columns[0])
+        self.dtype = np.result_type(*(part.dtype for part in parts))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: slice) -> Block:
+        begin, stop, step = where.indices(self.shape[0])
+        if step != 1:
+            raise IndexError(f"rows are read in steps of 1, got {step}")
+        pieces = []
+        for part, end in zip(self.parts, self.ends):
+            first = int(end) - part.shape[0]
+            low, high = max(begin, first), min(stop, int(end))
+            if low < high:
+                pieces.append(rows(part, slice(low - first, high - first)).astype(self.dtype, copy=False))
+        return stack(pieces) if pieces else rows(self.parts[0], slice(0, 0)).astype(self.dtype, copy=False)

@@ -1,0 +1,104 @@
+"""Public data sets by name, checked against their cards -> a feature store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dmo.datasets.cards import Card, View
+from dmo.datasets.described import check_known, ingest_files, read_description
+from dmo.datasets.facts import CARDS
+from dmo.datasets.files import DataError, sha256
+from dmo.datasets.sources import READERS, find
+from dmo.datasets.writing import Source, write
+from dmo.progress import stage
+from dmo.stores import FeatureStore, Provenance
+
+
+def ingest(
+    name: str,
+    source: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    views: Sequence[str] | None = None,
+    checksums: bool = True,
+    block: int = 1024,
+    overwrite: bool = False,
+) -> FeatureStore:
+    """Read a data set by its name, check it against its card, and write it as a feature store.
+
+    Arguments: `name`, a public set (one of `READERS`), with its folder as `source`; or "files", with a JSON file as
+    `source` that holds the arguments of `ingest_files` (paths relative to it). `store`, where to write (path or URL);
+    `views`, some of the set's views (None: all that are not optional); `checksums`, whether the files must have the
+    card's SHA-256 (shapes, label counts and sums are checked in any case); `block`, rows a block; `overwrite`.
+    A run that died goes on with the blocks that are missing when it is called again in the same way.
+    Raises FileNotFoundError with every missing file; DataError where a file is damaged or differs from the card
+    (nothing readable is left); ValueError for an unknown name or view; StoreError where `store` cannot be written.
+    """
+    if name == "files":
+        description = read_description(source)
+        if views is not None:
+            check_known("views", views, description["views"])
+            description["views"] = {view: description["views"][view] for view in dict.fromkeys(views)}
+            description["histograms"] = [view for view in description.get("histograms", ()) if view in views]
+        return ingest_files(store=store, block=block, overwrite=overwrite, **description)
+    if name not in READERS:
+        hint = f"; {name} has no views, read its files with the readers" if name in CARDS else ""
+        raise ValueError(f"no data set {name!r}, expected one of {', '.join([*READERS, 'files'])}{hint}")
+    card = CARDS[name]
+    chosen_views = card.choose(views)
+    paths = find(card, source, card.files_for(chosen_views))
+    digests = _digests(card, paths, checksums)
+    found = READERS[name](card, paths, chosen_views)
+    check(card, found, chosen_views)
+    found.attributes = {"dataset": name, "title": card.title, "licence": card.licence, "citation": card.citation}
+    found.provenance = Provenance(parameters={"dataset": name, "files": digests})
+    found.histograms = {view.name for view in chosen_views if view.histogram}
+    found.dtypes = {view.name: np.dtype(view.dtype) for view in chosen_views}
+    totals = {view.name: view.total for view in chosen_views}
+    return write(found, store, block=block, overwrite=overwrite, totals=totals)
+
+
+def check(card: Card, source: Source, views: Sequence[View]) -> None:
+    """Compare shapes and label counts with the card, and set the split; DataError for the first that differs."""
+    n, labels = card.n_samples, source.labels
+    for view in views:
+        found = tuple(source.views[view.name].shape)
+        if found != (n, view.dimension):
+            raise DataError(f"{card.name}: view {view.name!r} is {_by(found)}, the card says {n} x {view.dimension}")
+    if labels is None or labels.shape != (n, card.labels):
+        got = "missing" if labels is None else _by(labels.shape)
+        raise DataError(f"{card.name}: the labels are {got}, the card says {n} x {card.labels}")
+    first = 0
+    for split, count in card.rows.items():
+        marks, expected = int(labels[first : first + count].sum(dtype=np.int64)), card.positives[split]
+        if marks != expected:
+            raise DataError(
+                f"{card.name}: the {split} samples have {marks} label marks ({marks / count:.3f} a sample), the card "
+                f"says {expected} ({expected / count:.3f}); the files are damaged or of another release"
+            )
+        first += count
+    source.counts = card.rows
+
+
+def _digests(card: Card, paths: Mapping[str, Path], compare: bool) -> dict[str, str]:
+    """SHA-256 of the files; DataError for the first that differs from the card."""
+    expected = {file.name: file for file in card.files}
+    digests = {}
+    with stage("check the files", len(paths)) as advance:
+        for name, path in paths.items():
+            digests[name] = sha256(path)
+            if compare and digests[name] != expected[name].sha256:
+                raise DataError(
+                    f"{card.name}: {path} has SHA-256 {digests[name][:12]}..., "
+                    f"the card says {expected[name].sha256[:12]}...; fetch it again ({expected[name].source}), or rely on shapes and sums alone with checksums=False"
+                )
+            advance(1)
+    return digests
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

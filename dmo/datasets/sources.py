@@ -1,0 +1,112 @@
+"""How each public data set's files become views, labels and split."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows, Subset, rows
+from dmo.datasets.arff import read_label_list
+from dmo.datasets.arrays import open_npz
+from dmo.datasets.cards import Card, File, View
+from dmo.datasets.files import COMPRESSED, DataError
+from dmo.datasets.matlab import read_matlab
+from dmo.datasets.tables import open_table
+from dmo.datasets.writing import Source
+
+
+def find(card: Card, folder: str | os.PathLike[str], files: list[File]) -> dict[str, Path]:
+    """Where the files of a card lie in a folder: file name -> path.
+
+    A file may also lie without the sub-folder of its name, or decompressed.
+    Raises FileNotFoundError with every missing file and where it can be had.
+    """
+    found: dict[str, Path] = {}
+    missing = []
+    for file in files:
+        name = Path(file.name)
+        plain = name.with_suffix("") if name.suffix in COMPRESSED else name
+        candidates = [Path(folder, part) for part in (name, plain, name.name, plain.name)]
+        path = next((path for path in candidates if path.is_file()), None)
+        if path is None:
+            missing.append(f"{file.name} ({file.source})")
+        else:
+            found[file.name] = path
+    if missing:
+        raise FileNotFoundError(f"{card.name}: {folder} lacks {'; '.join(missing)}")
+    return found
+
+
+def read_corel5k(card: Card, paths: dict[str, Path], views: list[View]) -> Source:
+    """Corel5k in the order of its two lists, training first."""
+    notes = open_npz(paths["features/corel5k_annotations.npz"])
+    source = Source({}, np.concatenate([rows(notes["train"]), rows(notes["test"])]), _texts(notes["words"]))
+    source.sample_ids = _texts(notes["ids"])
+    for view in views:
+        file = paths[view.files[0]]
+        if view.name == "lear_dense_hue":
+            order = rows(open_npz(paths[view.files[1]])["perm"])
+            source.views[view.name] = Subset(read_matlab(file, ["X_all"])["X_all"], order)
+        else:
+            source.views[view.name] = open_npz(file)["X"]
+    return source
+
+
+def read_espgame(card: Card, paths: dict[str, Path], views: list[View]) -> Source:
+    """The ESP game in the order of its official lists, training first.
+
+    The descriptors come shuffled, with their labels: a row's place is known up to images with the same labels.
+    Raises DataError when the labels beside the descriptors are not those of the lists.
+    """
+    mat, split = (paths[name] for name in card.views[0].files)
+    notes, parts = open_npz(paths[card.annotations[0]]), open_npz(split)
+    matrices = read_matlab(mat, ["X_all", "Y_all"])
+    train, test = rows(notes["train"]), rows(notes["test"])
+    found, rows_train, rows_test = matrices["Y_all"], rows(parts["train_rows"]), rows(parts["test_rows"])
+    labels, order = np.concatenate([train, test]), np.empty(0, dtype=np.intp)
+    if len(rows_train) == len(train):
+        order = np.concatenate([_match(found, rows_train, train), rows_test])
+    if not np.array_equal(found[order], labels):
+        raise DataError(f"{mat}: Y_all has other labels than {paths[card.annotations[0]]}, expected the same in both")
+    source = Source({view.name: Subset(matrices["X_all"], order) for view in views}, labels, _texts(notes["words"]))
+    source.sample_ids = _texts(notes["train_ids"]) + _texts(notes["test_ids"])
+    return source
+
+
+def _match(found: np.ndarray, chosen: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The rows `chosen` of `found`, in an order in which they equal `wanted`; equal rows keep their order."""
+    by_found = chosen[np.lexsort(found[chosen].T[::-1])]
+    order = np.empty(len(wanted), dtype=np.intp)
+    order[np.lexsort(wanted.T[::-1])] = by_found
+    return order
+
+
+def read_mulan(card: Card, paths: dict[str, Path], views: list[View]) -> Source:
+    """A set of Mulan's as published: the training rows, then the test rows."""
+    train, test, listing = (paths[name] for name in card.annotations)
+    table = open_table(card.name, {"train": train, "test": test}, read_label_list(listing))
+    return Source({views[0].name: table.X}, table.Y, table.label_names)
+
+
+def read_rcv1(card: Card, paths: dict[str, Path], views: list[View]) -> Source:
+    """RCV1's first subset: binary words as sparse rows; its categories have numbers, no names."""
+    matrices = read_matlab(paths[card.files[0].name], ["data", "target"])
+    labels = np.ascontiguousarray(matrices["target"].T)
+    names = [f"category {j + 1}" for j in range(labels.shape[1])]
+    return Source({views[0].name: scipy.sparse.csr_array(matrices["data"])}, labels, names)
+
+
+READERS: dict[str, Callable[[Card, dict[str, Path], list[View]], Source]] = {
+    "corel5k": read_corel5k,
+    "espgame": read_espgame,
+    **dict.fromkeys(("yeast", "scene", "emotions", "enron", "bibtex"), read_mulan),
+    "rcv1subset": read_rcv1,
+}
+
+
+def _texts(array: Rows) -> list[str]:
+    return [str(text) for text in rows(array)]

@@ -1,0 +1,141 @@
+"""The one way from row sources into a feature store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows, row_blocks, rows
+from dmo.datasets.files import Block, DataError
+from dmo.progress import stage
+from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
+
+ALL = "all"
+"""The split of samples that have none."""
+
+
+@dataclass
+class Source:
+    """What goes into a feature store.
+
+    Attributes: `views`, name -> row source n x d; `labels`, n x L of 0 and 1, or None; `label_names`; `sample_ids`;
+    `counts`, samples by split, in the order of the rows; `histograms`, the views of counts; `dtypes`, view -> type to
+    store (absent: the rows' own); `attributes`, JSON; `provenance`.
+    """
+
+    views: dict[str, Rows]
+    labels: np.ndarray | None = None
+    label_names: list[str] | None = None
+    sample_ids: list[str] | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    histograms: set[str] = field(default_factory=set)
+    dtypes: dict[str, np.dtype] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    provenance: Provenance = Provenance()
+
+    @property
+    def split(self) -> list[str] | None:
+        """The split of each sample, or None where there is none."""
+        if list(self.counts) in ([], [ALL]):
+            return None
+        return [name for name, count in self.counts.items() for _ in range(count)]
+
+
+def write(
+    source: Source,
+    store: str | os.PathLike[str],
+    *,
+    block: int = 1024,
+    overwrite: bool = False,
+    totals: Mapping[str, float] | None = None,
+) -> FeatureStore:
+    """Write a source block by block as a feature store, skipping the blocks that an earlier run wrote.
+
+    Arguments: `store`, path or URL; `block`, rows a block; `totals`, view -> the sum of all its values (None: not checked,
+    and what is already written is not read again).
+    Raises DataError where a sum differs, and what the store raises. Data that are refused leave no store behind, unless
+    an earlier run had written some of its blocks: then those stay, unfinished, and no reader opens them.
+    """
+    n = next(iter(source.views.values())).shape[0]
+    specs = {
+        view: ViewSpec(
+            X.shape[1],
+            source.dtypes.get(view, X.dtype),
+            kind="sparse" if scipy.sparse.issparse(rows(X, slice(0, 0))) else "dense",
+            histogram=view in source.histograms,
+        )
+        for view, X in source.views.items()
+    }
+    writer = create_features(
+        store,
+        n,
+        specs,
+        labels=source.labels,
+        label_names=source.label_names,
+        sample_ids=source.sample_ids,
+        split=source.split,
+        attributes=source.attributes,
+        block=block,
+        overwrite=overwrite,
+        provenance=source.provenance,
+    )
+    missing = set(writer.missing())
+    fresh = len(missing) == len(specs) * writer.n_blocks
+    try:
+        for view, X in source.views.items():
+            total = _write_view(writer, view, X, specs[view].dtype, missing, totals is not None)
+            if totals is not None and not np.isclose(total, totals[view], rtol=1e-6, atol=1e-4):
+                raise DataError(
+                    f"view {view!r} adds up to {total:.10g}, the card says {totals[view]:.10g}; "
+                    "the files are damaged or of another release"
+                )
+    except (ValueError, TypeError):
+        if fresh:
+            _discard(writer)
+        raise
+    writer.finish()
+    return open_features(store)
+
+
+def _write_view(
+    writer: FeatureWriter, view: str, X: Rows, dtype: np.dtype, missing: set[tuple[str, int]], whole: bool
+) -> float:
+    """Write the missing blocks of one view; returns the sum of what was read (`whole`: of every block)."""
+    total, blocks = 0.0, row_blocks(writer.n_samples, writer.block)
+    with stage(f"write {view}", len(blocks)) as advance:
+        for i, where in enumerate(blocks):
+            if whole or (view, i) in missing:
+                values = rows(X, where)
+                total += float(values.sum(dtype=np.float64))
+                if (view, i) in missing:
+                    writer.write(
+                        view, i, _whole_numbers(values, dtype, f"view {view!r}, rows {where.start} to {where.stop - 1}")
+                    )
+            advance(1)
+    return total
+
+
+def _whole_numbers(values: Block, dtype: np.dtype, where: str) -> Block:
+    """Floats that are to be stored as integers, as these; DataError where one is no such integer. Others unchanged."""
+    if dtype.kind not in "iu" or values.dtype.kind != "f":
+        return values
+    with np.errstate(invalid="ignore"):
+        changed = values.astype(dtype)
+    if (changed != values).sum():
+        raise DataError(
+            f"{where} hold numbers that are no {dtype}, expected whole numbers in its range; choose another type"
+        )
+    return changed
+
+
+def _discard(writer: FeatureWriter) -> None:
+    """Remove a store that this run began."""
+    for name in writer.folder.names():
+        writer.folder.delete(name)
+    if writer.folder.is_local:
+        os.rmdir(writer.url)

@@ -1,0 +1,8 @@
+"""scikit-learn estimators: validate, call a method, keep the fitted arrays."""
+
+from dmo.estimators.exact import Exact
+from dmo.estimators.homogeneity import HomogeneityAnalysis
+from dmo.estimators.kgha import KGHA, MultiSetCCA
+from dmo.estimators.ridge import MultiViewRidge
+
+__all__ = ["KGHA", "Exact", "HomogeneityAnalysis", "MultiSetCCA", "MultiViewRidge"]

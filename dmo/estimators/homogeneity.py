@@ -1,0 +1,102 @@
+"""Homogeneity analysis (multiple correspondence analysis) of categorical columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dmo.estimators.base import Persistent
+from dmo.methods.homogeneity import LinearSmoother, homogeneity_map, krylov
+
+
+class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, BaseEstimator):
+    """Homogeneity analysis: one space for the samples and the categories of J categorical columns.
+
+    Object scores are the top eigenvectors of H [mean_j G_j (G_j'G_j)^-1 G_j'] H with indicator matrices G_j; a category
+    lies at the mean of its samples, a new sample at the mean of its categories. The eigenvalues are those of multiple
+    correspondence analysis of the indicator matrix.
+
+    Parameters: `n_components`: an integer below the number of categories minus columns; `ridge`: relative to n, keeps
+    rare categories finite (1e-12: none); `tolerance`: residual of the eigenpairs; `max_iter`; `random_state`.
+    Attributes: embedding_ (n x p, orthonormal), eigenvalues_ (p), quantifications_ (list of categories_j x p),
+    categories_ (list), n_iter_.
+
+    Source: Gifi 1990, chapter 3; [KGHA] section 2.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        ridge: float = 1e-12,
+        tolerance: float = 1e-9,
+        max_iter: int = 200,
+        random_state: int | None = 0,
+    ):
+        self.n_components = n_components
+        self.ridge = ridge
+        self.tolerance = tolerance
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from X (n x J categories: numbers or strings); y is ignored."""
+        X = validate_data(self, X, dtype=None, ensure_min_samples=2)
+        n = X.shape[0]
+        self.categories_ = [np.unique(column) for column in X.T]
+        indicators = self._indicators(X)
+        freedom = min(n - 1, sum(G.shape[1] - 1 for G in indicators))
+        if not 1 <= self.n_components <= freedom:
+            raise ValueError(
+                f"HomogeneityAnalysis: n_components = {self.n_components}, but {n} samples in "
+                f"{sum(G.shape[1] for G in indicators)} categories of {len(indicators)} columns span {freedom} dimensions"
+            )
+        smoothers = [LinearSmoother(G, self.ridge * n) for G in indicators]
+        apply = homogeneity_map(smoothers, [1.0] * len(smoothers))
+        start = np.hstack(indicators)
+        pairs = krylov(apply, n, self.n_components, start, self.tolerance, self.max_iter, self.random_state)
+        self.embedding_, self.eigenvalues_, self.n_iter_ = pairs.vectors, pairs.values, pairs.steps
+        self.quantifications_ = [smoother.loadings(pairs.vectors) for smoother in smoothers]
+        self._n_features_out = self.n_components
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Object scores of samples X (m x J categories): m x n_components. Raises ValueError for unknown categories."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=None, reset=False)
+        parts = [G @ Q for G, Q in zip(self._indicators(X), self.quantifications_, strict=True)]
+        return np.asarray(sum(parts)) / len(parts)
+
+    def _indicators(self, X: np.ndarray) -> list[np.ndarray]:
+        encoder = OneHotEncoder(categories=self.categories_, sparse_output=False, handle_unknown="error")
+        try:
+            joint = encoder.fit(X).transform(X)
+        except ValueError as error:
+            raise ValueError(f"HomogeneityAnalysis: {error}; fit on every category that will occur") from error
+        widths = np.cumsum([len(categories) for categories in self.categories_])[:-1]
+        return np.split(joint, widths, axis=1)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays = {"embedding": self.embedding_, "eigenvalues": self.eigenvalues_}
+        for j, (categories, places) in enumerate(zip(self.categories_, self.quantifications_, strict=True)):
+            kept = categories.astype(str) if categories.dtype == object else categories
+            arrays |= {f"categories/{j}": kept, f"quantifications/{j}": places}
+        return arrays, {"columns": len(self.categories_), "n_iter": self.n_iter_}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.embedding_, self.eigenvalues_, self.n_iter_ = arrays["embedding"], arrays["eigenvalues"], meta["n_iter"]
+        self.categories_ = [arrays[f"categories/{j}"] for j in range(meta["columns"])]
+        self.quantifications_ = [arrays[f"quantifications/{j}"] for j in range(meta["columns"])]
+        self._n_features_out = self.embedding_.shape[1]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags

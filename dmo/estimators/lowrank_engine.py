@@ -1,0 +1,83 @@
+"""The moment engine's choices: a low-rank feature map per view, and one pass over the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dmo.blocks import Rows
+from dmo.cluster import current_client
+from dmo.estimators.exact import Exact
+from dmo.estimators.views import per_view
+from dmo.kernels import parse
+from dmo.moments import Moments
+from dmo.onepass import collect_moments
+
+if TYPE_CHECKING:
+    from dmo.lowrank import FeatureMap
+
+
+FOLDS = 4
+"""Folds of the held-out scores that `standardise` takes its statistics from."""
+
+
+def is_exact(who: str, approximation: Any) -> bool:
+    """Whether `approximation` asks for the exact engine; raises ValueError for what no engine knows."""
+    if approximation == "exact" or isinstance(approximation, Exact):
+        return True
+    if hasattr(approximation, "feature_map"):
+        return False
+    raise ValueError(f"{who}: approximation = {approximation!r}; known: 'exact', Exact(...), Nystrom(...), Meka(...)")
+
+
+@dataclass(frozen=True)
+class LowRankPass:
+    """Feature maps and, per fold, the moments of their factor rows and the labels."""
+
+    maps: dict[str, FeatureMap]
+    folds: list[Moments]
+
+    @cached_property
+    def total(self) -> Moments:
+        """Moments of all rows."""
+        total = self.folds[0]
+        for part in self.folds[1:]:
+            total = total + part
+        return total
+
+
+def fit_maps(
+    who: str, approximation: Any, kernel: Any, views: Mapping[str, Rows], random_state: int | None
+) -> dict[str, FeatureMap]:
+    """A feature map per view."""
+    kernels = per_view(who, "kernel", kernel, list(views))
+    approximations = per_view(who, "approximation", approximation, list(views))
+    maps = {}
+    for view, source in views.items():
+        try:
+            maps[view] = approximations[view].feature_map(parse(kernels[view]), source, random_state)
+        except ValueError as error:
+            raise ValueError(f"{who}: view {view!r}: {error}") from error
+    return maps
+
+
+def low_rank_pass(
+    who: str,
+    approximation: Any,
+    kernel: Any,
+    views: Mapping[str, Rows],
+    Y: np.ndarray | None,
+    n_folds: int,
+    random_state: int | None,
+) -> LowRankPass:
+    """Fit the maps and pass once over the rows; with n_folds > 1, moments per random fold."""
+    maps = fit_maps(who, approximation, kernel, views, random_state)
+    n = next(iter(views.values())).shape[0]
+    folds = np.random.default_rng(random_state).permutation(np.arange(n) % n_folds) if n_folds > 1 else None
+    raw = collect_moments(views, Y, maps, folds, current_client())
+    mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
+    return LowRankPass(maps, [part.mixed(mixings) for part in raw])

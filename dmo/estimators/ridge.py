@@ -1,0 +1,209 @@
+"""Ridge regression of the labels on many views: r-MLR and r-KMLR, the baselines of [KGHA]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from dmo.blocks import Rows
+from dmo.estimators.base import Annotator, load_expansions, store_expansions, with_prefix, without_prefix
+from dmo.estimators.exact import choose_storage, exact_engine, fit_view
+from dmo.estimators.folds import Held, SharedViews
+from dmo.estimators.lowrank_engine import FOLDS, is_exact, low_rank_pass
+from dmo.estimators.views import check_labels, check_views, per_view, positive
+from dmo.expansions import Expansion, FactorExpansion
+from dmo.kernels import parse
+from dmo.methods.decoding import ScoreRule, leave_one_out
+from dmo.methods.ridge_moments import ridge
+from dmo.moments import LABELS, Moments, pooled
+from dmo.multikernel import MultiKernel
+from dmo.progress import stage
+
+
+class MultiViewRidge(Annotator, BaseEstimator):
+    """Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
+
+    Scores are K(x) (K + c I)^-1 Y: of one kernel combined over the views, or averaged over one regression per view.
+
+    Parameters
+    ----------
+    kernel, ridge, center, approximation, random_state : as in `KGHA`
+        With one combined kernel the ridge is one number.
+    combine : "predictions", "kernels" or "product"
+        Average the views' predictions (the paper's), their kernels, or take the kernels' geometric mean.
+    weights : mapping view -> weight, list or None
+        Weights of the views, scaled to sum 1 (equal by default).
+    intercept, prior_power, standardise : as in `KGHA`
+        With `center`, the labels are centred and `intercept` adds their means back.
+
+    Attributes: expansions_, rule_, classes_. Source: Xiong, Szedmak, Piater 2014, section 5 (r-MLR, r-KMLR).
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        ridge: Any = 1e-2,
+        combine: Literal["predictions", "kernels", "product"] = "predictions",
+        weights: Any = None,
+        center: bool = True,
+        intercept: bool = False,
+        prior_power: float = 0.0,
+        standardise: float = 0.0,
+        approximation: Any = "exact",
+        random_state: int | None = 0,
+    ):
+        self.kernel = kernel
+        self.ridge = ridge
+        self.combine = combine
+        self.weights = weights
+        self.center = center
+        self.intercept = intercept
+        self.prior_power = prior_power
+        self.standardise = standardise
+        self.approximation = approximation
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from samples X (views of n rows) and labels y (n x L of 0/1, or n classes)."""
+        who = "MultiViewRidge"
+        views = check_views(self, X, reset=True)
+        n = next(iter(views.values())).shape[0]
+        Y = check_labels(self, y, n)
+        targets = Y - Y.mean(axis=0) if self.center else Y
+        if not is_exact(who, self.approximation):
+            self._fit_low_rank(views, Y)
+            return self
+        engine = exact_engine(who, self.approximation)
+        kernels = self._kernels(list(views))
+        ridges = self._ridges(list(views), list(kernels))
+        storage = choose_storage(engine, n, len(kernels))
+        expansions = {}
+        loo = np.zeros(Y.shape)
+        with stage("kernels and solves", len(kernels)) as advance:
+            for name, kernel in kernels.items():
+                view = fit_view(
+                    who, engine, kernel, views, ridges[name], self.center, storage, "auto", self.random_state
+                )
+                dual = view.smoother.dual(targets)
+                share = self._share(name)
+                expansions[name] = view.expansion(share * dual)
+                if self.standardise:
+                    loo += share * leave_one_out(targets, dual, view.smoother.inverse_diagonal())
+                advance(1)
+        self.expansions_: Mapping[str, Expansion] = expansions
+        self.rule_ = ScoreRule.learn(Y, loo, self.intercept, self.standardise, self.prior_power)
+        return self
+
+    def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
+        n_folds = FOLDS if self.standardise else 1
+        done = low_rank_pass("MultiViewRidge", self.approximation, self.kernel, views, Y, n_folds, self.random_state)
+        coefficients, offset, _ = self.fit_moments(done.total)
+        first = next(iter(views))
+        self.expansions_ = {
+            view: FactorExpansion.of(view, done.maps[view], B, offset if view == first else np.zeros_like(offset))
+            for view, B in coefficients.items()
+        }
+        mean, deviation = np.zeros(Y.shape[1]), np.ones(Y.shape[1])
+        if self.standardise:
+            held = [part.of_scores(*self.fit_moments(done.total - part)[:2]) for part in done.folds]
+            mean, deviation = pooled(held)
+        self.rule_ = ScoreRule.of(Y.mean(axis=0), mean, deviation, self.intercept, self.standardise, self.prior_power)
+
+    def prepare_moments(self, moments: Moments, center: bool) -> Moments:
+        """What every ridge shares: the moments themselves."""
+        return moments
+
+    def fit_moments(self, moments: Moments, k: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray, None]:
+        """(coefficients per view, offset, None) of the raw scores sum_v f_v(x) B_v + offset."""
+        views = [view for view in moments.widths if view != LABELS]
+        kernels = self._kernels(views)
+        if self.combine == "product":
+            raise ValueError(
+                "MultiViewRidge: combine='product' has no low-rank form; take combine='kernels', or approximation='exact'"
+            )
+        ridges = self._ridges(views, list(kernels))
+        if self.combine == "kernels":
+            coefficients, offset = ridge(moments, self.view_weights_, next(iter(ridges.values())), self.center)
+            return coefficients, offset, None
+        coefficients, total = {}, np.zeros(moments.widths[LABELS])
+        for view in views:
+            share = self.view_weights_[view]
+            part, offset = ridge(moments, {view: 1.0}, ridges[view], self.center)
+            coefficients[view], total = share * part[view], total + share * offset
+        return coefficients, total, None
+
+    def exact_runner(
+        self, old: Mapping[str, Rows], new: Mapping[str, Rows], Y: np.ndarray, k: int, needs_loo: bool
+    ) -> Callable[[MultiViewRidge], Held]:
+        """A function that fits settings of this estimator on `old`, Y and scores `new`, kernels and factors shared."""
+        kernels = self._kernels(list(old))
+        shared = SharedViews("MultiViewRidge", self, kernels, old, new)
+
+        def run(model: MultiViewRidge) -> Held:
+            targets = Y - Y.mean(axis=0) if model.center else Y
+            model._kernels(list(old))
+            values, loo = np.zeros((shared.n_new, Y.shape[1])), np.zeros(Y.shape)
+            for name, c in model._ridges(list(old), list(kernels)).items():
+                view, share = shared.view(name, c, model.center), model._share(name)
+                dual = view.smoother.dual(targets)
+                values += share * view.predict(dual)
+                if needs_loo:
+                    loo += share * leave_one_out(targets, dual, view.inverse_diagonal())
+            return Held(model, Y, values, None, loo if needs_loo else None)
+
+        return run
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the exact engine fits this estimator, as its `approximation` says."""
+        return is_exact("MultiViewRidge", self.approximation)
+
+    def _share(self, regression: str) -> float:
+        return self.view_weights_[regression] if self.combine == "predictions" else 1.0
+
+    def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
+        """One kernel per regression: a view's own, or one over all views."""
+        who = "MultiViewRidge"
+        kernels = {view: parse(spec) for view, spec in per_view(who, "kernel", self.kernel, names).items()}
+        given = per_view(who, "weights", 1.0 if self.weights is None else self.weights, names)
+        total = sum(given.values())
+        if min(given.values()) < 0 or not total > 0:
+            raise ValueError(f"{who}: weights {given} must not be negative and must not all be zero")
+        self.view_weights_ = {view: weight / total for view, weight in given.items()}
+        if self.combine == "predictions":
+            return {view: MultiKernel.of(view, kernel) for view, kernel in kernels.items()}
+        if self.combine in ("kernels", "product"):
+            how: Literal["sum", "product"] = "sum" if self.combine == "kernels" else "product"
+            return (
+                {"all": MultiKernel(kernels, self.view_weights_, how)}
+                if len(names) > 1
+                else {names[0]: MultiKernel.of(names[0], kernels[names[0]])}
+            )
+        raise ValueError(f"{who}: combine = {self.combine!r}; known: 'predictions', 'kernels', 'product'")
+
+    def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, float]:
+        who = "MultiViewRidge"
+        if regressions == views:
+            given = per_view(who, "ridge", self.ridge, views)
+            return {view: positive(who, f"ridge of view {view!r}", ridge) for view, ridge in given.items()}
+        if isinstance(self.ridge, (Mapping, list, tuple)):
+            raise ValueError(f"{who}: one combined kernel takes one ridge, got {self.ridge!r}; pass a number")
+        return {name: positive(who, "ridge", self.ridge) for name in regressions}
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        return np.asarray(sum(expansion(views) for expansion in self.expansions_.values()))
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = store_expansions(self.expansions_)
+        rule, rule_meta = self.rule_.to_arrays()
+        meta |= {"rule": rule_meta, "multilabel": self.multilabel_, "view_weights": self.view_weights_}
+        return arrays | with_prefix("rule", rule), meta
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.expansions_ = load_expansions(arrays, meta)
+        self.multilabel_, self.view_weights_ = meta["multilabel"], dict(meta["view_weights"])
+        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])

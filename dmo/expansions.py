@@ -1,0 +1,111 @@
+"""Fitted functions of new rows: what every kernel method leaves behind for prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from dmo.blocks import Rows, row_blocks, rows
+from dmo.multikernel import MultiKernel
+
+if TYPE_CHECKING:
+    from dmo.lowrank import FeatureMap
+
+_BLOCK = 4096
+
+
+class Expansion(Protocol):
+    """A function of views of m rows (view name -> row source) to m x k values, that a model store can keep."""
+
+    def __call__(self, views: Mapping[str, Rows]) -> np.ndarray: ...
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class KernelExpansion:
+    """f(x) = sum_i k(x, x_i) c_i + offset.
+
+    Arguments: `kernel`; `sources`: view name -> the n training rows (row sources, n x d_view); `coefficients` n x k;
+    `offset` k; `dtype` of the kernel values. A call takes views of m rows and returns m x k (float64), block by block:
+    never m x n.
+    """
+
+    kernel: MultiKernel
+    sources: Mapping[str, Rows]
+    coefficients: np.ndarray
+    offset: np.ndarray
+    dtype: Any = np.float32
+
+    def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
+        m, n = next(iter(views.values())).shape[0], self.coefficients.shape[0]
+        out = np.empty((m, self.coefficients.shape[1]))
+        coefficients = self.coefficients.astype(self.dtype, copy=False)
+        for batch in row_blocks(m, _BLOCK):
+            new = self.kernel.prepare(views, batch, self.dtype)
+            out[batch] = self.offset
+            for where in row_blocks(n, _BLOCK):
+                old = self.kernel.prepare(self.sources, where, self.dtype)
+                out[batch] += self.kernel.tile(new, old) @ coefficients[where]
+        return out
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(arrays, JSON meta) for a model store; the training rows are their owner's to store, once for all."""
+        arrays = {"coefficients": self.coefficients, "offset": self.offset}
+        return arrays, {"kernel": self.kernel.to_dict(), "dtype": np.dtype(self.dtype).name}
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, Any], meta: Mapping[str, Any], sources: Mapping[str, Rows]
+    ) -> KernelExpansion:
+        """The expansion that `to_arrays` described, over the training rows `sources`."""
+        kernel = MultiKernel.from_dict(meta["kernel"])
+        used = {name: sources[name] for name in kernel.kernels}
+        return cls(kernel, used, arrays["coefficients"], arrays["offset"], np.dtype(meta["dtype"]))
+
+
+@dataclass(frozen=True)
+class FactorExpansion:
+    """f(x) = g(x) B + offset, with g(x) the raw factor row of a low-rank kernel's feature map.
+
+    Arguments: `view`: its name; `feature_map`; `coefficients` r0 x k on raw rows (the map's mixing multiplied in);
+    `offset` k. A call takes views of m rows and returns m x k (float64), block by block.
+    """
+
+    view: str
+    feature_map: FeatureMap
+    coefficients: np.ndarray
+    offset: np.ndarray
+
+    @classmethod
+    def of(cls, view: str, feature_map: FeatureMap, coefficients: np.ndarray, offset: np.ndarray) -> FactorExpansion:
+        """From coefficients (rank x k) on the factor rows g(x) T, T the map's mixing."""
+        mixing = feature_map.mixing
+        return cls(view, feature_map, coefficients if mixing is None else mixing @ coefficients, offset)
+
+    def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
+        source = views[self.view]
+        out = np.empty((source.shape[0], len(self.offset)))
+        for batch in row_blocks(source.shape[0], _BLOCK):
+            raw = self.feature_map.raw(rows(source, batch))
+            out[batch] = (raw.dot(self.coefficients) if hasattr(raw, "dot") else raw @ self.coefficients) + self.offset
+        return out
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(arrays, JSON meta) for a model store."""
+        arrays, meta = self.feature_map.to_arrays()
+        stored = {f"map/{key}": value for key, value in arrays.items()}
+        stored |= {"coefficients": self.coefficients, "offset": self.offset}
+        return stored, {"view": self.view, "map": meta}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FactorExpansion:
+        """The expansion that `to_arrays` described."""
+        from dmo.lowrank import FeatureMap
+
+        parts = {key.removeprefix("map/"): value for key, value in arrays.items() if key.startswith("map/")}
+        feature_map = FeatureMap.from_arrays(parts, meta["map"])
+        return cls(meta["view"], feature_map, arrays["coefficients"], arrays["offset"])

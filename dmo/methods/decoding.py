@@ -1,0 +1,91 @@
+"""From raw label scores to scores that rank labels: means, prior and per-label scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class ScoreRule:
+    """scores = (s + intercept - standardise * mean) / deviation^standardise / frequency^prior_power, per label.
+
+    Arguments (arrays of length L): `intercept`, added label means or 0; `mean`, `deviation`: of the leave-one-out scores
+    of the training samples; `frequency`: share of training samples that carry the label. `standardise` and
+    `prior_power` in 0..1; at 0 and 0 the rule is eq. 31 of [KGHA] as it stands.
+    """
+
+    intercept: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+    frequency: np.ndarray
+    standardise: float = 0.0
+    prior_power: float = 0.0
+
+    @classmethod
+    def learn(
+        cls,
+        Y: np.ndarray,
+        loo: np.ndarray | None,
+        intercept: bool,
+        standardise: float = 0.0,
+        prior_power: float = 0.0,
+    ) -> ScoreRule:
+        """From training labels Y (n x L) and leave-one-out scores `loo` (n x L; needed where standardise > 0)."""
+        frequency = Y.mean(axis=0)
+        if loo is None or not standardise:
+            return cls.of(frequency, np.zeros_like(frequency), np.ones_like(frequency), intercept, 0.0, prior_power)
+        return cls.of(frequency, loo.mean(axis=0), loo.std(axis=0), intercept, standardise, prior_power)
+
+    @classmethod
+    def of(
+        cls,
+        frequency: np.ndarray,
+        mean: np.ndarray,
+        deviation: np.ndarray,
+        intercept: bool,
+        standardise: float,
+        prior_power: float,
+    ) -> ScoreRule:
+        """From statistics of the raw held-out scores (before the intercept); a constant label keeps its scale."""
+        for what, value in (("standardise", standardise), ("prior_power", prior_power)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{what} = {value}; needed is a power between 0 and 1")
+        added = frequency if intercept else np.zeros_like(frequency)
+        scale = np.where(deviation > 0, deviation, 1.0)
+        return cls(added, mean + added, scale, frequency, standardise, prior_power)
+
+    def __call__(self, scores: np.ndarray) -> np.ndarray:
+        """Apply to raw scores (m x L); labels without a training sample get the lowest scores, never a division by 0."""
+        out = scores + (self.intercept - self.standardise * self.mean)
+        if self.standardise:
+            out /= self.deviation**self.standardise
+        if self.prior_power:
+            out /= np.where(self.frequency > 0, self.frequency, 1.0) ** self.prior_power
+        return out
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(arrays, JSON meta) for a model store."""
+        arrays = {key: getattr(self, key) for key in ("intercept", "mean", "deviation", "frequency")}
+        return arrays, {"standardise": self.standardise, "prior_power": self.prior_power}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Any], meta: dict[str, Any]) -> ScoreRule:
+        """The rule that `to_arrays` described."""
+        return cls(**arrays, **meta)
+
+
+def leave_one_out(targets: np.ndarray, dual: np.ndarray, inverse_diagonal: np.ndarray) -> np.ndarray:
+    """Predictions of a kernel ridge for every training row when that row is left out: t_i - a_i / [(K + c I)^-1]_ii.
+
+    Arguments: `targets` n x k; `dual` a = (K + c I)^-1 targets; `inverse_diagonal` n.
+    Source: Rifkin, Lippert 2007, section 3.
+    """
+    return targets - dual / inverse_diagonal[:, None]
+
+
+def top_labels(scores: np.ndarray, top: int) -> np.ndarray:
+    """The `top` highest labels of every row (m x top, best first); equal scores go to the lower label number."""
+    return np.argsort(-scores, axis=1, kind="stable")[:, :top]

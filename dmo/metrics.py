@@ -1,0 +1,347 @@
+"""How good annotations are: precision, recall, F1 and N+ at top k, F1, AUC, top-N and Jaccard accuracy, curves.
+
+Labels Y are 0/1, scores S any numbers, predictions P 0/1, all n x L row sources read block by block. Counts are kept as
+integers, so that no result depends on the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+
+from .blocks import Rows, row_blocks, rows
+from .progress import stage
+
+
+@dataclass(frozen=True, eq=False)
+class AnnotationScores:
+    """Annotation with `top` labels a sample: label means (fractions 0..1) over the `n_labels` labels that occur in Y.
+
+    `per_label_precision` and `per_label_recall` have L entries; the recall of a label that never occurs is NaN.
+    """
+
+    precision: float
+    recall: float
+    f1: float
+    n_plus: int
+    per_label_precision: np.ndarray
+    per_label_recall: np.ndarray
+    top: int
+    n_labels: int
+
+
+@dataclass(frozen=True, eq=False)
+class F1Scores:
+    """F1 of 0/1 predictions: mean over all L labels, of the pooled counts, and per label."""
+
+    macro: float
+    micro: float
+    per_label: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class AUCScores:
+    """Area under the ROC curve over labels with both classes; `left_out` labels had only one (NaN in `per_label`)."""
+
+    macro: float
+    micro: float
+    per_label: np.ndarray
+    left_out: int
+
+
+@dataclass(frozen=True, eq=False)
+class TopNAccuracy:
+    """Share of positives among the `top` best rows: mean over labels, per label; `left_out` had no positive (NaN)."""
+
+    mean: float
+    per_label: np.ndarray
+    top: int
+    left_out: int
+
+
+@dataclass(frozen=True, eq=False)
+class PrecisionRecall:
+    """One label's precision and recall at each distinct score, highest first, and its average precision."""
+
+    label: int
+    precision: np.ndarray
+    recall: np.ndarray
+    thresholds: np.ndarray
+    average_precision: float
+
+
+def annotation_scores(Y: Rows, S: Rows, top: int = 5, block: int | None = None) -> AnnotationScores:
+    """Precision, recall, F1 and N+ when every sample is given its `top` labels of highest score.
+
+    Arguments: `Y` n x L, 0/1; `S` n x L scores; `top` labels a sample, 1..L; `block` rows read at a time (default:
+    about 4 million entries). Label means run over the labels that occur in Y; the precision of a label that is never
+    given is 0; F1 = 2PR/(P+R) of the two means; N+ counts the labels with recall above 0.
+    Raises ValueError for shapes that differ, labels not 0/1, NaN scores, `top` outside 1..L, no label in Y.
+    Source: Guillaumin et al. 2009 (TagProp), section 4; Makadia et al. 2008 (JEC).
+    """
+    _, n_labels = _shapes(Y, S, "scores")
+    top = _whole("top", top, n_labels, "labels")
+    hits, given, positives = _counts(Y, S, top, block)
+    occurs = positives > 0
+    if not occurs.any():
+        raise ValueError("annotation_scores: no label occurs in Y, so nothing can be scored; pass samples with labels")
+    precision = _ratio(hits, given, 0.0)
+    recall = _ratio(hits, positives, np.nan)
+    p, r = float(precision[occurs].mean()), float(recall[occurs].mean())
+    f1 = 2 * p * r / (p + r) if p + r > 0 else 0.0
+    return AnnotationScores(p, r, f1, int((hits > 0).sum()), precision, recall, top, int(occurs.sum()))
+
+
+def top_labels(S: np.ndarray, top: int) -> np.ndarray:
+    """Exactly `top` labels of highest score in every row, as n x L uint8 0/1; ties go to the lower label index.
+
+    Arguments: `S` n x L scores without NaN, in memory; `top` in 1..L. Raises ValueError otherwise.
+    """
+    _matrix(S, "scores")
+    S = _numbers(S, "scores", slice(0, len(S)))
+    top = _whole("top", top, S.shape[1], "labels")
+    threshold = np.partition(S, -top, axis=1)[:, -top, None]
+    above, tied = threshold < S, threshold == S
+    room = top - above.sum(axis=1, keepdims=True)
+    return (above | (tied & (tied.cumsum(axis=1) <= room))).astype(np.uint8)
+
+
+def f1_scores(Y: Rows, P: Rows, block: int | None = None) -> F1Scores:
+    """Macro and micro F1 of 0/1 predictions.
+
+    Arguments: `Y`, `P` n x L, 0/1; `block` as in `annotation_scores`. F1 = 2 TP / (2 TP + FP + FN); a label without
+    positives and without predictions has F1 0 and counts in the macro mean. Raises ValueError as `annotation_scores`.
+    """
+    _shapes(Y, P, "predictions")
+    hits, given, positives = _counts(Y, P, None, block)
+    per_label = _ratio(2 * hits, given + positives, 0.0)
+    total = int(given.sum() + positives.sum())
+    return F1Scores(float(per_label.mean()), float(2 * hits.sum() / total) if total else 0.0, per_label)
+
+
+def f1_macro(Y: Rows, P: Rows) -> float:
+    """Mean over labels of the F1 of 0/1 predictions; see `f1_scores`."""
+    return f1_scores(Y, P).macro
+
+
+def f1_micro(Y: Rows, P: Rows) -> float:
+    """F1 of 0/1 predictions from counts pooled over labels; see `f1_scores`."""
+    return f1_scores(Y, P).micro
+
+
+def auc_scores(Y: Rows, S: Rows, block: int | None = None) -> AUCScores:
+    """Exact area under the ROC curve: mean over labels (macro) and of all pairs (sample, label) pooled (micro).
+
+    Arguments: `Y` n x L, 0/1; `S` n x L scores; `block` as in `annotation_scores`. Both averages take the labels that
+    have positives and negatives. Reads the rows twice; holds the scores of the positive pairs only (8 bytes each or
+    less). AUC = P(positive above negative) + P(tie) / 2 (Mann-Whitney). Raises ValueError as `annotation_scores`, and
+    when no label has both classes.
+    """
+    n, n_labels = _shapes(Y, S, "scores")
+    labels, values = [], []
+    for _, y, s in _pairs("AUC, positives", Y, S, "scores", block):
+        sample, label = np.nonzero(y)
+        labels.append(label)
+        values.append(s[sample, label])
+    label, value = np.concatenate(labels), np.concatenate(values)
+    order = np.lexsort((value, label))
+    positives = np.bincount(label, minlength=n_labels).astype(np.int64)
+    per_label_values = np.split(value[order], np.cumsum(positives)[:-1])
+    both = (positives > 0) & (positives < n)
+    if not both.any():
+        raise ValueError("auc_scores: no label has both positive and negative samples; pass samples of both classes")
+    pooled = np.sort(value[both[label]])
+    # Twice the pairs that a negative wins, ties counted once: the integers that no order of summation changes.
+    lost, pooled_lost = np.zeros(n_labels, dtype=np.int64), 0
+    for _, y, s in _pairs("AUC, negatives", Y, S, "scores", block):
+        columns = np.ascontiguousarray(s.T)
+        for l in np.flatnonzero(both):
+            lost[l] += _twice_below(per_label_values[l], columns[l, ~y[:, l]])
+        pooled_lost += _twice_below(pooled, np.sort(s[:, both][~y[:, both]]))
+    per_label = np.full(n_labels, np.nan)
+    per_label[both] = 1.0 - lost[both] / (2.0 * positives[both] * (n - positives[both]))
+    wins = 2.0 * len(pooled) * (n * int(both.sum()) - len(pooled))
+    return AUCScores(float(per_label[both].mean()), 1.0 - pooled_lost / wins, per_label, int((~both).sum()))
+
+
+def auc_macro(Y: Rows, S: Rows) -> float:
+    """Mean area under the ROC curve over the labels with both classes; see `auc_scores`, which also says how many."""
+    return auc_scores(Y, S).macro
+
+
+def auc_micro(Y: Rows, S: Rows) -> float:
+    """Area under the ROC curve of all pairs of the labels with both classes; see `auc_scores`."""
+    return auc_scores(Y, S).micro
+
+
+def top_n_accuracy(
+    Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = None, block: int | None = None
+) -> TopNAccuracy:
+    """Share of positives among the `top` rows that score highest, averaged over labels (users who like items).
+
+    Arguments: `Y` n x L, 0/1 (1: user l likes item i); `S` n x L scores; `top` rows a label, 1..n; `candidates` n x L,
+    0/1: the pairs that may be ranked (default all; leave out ratings seen in training); `block` as in
+    `annotation_scores`. Ties go to the lower row; a label with fewer candidates than `top` is divided by what it has;
+    labels without a positive candidate are left out and counted. Raises ValueError as `annotation_scores`, and when
+    every label is left out. Source: Yu, Yu, Tresp 2005 (MORP), preference prediction.
+    """
+    n, n_labels = _shapes(Y, S, "scores")
+    top = _whole("top", top, n, "rows")
+    if candidates is not None:
+        _shapes(Y, candidates, "candidates")
+    allowed, positive = np.zeros((0, n_labels), dtype=bool), np.zeros((0, n_labels), dtype=bool)
+    score, liked = np.zeros((0, n_labels)), np.zeros(n_labels, dtype=np.int64)
+    for where, y, s in _pairs("top-N accuracy", Y, S, "scores", block):
+        may = np.ones_like(y) if candidates is None else _binary(rows(candidates, where), "candidates", where)
+        liked += (y & may).sum(axis=0)
+        # The rows kept so far come first and in order of score, so that a stable sort leaves ties to the lower row.
+        allowed, positive, score = np.vstack([allowed, may]), np.vstack([positive, y]), np.vstack([score, s])
+        best = np.lexsort((-score, ~allowed), axis=0)[:top]
+        allowed, positive, score = (np.take_along_axis(a, best, axis=0) for a in (allowed, positive, score))
+    if not liked.any():
+        raise ValueError("top_n_accuracy: no label has a positive among its candidates; pass rows with positives")
+    per_label = _ratio((positive & allowed).sum(axis=0), allowed.sum(axis=0), np.nan)
+    per_label[liked == 0] = np.nan
+    return TopNAccuracy(float(per_label[liked > 0].mean()), per_label, top, int((liked == 0).sum()))
+
+
+def jaccard_accuracy(Y: Rows, P: Rows, block: int | None = None) -> float:
+    """Mean over samples of |H & Z| / |H | Z|, H the predicted and Z the true label set; two empty sets agree (1).
+
+    Arguments: `Y`, `P` n x L, 0/1; `block` as in `annotation_scores`. Raises ValueError as `annotation_scores`.
+    Source: Liu, Lin, Yu 2009 (LLT), the accuracy of its multi-label experiments.
+    """
+    n, _ = _shapes(Y, P, "predictions")
+    ratios = np.empty(n)
+    for where, y, p in _pairs("Jaccard accuracy", Y, P, "predictions", block):
+        ratios[where] = _ratio((y & p).sum(axis=1), (y | p).sum(axis=1), 1.0)
+    return float(ratios.mean())
+
+
+def precision_recall_curves(
+    Y: Rows, S: Rows, labels: Sequence[int] | None = None, block: int | None = None
+) -> list[PrecisionRecall]:
+    """Precision-recall curves of `labels` (default all), in that order; labels without a positive are left out.
+
+    Arguments: `Y` n x L, 0/1; `S` n x L scores; `block` as in `annotation_scores`. Holds n x len(labels) scores in
+    memory. Average precision = sum of (R_i - R_(i-1)) P_i over falling thresholds. Raises ValueError as
+    `annotation_scores`, and for a label outside 0..L-1.
+    """
+    n, n_labels = _shapes(Y, S, "scores")
+    picked = np.arange(n_labels) if labels is None else np.asarray(labels, dtype=np.intp).reshape(-1)
+    if ((picked < 0) | (picked >= n_labels)).any():
+        raise ValueError(f"labels must be numbers 0..{n_labels - 1}, got {picked.tolist()}; pass column numbers of Y")
+    truth, score = np.empty((len(picked), n), dtype=bool), np.empty((len(picked), n))
+    for where, y, s in _pairs("precision-recall curves", Y, S, "scores", block):
+        truth[:, where], score[:, where] = y[:, picked].T, s[:, picked].T
+    return [_curve(int(l), t, s) for l, t, s in zip(picked, truth, score) if t.any()]
+
+
+def _curve(label: int, truth: np.ndarray, score: np.ndarray) -> PrecisionRecall:
+    order = np.argsort(-score, kind="stable")
+    score = score[order]
+    hits = np.cumsum(truth[order])
+    last = np.append(np.flatnonzero(score[1:] != score[:-1]), len(score) - 1)
+    precision, recall = hits[last] / (last + 1), hits[last] / hits[-1]
+    average = float(np.sum(np.diff(recall, prepend=0.0) * precision))
+    return PrecisionRecall(label, precision, recall, score[last], average)
+
+
+def _counts(Y: Rows, S: Rows, top: int | None, block: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Per label: true positives, predictions, positives. `S` holds scores when `top` is given, else predictions."""
+    what = "predictions" if top is None else "scores"
+    hits, given, positives = np.zeros((3, Y.shape[1]), dtype=np.int64)
+    for _, y, s in _pairs("counting labels", Y, S, what, block):
+        p = s if top is None else top_labels(s, top).astype(bool)
+        hits += (y & p).sum(axis=0)
+        given += p.sum(axis=0)
+        positives += y.sum(axis=0)
+    return hits, given, positives
+
+
+def _pairs(name: str, Y: Rows, S: Rows, what: str, block: int | None) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Checked blocks (slice, labels as bool, scores as floats or predictions as bool) under a progress stage."""
+    n, n_labels = _shapes(Y, S, what)
+    size = min(8192, 1 << max(6, (2**22 // n_labels).bit_length() - 1)) if block is None else block
+    read = _binary if what == "predictions" else _numbers
+    with stage(name, n) as advance:
+        for where in row_blocks(n, size):
+            yield where, _binary(rows(Y, where), "labels", where), read(rows(S, where), what, where)
+            advance(where.stop - where.start)
+
+
+def _shapes(Y: Rows, S: Rows, what: str) -> tuple[int, int]:
+    """The common shape of labels and scores, both of at least one row and one label."""
+    _matrix(Y, "labels")
+    _matrix(S, what)
+    if tuple(Y.shape) != tuple(S.shape):
+        raise ValueError(
+            f"labels are {Y.shape[0]} x {Y.shape[1]}, {what} are {S.shape[0]} x {S.shape[1]}; "
+            "pass the same samples and the same labels in both"
+        )
+    return int(Y.shape[0]), int(Y.shape[1])
+
+
+def _matrix(source: Rows, what: str) -> None:
+    if not hasattr(source, "shape"):
+        raise TypeError(f"{what} have no shape, got {type(source).__name__}; pass an array of samples x labels")
+    if len(source.shape) != 2:
+        raise ValueError(f"{what} have {len(source.shape)} dimensions, need 2 (samples x labels); reshape them")
+    if 0 in source.shape:
+        raise ValueError(f"{what} are {source.shape[0]} x {source.shape[1]}, need at least one sample and one label")
+
+
+def _dense(block: np.ndarray | scipy.sparse.csr_array, what: str) -> np.ndarray:
+    values = block if isinstance(block, np.ndarray) else block.toarray()
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"{what} have dtype {values.dtype}, need numbers; convert them first")
+    return values
+
+
+def _binary(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice) -> np.ndarray:
+    """A block as bool, refused unless it holds 0 and 1 only."""
+    values = _dense(block, what)
+    if values.dtype.kind == "b":
+        return values
+    wrong = (values != 0) & (values != 1)
+    if wrong.any():
+        row, label = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"{what} have the value {values[row, label]} at row {where.start + row}, label {label}; "
+            "they must be 0 or 1 (for -1/+1 pass them as > 0)"
+        )
+    return values.astype(bool)
+
+
+def _numbers(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice) -> np.ndarray:
+    """A block as float32 or float64, refused when it holds NaN."""
+    values = _dense(block, what)
+    if values.dtype.kind != "f" or values.dtype.itemsize < 4:
+        values = values.astype(np.float64)
+    missing = np.isnan(values)
+    if missing.any():
+        row, label = np.argwhere(missing)[0]
+        raise ValueError(f"{what} are NaN at row {where.start + row}, label {label}; check the model that made them")
+    return values
+
+
+def _whole(name: str, value: int, most: int, unit: str) -> int:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if not 1 <= value <= most:
+        raise ValueError(f"{name} is {value}, need 1..{most}: there are {most} {unit}; choose a number in that range")
+    return int(value)
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray, otherwise: float) -> np.ndarray:
+    """part / whole, `otherwise` where whole is 0."""
+    return np.divide(part, whole, out=np.full(len(part), otherwise), where=whole > 0)
+
+
+def _twice_below(positives: np.ndarray, negatives: np.ndarray) -> int:
+    """Twice the number of pairs (sorted positive, negative) that the negative wins, a tie counting as half a pair."""
+    left = np.searchsorted(positives, negatives, "left")
+    return int(left.sum() + np.searchsorted(positives, negatives, "right").sum())

@@ -1,0 +1,192 @@
+"""Moments: everything that graph-free methods need of n samples, in one small matrix, from one pass.
+
+For stacked columns S = [F_1 ... F_V, Y] of n rows, the moments are n, the sums S'1 and the Gram matrix S'S. They add up
+over row blocks, folds and machines, and subtract: all samples less a fold are the fold's training set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+LABELS = "labels"
+"""Name of the label columns among the groups."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, sums and Gram matrix of named groups of columns.
+
+    `widths`: group name -> columns, in order; `n`: rows seen; `sums` (m) = S'1; `gram` (m x m, float64) = S'S.
+    """
+
+    widths: dict[str, int]
+    n: int
+    sums: np.ndarray
+    gram: np.ndarray
+
+    @classmethod
+    def zeros(cls, widths: Mapping[str, int]) -> Moments:
+        """Moments of no rows."""
+        m = sum(widths.values())
+        return cls(dict(widths), 0, np.zeros(m), np.zeros((m, m)))
+
+    @classmethod
+    def of(cls, block: Mapping[str, Any] | np.ndarray) -> Moments:
+        """Moments of one block of rows.
+
+        `block`: group name -> m_b x d array (NumPy, SciPy sparse, or block-sparse rows with `gram`), or one array.
+        Products run in the block's own precision, block-sparse and sparse groups never become dense, sums are float64.
+        Raises ValueError for groups of unequal rows and for values that are not finite.
+        """
+        groups = dict(block) if isinstance(block, Mapping) else {"x": block}
+        rows = {name: part.shape[0] for name, part in groups.items()}
+        if len(set(rows.values())) != 1:
+            raise ValueError(f"moments: groups have unequal rows {rows}; pass the same samples in every group")
+        widths = {name: int(part.shape[1]) for name, part in groups.items()}
+        moments = cls.zeros(widths)
+        places = moments.places()
+        n = next(iter(rows.values()))
+        ones = np.ones((n, 1), np.float32)
+        dense = [name for name, part in groups.items() if isinstance(part, np.ndarray)]
+        _dense_gram(moments, {name: groups[name] for name in dense}, places)
+        for name, part in groups.items():
+            if name not in dense:
+                moments.sums[places[name]] = _cross(part, ones)[:, 0]
+                for other, theirs in groups.items():
+                    if other in dense or list(groups).index(other) >= list(groups).index(name):
+                        cell = _cross(part, theirs)
+                        moments.gram[places[name], places[other]] = cell
+                        moments.gram[places[other], places[name]] = cell.T
+        if not np.isfinite(moments.gram).all():
+            bad = [name for name in groups if not np.isfinite(moments.gram[places[name]]).all()]
+            raise ValueError(f"moments: group {bad[0]!r} has values that are not finite; clean the features")
+        return cls(widths, n, moments.sums, moments.gram)
+
+    @classmethod
+    def collect(cls, blocks: Iterable[Mapping[str, Any] | np.ndarray]) -> Moments:
+        """Moments of blocks of rows, one after the other; see `of` for a block. Holds one block and one m x m matrix."""
+        total: Moments | None = None
+        for block in blocks:
+            new = cls.of(block)
+            if total is None:
+                total = new
+            else:
+                _check_same(total, new)
+                np.add(total.gram, new.gram, out=total.gram)
+                np.add(total.sums, new.sums, out=total.sums)
+                total = cls(total.widths, total.n + new.n, total.sums, total.gram)
+        if total is None:
+            raise ValueError("moments: no blocks to collect; pass at least one")
+        return total
+
+    def __add__(self, other: Moments) -> Moments:
+        _check_same(self, other)
+        return Moments(self.widths, self.n + other.n, self.sums + other.sums, self.gram + other.gram)
+
+    def __sub__(self, other: Moments) -> Moments:
+        _check_same(self, other)
+        if other.n > self.n:
+            raise ValueError(f"moments of {other.n} rows cannot be taken from those of {self.n}; subtract a part")
+        return Moments(self.widths, self.n - other.n, self.sums - other.sums, self.gram - other.gram)
+
+    def places(self) -> dict[str, slice]:
+        """Group name -> its slice of the columns."""
+        edges = np.cumsum([0, *self.widths.values()])
+        return {name: slice(int(a), int(b)) for name, a, b in zip(self.widths, edges[:-1], edges[1:], strict=True)}
+
+    def mean(self) -> np.ndarray:
+        """Mean of every column (m)."""
+        return self.sums / self.n
+
+    def centred(self) -> Moments:
+        """Moments of the columns less their means: Gram matrix S'S - S'1 1'S / n, sums 0."""
+        gram = self.gram - np.outer(self.sums, self.sums / self.n)
+        return Moments(self.widths, self.n, np.zeros_like(self.sums), gram)
+
+    def of_scores(self, coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
+        """Sums of the scores s(x) = sum_g g(x) W_g + offset (L columns) and of their squares, over these rows."""
+        places = self.places()
+        W = np.zeros((len(self.sums), len(offset)))
+        for name, part in coefficients.items():
+            W[places[name]] = part
+        linear = self.sums @ W
+        square = np.einsum("ij,ij->j", W, self.gram @ W)
+        return ScoreSums(self.n, linear + self.n * offset, square + 2 * offset * linear + self.n * offset**2)
+
+    def mixed(self, mixings: Mapping[str, np.ndarray]) -> Moments:
+        """Moments after each named group F became F T: Gram T'GT (a low-rank kernel's last, small factor)."""
+        places = self.places()
+        widths = {name: mixings[name].shape[1] if name in mixings else width for name, width in self.widths.items()}
+        parts = {name: mixings.get(name) for name in self.widths}
+        rows = [self.gram[places[n]] if T is None else T.T @ self.gram[places[n]] for n, T in parts.items()]
+        half = np.vstack(rows)
+        gram = np.hstack([half[:, places[n]] if T is None else half[:, places[n]] @ T for n, T in parts.items()])
+        sums = np.hstack([self.sums[places[n]] if T is None else T.T @ self.sums[places[n]] for n, T in parts.items()])
+        return Moments(widths, self.n, sums, (gram + gram.T) / 2)
+
+    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """(arrays, JSON meta) for a store."""
+        return {"sums": self.sums, "gram": self.gram}, {"widths": self.widths, "n": self.n}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Moments:
+        """The moments that `to_arrays` described."""
+        return cls(dict(meta["widths"]), int(meta["n"]), arrays["sums"], arrays["gram"])
+
+
+@dataclass(frozen=True)
+class ScoreSums:
+    """Rows, sums and sums of squares of L scores; `pooled` turns several into mean and deviation."""
+
+    n: int
+    total: np.ndarray
+    square: np.ndarray
+
+
+def pooled(parts: Iterable[ScoreSums]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of every score (L each) over all parts."""
+    parts = list(parts)
+    n = sum(part.n for part in parts)
+    mean = np.sum([part.total for part in parts], axis=0) / n
+    variance = np.sum([part.square for part in parts], axis=0) / n - mean**2
+    return mean, np.sqrt(np.maximum(variance, 0.0))
+
+
+def _dense_gram(moments: Moments, groups: Mapping[str, np.ndarray], places: Mapping[str, slice]) -> None:
+    """Fill in the cells between dense groups: one product for all groups of one precision."""
+    for left_kind in {part.dtype for part in groups.values()}:
+        names = [name for name, part in groups.items() if part.dtype == left_kind]
+        working = left_kind if left_kind in (np.float32, np.float64) else np.dtype(np.float32)
+        stacked = np.hstack([groups[name].astype(working, copy=False) for name in names])
+        columns = np.concatenate([np.arange(places[name].start, places[name].stop) for name in names])
+        moments.sums[columns] = stacked.sum(axis=0, dtype=np.float64)
+        moments.gram[np.ix_(columns, columns)] = stacked.T @ stacked
+        for other, part in groups.items():
+            if part.dtype != left_kind:
+                moments.gram[np.ix_(columns, np.arange(places[other].start, places[other].stop))] = stacked.T @ part
+
+
+def _cross(left: Any, right: Any) -> np.ndarray:
+    """left'right as a dense float64 array, where left is sparse or block-sparse."""
+    if hasattr(left, "gram"):
+        if scipy.sparse.issparse(right):
+            return np.asarray(right.T @ left.dense(), np.float64).T
+        return np.asarray(left.gram(right), np.float64)
+    if hasattr(right, "gram"):
+        return _cross(right, left).T
+    product = scipy.sparse.csr_array(left).T @ (
+        right if isinstance(right, np.ndarray) else scipy.sparse.csr_array(right)
+    )
+    return np.asarray(product.toarray() if scipy.sparse.issparse(product) else product, np.float64)
+
+
+def _check_same(left: Moments, right: Moments) -> None:
+    if left.widths != right.widths:
+        raise ValueError(
+            f"moments of columns {left.widths} and {right.widths} do not add up; use the same feature maps"
+        )

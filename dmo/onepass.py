@@ -1,0 +1,127 @@
+"""One pass over the rows of all views: factor rows block by block, added up as moments, in this process or on a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dmo import stores
+from dmo.blocks import Rows, row_blocks, rows
+from dmo.moments import LABELS, Moments
+from dmo.progress import stage
+
+if TYPE_CHECKING:
+    from dmo.lowrank import FeatureMap
+
+
+BLOCK = 2048
+_TASK = 4  # blocks per task: fixed, so that sums do not depend on the number of workers
+_SEGMENT = 16  # tasks between two checkpoints
+
+
+def collect_moments(
+    views: Mapping[str, Rows],
+    Y: np.ndarray | None,
+    maps: Mapping[str, FeatureMap],
+    folds: np.ndarray | None = None,
+    client: Any = None,
+    checkpoint: str | None = None,
+    configuration: str = "",
+) -> list[Moments]:
+    """Moments of [raw factor rows of every view, labels], one per fold (one in all without folds).
+
+    Arguments: `views`: view name -> row source of n rows; `Y` n x L or None; `maps`: view name -> fitted feature map
+    (their `mixing` is left out: see `Moments.mixed`); `folds` (n integers 0..k-1); `client`: a distributed.Client, or None
+    for this process; `checkpoint`: a path that keeps the sums so far, for a pass that was interrupted and is run again
+    with the same `configuration`; it is refused with another one.
+    Memory: one block of rows and one Gram matrix per fold and worker; nothing n x anything.
+    """
+    n = next(iter(views.values())).shape[0]
+    n_folds = 1 if folds is None else int(folds.max()) + 1
+    blocks = row_blocks(n, BLOCK)
+    tasks = [blocks[i : i + _TASK] for i in range(0, len(blocks), _TASK)]
+    total, done = _resume(checkpoint, configuration, n_folds)
+    job = (views, Y, maps, folds, n_folds)
+    shared = None if client is None else client.scatter(job, broadcast=True, hash=False)
+    with stage("pass over the rows", len(blocks)) as advance:
+        advance(done * _TASK)
+        while done < len(tasks):
+            segment = tasks[done : done + (_SEGMENT if checkpoint or client is not None else 1)]
+            if client is None:
+                parts = [_task(job, part) for part in segment]
+                new = parts[0]
+                for part in parts[1:]:
+                    new = add_folds(new, part)
+            else:
+                new = _on_cluster(client, shared, segment)
+            total = new if total is None else add_folds(total, new)
+            done += len(segment)
+            advance(sum(len(part) for part in segment))
+            if checkpoint:
+                _save(checkpoint, configuration, total, done)
+    if total is None:
+        raise ValueError("no rows to pass over; pass at least one sample")
+    return total
+
+
+def add_folds(left: Sequence[Moments], right: Sequence[Moments]) -> list[Moments]:
+    """Fold by fold sums of two lists of moments."""
+    return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def _task(job: tuple[Any, ...], blocks: Sequence[slice]) -> list[Moments]:
+    views, Y, maps, folds, n_folds = job
+    totals: list[Moments | None] = [None] * n_folds
+    for where in blocks:
+        loaded = {name: rows(views[name], where) for name in maps}
+        for fold in range(n_folds):
+            picked = slice(None) if folds is None else np.flatnonzero(folds[where] == fold)
+            part: dict[str, Any] = {name: feature_map.raw(loaded[name][picked]) for name, feature_map in maps.items()}
+            if Y is not None:
+                part[LABELS] = np.ascontiguousarray(Y[where][picked], dtype=np.float32)
+            new, old = Moments.of(part), totals[fold]
+            totals[fold] = new if old is None else old + new
+    return [total for total in totals if total is not None]
+
+
+def _worker_task(job: tuple[Any, ...], blocks: Sequence[slice]) -> list[Moments]:
+    with threadpool_limits(1):
+        return _task(job, blocks)
+
+
+def _on_cluster(client: Any, shared: Any, segment: Sequence[Sequence[slice]]) -> list[Moments]:
+    futures = [client.submit(_worker_task, shared, part, pure=False) for part in segment]
+    while len(futures) > 1:
+        odd = [futures[-1]] if len(futures) % 2 else []
+        pairs = zip(futures[0:-1:2], futures[1::2], strict=False)
+        futures = [client.submit(add_folds, a, b, pure=False) for a, b in pairs] + odd
+    return futures[0].result()
+
+
+def _resume(checkpoint: str | None, configuration: str, n_folds: int) -> tuple[list[Moments] | None, int]:
+    if checkpoint is None or not os.path.exists(checkpoint):
+        return None, 0
+    arrays, meta = stores.load_model(checkpoint)
+    if meta["configuration"] != configuration or len(meta["folds"]) != n_folds:
+        raise stores.StoreError(
+            f"{checkpoint}: holds the sums of another pass (other features, labels or parameters); "
+            f"delete it, or run with the arguments that it was begun with"
+        )
+    folds = [
+        Moments.from_arrays({key: arrays[f"{i}/{key}"] for key in ("sums", "gram")}, part)
+        for i, part in enumerate(meta["folds"])
+    ]
+    return folds, int(meta["done"])
+
+
+def _save(checkpoint: str, configuration: str, folds: Sequence[Moments], done: int) -> None:
+    arrays, metas = {}, []
+    for i, moments in enumerate(folds):
+        parts, meta = moments.to_arrays()
+        arrays |= {f"{i}/{key}": value for key, value in parts.items()}
+        metas.append(meta)
+    stores.save_model(checkpoint, arrays, {"configuration": configuration, "folds": metas, "done": done})

@@ -1,0 +1,54 @@
+"""Progress of long stages: silent in a library, a bar on a terminal once a program asks for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+_display: ContextVar[Progress | None] = ContextVar("dmo_progress", default=None)
+_seconds: ContextVar[dict[str, float] | None] = ContextVar("dmo_seconds", default=None)
+
+
+@contextmanager
+def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict[str, float]]:
+    """Show every `stage` in this block as a bar on standard error; yields a dict stage -> seconds, filled as they end."""
+    columns = (
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    seconds: dict[str, float] = {}
+    with Progress(*columns, console=console or Console(stderr=True), disable=disable) as display:
+        tokens = _display.set(display), _seconds.set(seconds)
+        try:
+            yield seconds
+        finally:
+            _display.reset(tokens[0])
+            _seconds.reset(tokens[1])
+
+
+@contextmanager
+def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """A named stage of `total` steps; yields `advance(steps)`. Stages may be nested."""
+    display, seconds, start = _display.get(), _seconds.get(), time.perf_counter()
+    task = None if display is None else display.add_task(name, total=total)
+
+    def advance(steps: int = 1) -> None:
+        if display is not None and task is not None:
+            display.advance(task, steps)
+
+    try:
+        yield advance
+    finally:
+        if seconds is not None:
+            seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+        if display is not None and task is not None:
+            done = display.tasks[task].completed
+            display.update(task, total=total if total is not None else max(done, 1), completed=total or max(done, 1))

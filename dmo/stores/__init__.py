@@ -1,0 +1,39 @@
+"""What is on disk: feature, kernel, row and model stores, in Zarr v3, on local paths and fsspec URLs.
+
+Every store is a Zarr group whose attributes are `kind`, `version`, `complete`, `provenance`, `configuration` and
+`attributes`. Stores of blocks are written a whole block at a time, by any number of processes; each block is recorded
+with its CRC-32C as it is done, `complete` is written last, and the same call goes on with a store whose writer died.
+"""
+
+from ._errors import StoreError
+from ._schema import Provenance
+from ._views import DenseView, SparseView
+from .features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
+from .inspect import describe, verify
+from .kernels import KernelStore, KernelWriter, create_kernel, open_kernel
+from .models import load_model, save_model
+from .rows import RowStore, RowWriter, create_rows, open_rows
+
+__all__ = [
+    "DenseView",
+    "FeatureStore",
+    "FeatureWriter",
+    "KernelStore",
+    "KernelWriter",
+    "Provenance",
+    "RowStore",
+    "RowWriter",
+    "SparseView",
+    "StoreError",
+    "ViewSpec",
+    "create_features",
+    "create_kernel",
+    "create_rows",
+    "describe",
+    "load_model",
+    "open_features",
+    "open_kernel",
+    "open_rows",
+    "save_model",
+    "verify",
+]

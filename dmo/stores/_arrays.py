@@ -1,0 +1,341 @@
+"""Zarr v3 arrays and CSR row blocks, written and read a whole chunk at a time.
+
+zarr makes the metadata and encodes strings. The bytes of numeric chunks are moved here: a chunk is its values in C
+order, little-endian, and their CRC-32C (codecs "bytes" and "crc32c"), so that a read goes from the page cache into
+the caller's array once, and a missing chunk is an error instead of zeros.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import google_crc32c
+import numpy as np
+import scipy.sparse
+import zarr
+from zarr.codecs import Crc32cCodec
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore
+
+from ._errors import StoreError
+from ._folder import Folder
+
+Index = tuple[int, ...]
+CRC_BYTES = 4
+STEP = 1 << 22
+SEPARATOR = {"name": "default", "separator": "."}
+
+
+class Entry(NamedTuple):
+    """What the manifest knows of a block: the CRC-32C of its values, and the bytes it takes in the store."""
+
+    checksum: int
+    size: int
+
+
+def as_bytes(values: np.ndarray) -> np.ndarray:
+    """The memory of a C-contiguous array as 1-d uint8."""
+    return values.reshape(-1).view(np.uint8)
+
+
+def checksum(*parts: np.ndarray) -> int:
+    """CRC-32C of uint8 arrays one after the other, in steps of 4 MiB since each step holds Python's lock."""
+    crc = 0
+    for part in parts:
+        for start in range(0, part.size, STEP):
+            crc = google_crc32c.extend(crc, part[start : start + STEP])
+    return crc
+
+
+def group_json(attributes: dict[str, Any]) -> bytes:
+    """The zarr.json of a group."""
+    return to_json({"zarr_format": 3, "node_type": "group", "attributes": attributes})
+
+
+def to_json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=1, allow_nan=False).encode()
+
+
+@lru_cache(maxsize=256)
+def _array_json(shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | None, fill: float) -> bytes:
+    memory: dict[str, Buffer] = {}
+    zarr.create_array(
+        MemoryStore(memory),
+        shape=shape,
+        chunks=chunk,
+        dtype=dtype,
+        compressors=[Crc32cCodec()],
+        filters=None,
+        fill_value=fill,
+        dimension_names=dims,
+        chunk_key_encoding=SEPARATOR,  # type: ignore[arg-type]
+    )
+    return memory["zarr.json"].to_bytes()
+
+
+def strings_to_zarr(values: Sequence[str], dimension: str) -> tuple[bytes, bytes]:
+    """zarr.json and the only chunk of a 1-d Zarr array of strings."""
+    memory: dict[str, Buffer] = {}
+    array = zarr.create_array(
+        MemoryStore(memory),
+        shape=(len(values),),
+        chunks=(max(len(values), 1),),
+        dtype="string",
+        compressors=[Crc32cCodec()],
+        dimension_names=(dimension,),
+        chunk_key_encoding=SEPARATOR,  # type: ignore[arg-type]
+        config={"write_empty_chunks": True},
+    )
+    array[:] = np.array(values, dtype=object)
+    return memory["zarr.json"].to_bytes(), memory["c.0"].to_bytes()
+
+
+def strings_from_zarr(metadata: bytes, chunk: bytes) -> list[str]:
+    """The strings that `strings_to_zarr` encoded."""
+    memory = {"zarr.json": Buffer.from_bytes(metadata), "c.0": Buffer.from_bytes(chunk)}
+    return np.asarray(zarr.open_array(MemoryStore(memory), mode="r")[:]).tolist()
+
+
+@dataclass(frozen=True)
+class DenseArray:
+    """A Zarr array on disk, one file a chunk; the last chunk of an axis is padded with zeros, as Zarr wants it.
+
+    Arguments: `name`, its path in `folder`; `title`, its name in messages; `shape`; `chunk`; `dtype`; `dims`, dimension
+    names; `fill`, what other readers see in chunks that are not stored; `lower`: only chunks (i, j) with i >= j are.
+    """
+
+    folder: Folder
+    name: str
+    title: str
+    shape: Index
+    chunk: Index
+    dtype: np.dtype
+    dims: tuple[str, ...] | None = None
+    fill: float = 0
+    lower: bool = False
+
+    @property
+    def grid(self) -> Index:
+        return tuple(-(-length // step) for length, step in zip(self.shape, self.chunk, strict=True))
+
+    def indices(self) -> Iterator[Index]:
+        """The chunks that are to be stored."""
+        for index in itertools.product(*map(range, self.grid)):
+            if not self.lower or index[0] >= index[1]:
+                yield index
+
+    def metadata(self) -> bytes:
+        return _array_json(self.shape, self.chunk, self.dtype.str, self.dims, self.fill)
+
+    def key(self, index: Index) -> str:
+        return f"{self.name}/" + ".".join(["c", *map(str, index)])
+
+    def label(self, index: Index) -> str:
+        return f"tile {index}" if self.lower else f"block {index[0] if index else 0} of {self.title}"
+
+    def extent(self, index: Index) -> Index:
+        """The shape of a chunk without its padding."""
+        return tuple(min(c, s - i * c) for i, c, s in zip(index, self.chunk, self.shape, strict=True))
+
+    def encode(self, index: Index, values: np.ndarray) -> tuple[np.ndarray, Entry]:
+        """The bytes of a chunk from its values (of the shape `extent(index)`), without the trailing checksum."""
+        block = np.ascontiguousarray(values, dtype=self.dtype).reshape(values.shape)
+        if block.shape != self.chunk:
+            block = np.zeros(self.chunk, self.dtype)
+            block[tuple(map(slice, values.shape))] = values
+        raw = as_bytes(block)
+        return raw, Entry(checksum(raw), raw.size + CRC_BYTES)
+
+    def write(self, index: Index, values: np.ndarray) -> Entry:
+        raw, entry = self.encode(index, values)
+        self.folder.put(self.key(index), raw, entry.checksum.to_bytes(CRC_BYTES, "little"))
+        return entry
+
+    def read(self, index: Index, entry: Entry | None = None, out: np.ndarray | None = None) -> np.ndarray:
+        """A whole chunk, padding included, checked against `entry` and against its own checksum.
+
+        `out`: a C-contiguous array of the chunk's shape and dtype to fill. Raises StoreError for a missing or damaged chunk.
+        """
+        block = np.empty(self.chunk, self.dtype) if out is None else out
+        trailer = np.empty(CRC_BYTES, np.uint8)
+        size = self.folder.read_into(self.key(index), as_bytes(block), trailer)
+        found = None if size is None else checksum(as_bytes(block))
+        expected = block.nbytes + CRC_BYTES
+        stored = int.from_bytes(trailer.tobytes(), "little")
+        if size is None or size != expected or found != stored or (entry is not None and entry.checksum != found):
+            raise self.damage(index, size, expected)
+        return block
+
+    def damage(self, index: Index, size: int | None, expected: int) -> StoreError:
+        return _damage(self.folder, self.label(index), self.key(index), size, expected)
+
+    def sizes(self) -> dict[Index, int]:
+        """Bytes of the chunks that are in the store, by index."""
+        found: dict[Index, int] = {}
+        for key, size in self.folder.sizes(self.name).items():
+            prefix, *index = key.split(".")
+            if prefix == "c":
+                found[tuple(map(int, index))] = size
+        return found
+
+
+def _damage(folder: Folder, label: str, key: str, size: int | None, expected: int) -> StoreError:
+    if size is None:
+        reason = "is missing"
+    elif size != expected:
+        reason = f"has {size} bytes instead of {expected}"
+    else:
+        reason = "fails its checksum"
+    return StoreError(f"{folder.url}: {label} {reason}; restore the file {key} from a copy or make the store again")
+
+
+@dataclass(frozen=True)
+class SparseArray:
+    """A CSR matrix on disk, one sub-group `<name>/<block>` with indptr, indices and data for every block of rows.
+
+    A block is stored in canonical form (columns sorted, duplicates added up, zeros dropped), so equal rows give equal
+    bytes; its sub-group follows the convention of anndata's csr_matrix.
+    """
+
+    folder: Folder
+    name: str
+    title: str
+    shape: tuple[int, int]
+    block: int
+    dtype: np.dtype
+
+    @property
+    def grid(self) -> Index:
+        return (-(-self.shape[0] // self.block),)
+
+    def indices(self) -> Iterator[Index]:
+        return ((block,) for block in range(self.grid[0]))
+
+    def metadata(self) -> bytes:
+        return group_json({"encoding": "csr row blocks", "shape": list(self.shape), "block": self.block})
+
+    def label(self, index: Index) -> str:
+        return f"block {index[0]} of {self.title}"
+
+    def extent(self, index: Index) -> Index:
+        return min(self.block, self.shape[0] - index[0] * self.block), self.shape[1]
+
+    def _parts(self, index: Index, nnz: int) -> list[DenseArray]:
+        """The three arrays of a block with `nnz` entries."""
+        rows, name = self.extent(index)[0], f"{self.name}/{index[0]}"
+        lengths = (("indptr", rows + 1, np.dtype("<i4")), ("indices", nnz, np.dtype("<i4")), ("data", nnz, self.dtype))
+        return [
+            DenseArray(self.folder, f"{name}/{part}", self.title, (length,), (max(length, 1),), dtype)
+            for part, length, dtype in lengths
+        ]
+
+    def write(self, index: Index, values: scipy.sparse.csr_array) -> Entry:
+        rows = scipy.sparse.csr_array(values, copy=True)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        if rows.nnz > np.iinfo(np.int32).max:
+            raise ValueError(f"{self.label(index)} has {rows.nnz} entries, at most 2^31 - 1 fit; use a smaller block")
+        name = f"{self.name}/{index[0]}"
+        if rows.nnz == 0:
+            self.folder.delete(name)
+        attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(rows.shape)}
+        self.folder.put(f"{name}/zarr.json", group_json(attributes))
+        raws, size = [], 0
+        for part, stored in zip(self._parts(index, rows.nnz), (rows.indptr, rows.indices, rows.data), strict=True):
+            self.folder.put(f"{part.name}/zarr.json", part.metadata())
+            for at in part.indices():
+                size += part.write(at, stored).size
+            raws.append(as_bytes(np.ascontiguousarray(stored, part.dtype)))
+        return Entry(checksum(*raws), size)
+
+    def read(self, index: Index, entry: Entry) -> scipy.sparse.csr_array:
+        """One block of rows, checked against `entry`. Raises StoreError for a missing or damaged block."""
+        start, *_ = self._parts(index, 0)
+        indptr = start.read((0,))
+        _, *rest = self._parts(index, int(indptr[-1]))
+        indices, data = (part.read((0,)) if part.shape[0] else np.empty(0, part.dtype) for part in rest)
+        if checksum(as_bytes(indptr), as_bytes(indices), as_bytes(data)) != entry.checksum:
+            raise _damage(self.folder, self.label(index), f"{self.name}/{index[0]}", 0, 0)
+        return scipy.sparse.csr_array((data, indices, indptr), shape=self.extent(index))
+
+    def sizes(self) -> dict[Index, int]:
+        """Bytes of the blocks that are in the store, by index."""
+        found: dict[Index, int] = {}
+        for key, size in self.folder.sizes(self.name).items():
+            block, _, file = key.partition("/")
+            if file.endswith("c.0"):
+                found[(int(block),)] = found.get((int(block),), 0) + size
+        return found
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Which blocks of an array are done, and their checksums: a Zarr array (grid x 2, int64) of entries, -1 where not done.
+
+    While a store is written each entry is a file of its own (`journal/<name>`), so that processes never share a file
+    and a killed writer loses the block in flight; `seal` gathers them into one chunk (`manifest/<name>`).
+    """
+
+    folder: Folder
+    name: str
+    grid: Index
+
+    def _array(self, place: str, chunk: Index) -> DenseArray:
+        shape = (*self.grid, 2)
+        return DenseArray(self.folder, f"{place}/{self.name}", place, shape, (*chunk, 2), np.dtype("<i8"), fill=-1)
+
+    @property
+    def journal(self) -> DenseArray:
+        return self._array("journal", (1,) * len(self.grid))
+
+    @property
+    def manifest(self) -> DenseArray:
+        return self._array("manifest", self.grid)
+
+    def record(self, index: Index, entry: Entry) -> None:
+        self.journal.write((*index, 0), np.array(entry, dtype=np.int64).reshape((1,) * len(index) + (2,)))
+
+    def forget(self, index: Index) -> None:
+        self.folder.delete(self.journal.key((*index, 0)))
+
+    def recorded(self, wanted: Iterator[Index]) -> np.ndarray:
+        """The entries in the journal; one that is torn counts as not done."""
+        entries = np.full((*self.grid, 2), -1, dtype=np.int64)
+        keys = {self.journal.key((*index, 0)): index for index in wanted}
+        for key, data in self.folder.get_many(keys).items():
+            raw = np.frombuffer(data, np.uint8)
+            if raw.size == 16 + CRC_BYTES and checksum(raw[:16]).to_bytes(CRC_BYTES, "little") == data[16:]:
+                entries[keys[key]] = np.frombuffer(data, "<i8", 2)
+        return entries
+
+    def seal(self, entries: np.ndarray) -> None:
+        self.folder.put(f"{self.manifest.name}/zarr.json", self.manifest.metadata())
+        self.manifest.write((0,) * entries.ndim, entries)
+
+    def load(self) -> np.ndarray:
+        return self.manifest.read((0,) * (len(self.grid) + 1))
+
+
+def entry_at(entries: np.ndarray, index: Index) -> Entry:
+    return Entry(*map(int, entries[index]))
+
+
+def read_rows(array: DenseArray, entries: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Rows start..stop of an array that is chunked along its first axis only; whole chunks go straight into the result."""
+    size, n = array.chunk[0], array.shape[0]
+    out = np.empty((stop - start, *array.shape[1:]), array.dtype)
+    rest = (0,) * (len(array.shape) - 1)
+    for block in range(start // size, -(-stop // size)) if stop > start else ():
+        low, high = block * size, min((block + 1) * size, n)
+        first, last = max(low, start), min(high, stop)
+        entry = entry_at(entries, (block, *rest))
+        if last - first == size:
+            array.read((block, *rest), entry, out=out[first - start : last - start])
+        else:
+            out[first - start : last - start] = array.read((block, *rest), entry)[first - low : last - low]
+    return out

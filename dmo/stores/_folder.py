@@ -1,0 +1,213 @@
+"""Bytes under keys in one folder: a local directory, or a URL that fsspec opens (s3://, gs://, memory://, ...)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import numpy as np
+
+PARTIAL = ".partial"
+"""The end of the names of files that are still being written."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A place for bytes under keys such as "gist/c.0.0"; picklable, and safe to use from several processes at once.
+
+    A local write goes to a file beside its target and is renamed, so that a key holds the old or the new bytes, never a
+    part; object stores do the same by themselves. Nothing is created before the first `put`.
+    """
+
+    url: str
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> Folder:
+        """The folder at a local path or URL; "file://" URLs are local paths, and local paths are made absolute."""
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"a store is named by a path or a URL, got {type(path).__name__}; pass a str or a Path")
+        url = os.fspath(path)
+        if url.startswith("file://"):
+            url = url2pathname(urlsplit(url).path)
+        if not url:
+            raise ValueError("a store is named by a path or a URL, got an empty string; pass the path of a folder")
+        return cls(url.rstrip("/") if "://" in url else os.path.abspath(url))
+
+    def child(self, name: str) -> Folder:
+        return Folder(f"{self.url}/{name}")
+
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.url
+
+    @cached_property
+    def _remote(self) -> tuple[Any, str]:
+        """The fsspec file system and the path of this folder in it; fsspec is imported for URLs only."""
+        from fsspec.core import url_to_fs
+
+        fs, path = url_to_fs(self.url)
+        return fs, path.rstrip("/")
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"url": self.url}
+
+    def put(self, key: str, *parts: Any) -> None:
+        """Write the concatenated `parts` (bytes or 1-d uint8 arrays) under `key`, whole or not at all."""
+        if not self.is_local:
+            fs, root = self._remote
+            data = b"".join(bytes(part) for part in parts)
+            try:
+                fs.pipe_file(f"{root}/{key}", data)
+            except FileNotFoundError:
+                fs.makedirs(f"{root}/{key}".rpartition("/")[0], exist_ok=True)
+                fs.pipe_file(f"{root}/{key}", data)
+            return
+        target = Path(self.url, key)
+        partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
+        try:
+            try:
+                _write(partial, parts)
+            except FileNotFoundError:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                _write(partial, parts)
+            os.replace(partial, target)
+        except OSError:
+            _remove_file(partial)
+            raise
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes under `key`, or None where there are none."""
+        try:
+            if self.is_local:
+                return Path(self.url, key).read_bytes()
+            fs, root = self._remote
+            return fs.cat_file(f"{root}/{key}")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        """The bytes under those `keys` that exist; concurrent requests where the file system has them."""
+        if self.is_local:
+            found = ((key, self.get(key)) for key in keys)
+            return {key: data for key, data in found if data is not None}
+        fs, root = self._remote
+        wanted = {f"{root}/{key}": key for key in keys}
+        if not wanted:
+            return {}
+        data = fs.cat(list(wanted), recursive=False, on_error="omit")
+        if isinstance(data, bytes):
+            return {next(iter(wanted.values())): data}
+        return {wanted[path]: value for path, value in data.items()}
+
+    def read_into(self, key: str, *parts: np.ndarray) -> int | None:
+        """Fill the uint8 arrays `parts` with the bytes under `key`; returns their number, None where there are none.
+
+        Where the number is not that of `parts` together, nothing is filled.
+        """
+        expected = sum(part.size for part in parts)
+        if not self.is_local:
+            data = self.get(key)
+            if data is None:
+                return None
+            if len(data) == expected:
+                start = 0
+                for part in parts:
+                    part[:] = np.frombuffer(data, np.uint8, part.size, start)
+                    start += part.size
+            return len(data)
+        try:
+            with open(Path(self.url, key), "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != expected:
+                    return size
+                return sum(_fill(file, part) for part in parts)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """Bytes of every finished file under `prefix`, by key relative to `prefix`."""
+        if not self.is_local:
+            fs, root = self._remote
+            base = f"{root}/{prefix}".rstrip("/")
+            fs.invalidate_cache(base)
+            try:
+                listed = fs.find(base, detail=True)
+            except FileNotFoundError:
+                return {}
+            bare = base.lstrip("/")
+            return {path.lstrip("/").removeprefix(bare + "/"): info["size"] for path, info in listed.items()}
+        base = os.path.join(self.url, prefix) if prefix else self.url
+        found: dict[str, int] = {}
+        for folder, _, names in os.walk(base):
+            relative = os.path.relpath(folder, base).replace(os.sep, "/")
+            for name in names:
+                if not name.endswith(PARTIAL):
+                    key = name if relative == "." else f"{relative}/{name}"
+                    found[key] = os.stat(os.path.join(folder, name)).st_size
+        return found
+
+    def names(self) -> list[str]:
+        """The files and folders at the top of this folder, but for those that are still being written."""
+        try:
+            if self.is_local:
+                found = os.listdir(self.url)
+            else:
+                fs, root = self._remote
+                fs.invalidate_cache(root)
+                found = [path.rstrip("/").rpartition("/")[2] for path in fs.ls(root, detail=False)]
+        except FileNotFoundError:
+            return []
+        return [name for name in found if not name.endswith(PARTIAL)]
+
+    def is_file(self) -> bool:
+        """Whether the path of this folder is taken by a file."""
+        return self.is_local and os.path.isfile(self.url)
+
+    def delete(self, key: str) -> None:
+        """Remove the file or folder at `key`, if there is one."""
+        if self.is_local:
+            path = os.path.join(self.url, key)
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path, ignore_errors=False)
+            else:
+                _remove_file(path)
+            return
+        fs, root = self._remote
+        try:
+            fs.rm(f"{root}/{key}", recursive=True)
+        except FileNotFoundError:
+            pass
+        fs.invalidate_cache()
+
+
+def _write(path: Path, parts: Iterable[Any]) -> None:
+    with open(path, "wb", buffering=0) as file:
+        for part in parts:
+            view = memoryview(part)
+            while view.nbytes:
+                view = view[file.write(view) :]
+
+
+def _fill(file: Any, part: np.ndarray) -> int:
+    view = memoryview(part)
+    while view.nbytes:
+        count = file.readinto(view)
+        if not count:
+            break
+        view = view[count:]
+    return part.size - view.nbytes
+
+
+def _remove_file(path: str | Path) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,210 @@
+"""The root of every store: its kind, version, completion, provenance and configuration, in the group's attributes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from ._arrays import to_json
+from ._errors import StoreError, writing
+from ._folder import Folder
+
+KINDS = {"features": "feature store", "kernel": "kernel store", "rows": "row store", "model": "model"}
+VERSIONS = {"features": 1, "kernel": 1, "rows": 1, "model": 1}
+ROOT = "zarr.json"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a store comes from.
+
+    Arguments: `parents`, the paths or URLs of the stores and files it was made from; `parameters`, a JSON dictionary;
+    `seed`, the random state if one was used. The version of dmo is added on writing.
+    """
+
+    parents: Sequence[str] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        parents = [os.fspath(parent) for parent in self.parents]
+        return {"dmo": dmo_version(), "parents": parents, "parameters": dict(self.parameters), "seed": self.seed}
+
+
+def dmo_version() -> str:
+    try:
+        return metadata.version("dmo")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def plain(value: Any, where: str) -> Any:
+    """`value` as it comes back from JSON (tuples as lists, NumPy numbers as numbers); refuses all else and NaN."""
+
+    def default(item: Any) -> Any:
+        if isinstance(item, np.generic):
+            return item.item()
+        if isinstance(item, os.PathLike):
+            return os.fspath(item)
+        raise TypeError(
+            f"{where} holds a {type(item).__name__}, which JSON cannot; pass numbers, strings, lists and dicts"
+        )
+
+    try:
+        return json.loads(json.dumps(value, default=default, allow_nan=False))
+    except ValueError as error:
+        raise ValueError(f"{where} cannot be written as JSON ({error}); pass finite numbers and no cycles") from error
+
+
+def check_name(name: str, what: str) -> str:
+    """`name` if it can be a folder and a Zarr name everywhere."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ValueError(
+            f"{what} name {name!r} is not usable; start with a letter or digit, then letters, digits, '_', '-', '.'"
+        )
+    return name
+
+
+def new_attributes(
+    kind: str, configuration: dict[str, Any], attributes: Mapping[str, Any] | None, provenance: Provenance | None
+) -> dict[str, Any]:
+    """The attributes of the root of a store that is begun."""
+    document = {
+        "kind": kind,
+        "version": VERSIONS[kind],
+        "complete": False,
+        "provenance": (provenance or Provenance()).to_dict(),
+        "configuration": configuration,
+        "attributes": dict(attributes or {}),
+    }
+    return plain(document, "the attributes of a store")
+
+
+def read_root(folder: Folder) -> dict[str, Any] | None:
+    """The root document of a dmo store of any kind, None where there is no zarr.json; StoreError if it is not ours."""
+    if folder.is_file():
+        raise StoreError(f"{folder.url} is a file, a store is a folder; choose another path")
+    data = folder.get(ROOT)
+    if data is None:
+        return None
+    try:
+        document = json.loads(data)
+        kind, version = document["attributes"]["kind"], document["attributes"]["version"]
+    except (ValueError, KeyError, TypeError):
+        kind = version = None
+    if kind not in KINDS or type(version) is not int:
+        raise StoreError(f"{folder.url} is not a dmo store; pass the path of a store that dmo wrote")
+    if version > VERSIONS[kind]:
+        raise StoreError(
+            f"{folder.url} is a {KINDS[kind]} of version {version}, this dmo reads up to {VERSIONS[kind]}; upgrade dmo"
+        )
+    return document
+
+
+def existing_root(folder: Folder) -> dict[str, Any]:
+    """The root document; FileNotFoundError where there is nothing, StoreError where there is something else."""
+    document = read_root(folder)
+    if document is None:
+        if not folder.names():
+            raise FileNotFoundError(f"no store at {folder.url}; check the path, or make the store first")
+        raise StoreError(f"{folder.url} is not a dmo store; pass the path of a store that dmo wrote")
+    return document
+
+
+def open_root(folder: Folder, kind: str) -> dict[str, Any]:
+    """The attributes of a complete store of this kind."""
+    attributes = existing_root(folder)["attributes"]
+    if attributes["kind"] != kind:
+        raise StoreError(
+            f"{folder.url} is a {KINDS[attributes['kind']]}, a {KINDS[kind]} is needed; pass the path of a {KINDS[kind]}"
+        )
+    if attributes.get("complete") is not True:
+        raise StoreError(
+            f"{folder.url} is incomplete: its writer has not finished; run what made it again, it goes on where it stopped"
+        )
+    return attributes
+
+
+def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes], overwrite: bool) -> dict[str, Any]:
+    """Make the root of a store, or find the one that was begun with the same configuration; returns its attributes.
+
+    Arguments: `attributes` from `new_attributes`; `arrays`: path -> zarr.json of the arrays that xarray is to see.
+    Raises StoreError for a path that holds something else or a store with another configuration.
+    """
+    document = read_root(folder)
+    if document is None:
+        if folder.names():
+            raise StoreError(f"{folder.url} exists and is not a dmo store; choose another path or remove it")
+    else:
+        _check_kind(folder, document, attributes["kind"])
+        if not overwrite:
+            _check_same(folder, document["attributes"], attributes)
+            return document["attributes"]
+        clear(folder, document)
+    write_root(folder, attributes, arrays)
+    return attributes
+
+
+def write_root(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes] | None = None) -> None:
+    """Write the root group; its metadata lists `arrays` in consolidated form, so that xarray opens it at once."""
+    document: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    if arrays is not None:
+        members = {path: json.loads(data) for path, data in arrays.items()}
+        document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": members}
+    with writing(folder.url, "the root of the store"):
+        folder.put(ROOT, to_json(document))
+
+
+def set_complete(folder: Folder, document: dict[str, Any], complete: bool) -> None:
+    document["attributes"]["complete"] = complete
+    with writing(folder.url, "the root of the store"):
+        folder.put(ROOT, to_json(document))
+
+
+def clear(folder: Folder, document: dict[str, Any]) -> None:
+    """Empty a store for overwriting: marked incomplete first, its root kept to the end, so that a crash can be repeated."""
+    set_complete(folder, document, False)
+    with writing(folder.url, "over the old store"):
+        for name in folder.names():
+            if name != ROOT:
+                folder.delete(name)
+
+
+def _check_kind(folder: Folder, document: dict[str, Any], kind: str) -> None:
+    found = document["attributes"]["kind"]
+    if found != kind:
+        raise StoreError(
+            f"{folder.url} is a {KINDS[found]}, it is not replaced by a {KINDS[kind]}; choose another path"
+        )
+
+
+def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    old, new = _flat(_comparable(found)), _flat(_comparable(wanted))
+    for key in [*new, *old]:
+        if old.get(key) != new.get(key):
+            raise StoreError(
+                f"{folder.url} was begun with {key} = {old.get(key, 'nothing')}, now it is {new.get(key, 'nothing')}; "
+                "pass the same configuration to go on, or overwrite=True to start anew"
+            )
+
+
+def _comparable(attributes: dict[str, Any]) -> dict[str, Any]:
+    provenance = {key: value for key, value in attributes["provenance"].items() if key != "dmo"}
+    return {**attributes["configuration"], "attributes": attributes["attributes"], "provenance": provenance}
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {prefix: value}
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        found.update(_flat(item, f"{prefix}.{key}" if prefix else key))
+    return found

@@ -1,0 +1,133 @@
+"""Row sources over the arrays of a store: slices of rows are read, checked against the manifest, and returned."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ._arrays import DenseArray, SparseArray, entry_at, read_rows
+
+
+def _split(where: Any, n: int) -> tuple[range, Any]:
+    """Rows and columns of an index `rows` or `rows, columns` of slices; an integer row is not a slice and is refused."""
+    rows, columns = where if isinstance(where, tuple) and len(where) == 2 else (where, slice(None))
+    if where is Ellipsis:
+        rows = slice(None)
+    if not isinstance(rows, slice) or not isinstance(columns, slice):
+        raise TypeError("a view of a store is read by slices; for single rows or a list of rows use dmo.blocks.Subset")
+    if rows.step is not None and operator.index(rows.step) < 1:
+        raise ValueError(f"a view of a store is read forwards, got step {rows.step}; reverse the rows afterwards")
+    return range(*rows.indices(n)), columns
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class DenseView:
+    """A stored n x d array as a row source; `view[a:b]` reads the chunks it needs into a NumPy array.
+
+    Reads that start and end at multiples of `block` rows are the fastest. `dask.array.from_array(view)` works, and so
+    does `zarr.open_array(view.url)`. A read raises StoreError for a missing or damaged chunk.
+    """
+
+    array: DenseArray
+    entries: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.array.shape[0], self.array.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        return self.array.chunk
+
+    @property
+    def block(self) -> int:
+        """Rows of a chunk."""
+        return self.array.chunk[0]
+
+    @property
+    def url(self) -> str:
+        return f"{self.array.folder.url}/{self.array.name}"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<dense view {self.url}, {self.shape[0]} x {self.shape[1]} {self.dtype}, {self.block} rows a block>"
+
+    def __getitem__(self, where: Any) -> np.ndarray:
+        rows, columns = _split(where, self.shape[0])
+        block = read_rows(self.array, self.entries, rows.start, max(rows.start, rows.stop))
+        return block if rows.step == 1 and columns == slice(None) else block[:: rows.step, columns]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a stored view is read into memory, which is a copy; pass copy=None or True")
+        return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SparseView:
+    """A stored n x d sparse matrix as a row source; `view[a:b]` reads the row blocks it needs into a CSR array.
+
+    A read raises StoreError for a missing or damaged block.
+    """
+
+    array: SparseArray
+    entries: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def block(self) -> int:
+        """Rows of a block."""
+        return self.array.block
+
+    @property
+    def url(self) -> str:
+        return f"{self.array.folder.url}/{self.array.name}"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<sparse view {self.url}, {self.shape[0]} x {self.shape[1]} {self.dtype}, {self.block} rows a block>"
+
+    def __getitem__(self, where: Any) -> scipy.sparse.csr_array:
+        rows, columns = _split(where, self.shape[0])
+        start, stop = rows.start, max(rows.start, rows.stop)
+        parts = []
+        for block in range(start // self.block, -(-stop // self.block)) if stop > start else ():
+            low = block * self.block
+            part = self.array.read((block,), entry_at(self.entries, (block,)))
+            if low < start or low + part.shape[0] > stop:
+                part = part[max(start - low, 0) : stop - low]
+            parts.append(part)
+        if not parts:
+            return scipy.sparse.csr_array((0, self.shape[1]), dtype=self.dtype)[:, columns]
+        found = parts[0] if len(parts) == 1 else scipy.sparse.vstack(parts, format="csr")
+        return found if rows.step == 1 and columns == slice(None) else found[:: rows.step, columns]
+
+
+View = DenseView | SparseView

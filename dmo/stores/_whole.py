@@ -1,0 +1,95 @@
+"""Small arrays that are written in one go: their checksums are known beforehand and stand in the store's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._arrays import CRC_BYTES, DenseArray, Entry, Index, checksum, read_rows, strings_from_zarr, strings_to_zarr
+from ._errors import StoreError, writing
+from ._folder import Folder
+
+CHUNK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """An array in memory, ready to be written: its metadata, its checksums, and `parts`, key -> values or bytes."""
+
+    name: str
+    shape: Index
+    dtype: str
+    checksums: list[int]
+    metadata: bytes
+    source: tuple[DenseArray, np.ndarray] | bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"shape": list(self.shape), "dtype": self.dtype, "checksums": self.checksums}
+
+    def write(self, folder: Folder) -> None:
+        with writing(folder.url, f"array '{self.name}'"):
+            folder.put(f"{self.name}/zarr.json", self.metadata)
+            if isinstance(self.source, bytes):
+                folder.put(f"{self.name}/c.0", self.source)
+                return
+            array, values = self.source
+            for index, chunk in _chunks(array, values):
+                array.write(index, chunk)
+
+
+def dense(folder: Folder, name: str, values: np.ndarray, dims: tuple[str, ...] | None = None) -> Whole:
+    """A numeric array of any shape, in chunks of at most 64 MiB along its first axis."""
+    values = np.ascontiguousarray(values).reshape(values.shape)
+    array = _layout(folder, name, values.shape, values.dtype, dims)
+    sums = [array.encode(index, chunk)[1].checksum for index, chunk in _chunks(array, values)]
+    return Whole(name, values.shape, array.dtype.name, sums, array.metadata(), (array, values))
+
+
+def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) -> Whole:
+    """A list of strings."""
+    metadata, chunk = strings_to_zarr(values, dimension)
+    return Whole(
+        name, (len(values),), "string", [checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES])], metadata, chunk
+    )
+
+
+def read_dense(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarray:
+    """The array that `known` (from `Whole.to_dict`) describes; StoreError if it is missing or damaged."""
+    array = _layout(folder, name, tuple(known["shape"]), np.dtype(known["dtype"]))
+    entries = np.zeros((*array.grid, 2), dtype=np.int64)
+    for index, crc in zip(array.indices(), known["checksums"], strict=True):
+        entries[index] = Entry(crc, 0)
+    if not array.shape:
+        return array.read((), Entry(known["checksums"][0], 0))
+    return read_rows(array, entries, 0, array.shape[0]) if 0 not in array.shape else np.empty(array.shape, array.dtype)
+
+
+def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> list[str]:
+    """The strings that `known` describes; StoreError if they are missing or damaged."""
+    metadata, chunk = folder.get(f"{name}/zarr.json"), folder.get(f"{name}/c.0")
+    if metadata is None or chunk is None:
+        raise StoreError(
+            f"{folder.url}: the strings '{name}' are missing; restore {name} from a copy or make the store again"
+        )
+    if checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES]) != known["checksums"][0]:
+        raise StoreError(
+            f"{folder.url}: the strings '{name}' fail their checksum; restore {name}/c.0 from a copy or make the store again"
+        )
+    return strings_from_zarr(metadata, chunk)
+
+
+def _layout(
+    folder: Folder, name: str, shape: Index, dtype: np.dtype, dims: tuple[str, ...] | None = None
+) -> DenseArray:
+    row_bytes = max(int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize, 1)
+    rows = max(1, min(shape[0], CHUNK_BYTES // row_bytes)) if shape else 0
+    chunk = (rows, *(max(length, 1) for length in shape[1:])) if shape else ()
+    return DenseArray(folder, name, f"array '{name}'", shape, chunk, dtype.newbyteorder("<"), dims)
+
+
+def _chunks(array: DenseArray, values: np.ndarray) -> list[tuple[Index, np.ndarray]]:
+    size = array.chunk[0] if array.chunk else 1
+    return [(index, values[index[0] * size : (index[0] + 1) * size] if index else values) for index in array.indices()]

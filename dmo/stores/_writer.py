@@ -1,0 +1,107 @@
+"""What the writers of blocks share: write a block and record it, list what is missing, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..progress import stage
+from ._arrays import DenseArray, Index, Ledger, SparseArray, group_json
+from ._errors import StoreError, writing
+from ._folder import Folder
+from ._schema import existing_root, set_complete
+
+Array = DenseArray | SparseArray
+
+
+def ledger(array: Array) -> Ledger:
+    return Ledger(array.folder, array.name, array.grid)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of a store that is being written; picklable, and safe to use from several processes at once."""
+
+    folder: Folder
+    arrays: Mapping[str, Array]
+    complete: bool
+
+    def prepare(self) -> None:
+        """Write the metadata of every array and of its journal; harmless when repeated."""
+        if self.complete:
+            return
+        with writing(self.folder.url, "the metadata of the store"):
+            for group in ("manifest", "journal"):
+                self.folder.put(f"{group}/zarr.json", group_json({}))
+            for array in self.arrays.values():
+                journal = ledger(array).journal
+                self.folder.put(f"{journal.name}/zarr.json", journal.metadata())
+                self.folder.put(f"{array.name}/zarr.json", array.metadata())
+
+    def write(self, name: str, index: Index, values: Any) -> None:
+        """Write one block, then its entry in the journal: a writer killed in between leaves the block missing."""
+        array = self.arrays[name]
+        if self.complete:
+            raise StoreError(f"{self.folder.url} is complete; pass overwrite=True to make it anew")
+        with writing(self.folder.url, array.label(index)):
+            ledger(array).forget(index)
+            ledger(array).record(index, array.write(index, values))
+
+    def recorded(self) -> dict[str, np.ndarray]:
+        """The entries of every array; a block whose files do not have the recorded size counts as not done."""
+        found = {}
+        for name, array in self.arrays.items():
+            entries, sizes = ledger(array).recorded(array.indices()), array.sizes()
+            for index in array.indices():
+                if entries[index][1] != sizes.get(index, -1):
+                    entries[index] = -1
+            found[name] = entries
+        return found
+
+    def missing(self) -> list[tuple[str, Index]]:
+        """(array, index) of the blocks that are still to be written, in order."""
+        return [] if self.complete else self._missing(self.recorded())
+
+    def _missing(self, recorded: dict[str, np.ndarray]) -> list[tuple[str, Index]]:
+        return [
+            (name, index)
+            for name, array in self.arrays.items()
+            for index in array.indices()
+            if recorded[name][index][1] < 0
+        ]
+
+    def finish(self) -> None:
+        """Seal the manifests and mark the store complete; StoreError while blocks are missing, nothing if it is complete."""
+        document = existing_root(self.folder)
+        if document["attributes"]["complete"]:
+            return
+        recorded = self.recorded()
+        missing = self._missing(recorded)
+        if missing:
+            name, index = missing[0]
+            total = sum(1 for array in self.arrays.values() for _ in array.indices())
+            raise StoreError(
+                f"{self.folder.url}: {len(missing)} of {total} blocks are missing, the first is "
+                f"{self.arrays[name].label(index)}; write them before finish()"
+            )
+        with stage("seal the store", len(self.arrays)) as advance, writing(self.folder.url, "the manifest"):
+            for name, array in self.arrays.items():
+                ledger(array).seal(recorded[name])
+                advance(1)
+        set_complete(self.folder, document, True)
+        self.folder.delete("journal")
+
+
+def check_block(title: str, block: int, rows: Any, n: int, size: int, width: int) -> slice:
+    """The rows of `block` out of n in blocks of `size`; refuses a wrong block number or shape of `rows`."""
+    count = -(-n // size)
+    if not 0 <= block < count:
+        raise ValueError(f"{title} has blocks 0 to {count - 1}, got block {block}; pass one of missing()")
+    where = slice(block * size, min((block + 1) * size, n))
+    needed = (where.stop - where.start, width)
+    if rows.shape != needed:
+        raise ValueError(f"{title}, block {block} has shape {rows.shape}, needs {needed}; write whole blocks of rows")
+    return where

@@ -1,0 +1,326 @@
+"""Feature stores: many views of the same samples, with labels, names and splits, written block by block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+
+from ..blocks import Subset
+from . import _whole
+from ._arrays import DenseArray, SparseArray
+from ._errors import StoreError, cast, check_count, check_values
+from ._folder import Folder
+from ._schema import Provenance, begin, check_name, new_attributes, open_root
+from ._views import DenseView, SparseView, View
+from ._writer import Blocks, check_block, ledger
+
+RESERVED = ("sample", "label", "labels", "split", "manifest", "journal", "zarr.json")
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """What is known of a view before it is written.
+
+    Arguments: `dimension`, columns; `dtype`, a real NumPy dtype; `kind`, "dense" or "sparse" (CSR); `histogram`: rows
+    are counts or masses, never negative.
+    """
+
+    dimension: int
+    dtype: Any = "float32"
+    kind: Literal["dense", "sparse"] = "dense"
+    histogram: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dimension", check_count("the dimension of a view", self.dimension))
+        object.__setattr__(self, "dtype", real_dtype(self.dtype))
+        if self.kind not in ("dense", "sparse"):
+            raise ValueError(f"the kind of a view is 'dense' or 'sparse', got {self.kind!r}; pass one of these")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "dimension": self.dimension,
+            "dtype": self.dtype.name,
+            "kind": self.kind,
+            "histogram": bool(self.histogram),
+        }
+
+
+def real_dtype(dtype: Any) -> np.dtype:
+    """A little-endian real dtype that a store can hold; TypeError for others."""
+    found = np.dtype(dtype)
+    if found.kind not in "iufb" or found.itemsize > 8:
+        raise TypeError(
+            f"a store holds booleans, integers and floats of at most 8 bytes, got {found}; convert the rows"
+        )
+    return found.newbyteorder("<")
+
+
+def create_features(
+    path: str | os.PathLike[str],
+    n_samples: int,
+    views: Mapping[str, ViewSpec],
+    labels: Any = None,
+    label_names: Sequence[str] | None = None,
+    sample_ids: Sequence[str] | None = None,
+    split: Sequence[str] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    block: int = 1024,
+    overwrite: bool = False,
+    provenance: Provenance | None = None,
+) -> FeatureWriter:
+    """Begin a feature store, or go on with the one at `path` that was begun with the same arguments.
+
+    Arguments: `path`, a local path or an fsspec URL; `n_samples`, rows of every view; `views`, name -> ViewSpec;
+    `labels`, n x L of 0 and 1 (dense or sparse), with `label_names` (L); `sample_ids` (n); `split` (n), such as "train"
+    and "test"; `attributes`, a JSON dictionary; `block`, rows of a chunk; `overwrite`, replace a feature store at `path`.
+    Raises StoreError where `path` holds something else or a store with another configuration; ValueError for bad shapes.
+    """
+    n, block = check_count("n_samples", n_samples), check_count("block", block)
+    _check_views(views)
+    folder = Folder.at(path)
+    small: dict[str, _whole.Whole] = {}
+    if labels is not None:
+        values = _check_labels(labels, n)
+        small["labels"] = _whole.dense(folder, "labels", values, ("sample", "label"))
+    n_labels = small["labels"].shape[1] if small else None
+    for name, array, given, length in (
+        ("label_names", "label", label_names, n_labels),
+        ("sample_ids", "sample", sample_ids, n),
+        ("split", "split", split, n),
+    ):
+        if given is not None:
+            dimension = "label" if array == "label" else "sample"
+            small[array] = _whole.strings(folder, array, _check_strings(name, given, length), dimension)
+    configuration = {
+        "n_samples": n,
+        "block": min(block, n),
+        "views": {name: spec.to_dict() for name, spec in views.items()},
+        **{name: whole.to_dict() for name, whole in small.items()},
+    }
+    wanted = new_attributes("features", configuration, attributes, provenance)
+    arrays = stored_arrays(folder, wanted["configuration"])
+    visible = {name: array.metadata() for name, array in arrays.items() if isinstance(array, DenseArray)}
+    visible.update({name: whole.metadata for name, whole in small.items()})
+    found = begin(folder, wanted, visible, overwrite)
+    writer = FeatureWriter(folder, found["configuration"], Blocks(folder, arrays, found["complete"]))
+    writer.blocks.prepare()
+    if not found["complete"]:
+        for whole in small.values():
+            whole.write(folder)
+    return writer
+
+
+def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, DenseArray | SparseArray]:
+    """The arrays of the views, by name, as a configuration describes them."""
+    n, block, arrays = configuration["n_samples"], configuration["block"], {}
+    for name, view in configuration["views"].items():
+        shape, dtype, title = (n, view["dimension"]), real_dtype(view["dtype"]), f"view '{name}'"
+        if view["kind"] == "sparse":
+            arrays[name] = SparseArray(folder, name, title, shape, block, dtype)
+        else:
+            dims = ("sample", f"{name}_feature")
+            arrays[name] = DenseArray(folder, name, title, shape, (block, shape[1]), dtype, dims)
+    return arrays
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureWriter:
+    """Writes a feature store; picklable, so that any worker can write any block.
+
+    `write` is idempotent: a block may be written again, by anyone, at any time before `finish`.
+    """
+
+    folder: Folder
+    configuration: dict[str, Any]
+    blocks: Blocks
+
+    @property
+    def url(self) -> str:
+        return self.folder.url
+
+    @property
+    def n_samples(self) -> int:
+        return self.configuration["n_samples"]
+
+    @property
+    def block(self) -> int:
+        """Rows of a block."""
+        return self.configuration["block"]
+
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.n_samples // self.block)
+
+    def rows(self, block_index: int) -> slice:
+        """The rows of a block."""
+        return slice(block_index * self.block, min((block_index + 1) * self.block, self.n_samples))
+
+    def write(self, view: str, block_index: int, rows: Any) -> None:
+        """Write the rows of one block of one view, whole.
+
+        Arguments: `rows`, all rows of the block x dimension, an array or SciPy sparse matrix. Raises ValueError for a wrong
+        shape or values that are not finite, TypeError for a dtype that does not fit, OSError where the disk refuses; the
+        store can be resumed after each of these.
+        """
+        if view not in self.configuration["views"]:
+            names = ", ".join(sorted(self.configuration["views"]))
+            raise StoreError(f"{self.url} has no view {view!r}; it has {names}")
+        spec, array = self.configuration["views"][view], self.blocks.arrays[view]
+        sparse = isinstance(array, SparseArray)
+        given = (
+            scipy.sparse.csr_array(rows)
+            if sparse
+            else rows.toarray()
+            if scipy.sparse.issparse(rows)
+            else np.asarray(rows)
+        )
+        where = check_block(array.title, block_index, given, *(self.n_samples, self.block, spec["dimension"]))
+        given = cast(given, array.dtype, f"{array.title}, block {block_index}")
+        check_values(given, array.title, where.start, positive=spec["histogram"])
+        self.blocks.write(view, (block_index,) if sparse else (block_index, 0), given)
+
+    def missing(self) -> list[tuple[str, int]]:
+        """(view, block) of what is still to be written, in order."""
+        return [(name, index[0]) for name, index in self.blocks.missing()]
+
+    def finish(self) -> None:
+        """Seal the manifest and mark the store complete, last of all and by one process; StoreError if blocks are missing."""
+        self.blocks.finish()
+
+
+def open_features(path: str | os.PathLike[str]) -> FeatureStore:
+    """Open a complete feature store for reading. Raises FileNotFoundError, or StoreError with its cure."""
+    folder = Folder.at(path)
+    attributes = open_root(folder, "features")
+    views: dict[str, View] = {}
+    for name, array in stored_arrays(folder, attributes["configuration"]).items():
+        entries = ledger(array).load()
+        views[name] = SparseView(array, entries) if isinstance(array, SparseArray) else DenseView(array, entries)
+    return FeatureStore(folder, attributes, views)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class FeatureStore:
+    """A complete feature store: `views` by name, `labels`, names and splits (None where the store has none)."""
+
+    folder: Folder
+    root: dict[str, Any]
+    views: dict[str, View]
+
+    def __repr__(self) -> str:
+        return f"<feature store {self.url}, {self.n_samples} samples, views {', '.join(self.views)}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "root": self.root, "views": self.views}
+
+    @property
+    def url(self) -> str:
+        return self.folder.url
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        return self.root["configuration"]
+
+    @property
+    def n_samples(self) -> int:
+        return self.configuration["n_samples"]
+
+    @property
+    def block(self) -> int:
+        """Rows of a block."""
+        return self.configuration["block"]
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return self.root["attributes"]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return self.root["provenance"]
+
+    def view_info(self, name: str) -> ViewSpec:
+        """Dimension, dtype, kind and histogram of a view; StoreError for a view that the store lacks."""
+        if name not in self.views:
+            raise StoreError(f"{self.url} has no view {name!r}; it has {', '.join(sorted(self.views))}")
+        return ViewSpec(**self.configuration["views"][name])
+
+    @cached_property
+    def labels(self) -> np.ndarray | None:
+        """n x L, uint8, or None."""
+        known = self.configuration.get("labels")
+        return None if known is None else _whole.read_dense(self.folder, "labels", known)
+
+    def _strings(self, name: str) -> list[str] | None:
+        known = self.configuration.get(name)
+        return None if known is None else _whole.read_strings(self.folder, name, known)
+
+    @cached_property
+    def label_names(self) -> list[str] | None:
+        return self._strings("label")
+
+    @cached_property
+    def sample_ids(self) -> list[str] | None:
+        return self._strings("sample")
+
+    @cached_property
+    def split(self) -> np.ndarray | None:
+        """The part, such as "train" or "test", of every sample (n strings), or None."""
+        found = self._strings("split")
+        return None if found is None else np.array(found, dtype=str)
+
+    def select(self, split: str | None) -> tuple[dict[str, Subset], np.ndarray | None, np.ndarray]:
+        """The samples of one split (all when None): views as row sources, labels (m x L) or None, and row numbers (m).
+
+        Raises StoreError for a split that the store lacks. Only the rows that are asked for are read, later.
+        """
+        if split is None:
+            index = np.arange(self.n_samples)
+        else:
+            parts = [] if self.split is None else sorted(set(self.split.tolist()))
+            if split not in parts:
+                has = (
+                    f"it has {', '.join(map(repr, parts))}"
+                    if parts
+                    else "it has no splits, pass split=None for all samples"
+                )
+                raise StoreError(f"{self.url} has no split {split!r}; {has}")
+            index = np.flatnonzero(self.split == split)
+        labels = None if self.labels is None else self.labels[index]
+        return {name: Subset(view, index) for name, view in self.views.items()}, labels, index
+
+
+def _check_views(views: Mapping[str, ViewSpec]) -> None:
+    if not views:
+        raise ValueError("a feature store needs at least one view, got none; pass views={name: ViewSpec(...)}")
+    for name, spec in views.items():
+        check_name(name, "the view")
+        if not isinstance(spec, ViewSpec):
+            raise TypeError(f"view {name!r} is described by {type(spec).__name__}; pass a ViewSpec")
+        if name in RESERVED or name.removesuffix("_feature") in set(views) - {name}:
+            raise ValueError(f"view name {name!r} is taken by the store itself; choose another name")
+
+
+def _check_labels(labels: Any, n: int) -> np.ndarray:
+    values = labels.toarray() if scipy.sparse.issparse(labels) else np.asarray(labels)
+    if values.ndim != 2 or values.shape[0] != n or values.shape[1] == 0:
+        raise ValueError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row a sample")
+    bad = (values != 0) & (values != 1)
+    if bad.any():
+        row, column = (int(axis[0]) for axis in np.nonzero(bad))
+        raise ValueError(f"labels, row {row}, column {column} is {values[row, column]}; labels are 0 or 1")
+    return values.astype(np.uint8)
+
+
+def _check_strings(name: str, given: Sequence[str], length: int | None) -> list[str]:
+    if length is None:
+        raise ValueError(f"{name} were passed without labels; pass labels as well")
+    values = [str(value) for value in given]
+    if len(values) != length:
+        raise ValueError(f"{name} has {len(values)} entries, needs {length}; pass one for each")
+    return values

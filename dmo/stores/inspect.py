@@ -1,0 +1,139 @@
+"""Looking at stores of any kind: what is in one (`describe`), and whether it is whole (`verify`)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from ..progress import stage
+from . import _whole, features, kernels, models, rows
+from ._arrays import Index, entry_at
+from ._errors import StoreError
+from ._folder import Folder
+from ._schema import existing_root
+from ._writer import Array, Blocks, ledger
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a store is, as a JSON dictionary; works for stores that are not complete.
+
+    Keys: path, kind, version, complete, bytes (on disk), provenance, attributes, the configuration of its kind (sizes,
+    views, labels), and blocks = {"done", "total"} where it is written in blocks. Raises FileNotFoundError or StoreError.
+    """
+    folder = Folder.at(path)
+    root = existing_root(folder)["attributes"]
+    configuration = root["configuration"]
+    found: dict[str, Any] = {
+        "path": folder.url,
+        **{key: root[key] for key in ("kind", "version", "complete", "provenance", "attributes")},
+        "bytes": sum(folder.sizes().values()),
+    }
+    if root["kind"] == "model":
+        kept = ("format", "shape", "dtype")
+        found["arrays"] = {
+            name: {key: known[key] for key in kept if key in known} for name, known in configuration.items()
+        }
+        found["meta"] = root["meta"]
+        return found
+    small = _small(root["kind"], configuration)
+    found.update({key: value for key, value in configuration.items() if key not in small})
+    found.update({name: {"shape": known["shape"]} for name, known in small.items()})
+    if "split" in small and root["complete"]:
+        found["split"] = dict(Counter(_whole.read_strings(folder, "split", small["split"])))
+    arrays = _arrays(folder, root)
+    total = sum(1 for array in arrays.values() for _ in array.indices())
+    missing = len(Blocks(folder, arrays, root["complete"]).missing())
+    found["blocks"] = {"done": total - missing, "total": total}
+    return found
+
+
+def verify(path: str | os.PathLike[str]) -> list[str]:
+    """Read every block of a store and check it against the manifest; returns the problems, one sentence each.
+
+    An incomplete store is one problem, its finished blocks are checked all the same. Holds one block in memory at a time.
+    Raises FileNotFoundError or StoreError where there is no dmo store.
+    """
+    folder = Folder.at(path)
+    root = existing_root(folder)["attributes"]
+    if root["kind"] == "model":
+        return _verify_model(folder, root)
+    problems: list[str] = []
+    arrays = _arrays(folder, root)
+    if not root["complete"]:
+        missing = len(Blocks(folder, arrays, False).missing())
+        problems.append(
+            f"{folder.url} is incomplete: {missing} blocks are missing; run what made it again, it goes on where it stopped"
+        )
+    for name, known in _small(root["kind"], root["configuration"]).items():
+        _try(problems, _whole.read_strings if known["dtype"] == "string" else _whole.read_dense, folder, name, known)
+    for array in arrays.values():
+        problems.extend(_verify_array(array, root["complete"]))
+    return problems
+
+
+def _verify_array(array: Array, complete: bool) -> list[str]:
+    problems: list[str] = []
+    metadata = array.folder.get(f"{array.name}/zarr.json")
+    if metadata is None or _parse(metadata) != json.loads(array.metadata()):
+        problems.append(
+            f"{array.folder.url}: {array.name}/zarr.json is missing or changed; restore it from a copy or make the store again"
+        )
+    indices = list(array.indices())
+    try:
+        entries = ledger(array).load() if complete else ledger(array).recorded(iter(indices))
+    except StoreError as error:
+        return [*problems, str(error)]
+    with stage(f"verify {array.title}", len(indices)) as advance:
+        for index in indices:
+            if complete or entries[index][1] >= 0:
+                _try(problems, _read, array, index, entries)
+            advance(1)
+    return problems
+
+
+def _read(array: Array, index: Index, entries: np.ndarray) -> None:
+    array.read(index, entry_at(entries, index))
+
+
+def _verify_model(folder: Folder, root: dict[str, Any]) -> list[str]:
+    if not root["complete"]:
+        return [f"{folder.url} is incomplete: it was never saved to the end; save the model again"]
+    problems: list[str] = []
+    for name, known in root["configuration"].items():
+        _try(problems, models.read_array, folder.child(root["generation"]), name, known)
+    for name in sorted(folder.names()):
+        if name not in ("zarr.json", root["generation"]):
+            problems.append(f"{folder.url}: {name} is left over from a save that died; it is safe to delete")
+    return problems
+
+
+def _try(problems: list[str], read: Any, *arguments: Any) -> None:
+    try:
+        read(*arguments)
+    except (StoreError, OSError) as error:
+        problems.append(str(error))
+
+
+def _parse(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+def _arrays(folder: Folder, root: dict[str, Any]) -> dict[str, Array]:
+    if root["kind"] == "features":
+        return dict(features.stored_arrays(folder, root["configuration"]))
+    module = kernels if root["kind"] == "kernel" else rows
+    array = module.stored_array(folder, root["configuration"])
+    return {array.name: array}
+
+
+def _small(kind: str, configuration: dict[str, Any]) -> dict[str, Any]:
+    """The arrays that were written in one go, by name, with what is known of each."""
+    names = {"features": ("labels", "label", "sample", "split"), "rows": ("column", "sample"), "kernel": ()}[kind]
+    return {name: configuration[name] for name in names if name in configuration}

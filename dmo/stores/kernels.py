@@ -1,0 +1,161 @@
+"""Kernel stores: a symmetric n x n matrix as square tiles on disk, the lower triangle only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._arrays import DenseArray, entry_at
+from ._errors import cast, check_count, check_values
+from ._folder import Folder
+from ._schema import Provenance, begin, new_attributes, open_root
+from ._writer import Blocks, ledger
+
+
+def create_kernel(
+    path: str | os.PathLike[str],
+    n: int,
+    block: int,
+    dtype: Any = "float32",
+    attributes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    provenance: Provenance | None = None,
+) -> KernelWriter:
+    """Begin a kernel store, or go on with the one at `path` that was begun with the same arguments.
+
+    Arguments: `path`, a local path or an fsspec URL; `n`, rows and columns; `block`, rows and columns of a tile; `dtype`,
+    float32 or float64; `attributes`, a JSON dictionary (the kernel); `overwrite`, replace a kernel store at `path`.
+    Tiles above the diagonal are not stored; zarr and xarray see NaN there. Raises StoreError where `path` holds something
+    else or a store with another configuration.
+    """
+    n, block = check_count("n", n), check_count("block", block)
+    if np.dtype(dtype) not in (np.float32, np.float64):
+        raise TypeError(f"a kernel store holds float32 or float64, got {np.dtype(dtype)}; pass one of these")
+    configuration = {"n": n, "block": min(block, n), "dtype": np.dtype(dtype).name}
+    wanted = new_attributes("kernel", configuration, attributes, provenance)
+    folder = Folder.at(path)
+    array = stored_array(folder, configuration)
+    found = begin(folder, wanted, {array.name: array.metadata()}, overwrite)
+    writer = KernelWriter(array, Blocks(folder, {array.name: array}, found["complete"]))
+    writer.blocks.prepare()
+    return writer
+
+
+def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
+    """The array of tiles as a configuration describes it."""
+    n, block, dtype = configuration["n"], configuration["block"], np.dtype(configuration["dtype"]).newbyteorder("<")
+    return DenseArray(folder, "kernel", "kernel", (n, n), (block, block), dtype, ("row", "column"), np.nan, lower=True)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class _Tiles:
+    array: DenseArray
+
+    @property
+    def url(self) -> str:
+        return self.array.folder.url
+
+    @property
+    def n(self) -> int:
+        return self.array.shape[0]
+
+    @property
+    def block(self) -> int:
+        """Rows and columns of a tile (the last ones may be smaller)."""
+        return self.array.chunk[0]
+
+    @property
+    def n_blocks(self) -> int:
+        """Tiles along one side."""
+        return self.array.grid[0]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    def rows(self, i: int) -> slice:
+        """The rows of the tiles (i, ...)."""
+        return slice(i * self.block, min((i + 1) * self.block, self.n))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}, n = {self.n}, {self.dtype}, tiles of {self.block}>"
+
+    def _check(self, i: int, j: int) -> None:
+        if not (0 <= i < self.n_blocks and 0 <= j < self.n_blocks):
+            raise ValueError(
+                f"{self.url} has tiles (0, 0) to {(self.n_blocks - 1,) * 2}, got {(i, j)}; pass one of these"
+            )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class KernelWriter(_Tiles):
+    """Writes a kernel store; picklable, so that any worker can write any tile; `write` is idempotent."""
+
+    blocks: Blocks
+
+    def write(self, i: int, j: int, tile: np.ndarray) -> None:
+        """Write tile (i, j), i >= j: rows(i) x rows(j). Raises as `FeatureWriter.write` does."""
+        self._check(i, j)
+        if i < j:
+            raise ValueError(
+                f"{self.url} stores the lower triangle, got tile {(i, j)}; write its transpose as {(j, i)}"
+            )
+        title, needed = f"tile {(i, j)}", self.array.extent((i, j))
+        if tile.shape != needed:
+            raise ValueError(f"{title} has shape {tile.shape}, needs {needed}; write whole tiles")
+        tile = cast(np.asarray(tile), self.dtype, title)
+        check_values(tile, title, 0)
+        self.blocks.write(self.array.name, (i, j), tile)
+
+    def missing(self) -> list[tuple[int, int]]:
+        """The tiles (i, j), i >= j, that are still to be written, in order."""
+        return [(index[0], index[1]) for _, index in self.blocks.missing()]
+
+    def finish(self) -> None:
+        """Seal the manifest and mark the store complete, last of all and by one process; StoreError if tiles are missing."""
+        self.blocks.finish()
+
+
+def open_kernel(path: str | os.PathLike[str]) -> KernelStore:
+    """Open a complete kernel store for reading. Raises FileNotFoundError, or StoreError with its cure."""
+    folder = Folder.at(path)
+    attributes = open_root(folder, "kernel")
+    array = stored_array(folder, attributes["configuration"])
+    return KernelStore(array, ledger(array).load(), attributes)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class KernelStore(_Tiles):
+    """A complete kernel store; picklable."""
+
+    entries: np.ndarray
+    root: dict[str, Any]
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return self.root["attributes"]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return self.root["provenance"]
+
+    def tile(self, i: int, j: int, out: np.ndarray | None = None) -> np.ndarray:
+        """Tile (i, j), rows(i) x rows(j), read and checked; a transposed view of (j, i) where i < j.
+
+        Arguments: `out`, a C-contiguous block x block array of the store's dtype to read into; the result is a view of it,
+        which saves the time to allocate (a third of a read). Raises StoreError for a missing or damaged tile.
+        """
+        self._check(i, j)
+        index = (i, j) if i >= j else (j, i)
+        if out is not None and (out.shape != self.array.chunk or out.dtype != self.dtype or not out.flags.c_contiguous):
+            raise ValueError(
+                f"out has shape {out.shape} and dtype {out.dtype}, needs {self.array.chunk} and {self.dtype} in C order; "
+                "make it with numpy.empty"
+            )
+        height, width = self.array.extent(index)
+        found = self.array.read(index, entry_at(self.entries, index), out)[:height, :width]
+        return found if i >= j else found.T

@@ -1,0 +1,148 @@
+"""Model stores: named arrays and a JSON dictionary; loading one runs no code.
+
+The arrays of a model lie in a sub-folder of its own name, a generation; the root names the generation that counts and
+is written last, in one piece. So a model is replaced at once, on a disk and in an object store alike: whoever loads it
+meanwhile finds the old one or the new one, and a save that dies leaves the old one as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ..progress import stage
+from . import _whole
+from ._arrays import group_json
+from ._errors import StoreError, writing
+from ._folder import Folder
+from ._schema import KINDS, Provenance, check_name, new_attributes, open_root, plain, read_root, write_root
+
+PARTS = ("indptr", "indices", "data")
+
+
+def save_model(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, Any],
+    meta: Mapping[str, Any],
+    overwrite: bool = True,
+    provenance: Provenance | None = None,
+) -> None:
+    """Write a model: all of it, or nothing.
+
+    Arguments: `path`, a local path or an fsspec URL; `arrays`, name -> ndarray (booleans, numbers or strings, any shape)
+    or SciPy CSR; `meta`, a JSON dictionary; `overwrite`, replace a model at `path`.
+    Raises TypeError for other values (pickled objects, other sparse formats), StoreError where `path` holds something
+    else than a model or where a model is there and `overwrite` is False, OSError where the disk refuses.
+    """
+    folder = Folder.at(path)
+    stored = {check_name(name, "the array"): _check_array(name, value) for name, value in arrays.items()}
+    attributes = new_attributes("model", {}, None, provenance)
+    attributes["meta"] = plain(dict(meta), "the meta of a model")
+    if not _may_write(folder, overwrite):
+        write_root(folder, attributes)
+    generation = uuid.uuid4().hex
+    try:
+        attributes["configuration"] = _write_arrays(folder.child(generation), stored)
+    except BaseException:
+        _discard(folder, generation)
+        raise
+    attributes.update(complete=True, generation=generation)
+    previous = (read_root(folder) or {"attributes": {}})["attributes"].get("generation")
+    write_root(folder, attributes)
+    if previous is not None:
+        folder.delete(previous)
+
+
+def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays (ndarray or scipy.sparse.csr_array) and the meta of a model.
+
+    Raises FileNotFoundError, or StoreError for a store that is no model, incomplete, newer, or damaged.
+    """
+    folder = Folder.at(path)
+    attributes = open_root(folder, "model")
+    inside = folder.child(attributes["generation"])
+    arrays = {name: read_array(inside, name, known) for name, known in attributes["configuration"].items()}
+    return arrays, attributes["meta"]
+
+
+def read_array(folder: Folder, name: str, known: Mapping[str, Any]) -> Any:
+    """One array of a model from its generation folder, checked."""
+    if known["format"] == "csr":
+        indptr, indices, data = (_whole.read_dense(folder, f"{name}/{part}", known[part]) for part in PARTS)
+        return scipy.sparse.csr_array((data, indices, indptr), shape=tuple(known["shape"]))
+    if known["format"] == "strings":
+        return np.array(_whole.read_strings(folder, name, known), dtype=str).reshape(known["shape"])
+    return _whole.read_dense(folder, name, known)
+
+
+def _check_array(name: str, value: Any) -> np.ndarray | scipy.sparse.csr_array:
+    if scipy.sparse.issparse(value):
+        if value.format != "csr" or value.ndim != 2:
+            raise TypeError(
+                f"array '{name}' is sparse in format {value.format}, models hold CSR; convert it with .tocsr()"
+            )
+        return value
+    if not isinstance(value, np.ndarray):
+        raise TypeError(
+            f"array '{name}' is a {type(value).__name__}, models hold NumPy arrays and CSR; put others into meta"
+        )
+    if value.dtype.kind not in "biufcU" or value.dtype.itemsize > 16 and value.dtype.kind != "U":
+        raise TypeError(
+            f"array '{name}' has dtype {value.dtype}, models hold booleans, numbers and strings; convert it"
+        )
+    return value
+
+
+def _may_write(folder: Folder, overwrite: bool) -> bool:
+    """Whether there is a model to replace; refuses a path that holds anything else."""
+    document = read_root(folder)
+    if document is None:
+        if folder.names():
+            raise StoreError(f"{folder.url} exists and is not a dmo store; choose another path or remove it")
+        return False
+    kind, complete = document["attributes"]["kind"], document["attributes"]["complete"]
+    if kind != "model":
+        raise StoreError(f"{folder.url} is a {KINDS[kind]}, it is not replaced by a model; choose another path")
+    if complete and not overwrite:
+        raise StoreError(f"{folder.url} holds a model; pass overwrite=True to replace it or choose another path")
+    return True
+
+
+def _write_arrays(folder: Folder, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the arrays of one generation; returns what `read_array` has to know of each."""
+    known: dict[str, Any] = {}
+    with stage("save the model", len(arrays)) as advance, writing(folder.url, "the model"):
+        folder.put("zarr.json", group_json({}))
+        for name, value in arrays.items():
+            known[name] = _write_array(folder, name, value)
+            advance(1)
+    return known
+
+
+def _write_array(folder: Folder, name: str, value: np.ndarray | scipy.sparse.csr_array) -> dict[str, Any]:
+    if scipy.sparse.issparse(value):
+        attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(value.shape)}
+        folder.put(f"{name}/zarr.json", group_json(attributes))
+        parts = {part: _whole.dense(folder, f"{name}/{part}", getattr(value, part)) for part in PARTS}
+        for part in parts.values():
+            part.write(folder)
+        return {"format": "csr", "shape": list(value.shape), **{part: whole.to_dict() for part, whole in parts.items()}}
+    if value.dtype.kind == "U":
+        whole = _whole.strings(folder, name, value.reshape(-1).tolist(), "item")
+    else:
+        whole = _whole.dense(folder, name, value)
+    whole.write(folder)
+    return {"format": "strings" if value.dtype.kind == "U" else "dense", **whole.to_dict(), "shape": list(value.shape)}
+
+
+def _discard(folder: Folder, generation: str) -> None:
+    """Remove a generation that failed; what cannot be removed stays, unnamed by the root and harmless."""
+    try:
+        folder.delete(generation)
+    except OSError:
+        pass

@@ -1,0 +1,181 @@
+"""Row stores: results with one row a sample (embeddings, scores, labels), written block by block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from . import _whole
+from ._arrays import DenseArray
+from ._errors import cast, check_count, check_values
+from ._folder import Folder
+from ._schema import Provenance, begin, check_name, new_attributes, open_root
+from ._views import DenseView
+from ._writer import Blocks, check_block, ledger
+from .features import _check_strings, real_dtype
+
+RESERVED = ("sample", "column", "manifest", "journal", "zarr.json")
+
+
+def create_rows(
+    path: str | os.PathLike[str],
+    n: int,
+    columns: int | Sequence[str],
+    dtype: Any = "float32",
+    kind: str = "embedding",
+    attributes: Mapping[str, Any] | None = None,
+    block: int = 1024,
+    sample_ids: Sequence[str] | None = None,
+    overwrite: bool = False,
+    provenance: Provenance | None = None,
+) -> RowWriter:
+    """Begin a row store, or go on with the one at `path` that was begun with the same arguments.
+
+    Arguments: `path`, a local path or an fsspec URL; `n`, rows; `columns`, their number or their names; `dtype`, real;
+    `kind`, what a row is ("embedding", "scores", "labels"), also the name of the Zarr array; `attributes`, a JSON
+    dictionary; `block`, rows of a chunk; `sample_ids` (n); `overwrite`, replace a row store at `path`.
+    Raises StoreError where `path` holds something else or a store with another configuration.
+    """
+    n, block = check_count("n", n), check_count("block", block)
+    if check_name(kind, "the kind of a row store") in RESERVED:
+        raise ValueError(f"the kind {kind!r} is taken by the store itself; choose another name")
+    folder = Folder.at(path)
+    small: dict[str, _whole.Whole] = {}
+    names = None if isinstance(columns, int | np.integer) else [str(column) for column in columns]
+    if names is not None:
+        small["column"] = _whole.strings(folder, "column", names, "column")
+    if sample_ids is not None:
+        small["sample"] = _whole.strings(folder, "sample", _check_strings("sample_ids", sample_ids, n), "sample")
+    configuration = {
+        "n": n,
+        "columns": check_count("columns", columns if names is None else len(names)),
+        "dtype": real_dtype(dtype).name,
+        "kind": kind,
+        "block": min(block, n),
+        **{name: whole.to_dict() for name, whole in small.items()},
+    }
+    wanted = new_attributes("rows", configuration, attributes, provenance)
+    array = stored_array(folder, configuration)
+    visible = {array.name: array.metadata(), **{name: whole.metadata for name, whole in small.items()}}
+    found = begin(folder, wanted, visible, overwrite)
+    writer = RowWriter(array, Blocks(folder, {array.name: array}, found["complete"]))
+    writer.blocks.prepare()
+    if not found["complete"]:
+        for whole in small.values():
+            whole.write(folder)
+    return writer
+
+
+def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
+    """The array of rows as a configuration describes it."""
+    shape, kind = (configuration["n"], configuration["columns"]), configuration["kind"]
+    dtype = real_dtype(configuration["dtype"])
+    return DenseArray(folder, kind, f"'{kind}'", shape, (configuration["block"], shape[1]), dtype, ("sample", "column"))
+
+
+@dataclass(frozen=True, eq=False)
+class RowWriter:
+    """Writes a row store; picklable, so that any worker can write any block; `write` is idempotent."""
+
+    array: DenseArray
+    blocks: Blocks
+
+    @property
+    def url(self) -> str:
+        return self.array.folder.url
+
+    @property
+    def block(self) -> int:
+        """Rows of a block."""
+        return self.array.chunk[0]
+
+    @property
+    def n_blocks(self) -> int:
+        return self.array.grid[0]
+
+    def rows(self, block_index: int) -> slice:
+        """The rows of a block."""
+        return slice(block_index * self.block, min((block_index + 1) * self.block, self.array.shape[0]))
+
+    def write(self, block_index: int, rows: Any) -> None:
+        """Write all rows of one block (rows x columns). Raises as `FeatureWriter.write` does."""
+        given, array = np.asarray(rows), self.array
+        where = check_block(array.title, block_index, given, array.shape[0], self.block, array.shape[1])
+        given = cast(given, array.dtype, f"{array.title}, block {block_index}")
+        check_values(given, array.title, where.start)
+        self.blocks.write(array.name, (block_index, 0), given)
+
+    def missing(self) -> list[int]:
+        """The blocks that are still to be written, in order."""
+        return [index[0] for _, index in self.blocks.missing()]
+
+    def finish(self) -> None:
+        """Seal the manifest and mark the store complete, last of all and by one process; StoreError if blocks are missing."""
+        self.blocks.finish()
+
+
+def open_rows(path: str | os.PathLike[str]) -> RowStore:
+    """Open a complete row store for reading. Raises FileNotFoundError, or StoreError with its cure."""
+    folder = Folder.at(path)
+    attributes = open_root(folder, "rows")
+    array = stored_array(folder, attributes["configuration"])
+    return RowStore(folder, attributes, DenseView(array, ledger(array).load()))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class RowStore:
+    """A complete row store; itself a row source (shape, dtype, row slices)."""
+
+    folder: Folder
+    root: dict[str, Any]
+    rows: DenseView
+
+    def __repr__(self) -> str:
+        return f"<row store {self.folder.url}, {self.kind}, {self.shape[0]} x {self.shape[1]} {self.dtype}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "root": self.root, "rows": self.rows}
+
+    def __getitem__(self, where: Any) -> np.ndarray:
+        return self.rows[where]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.rows.dtype
+
+    @property
+    def kind(self) -> str:
+        return self.root["configuration"]["kind"]
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return self.root["attributes"]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return self.root["provenance"]
+
+    def _strings(self, name: str) -> list[str] | None:
+        known = self.root["configuration"].get(name)
+        return None if known is None else _whole.read_strings(self.folder, name, known)
+
+    @cached_property
+    def columns(self) -> list[str] | None:
+        """The names of the columns, or None."""
+        return self._strings("column")
+
+    @cached_property
+    def sample_ids(self) -> list[str] | None:
+        return self._strings("sample")

@@ -1,0 +1,242 @@
+"""Metrics against definitions written out sample by sample, and against scikit-learn."""
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as sk
+
+from dmo import metrics
+from dmo.blocks import Subset
+
+
+@pytest.fixture
+def problem():
+    """120 x 9 labels and coarse scores with many ties; label 3 never occurs, label 5 always, row 7 is empty."""
+    rng = np.random.default_rng(0)
+    Y = (rng.random((120, 9)) < np.linspace(0.05, 0.7, 9)).astype(np.uint8)
+    Y[:, 3], Y[:, 5] = 0, 1
+    S = np.round(rng.normal(size=Y.shape) + Y, 1)
+    P = (S > 0.5).astype(np.uint8)
+    Y[7], P[7] = 0, 0
+    Y[7, 5] = 1
+    return Y, S, P
+
+
+def annotate(scores, top):
+    """The `top` labels of one sample, by a sort that is told how to break ties."""
+    return set(sorted(range(len(scores)), key=lambda l: (-scores[l], l))[:top])
+
+
+@pytest.mark.parametrize("top", [1, 3, 9])
+def test_annotation_scores_follow_the_definition_sample_by_sample(problem, top):
+    Y, S, _ = problem
+    given_to = [annotate(s, top) for s in S]
+    precisions, recalls = [], []
+    for l in range(Y.shape[1]):
+        truth = {i for i in range(len(Y)) if Y[i, l]}
+        named = {i for i, labels in enumerate(given_to) if l in labels}
+        if truth:
+            recalls.append(len(truth & named) / len(truth))
+            precisions.append(len(truth & named) / len(named) if named else 0.0)
+    p, r = np.mean(precisions), np.mean(recalls)
+    got = metrics.annotation_scores(Y, S, top=top)
+    assert got.precision == pytest.approx(p, abs=1e-15)
+    assert got.recall == pytest.approx(r, abs=1e-15)
+    assert got.f1 == pytest.approx(2 * p * r / (p + r), abs=1e-15)
+    assert got.n_plus == sum(value > 0 for value in recalls)
+    assert got.n_labels == len(recalls) == 8
+    assert np.isnan(got.per_label_recall[3])
+
+
+def test_annotation_scores_agree_with_scikit_learn(problem):
+    Y, S, _ = problem
+    got = metrics.annotation_scores(Y, S, top=4)
+    p, r, _, _ = sk.precision_recall_fscore_support(Y, metrics.top_labels(S, 4), zero_division=0)
+    np.testing.assert_allclose(got.per_label_precision, p, rtol=1e-15)
+    occurs = Y.any(axis=0)
+    np.testing.assert_allclose(got.per_label_recall[occurs], r[occurs], rtol=1e-15)
+
+
+def test_annotation_scores_of_a_worked_example():
+    Y = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0]])
+    S = np.array([[0.9, 0.5, 0.1, 0.0], [0.3, 0.2, 0.9, 0.8], [0.7, 0.7, 0.7, 0.7]])
+    # given: {0, 1}, {2, 3}, {0, 1}; precision 1/2, 0/2, 0/1 and recall 1/2, 0/1, 0/1 for the labels 0, 1, 2
+    got = metrics.annotation_scores(Y, S, top=2)
+    assert (got.precision, got.recall, got.n_plus, got.n_labels) == (0.5 / 3, 0.5 / 3, 1, 3)
+    assert got.f1 == pytest.approx(0.5 / 3)
+    np.testing.assert_array_equal(got.per_label_precision, [0.5, 0.0, 0.0, 0.0])
+
+
+def test_annotation_scores_are_zero_when_nothing_is_right():
+    got = metrics.annotation_scores(np.array([[1, 0]]), np.array([[0.0, 1.0]]), top=1)
+    assert (got.precision, got.recall, got.f1, got.n_plus) == (0.0, 0.0, 0.0, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from([-np.inf, -1.0, -0.0, 0.0, 2.0]), min_size=6, max_size=6), min_size=1), st.data()
+)
+def test_top_labels_gives_exactly_top_labels_and_ties_to_the_lower_index(scores, data):
+    top = data.draw(st.integers(1, 6))
+    got = metrics.top_labels(np.array(scores, dtype=np.float32), top)
+    assert [set(np.flatnonzero(row)) for row in got] == [annotate(row, top) for row in scores]
+
+
+def test_f1_agrees_with_scikit_learn(problem):
+    Y, _, P = problem
+    P = P.copy()
+    P[:, 3] = 0
+    got = metrics.f1_scores(Y, P)
+    np.testing.assert_allclose(got.per_label, sk.f1_score(Y, P, average=None, zero_division=0), rtol=1e-15)
+    assert metrics.f1_macro(Y, P) == got.macro == pytest.approx(sk.f1_score(Y, P, average="macro", zero_division=0))
+    assert metrics.f1_micro(Y, P) == got.micro == pytest.approx(sk.f1_score(Y, P, average="micro"))
+    assert metrics.f1_scores(np.zeros((3, 2)), np.zeros((3, 2))).micro == 0.0
+
+
+def test_auc_agrees_with_scikit_learn_on_labels_with_both_classes(problem):
+    Y, S, _ = problem
+    both = np.array([0, 1, 2, 4, 6, 7, 8])
+    got = metrics.auc_scores(Y, S)
+    np.testing.assert_allclose(got.per_label[both], sk.roc_auc_score(Y[:, both], S[:, both], average=None), rtol=1e-14)
+    assert metrics.auc_macro(Y, S) == got.macro == pytest.approx(sk.roc_auc_score(Y[:, both], S[:, both]), rel=1e-14)
+    micro = sk.roc_auc_score(Y[:, both], S[:, both], average="micro")
+    assert metrics.auc_micro(Y, S) == got.micro == pytest.approx(micro, rel=1e-14)
+    assert got.left_out == 2
+    assert np.isnan(got.per_label[[3, 5]]).all()
+
+
+def test_auc_counts_pairs_and_half_of_the_ties(problem):
+    Y, S, _ = problem
+    positive, negative = S[Y[:, 2] == 1, 2], S[Y[:, 2] == 0, 2]
+    difference = positive[:, None] - negative[None, :]
+    assert metrics.auc_scores(Y, S).per_label[2] == pytest.approx((np.sign(difference).mean() + 1) / 2, rel=1e-14)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("top", [1, 7, 120])
+def test_top_n_accuracy_follows_the_definition_label_by_label(problem, top, masked):
+    Y, S, _ = problem
+    may = np.random.default_rng(1).random(Y.shape) < 0.3 if masked else np.ones(Y.shape, dtype=bool)
+    shares = {}
+    for l in range(Y.shape[1]):
+        ranked = sorted(np.flatnonzero(may[:, l]), key=lambda i: (-S[i, l], i))[:top]
+        if any(Y[i, l] for i in np.flatnonzero(may[:, l])):
+            shares[l] = sum(Y[i, l] for i in ranked) / len(ranked)
+    got = metrics.top_n_accuracy(Y, S, top=top, candidates=may if masked else None, block=50)
+    assert got.mean == pytest.approx(np.mean(list(shares.values())), abs=1e-15)
+    assert got.left_out == Y.shape[1] - len(shares) >= 1
+    np.testing.assert_array_equal(got.per_label[list(shares)], list(shares.values()))
+
+
+def test_jaccard_accuracy_agrees_with_scikit_learn_and_two_empty_sets_agree(problem):
+    Y, _, P = problem
+    Y = Y.copy()
+    Y[7] = 0
+    assert Y[7].sum() == P[7].sum() == 0
+    assert metrics.jaccard_accuracy(Y, P) == pytest.approx(
+        sk.jaccard_score(Y, P, average="samples", zero_division=1.0), rel=1e-14
+    )
+
+
+def test_precision_recall_curves_agree_with_scikit_learn(problem):
+    Y, S, _ = problem
+    curves = metrics.precision_recall_curves(Y, S)
+    assert [c.label for c in curves] == [0, 1, 2, 4, 5, 6, 7, 8]
+    for c in curves:
+        precision, recall, thresholds = sk.precision_recall_curve(Y[:, c.label], S[:, c.label])
+        np.testing.assert_allclose(c.precision, precision[-2::-1])
+        np.testing.assert_allclose(c.recall, recall[-2::-1])
+        np.testing.assert_array_equal(c.thresholds, thresholds[::-1])
+        expected = sk.average_precision_score(Y[:, c.label], S[:, c.label])
+        assert c.average_precision == pytest.approx(expected, rel=1e-14)
+    assert [c.label for c in metrics.precision_recall_curves(Y, S, labels=[6, 3, 0])] == [6, 0]
+
+
+def everything(Y, S, P, block=None):
+    """Every number of the module, flat."""
+    results = [
+        metrics.annotation_scores(Y, S, top=3, block=block),
+        metrics.f1_scores(Y, P, block=block),
+        metrics.auc_scores(Y, S, block=block),
+        metrics.top_n_accuracy(Y, S, top=5, candidates=P, block=block),
+        metrics.precision_recall_curves(Y, S, labels=[8], block=block)[0],
+    ]
+    numbers = [np.ravel(value) for result in results for value in vars(result).values()]
+    return np.concatenate([*numbers, [metrics.jaccard_accuracy(Y, P, block=block)]])
+
+
+@pytest.mark.parametrize("block", [1, 17, 120, 1000])
+def test_results_do_not_depend_on_blocks(problem, block):
+    np.testing.assert_array_equal(everything(*problem, block=block), everything(*problem))
+
+
+@pytest.mark.parametrize("kind", ["dask", "zarr", "csr", "bool", "float", "subset"])
+def test_every_row_source_gives_the_same_numbers(problem, kind):
+    make = {
+        "dask": lambda a: da.from_array(a, chunks=(50, 4)),
+        "zarr": lambda a: zarr.array(a, chunks=(32, 9)),
+        "csr": scipy.sparse.csr_array,
+        "bool": lambda a: a if a.dtype.kind == "f" else a.astype(bool),
+        "float": lambda a: a.astype(np.float64),
+        "subset": lambda a: Subset(a[::-1], np.arange(120)[::-1]),
+    }[kind]
+    np.testing.assert_array_equal(everything(*map(make, problem), block=50), everything(*problem))
+
+
+BAD = {
+    "shapes": (lambda Y, S: metrics.annotation_scores(Y[:-1], S), ValueError, "labels are 119 x 9, scores are 120 x 9"),
+    "minus one": (
+        lambda Y, S: metrics.f1_scores(Y * 2.0 - 1, Y),
+        ValueError,
+        r"labels have the value -1.0 at row 0.*> 0",
+    ),
+    "predictions": (lambda Y, S: metrics.jaccard_accuracy(Y, S), ValueError, "predictions have the value .* at row 0"),
+    "nan": (lambda Y, S: metrics.auc_scores(Y, with_nan(S)), ValueError, "scores are NaN at row 70, label 2"),
+    "top": (lambda Y, S: metrics.annotation_scores(Y, S, top=10), ValueError, r"top is 10, need 1\.\.9: there are 9"),
+    "top type": (
+        lambda Y, S: metrics.annotation_scores(Y, S, top=2.5),
+        TypeError,
+        "top must be a whole number, got 2.5",
+    ),
+    "rows": (lambda Y, S: metrics.top_n_accuracy(Y, S, top=121), ValueError, r"top is 121, need 1\.\.120"),
+    "no label": (lambda Y, S: metrics.annotation_scores(Y * 0, S), ValueError, "no label occurs in Y"),
+    "one class": (lambda Y, S: metrics.auc_scores(Y * 0 + 1, S), ValueError, "no label has both"),
+    "no candidate": (
+        lambda Y, S: metrics.top_n_accuracy(Y, S, candidates=Y * 0),
+        ValueError,
+        "no label has a positive",
+    ),
+    "1-d": (lambda Y, S: metrics.f1_scores(Y[:, 0], Y), ValueError, "labels have 1 dimensions, need 2"),
+    "empty": (lambda Y, S: metrics.f1_scores(Y[:0], Y[:0]), ValueError, "labels are 0 x 9, need at least one sample"),
+    "list": (lambda Y, S: metrics.auc_scores(Y, S.tolist()), TypeError, "scores have no shape, got list"),
+    "text": (lambda Y, S: metrics.f1_scores(Y.astype(str), Y), TypeError, "labels have dtype <U3, need numbers"),
+    "label": (lambda Y, S: metrics.precision_recall_curves(Y, S, [9]), ValueError, r"labels must be numbers 0\.\.8"),
+}
+
+
+def with_nan(S):
+    S = S.copy()
+    S[70, 2] = np.nan
+    return S
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_in_one_sentence(problem, case):
+    call, error, sentence = BAD[case]
+    with pytest.raises(error, match=sentence) as caught:
+        call(problem[0], problem[1])
+    assert "\n" not in str(caught.value)
+
+
+def test_corel5k_test_annotations(dmo_data):
+    """The labels of real images as scores of themselves: every image has at most 5 labels, so recall is 1 at top 5."""
+    with np.load(dmo_data / "corel5k" / "features" / "corel5k_annotations.npz") as arrays:
+        Y = arrays["test"]
+    got = metrics.annotation_scores(Y, Y, top=5)
+    assert (got.recall, got.n_plus, got.n_labels) == (1.0, 260, 260)
+    expected = sk.precision_score(Y, metrics.top_labels(Y, 5), average="macro", zero_division=0)
+    assert got.precision == pytest.approx(expected, rel=1e-13)
