@@ -164,9 +164,7 @@ class Annotator(Persistent):
         count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
         if not 1 <= count <= scores.shape[1]:
             raise ValueError(f"{type(self).__name__}: top = {count}, but there are {scores.shape[1]} labels")
-        labels = np.zeros(scores.shape, dtype=np.uint8)
-        np.put_along_axis(labels, top_labels(scores, count), 1, axis=1)
-        return labels
+        return top_labels(scores, count)
 
     def score(self, X: Any, y: Any) -> float:
         """F1 of annotation with the five (or L, if fewer) best labels; accuracy where fitted on a vector of classes."""

@@ -205,7 +205,8 @@ class FittedView:
     def expansion(self, dual: np.ndarray) -> KernelExpansion:
         """x -> K(x) alpha for dual coefficients alpha (n x k), with the operator's centring."""
         coefficients, offset = self.operator.expansion(dual)
-        return KernelExpansion(self.built.kernel, self.sources, coefficients, offset, self.built.dtype)
+        rows_first = np.ascontiguousarray(coefficients)  # as a store gives it back, so that a loaded model is bit-identical
+        return KernelExpansion(self.built.kernel, self.sources, rows_first, offset, self.built.dtype)
 
 
 def fit_view(

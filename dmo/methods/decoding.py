@@ -87,5 +87,5 @@ def leave_one_out(targets: np.ndarray, dual: np.ndarray, inverse_diagonal: np.nd
 
 
 def top_labels(scores: np.ndarray, top: int) -> np.ndarray:
-    """The `top` highest labels of every row (m x top, best first); equal scores go to the lower label number."""
+    """The numbers of the `top` highest labels of every row (m x top, best first); equal scores: the lower number first."""
     return np.argsort(-scores, axis=1, kind="stable")[:, :top]

@@ -130,4 +130,4 @@ def alternating_least_squares(
 
 def decoder(loadings: np.ndarray, cutoff: float = 1e-8) -> np.ndarray:
     """pinv(Q) (p x L): scores = X_hat pinv(Q), eq. 31; singular values below `cutoff` times the largest are dropped."""
-    return np.linalg.pinv(np.asarray(loadings, np.float64), rcond=cutoff)
+    return np.ascontiguousarray(np.linalg.pinv(np.asarray(loadings, np.float64), rcond=cutoff))

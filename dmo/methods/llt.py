@@ -21,7 +21,7 @@ import numpy as np
 from dmo.methods.llt_losses import Loss
 from dmo.operators import Operator
 
-_REPAIRS = 12
+_REPAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -107,24 +107,33 @@ def dual_objective(problem: Problem, A: np.ndarray, KA: np.ndarray) -> float:
 def dual_feasible(problem: Problem, A: np.ndarray) -> np.ndarray:
     """A point near A with 1'A = 0 and, for a bounded loss, |u_ij' a_i| <= C.
 
-    Alternating projections bring it next to both sets, a common factor below 1 brings it into the box.
+    The sums are made 0 by the smallest change of the coefficients inside the box, those that are 0 or C stay; what that
+    leaves is taken from all, and a common factor below 1 brings the whole into the box.
     """
-    A = A - A.mean(axis=0)
     if not problem.loss.bounded:
-        return A
-    largest = float(np.abs(problem.rotate(A)).max(initial=0.0))
+        return A - A.mean(axis=0)
+    W = np.clip(problem.rotate(A), -problem.C, problem.C)
     for _ in range(_REPAIRS):
-        if largest <= problem.C * (1 + 1e-12):
-            break
-        A = problem.rotate_back(np.clip(problem.rotate(A), -problem.C, problem.C))
-        A -= A.mean(axis=0)
-        largest = float(np.abs(problem.rotate(A)).max())
-    return A * min(1.0, problem.C / largest) if largest > 0 else A
+        free = (np.abs(W) < problem.C) & (W != 0)
+        change, *_ = np.linalg.lstsq(_mobility(problem, free), problem.rotate_back(W).sum(axis=0))
+        W = np.clip(W - free * problem.rotate(np.broadcast_to(change, W.shape)), -problem.C, problem.C)
+    A = problem.rotate_back(W)
+    A -= A.mean(axis=0)
+    largest = float(np.abs(problem.rotate(A)).max())
+    return A * (problem.C / largest) if largest > problem.C else A
 
 
-def certificate(problem: Problem, A: np.ndarray, bias: np.ndarray) -> Certificate:
-    """Primal objective at (A, bias) and dual objective at the feasible point near A; one product with K."""
-    feasible = dual_feasible(problem, A)
+def _mobility(problem: Problem, free: np.ndarray) -> np.ndarray:
+    """sum_i U_i diag(free_i) U_i' (L x L)."""
+    if problem.frames is None:
+        return np.diag(free.sum(axis=0, dtype=np.float64))
+    parts = (problem.frames * free[:, None, :]).transpose(1, 0, 2).reshape(free.shape[1], -1)
+    return parts @ parts.T
+
+
+def certificate(problem: Problem, A: np.ndarray, bias: np.ndarray, multiplier: np.ndarray | None = None) -> Certificate:
+    """Primal objective at (A, bias) and dual objective at the feasible point near `multiplier` (A); one product with K."""
+    feasible = dual_feasible(problem, A if multiplier is None else multiplier)
     L = A.shape[1]
     products = problem.kernel.product(np.hstack([A, feasible]))
     primal = objective(problem, A, bias, products[:, :L])

@@ -39,8 +39,8 @@ class State:
 class Fit:
     """A solution.
 
-    `dual` A (n x L, rows of non-support samples exactly 0), `bias` (L), `certificate`, `support` (row numbers of the
-    samples with a residual outside the tube), `iterations`, `factorisations` made for it, relative `residuals`
+    `dual` A (n x L), `bias` (L), `certificate`, `support` (row numbers of the samples with a dual coefficient in the loss's
+    subgradient other than 0: those outside the tube), `iterations`, `factorisations` made for it, relative `residuals`
     (primal, dual), `converged`, and the `state` that warm-starts a neighbouring problem.
     """
 
@@ -285,9 +285,9 @@ def admm(
 
 
 def _fit(run: _Iteration, iterations: int, factorisations: int, tolerance: float) -> Fit:
-    A = np.where(run.outside[:, None], run.A, 0.0)
-    proof, residuals = certificate(run.problem, A, run.bias), run.residuals()
+    multiplier = run.rho * (run.Z - run.s)
+    proof, residuals = certificate(run.problem, run.A, run.bias, multiplier), run.residuals()
     converged = proof.gap <= tolerance and max(residuals) <= np.sqrt(tolerance)
-    state = State(run.Z, run.rho * (run.Z - run.s), run.rho)
+    state = State(run.Z, multiplier, run.rho)
     support = np.flatnonzero(run.outside)
-    return Fit(A, run.bias, proof, support, iterations, factorisations, residuals, converged, state)
+    return Fit(run.A, run.bias, proof, support, iterations, factorisations, residuals, converged, state)

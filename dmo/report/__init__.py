@@ -1,0 +1,25 @@
+"""Pictures of data, scores and fits, and a self-contained HTML report."""
+
+from .page import Picture, Table, write_report
+from .pictures import (
+    annotated_samples,
+    convergence_curve,
+    embedding_2d,
+    embedding_per_label,
+    heat_map,
+    precision_recall_per_label,
+    score_bars,
+)
+
+__all__ = [
+    "Picture",
+    "Table",
+    "annotated_samples",
+    "convergence_curve",
+    "embedding_2d",
+    "embedding_per_label",
+    "heat_map",
+    "precision_recall_per_label",
+    "score_bars",
+    "write_report",
+]

@@ -1,0 +1,95 @@
+"""What every picture stands on: the figure, its grid of panels, its colours, and text that is shown as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 5.0
+"""Width of every picture in inches."""
+BLUE, VERMILION, GREY, PALE = "#0072B2", "#D55E00", "#6B7280", "#D1D5DB"
+COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222")
+MARKERS = "osD^vPX<>*"
+HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
+
+
+def new_figure(height: float, layout: Literal["constrained"] | None = None) -> Figure:
+    """An empty figure `height` inches high. Raises ImportError with the cure where matplotlib is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("pictures need matplotlib, which is not installed; run: pip install dmo[report]") from None
+    return Figure(figsize=(WIDTH, height), dpi=200, layout=layout, facecolor="white")
+
+
+def clean(ax: Axes) -> Axes:
+    """The same axes without the frame's upper and right line, with small ticks."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=9.5, color=GREY)
+    return ax
+
+
+def panel_grid(titles: Sequence[str], xlabel: str, ylabel: str, across: int = 3) -> tuple[Figure, list[Axes]]:
+    """A grid of small panels with shared axes and a title each, three in a row."""
+    down = -(-len(titles) // across)
+    figure = new_figure(1.42 * down + 0.35, layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    for ax, title in zip(grid.flat, titles):
+        clean(ax).set_title(shorten(figure, title, 1.4, 10), size=10, loc="left", pad=3)
+    for i, ax in enumerate(grid.flat[len(titles) :], len(titles)):
+        ax.axis("off")
+        if i >= across:
+            grid.flat[i - across].tick_params(labelbottom=True)
+    figure.supxlabel(xlabel, size=10.5)
+    figure.supylabel(ylabel, size=10.5)
+    return figure, list(grid.flat[: len(titles)])
+
+
+def limits(values: np.ndarray) -> tuple[float, float]:
+    """The range of the values and 4 % on both sides."""
+    low, high = float(values.min()), float(values.max())
+    margin = 0.04 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def name_at(ax: Axes, places: Sequence[np.ndarray], names: Sequence[str]) -> None:
+    """Names at their places; where two would overlap, the later one takes the nearest free spot."""
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    steps = np.array([(x, y) for x in np.arange(-12, 13) * 0.03 for y in np.arange(-16, 17) * 0.02])
+    steps = steps[np.argsort((steps**2).sum(axis=1), kind="stable")]
+    taken: list[tuple[np.ndarray, np.ndarray]] = []
+    for place, name in zip(places, names):
+        half = np.array([0.04 * len(name) + 0.05, 0.11]) / (4.3, 4.0)
+        spots = np.clip((place - (left, bottom)) / (right - left, top - bottom) + steps, half, 1 - half)
+        free = np.ones(len(spots), dtype=bool)
+        for other, size in taken:
+            free &= (np.abs(spots - other) >= half + size).any(axis=1)
+        x, y = spot = spots[np.argmax(free)]
+        taken.append((spot, half))
+        ax.text(x, y, name, transform=ax.transAxes, ha="center", va="center", size=10, weight="bold", bbox=HALO)
+
+
+def plain(text: object) -> str:
+    """Text on one line that matplotlib shows as it is, dollar signs included."""
+    return " ".join(str(text).split()).replace("$", r"\$")
+
+
+def shorten(figure: Figure, text: object, inches: float, size: float) -> str:
+    """The longest beginning of `text` that fits the width, ending in "…" where something was cut."""
+    from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.font_manager import FontProperties
+
+    renderer, font = RendererAgg(1, 1, figure.dpi), FontProperties(size=size)
+    line = " ".join(str(text).split())
+    for length in range(min(len(line), 100), 0, -1):
+        candidate = line if length == len(line) else line[:length].rstrip() + "…"
+        width, _, _ = renderer.get_text_width_height_descent(candidate, font, False)
+        if width <= inches * figure.dpi:
+            return plain(candidate)
+    return ""

@@ -1,0 +1,300 @@
+"""Pictures of data, scores and fits as matplotlib Figure objects (extra `report`), with no global matplotlib state.
+
+All are 5 inches wide with 10-point text, so that a phone shows them well; colours are Okabe and Ito's, which
+colour-blind people tell apart, and shapes, signs or numbers repeat what the colours say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..metrics import precision_recall_curves
+from .canvas import (
+    BLUE,
+    COLOURS,
+    GREY,
+    HALO,
+    MARKERS,
+    PALE,
+    VERMILION,
+    WIDTH,
+    clean,
+    limits,
+    name_at,
+    new_figure,
+    panel_grid,
+    plain,
+    shorten,
+)
+from .numbers import decimals_of, shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def annotated_samples(
+    images: Sequence[np.ndarray] | np.ndarray,
+    true: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
+    columns: int = 2,
+) -> Figure:
+    """Images with their labels: those predicted and right, predicted and wrong, and missed.
+
+    Arguments: `images` n images, h x w (grey, dark is 0) or h x w x 3; `true`, `predicted` n lists of label names,
+    the predicted ones in the order to show. At most 8 labels an image are listed. Raises ValueError when the
+    lengths differ.
+    """
+    if not len(images) == len(true) == len(predicted) >= 1:
+        raise ValueError(
+            f"annotated_samples: {len(images)} images, {len(true)} true and {len(predicted)} predicted label lists; "
+            "pass one list of each for every image"
+        )
+    lines = [_label_lines(t, p) for t, p in zip(true, predicted)]
+    step, cell = 0.185, WIDTH / columns
+    size = min(1.0, 0.42 * cell)
+    heights = [
+        max(size, step * max(map(len, lines[start : start + columns]))) + 0.16
+        for start in range(0, len(images), columns)
+    ]
+    figure = new_figure(sum(heights) + 0.34)
+    tall = figure.get_figheight()
+    for i, (image, marked) in enumerate(zip(images, lines)):
+        left, top = cell * (i % columns) + 0.06, tall - 0.06 - sum(heights[: i // columns])
+        ax = figure.add_axes((left / WIDTH, (top - size) / tall, size / WIDTH, size / tall))
+        smooth = "nearest" if max(np.shape(image)[:2]) < 100 else "antialiased"
+        ax.imshow(image, cmap="gray", interpolation=smooth)
+        ax.set(xticks=[], yticks=[], anchor="NW")
+        ax.spines[:].set_color(PALE)
+        for j, (sign, name, colour) in enumerate(marked):
+            y = (top - 0.09 - step * j) / tall
+            for x, words in ((left + size + 0.1, sign), (left + size + 0.27, name)):
+                fitted = shorten(figure, words, left + cell - 0.1 - x, 10)
+                figure.text(x / WIDTH, y, fitted, color=colour, size=10, va="center")
+    for x, words, colour in ((0.06, "✓ right", BLUE), (1.0, "✗ wrong", VERMILION), (2.0, "○ missed", GREY)):
+        figure.text(x / WIDTH, 0.12 / tall, words, color=colour, size=10, va="center")
+    return figure
+
+
+def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most: int = 15) -> Figure:
+    """Precision-recall curves, one small panel a label, best average precision (AP) first.
+
+    Arguments: `Y` n x L, 0/1, read into memory; `S` n x L scores; `label_names` L names; `most`: the labels with most
+    positives are shown. The dashed line is chance, the label's share of samples. Raises ValueError as `dmo.metrics`,
+    when names do not fit, and when no label has a positive.
+    """
+    Y = _labels("precision_recall_per_label", Y, label_names)
+    positives = Y.sum(axis=0, dtype=np.int64)
+    curves = precision_recall_curves(Y, S, np.argsort(-positives, kind="stable")[:most].tolist())
+    if not curves:
+        raise ValueError("precision_recall_per_label: no label occurs in Y; pass samples with labels")
+    curves.sort(key=lambda curve: -curve.average_precision)
+    figure, axes = panel_grid([label_names[curve.label] for curve in curves], "recall", "precision")
+    for ax, curve in zip(axes, curves):
+        recall, precision = np.r_[0.0, curve.recall], np.r_[curve.precision[0], curve.precision]
+        ax.fill_between(recall, precision, step="pre", color=BLUE, alpha=0.15, linewidth=0)
+        ax.step(recall, precision, where="pre", color=BLUE, linewidth=1.6)
+        chance = positives[curve.label] / len(Y)
+        ax.axhline(chance, color=GREY, linewidth=1, linestyle=(0, (3, 2)))
+        ax.set(xlim=(0, 1.03), ylim=(0, 1.05), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+        ax.set_xticklabels(["0", ".5", "1"])
+        ax.set_yticklabels(["0", ".5", "1"])
+        words = f"AP {curve.average_precision:.2f}"
+        if curve.average_precision < 0.6:  # the upper right corner is empty
+            ax.text(1.0, 0.85, words, ha="right", size=10, bbox=HALO)
+        else:  # the curve is high: below it, clear of the line of chance
+            ax.text(0.08, 0.2 if chance > 0.35 else 0.6, words, size=10, bbox=HALO)
+    return figure
+
+
+def embedding_2d(Z: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Figure:
+    """The first two components, one colour and shape a class.
+
+    Arguments: `Z` n x k, k >= 2; `labels` n class numbers 0..C-1, -1 for none; `names` C names. The ten largest
+    classes are marked, the others drawn as grey dots. Raises ValueError when shapes or names do not fit.
+    """
+    Z, labels = _two_columns("embedding_2d", Z), np.asarray(labels)
+    if labels.shape != (len(Z),) or labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= len(names):
+        raise ValueError(
+            f"embedding_2d: labels must be {len(Z)} class numbers from -1 to {len(names) - 1}, got shape "
+            f"{labels.shape} of {labels.dtype}; for a 0/1 label matrix use embedding_per_label"
+        )
+    sizes = np.bincount(labels[labels >= 0], minlength=len(names))
+    picked = np.sort(np.argsort(-sizes, kind="stable")[: len(MARKERS)])
+    picked = picked[sizes[picked] > 0]
+    figure = new_figure(5.0, layout="constrained")
+    ax = clean(figure.add_subplot())
+    ax.set(xlabel="component 1", ylabel="component 2", xlim=limits(Z[:, 0]), ylim=limits(Z[:, 1]))
+    rest = ~np.isin(labels, picked)
+    ax.scatter(Z[rest, 0], Z[rest, 1], s=6, color=PALE, linewidths=0)
+    words = [shorten(figure, names[c], 1.0, 10) for c in picked]
+    for c, name, marker, colour in zip(picked, words, MARKERS, itertools.cycle(COLOURS)):
+        x, y = Z[labels == c].T
+        ax.scatter(x, y, s=16, color=colour, marker=marker, alpha=0.75, linewidths=0, label=name)
+    name_at(ax, [np.median(Z[labels == c], axis=0) for c in picked], words)
+    columns = 5 if max(map(len, words), default=0) <= 7 else 3
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=10, markerscale=1.6)
+    return figure
+
+
+def embedding_per_label(Z: np.ndarray, Y: np.ndarray, label_names: Sequence[str], most: int = 15) -> Figure:
+    """The first two components, one panel a label: its samples in blue over all the others in grey.
+
+    Arguments: `Z` n x k, k >= 2; `Y` n x L, 0/1; `label_names` L names; `most`: the labels with most positives are
+    shown. Raises ValueError when shapes or names do not fit.
+    """
+    Z, Y = _two_columns("embedding_per_label", Z), _labels("embedding_per_label", Y, label_names)
+    if len(Y) != len(Z):
+        raise ValueError(
+            f"embedding_per_label: Z has {len(Z)} rows, labels have {len(Y)}; pass the same samples in both"
+        )
+    picked = np.argsort(-Y.sum(axis=0, dtype=np.int64), kind="stable")[:most]
+    figure, axes = panel_grid([label_names[l] for l in picked], "component 1", "component 2")
+    for ax, l in zip(axes, picked):
+        has = Y[:, l] == 1
+        ax.scatter(Z[~has, 0], Z[~has, 1], s=3, color=PALE, linewidths=0, rasterized=True)
+        ax.scatter(Z[has, 0], Z[has, 1], s=4, color=BLUE, linewidths=0, rasterized=True)
+        ax.set(xticks=[], yticks=[])
+    return figure
+
+
+def score_bars(scores: Mapping[str, Mapping[str, float]]) -> Figure:
+    """Horizontal bars, one panel a measure, one bar a method; the best of each panel is blue and bold.
+
+    Arguments: `scores` method -> measure -> value (>= 0, higher is better; a measure that a method lacks stays
+    empty). Raises ValueError when there is nothing to draw or a value is negative or not finite.
+    """
+    measures = list(dict.fromkeys(measure for values in scores.values() for measure in values))
+    every = [value for values in scores.values() for value in values.values()]
+    if not every or not all(math.isfinite(value) and value >= 0 for value in every):
+        raise ValueError("score_bars: need at least one value, all finite and not negative; leave out what is missing")
+    across = min(3, len(measures))
+    down = -(-len(measures) // across)
+    figure = new_figure(down * (0.3 * len(scores) + 0.45), layout="constrained")
+    names = [shorten(figure, method, 1.7, 10) for method in scores]
+    grid = figure.subplots(down, across, squeeze=False, sharey=True)
+    for ax, measure in zip(grid.flat, measures):
+        values = np.array([scores[method].get(measure, np.nan) for method in scores])
+        best = np.nanmax(values)
+        form = f".{decimals_of(values)}f" if best >= 1e-3 else ".2g"
+        for y in np.flatnonzero(~np.isnan(values)):
+            value, top = values[y], values[y] == best
+            ax.barh(y, value, height=0.66, color=BLUE if top else "#9DB8CC")
+            weight = "bold" if top else "normal"
+            ax.text(value + 0.03 * best, y, f"{value:{form}}", va="center", size=10, weight=weight)
+        clean(ax).set(xlim=(0, 1.42 * best or 1), xticks=[], ylim=(len(scores) - 0.5, -0.5))
+        ax.set_title(shorten(figure, measure, 3.0 / across, 10), size=10, loc="left")
+        ax.set_yticks(range(len(scores)), names, size=10)
+        ax.spines["bottom"].set_visible(False)
+        ax.tick_params(length=0)
+    for ax in grid.flat[len(measures) :]:
+        ax.axis("off")
+    return figure
+
+
+def convergence_curve(
+    curves: Mapping[str, Sequence[float]], ylabel: str = "objective", log: bool = False, first: int = 1
+) -> Figure:
+    """A value per iteration, one line a solver.
+
+    Arguments: `curves` name -> values; `ylabel`; `log`: logarithmic axis for the values; `first` iteration number.
+    Raises ValueError when there is nothing to draw, or `log` meets a value that is not positive.
+    """
+    if not any(len(values) for values in curves.values()):
+        raise ValueError("convergence_curve: there are no values; pass at least one curve")
+    if log and any(min(values, default=1) <= 0 for values in curves.values()):
+        raise ValueError("convergence_curve: a logarithmic axis needs positive values; pass log=False")
+    figure = new_figure(3.4, layout="constrained")
+    from matplotlib.ticker import MaxNLocator
+
+    ax = clean(figure.add_subplot())
+    for i, (name, values) in enumerate(curves.items()):
+        style = ("-", "--", "-.", ":")[i % 4]
+        steps = np.arange(first, first + len(values))
+        marker = MARKERS[i % len(MARKERS)] if len(values) <= 40 else ""
+        colour, label = COLOURS[i % len(COLOURS)], shorten(figure, name, 1.8, 10)
+        ax.plot(steps, values, color=colour, linestyle=style, marker=marker, markersize=5, label=label)
+    longest = max(len(values) for values in curves.values())
+    ax.set(xlabel="iteration", ylabel=plain(ylabel), yscale="log" if log else "linear")
+    ax.set_xlim(first - 0.03 * longest, first + 1.03 * longest - 1)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.grid(axis="y", color="#E5E7EB", linewidth=0.8)
+    figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=10)
+    return figure
+
+
+def heat_map(
+    values: np.ndarray,
+    row_names: Sequence[object],
+    column_names: Sequence[object],
+    row_title: str = "",
+    column_title: str = "",
+    value_title: str = "",
+) -> Figure:
+    """A table of numbers as colours, with the numbers in the cells and a frame around the largest.
+
+    Arguments: `values` r x c, NaN where nothing was measured; `row_names` r, `column_names` c; titles of the rows,
+    columns and values. Cells of more than 10 columns carry no numbers. Raises ValueError when names do not fit.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    wanted = (len(row_names), len(column_names))
+    if values.shape != wanted or np.isinf(values).any() or np.isnan(values).all():
+        raise ValueError(
+            f"heat_map: values have shape {values.shape}, need {wanted[0]} rows and {wanted[1]} columns like names, "
+            "with finite numbers, or NaN where nothing was measured"
+        )
+    figure = new_figure(0.9 + 0.34 * len(row_names), layout="constrained")
+    ax = figure.add_subplot(facecolor="#F3F4F6")
+    picture = ax.imshow(np.ma.masked_invalid(values), cmap="cividis", aspect="auto")
+    across, down = ([plain(shown(name)) for name in names] for names in (column_names, row_names))
+    ax.set_xticks(range(len(across)), across, size=10, rotation=90 if len("".join(across)) > 40 else 0)
+    ax.set_yticks(range(len(down)), down, size=10)
+    ax.set_xlabel(plain(column_title), size=10.5)
+    ax.set_ylabel(plain(row_title), size=10.5)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    if len(across) <= 10:
+        _write_cells(ax, values)
+    row, column = np.unravel_index(np.nanargmax(values), values.shape)
+    frame = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)]) + (column, row)
+    ax.plot(*frame.T, color=VERMILION, linewidth=2.5, clip_on=False, scalex=False, scaley=False)
+    bar = figure.colorbar(picture, ax=ax, pad=0.02)
+    bar.set_label(plain(value_title), size=10.5)
+    bar.ax.spines[:].set_visible(False)
+    return figure
+
+
+def _write_cells(ax: Axes, values: np.ndarray) -> None:
+    decimals, low, high = decimals_of(values), np.nanmin(values), np.nanmax(values)
+    for (row, column), value in np.ndenumerate(values):
+        words = "–" if np.isnan(value) else f"{value:.{decimals}f}"
+        colour = "white" if value < low + 0.55 * (high - low) else "black"
+        ax.text(column, row, words, ha="center", va="center", size=9, color=colour)
+
+
+def _label_lines(true: Sequence[str], predicted: Sequence[str], most: int = 8) -> list[tuple[str, str, str]]:
+    """(sign, name, colour) for each label of a sample: the predicted ones as given, then the missed ones."""
+    lines = [("✓", name, BLUE) if name in true else ("✗", name, VERMILION) for name in predicted]
+    lines += [("○", name, GREY) for name in true if name not in predicted]
+    return lines if len(lines) <= most else [*lines[: most - 1], ("", f"{len(lines) - most + 1} more", GREY)]
+
+
+def _labels(function: str, Y: Any, names: Sequence[str]) -> np.ndarray:
+    Y = Y.toarray() if hasattr(Y, "toarray") else np.asarray(Y)
+    if Y.ndim != 2 or Y.shape[1] != len(names):
+        raise ValueError(f"{function}: {len(names)} label names for labels of shape {Y.shape}; pass a name a column")
+    return Y
+
+
+def _two_columns(function: str, Z: np.ndarray) -> np.ndarray:
+    Z = np.asarray(Z)
+    if Z.ndim != 2 or Z.shape[0] < 1 or Z.shape[1] < 2:
+        raise ValueError(f"{function}: Z has shape {Z.shape}, need samples x components with at least two components")
+    if not np.isfinite(Z[:, :2]).all():
+        raise ValueError(f"{function}: Z holds NaN or infinite values; check the model that made them")
+    return Z[:, :2]

@@ -1,0 +1,146 @@
+"""The estimators' contract: scikit-learn's checks, containers, models on disk, and the sentence each bad input gets."""
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse
+import zarr
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dmo
+from dmo import KGHA, Exact, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge
+from dmo.kernels import RBF
+from dmo.stores import StoreError
+
+RNG = np.random.default_rng(0)
+VIEWS = {"gist": RNG.standard_normal((60, 8)), "hue": RNG.random((60, 5))}
+LABELS = (RNG.random((60, 6)) < 0.3).astype(np.uint8)
+
+
+@parametrize_with_checks([KGHA(), MultiViewRidge(), MultiSetCCA(n_components=1), HomogeneityAnalysis()])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("container", ["list", "dask", "zarr", "sparse"])
+def test_the_container_does_not_matter(container, tmp_path):
+    views = {
+        "list": lambda: list(VIEWS.values()),
+        "dask": lambda: {name: da.from_array(X, chunks=(17, -1)) for name, X in VIEWS.items()},
+        "zarr": lambda: {name: zarr.array(X, chunks=(13, 4)) for name, X in VIEWS.items()},
+        "sparse": lambda: {name: scipy.sparse.csr_array(X) for name, X in VIEWS.items()},
+    }[container]()
+    scores = KGHA(n_components=3).fit(views, LABELS).decision_function(views)
+    np.testing.assert_allclose(scores, KGHA(n_components=3).fit(VIEWS, LABELS).decision_function(VIEWS), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        KGHA(kernel={"gist": RBF(bandwidth="median"), "hue": "hellinger-rbf"}, ridge={"gist": 0.1, "hue": 0.2}),
+        MultiViewRidge(combine="product", standardise=1.0, approximation=Exact(block=16)),
+        MultiSetCCA(n_components=2),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_saved_model_is_the_model(model, tmp_path):
+    model = clone(model).fit(VIEWS, LABELS)
+    model.save(str(tmp_path / "model.zarr"))
+    back = dmo.load(str(tmp_path / "model.zarr"))
+    assert type(back) is type(model)
+    assert back.get_params()["random_state"] == model.get_params()["random_state"]
+    for method in ("transform", "decision_function"):
+        if hasattr(model, method):
+            np.testing.assert_array_equal(getattr(back, method)(VIEWS), getattr(model, method)(VIEWS))
+
+
+def test_homogeneity_analysis_on_disk(tmp_path):
+    X = np.array([["a", "u"], ["b", "v"], ["a", "v"], ["b", "u"], ["c", "u"]], dtype=object)
+    model = HomogeneityAnalysis(n_components=2).fit(X)
+    model.save(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(dmo.load(str(tmp_path / "m.zarr")).transform(X), model.transform(X))
+
+
+def test_loading_something_else_is_refused(tmp_path):
+    with pytest.raises((StoreError, FileNotFoundError), match=r"nothing|no |not "):
+        dmo.load(str(tmp_path / "absent.zarr"))
+
+
+def test_predict_assigns_top_labels_or_classes():
+    model = KGHA(n_components=3).fit(VIEWS, LABELS)
+    top = model.predict(VIEWS, top=2)
+    scores = model.decision_function(VIEWS)
+    assert (top.sum(axis=1) == 2).all()
+    assert ((scores * top).sum(axis=1) >= np.sort(scores, axis=1)[:, -2:].sum(axis=1) - 1e-12).all()
+    classes = np.array(["cat", "dog", "owl"])[np.arange(60) % 3]
+    predicted = KGHA(n_components=2).fit(VIEWS, classes).predict(VIEWS)
+    assert set(predicted) <= set(classes)
+    assert model.predict(VIEWS).sum(axis=1)[0] == max(1, round(LABELS.sum() / 60))
+    with pytest.raises(ValueError, match="top = 7, but there are 6 labels"):
+        model.predict(VIEWS, top=7)
+
+
+def test_pipeline_and_grid_search():
+    X, y = VIEWS["gist"], np.arange(60) % 3
+    pipeline = make_pipeline(StandardScaler(), MultiViewRidge())
+    search = GridSearchCV(pipeline, {"multiviewridge__ridge": [0.1, 1.0]}, cv=3).fit(X, y)
+    assert search.best_params_["multiviewridge__ridge"] in (0.1, 1.0)
+    assert KGHA(n_components=2).fit(X, y).set_output(transform="pandas").transform(X).columns[0] == "kgha0"
+
+
+def nan_view():
+    X = VIEWS["gist"].copy()
+    X[3, 5] = np.nan
+    return {"gist": X, "hue": VIEWS["hue"]}
+
+
+BAD = {
+    "NaN": (nan_view, LABELS, {}, "view 'gist' has nan at row 3, column 5"),
+    "unequal rows": (
+        lambda: {"gist": VIEWS["gist"][:-1], "hue": VIEWS["hue"]},
+        LABELS,
+        {},
+        "has 60 rows, view 'gist' has 59",
+    ),
+    "empty view": (lambda: {"gist": VIEWS["gist"], "hue": np.zeros((60, 0))}, LABELS, {}, "view 'hue' is empty"),
+    "no views": (dict, LABELS, {}, "no views"),
+    "labels of other rows": (lambda: VIEWS, LABELS[:50], {}, "labels have 50 rows, the views have 60"),
+    "labels not 0/1": (lambda: VIEWS, LABELS * 2, {}, "labels must be 0 or 1, got 2"),
+    "no labels": (lambda: VIEWS, LABELS * 0, {}, "no sample has any label"),
+    "too many components": (lambda: VIEWS, LABELS, {"n_components": 60}, "n_components = 60 but there are 60 samples"),
+    "a negative ridge": (lambda: VIEWS, LABELS, {"ridge": -1.0}, "ridge must be a positive number, got -1.0"),
+    "a ridge for another view": (lambda: VIEWS, LABELS, {"ridge": {"gist": 0.1}}, "ridge has no entry for view 'hue'"),
+    "an unknown kernel": (lambda: VIEWS, LABELS, {"kernel": "rfb"}, "rfb"),
+    "an unknown solver": (lambda: VIEWS, LABELS, {"solver": "newton"}, "known: 'krylov', 'als'"),
+    "an unknown approximation": (lambda: VIEWS, LABELS, {"approximation": "magic"}, "approximation = 'magic'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD, ids=list(BAD))
+def test_bad_input_gets_a_sentence(case):
+    views, labels, parameters, sentence = BAD[case]
+    with pytest.raises(ValueError, match=sentence) as caught:
+        KGHA(**parameters).fit(views(), labels)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_refuses_other_views():
+    model = MultiViewRidge().fit(VIEWS, LABELS)
+    with pytest.raises(ValueError, match=r"view 'hue' is missing; the model was fitted on \['gist', 'hue'\]"):
+        model.decision_function({"gist": VIEWS["gist"]})
+    with pytest.raises(ValueError, match="view 'hue' has 4 features, the model was fitted on 5"):
+        model.decision_function({"gist": VIEWS["gist"], "hue": VIEWS["hue"][:, :4]})
+
+
+def test_a_ridge_below_the_rounding_of_float32_is_refused_or_taken_in_float64():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2300, 3)).astype(np.float32)
+    y = rng.integers(0, 2, 2300)
+    with pytest.raises(ValueError, match=r"ridge 1e-09 is below the noise floor .* float32 kernel of view 'x'"):
+        MultiViewRidge(ridge=1e-9, approximation=Exact(precision="float32")).fit(X, y)
+    model = MultiViewRidge(ridge=1e-9).fit(X, y)
+    assert next(iter(model.expansions_.values())).dtype == np.float64

@@ -1,0 +1,257 @@
+"""KGHA, its exact and low-rank engines, and its special cases, each against an oracle."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.preprocessing import KernelCenterer
+
+from dmo import KGHA, Exact, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge
+from dmo.blocks import gram
+from dmo.kernels import RBF
+from dmo.methods import homogeneity as exact
+from dmo.methods.homogeneity_moments import RotatedMoments, homogeneity
+from dmo.moments import LABELS, Moments
+from dmo.operators import Dense, LowRank
+from dmo.solve import factorise
+
+
+def two_views(n=160, labels=9, seed=0):
+    rng = np.random.default_rng(seed)
+    views = {"a": rng.standard_normal((n, 12)), "b": rng.standard_normal((n, 7)) + 2.0}
+    raw = np.hstack(list(views.values())) @ rng.standard_normal((19, labels)) + 0.5 * rng.standard_normal((n, labels))
+    return views, (raw > np.quantile(raw, 0.75, axis=0)).astype(np.uint8)
+
+
+def dense_map(views, Y, balance, ridge, center):
+    """M of the paper as one matrix, from scikit-learn's kernels."""
+    from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
+
+    n = len(Y)
+    H = np.eye(n) - 1 / n
+    total = np.zeros((n, n))
+    for X in views.values():
+        distances = euclidean_distances(X)
+        sigma = distances[~np.eye(n, dtype=bool)].mean()
+        K = rbf_kernel(X, gamma=1 / (2 * sigma**2))
+        K = KernelCenterer().fit_transform(K) if center else K
+        total += balance * K @ np.linalg.inv(K + ridge * np.eye(n))
+    K = (H @ Y @ Y.T @ H if center else Y @ Y.T).astype(float)
+    total += K @ np.linalg.inv(K + ridge * np.eye(n))
+    return H @ total @ H / (balance * len(views) + 1)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_krylov_is_the_top_of_the_dense_map(center):
+    views, Y = two_views()
+    model = KGHA(balance=0.05, ridge=0.2, n_components=6, center=center, tolerance=1e-9).fit(views, Y)
+    values, vectors = np.linalg.eigh(dense_map(views, Y, 0.05, 0.2, center))
+    np.testing.assert_allclose(model.eigenvalues_, values[::-1][:6], rtol=1e-9)
+    overlap = np.linalg.svd(vectors[:, ::-1][:, :6].T @ model.embedding_, compute_uv=False)
+    assert overlap.min() > 1 - 1e-9
+
+
+def test_krylov_needs_few_steps_and_its_objective_is_that_of_eigh():
+    views, Y = two_views()
+    model = KGHA(balance=0.01, ridge=0.1, n_components=8).fit(views, Y)
+    best = np.linalg.eigvalsh(dense_map(views, Y, 0.01, 0.1, True))[::-1][:8].sum()
+    assert model.n_iter_ <= 4
+    assert abs(model.objective_ - best) <= 1e-8 * best
+
+
+def test_als_rises_to_the_krylov_objective_from_below():
+    views, Y = two_views()
+    best = KGHA(balance=0.3, ridge=0.5, n_components=4).fit(views, Y).objective_
+    als = KGHA(balance=0.3, ridge=0.5, n_components=4, solver="als", tolerance=1e-9, max_iter=500).fit(views, Y)
+    history = np.array(als.objective_history_)
+    assert (np.diff(history) > -1e-9).all()
+    assert history[-1] <= best * (1 + 1e-9)
+    assert history[-1] == pytest.approx(best, rel=1e-4)
+
+
+def test_als_that_runs_out_of_iterations_warns():
+    views, Y = two_views()
+    with pytest.warns(ConvergenceWarning, match="als stopped after 2 steps"):
+        KGHA(solver="als", max_iter=2, n_components=4).fit(views, Y)
+
+
+def test_decoder_is_the_paper_s_equation_31():
+    views, Y = two_views()
+    model = KGHA(balance=0.05, ridge=0.2, n_components=5, center=False).fit(views, Y)
+    X, K = model.embedding_, (Y @ Y.T).astype(float)
+    loadings = Y.T @ np.linalg.solve(K + 0.2 * np.eye(len(Y)), X)
+    np.testing.assert_allclose(
+        model.decision_function(views), model.transform(views) @ np.linalg.pinv(loadings), atol=1e-7
+    )
+
+
+def test_transform_of_training_rows_is_the_mean_of_the_smoothed_embedding():
+    views, Y = two_views()
+    model = KGHA(balance=0.05, ridge=0.2, n_components=5).fit(views, Y)
+    smoothed = [
+        K @ np.linalg.solve(K + 0.2 * np.eye(len(Y)), model.embedding_)
+        for K in (KernelCenterer().fit_transform(RBF().fit(X)(X, dtype=np.float64)) for X in views.values())
+    ]
+    np.testing.assert_allclose(model.transform(views), np.mean(smoothed, axis=0), atol=1e-8)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_moments_give_the_exact_engine_s_answer(center):
+    rng = np.random.default_rng(1)
+    factors = {"a": rng.standard_normal((200, 30)) + 1, "b": rng.standard_normal((200, 20))}
+    Y = (rng.random((200, 10)) < 0.2).astype(float)
+    used = Y - Y.mean(axis=0) if center else Y
+    labels = exact.LinearSmoother(used, 0.3)
+    smoothers = []
+    for F in factors.values():
+        operator = LowRank(F).centered() if center else LowRank(F)
+        smoothers.append(exact.Smoother(factorise(operator, 0.3), 0.3))
+    apply = exact.homogeneity_map([*smoothers, labels], [0.05, 0.05, 1.0])
+    pairs = exact.krylov(apply, 200, 7, Y, 1e-11)
+
+    whole = Moments.collect(
+        {**{v: F[s] for v, F in factors.items()}, LABELS: Y[s]} for s in (slice(0, 70), slice(70, 200))
+    )
+    weights, ridges = {"a": 0.05, "b": 0.05, LABELS: 1.0}, {"a": 0.3, "b": 0.3, LABELS: 0.3}
+    fit = homogeneity(RotatedMoments.of(whole, center), weights, ridges, 7, 1e-11)
+    np.testing.assert_allclose(fit.pairs.values, pairs.values, rtol=1e-10)
+    embedding = sum(F @ fit.coefficients[v] + fit.offsets[v] for v, F in factors.items())
+    smoothed = sum(smoother(pairs.vectors) for smoother in smoothers)
+    scores = embedding @ exact.decoder(fit.coefficients[LABELS])
+    np.testing.assert_allclose(scores, smoothed @ exact.decoder(labels.loadings(pairs.vectors)), atol=1e-7)
+
+
+def test_kgha_r_is_the_label_space_alone():
+    """As the balance goes to 0 the embedding is the leading eigenvectors of the centred label kernel."""
+    views, Y = two_views()
+    model = KGHA(balance=1e-9, n_components=4).fit(views, Y)
+    U = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)[0][:, :4]
+    assert np.linalg.svd(U.T @ model.embedding_, compute_uv=False).min() > 1 - 1e-4
+
+
+def test_components_beyond_the_label_rank_warn():
+    views, Y = two_views(labels=4)
+    with pytest.warns(UserWarning, match="above the rank 4 of the centred labels"):
+        model = KGHA(n_components=6).fit(views, Y)
+    assert model.embedding_.shape == (160, 6)
+
+
+def test_homogeneity_analysis_has_the_eigenvalues_of_prince_s_mca():
+    prince = pytest.importorskip("prince")
+    import pandas as pd
+
+    rng = np.random.default_rng(2)
+    hidden = rng.integers(0, 3, 300)
+    columns = {c: np.where(rng.random(300) < 0.6, hidden, rng.integers(0, 4, 300)) for c in "wxyz"}
+    frame = pd.DataFrame({c: values.astype(str) for c, values in columns.items()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # prince's own
+        oracle = prince.MCA(n_components=4, correction=None, engine="scipy").fit(frame).eigenvalues_
+    model = HomogeneityAnalysis(n_components=4).fit(frame.to_numpy(dtype=object))
+    np.testing.assert_allclose(model.eigenvalues_, oracle, rtol=1e-6)
+    centroids = np.array([model.embedding_[frame["w"] == c].mean(axis=0) for c in model.categories_[0]])
+    np.testing.assert_allclose(model.quantifications_[0], centroids, atol=1e-9)
+
+
+def test_homogeneity_analysis_refuses_unknown_categories_and_too_many_components():
+    X = np.array([["a", "u"], ["b", "v"], ["a", "v"], ["b", "u"]], dtype=object)
+    with pytest.raises(ValueError, match="span 2 dimensions"):
+        HomogeneityAnalysis(n_components=3).fit(X)
+    with pytest.raises(ValueError, match="unknown categories"):
+        HomogeneityAnalysis(n_components=1).fit(X).transform(np.array([["c", "u"]], dtype=object))
+
+
+def test_linear_multiset_cca_is_cca_zoo_s_gcca():
+    pytest.importorskip("cca_zoo")
+    from cca_zoo.linear import GCCA
+
+    rng = np.random.default_rng(3)
+    shared = rng.standard_normal((250, 3))
+    views = [shared @ rng.standard_normal((3, d)) + rng.standard_normal((250, d)) for d in (6, 5, 4)]
+    model = MultiSetCCA(kernel="linear", ridge=1e-8, n_components=3, tolerance=1e-10).fit(views)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # cca-zoo's own
+        oracle = GCCA(n_components=3).fit([v - v.mean(axis=0) for v in views])
+        projected = oracle.transform([v - v.mean(axis=0) for v in views])
+    target = np.linalg.qr(np.mean(projected, axis=0))[0]
+    overlap = np.linalg.svd(target.T @ np.linalg.qr(model.transform(views))[0], compute_uv=False)
+    assert overlap.min() > 1 - 1e-8
+
+
+def test_ridge_on_one_kernel_is_scikit_learn_s_kernel_ridge():
+    views, Y = two_views()
+    X = views["a"]
+    kernel = RBF(bandwidth=3.0)
+    K = KernelCenterer().fit_transform(kernel(X, dtype=np.float64))
+    oracle = KernelRidge(alpha=0.1, kernel="precomputed").fit(K, Y - Y.mean(axis=0)).predict(K)
+    model = MultiViewRidge(kernel=kernel, ridge=0.1, center=True, intercept=True).fit(X, Y)
+    np.testing.assert_allclose(model.decision_function(X), oracle + Y.mean(axis=0), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("combine", "join"), [("kernels", lambda a, b: (a + 3 * b) / 4), ("product", lambda a, b: a**0.25 * b**0.75)]
+)
+def test_ridge_on_combined_kernels(combine, join):
+    views, Y = two_views()
+    K = join(*(RBF().fit(X)(X, dtype=np.float64) for X in views.values()))
+    oracle = KernelRidge(alpha=0.1, kernel="precomputed").fit(K, Y).predict(K)
+    model = MultiViewRidge(ridge=0.1, combine=combine, weights={"a": 1, "b": 3}, center=False).fit(views, Y)
+    np.testing.assert_allclose(model.decision_function(views), oracle, atol=1e-9)
+
+
+def test_ridge_averages_predictions():
+    views, Y = two_views()
+    parts = [MultiViewRidge(ridge=0.1).fit({v: X}, Y).decision_function({v: X}) for v, X in views.items()]
+    model = MultiViewRidge(ridge=0.1, combine="predictions").fit(views, Y)
+    np.testing.assert_allclose(model.decision_function(views), np.mean(parts, axis=0), atol=1e-9)
+
+
+def test_standardise_uses_the_leave_one_out_scores():
+    views, Y = two_views(n=40)
+    K = RBF(bandwidth=4.0)(views["a"], dtype=np.float64)
+    loo = np.empty(Y.shape)
+    for i in range(40):
+        rest = np.arange(40) != i
+        loo[i] = K[i, rest] @ np.linalg.solve(K[np.ix_(rest, rest)] + 0.2 * np.eye(39), Y[rest].astype(float))
+    model = MultiViewRidge(kernel=RBF(bandwidth=4.0), ridge=0.2, center=False, standardise=1.0).fit(views["a"], Y)
+    np.testing.assert_allclose(model.rule_.mean, loo.mean(axis=0), atol=1e-8)
+    np.testing.assert_allclose(model.rule_.deviation, loo.std(axis=0), atol=1e-8)
+    plain = MultiViewRidge(kernel=RBF(bandwidth=4.0), ridge=0.2, center=False).fit(views["a"], Y)
+    expected = (plain.decision_function(views["a"]) - loo.mean(axis=0)) / loo.std(axis=0)
+    np.testing.assert_allclose(model.decision_function(views["a"]), expected, atol=1e-7)
+
+
+def test_prior_power_divides_by_frequency():
+    views, Y = two_views()
+    plain = KGHA(n_components=5).fit(views, Y).decision_function(views)
+    model = KGHA(n_components=5, prior_power=0.5).fit(views, Y)
+    np.testing.assert_allclose(model.decision_function(views), plain / np.sqrt(Y.mean(axis=0)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("storage", ["recomputed", "stored", "resident"])
+def test_scores_do_not_depend_on_where_the_kernel_lives(storage, tmp_path):
+    views, Y = two_views(n=150)
+    exact_engine = KGHA(ridge=0.1, n_components=5).fit(views, Y).decision_function(views)
+    engine = Exact(storage=storage, block=40, path=str(tmp_path), precision="float64")
+    scores = KGHA(ridge=0.1, n_components=5, approximation=engine).fit(views, Y).decision_function(views)
+    np.testing.assert_allclose(scores, exact_engine, atol=1e-5)
+
+
+def test_precomputed_kernels():
+    views, Y = two_views()
+    kernels = {name: RBF().fit(X) for name, X in views.items()}
+    square = {name: kernels[name](X, dtype=np.float64) for name, X in views.items()}
+    new = {name: X[:7] + 0.1 for name, X in views.items()}
+    cross = {name: kernels[name](new[name], X, dtype=np.float64) for name, X in views.items()}
+    model = KGHA(kernel="precomputed", n_components=5).fit(square, Y)
+    oracle = KGHA(n_components=5).fit(views, Y)
+    np.testing.assert_allclose(model.decision_function(cross), oracle.decision_function(new), atol=1e-7)
+
+
+def test_gram_of_blocks_is_the_gram_of_all():
+    rng = np.random.default_rng(0)
+    F = rng.standard_normal((50, 3)).astype(np.float32)
+    np.testing.assert_allclose(gram(F, size=7), F.T.astype(float) @ F, rtol=1e-6)
+    assert Dense(gram(F)).shape == (3, 3)

@@ -1,0 +1,104 @@
+"""Moments add up, subtract, mix and score as the rows themselves do."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
+
+from dmo.methods.ridge_moments import ridge
+from dmo.moments import LABELS, Moments, pooled
+
+RNG = np.random.default_rng(0)
+F = {"a": RNG.standard_normal((90, 4)) + 1, "b": RNG.standard_normal((90, 3)), LABELS: RNG.random((90, 2))}
+S = np.hstack(list(F.values()))
+
+
+def part(where):
+    return {name: X[where] for name, X in F.items()}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 90), max_size=6))
+def test_any_cut_into_blocks_gives_the_same_moments(cuts):
+    edges = sorted({0, 90, *cuts})
+    moments = Moments.collect(part(slice(a, b)) for a, b in itertools.pairwise(edges))
+    assert moments.n == 90
+    np.testing.assert_allclose(moments.gram, S.T @ S, rtol=1e-12)
+    np.testing.assert_allclose(moments.sums, S.sum(axis=0), rtol=1e-12)
+
+
+def test_sums_and_differences():
+    whole, first = Moments.of(part(slice(None))), Moments.of(part(slice(0, 30)))
+    rest = whole - first
+    np.testing.assert_allclose(rest.gram, S[30:].T @ S[30:], rtol=1e-10)
+    np.testing.assert_allclose((first + rest).gram, whole.gram, rtol=1e-12)
+    with pytest.raises(ValueError, match="cannot be taken from"):
+        first - whole
+
+
+def test_centred_is_the_gram_of_centred_columns():
+    C = S - S.mean(axis=0)
+    np.testing.assert_allclose(Moments.of(part(slice(None))).centred().gram, C.T @ C, atol=1e-10)
+
+
+def test_sparse_groups_never_become_dense_and_give_the_same():
+    sparse = {**part(slice(None)), "a": scipy.sparse.csr_array(F["a"]), "b": scipy.sparse.csr_array(F["b"])}
+    np.testing.assert_allclose(Moments.of(sparse).gram, S.T @ S, rtol=1e-12)
+    np.testing.assert_allclose(Moments.of(sparse).sums, S.sum(axis=0), rtol=1e-12)
+
+
+def test_mixed_is_the_gram_after_mixing():
+    T = RNG.standard_normal((4, 2))
+    mixed = Moments.of(part(slice(None))).mixed({"a": T})
+    stacked = np.hstack([F["a"] @ T, F["b"], F[LABELS]])
+    np.testing.assert_allclose(mixed.gram, stacked.T @ stacked, rtol=1e-10)
+    np.testing.assert_allclose(mixed.sums, stacked.sum(axis=0), rtol=1e-10)
+
+
+def test_score_statistics_are_those_of_the_scores():
+    W, offset = {"a": RNG.standard_normal((4, 5)), "b": RNG.standard_normal((3, 5))}, RNG.standard_normal(5)
+    scores = F["a"] @ W["a"] + F["b"] @ W["b"] + offset
+    halves = [Moments.of(part(slice(0, 40))), Moments.of(part(slice(40, 90)))]
+    mean, deviation = pooled(half.of_scores(W, offset) for half in halves)
+    np.testing.assert_allclose(mean, scores.mean(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(deviation, scores.std(axis=0), rtol=1e-9)
+
+
+def test_float32_rows_are_summed_in_float64():
+    X = np.full((4096, 1), 1.0001, np.float32)
+    many = Moments.collect(X for _ in range(200))
+    assert many.gram[0, 0] == pytest.approx(4096 * 200 * float(X[0, 0]) ** 2, rel=1e-6)
+
+
+def test_ridge_is_scikit_learn_s():
+    coefficients, offset = ridge(Moments.of(part(slice(None))), {"a": 1.0, "b": 1.0}, 0.7)
+    X, Y = np.hstack([F["a"], F["b"]]), F[LABELS]
+    oracle = Ridge(alpha=0.7).fit(X, Y)
+    np.testing.assert_allclose(np.vstack(list(coefficients.values())), oracle.coef_.T, rtol=1e-8)
+    np.testing.assert_allclose(offset + Y.mean(axis=0), oracle.intercept_, rtol=1e-8)
+
+
+def test_moments_of_other_columns_do_not_add():
+    with pytest.raises(ValueError, match="do not add up"):
+        Moments.of(part(slice(None))) + Moments.of({"a": F["a"]})
+
+
+@pytest.mark.parametrize(
+    ("block", "sentence"),
+    [
+        ({"a": np.zeros((3, 2)), "b": np.zeros((4, 2))}, "unequal rows"),
+        ({"a": np.array([[np.nan, 1.0]])}, "group 'a' has values that are not finite"),
+    ],
+)
+def test_bad_blocks(block, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Moments.of(block)
+
+
+def test_no_blocks():
+    with pytest.raises(ValueError, match="no blocks"):
+        Moments.collect([])

@@ -1,0 +1,280 @@
+"""The report: what a browser gets, and what the pictures show."""
+
+import base64
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from sklearn.metrics import average_precision_score
+
+from dmo import report
+
+HOSTILE = '<script>alert("x")</script> & $\\frac{1}$'
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text of every element kind."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.texts, self.open = [], {}, []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        for tag in set(self.open):
+            self.texts[tag][-1] += text
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture
+def figure():
+    figure = Figure(figsize=(1, 1))
+    figure.add_subplot().plot([0, 1], [1, 0])
+    return figure
+
+
+def drawn(figure):
+    """Lay the figure out and draw it; everything must lie within it."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    box, (width, height) = figure.get_tightbbox(canvas.get_renderer()), figure.get_size_inches()
+    assert min(box.x0, box.y0) > -0.02
+    assert box.x1 < width + 0.02
+    assert box.y1 < height + 0.02
+
+
+def words(figure):
+    return [text.get_text() for text in figure.texts]
+
+
+def test_the_page_is_one_file_that_asks_the_network_for_nothing(tmp_path, figure):
+    pictures = [report.Picture("one", figure, "first"), report.Picture("two-2", figure, "second", alt="a line")]
+    written = report.write_report(tmp_path / "new" / "report.html", "title", figures=pictures)
+    assert written == [tmp_path / "new" / name for name in ("report.html", "one.png", "two-2.png")]
+    assert sorted(path.name for path in written[0].parent.iterdir()) == ["one.png", "report.html", "two-2.png"]
+    page = Page(written[0])
+    assert not page.open
+    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "iframe", "a", "object"})
+    assert "url(" not in page.texts["style"][0]
+    assert any("default-src 'none'" in meta.get("content", "") for meta in page.all("meta"))
+    assert [image["alt"] for image in page.all("img")] == ["first", "a line"]
+    for image, path in zip(page.all("img"), written[1:]):
+        kind, data = image["src"].split(",")
+        assert kind == "data:image/png;base64"
+        assert base64.b64decode(data) == path.read_bytes()
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_all_text_is_escaped(tmp_path, figure):
+    table = report.Table(HOSTILE, [HOSTILE, "n"], [[HOSTILE, 1.0]], best=["n"], note=HOSTILE)
+    picture = report.Picture("p", figure, HOSTILE)
+    path = tmp_path / "r.html"
+    report.write_report(path, HOSTILE, [table], [picture], {HOSTILE: HOSTILE}, lead=HOSTILE)
+    page = Page(path)
+    assert not page.all("script")
+    assert page.texts["title"] == page.texts["h1"] == page.texts["h2"] == [HOSTILE]
+    assert page.texts["dt"] == page.texts["dd"] == page.texts["figcaption"] == [HOSTILE]
+    assert page.texts["p"] == [HOSTILE, HOSTILE]
+    assert page.texts["td"] == [HOSTILE, "1"]
+    assert page.all("img")[0]["alt"] == HOSTILE
+
+
+def test_numbers_in_tables_and_facts(tmp_path):
+    rows = [["KGHA", 0.8351, 12345, 1e-5, None], ["r-MLR", 0.9, 7, 2.5e-5, 10.25]]
+    table = report.Table("t", ["method", "F1", "n", "error", "seconds"], rows, best=["F1", "seconds"])
+    report.write_report(tmp_path / "r.html", "t", [table], facts={"samples": 4999, "ridge": 1e-2, "view": "gist"})
+    page = Page(tmp_path / "r.html")
+    expected = ["KGHA", "0.835", "12,345", "1.00e-05", "–", "r-MLR", "0.900", "7", "2.50e-05", "10.2"]
+    assert page.texts["td"] == expected
+    assert page.texts["b"] == ["0.900", "10.2"]
+    assert [cell.get("class") for cell in page.all("th")] == [None, "n", "n", "n", "n"]
+    assert page.texts["dd"] == ["4,999", "0.01", "gist"]
+
+
+def test_a_report_is_replaced_whole_and_is_the_same_every_time(tmp_path, figure):
+    path = tmp_path / "r.html"
+    path.write_text("an old report " * 10_000)
+    report.write_report(path, "t", figures=[report.Picture("p", figure, "c")])
+    first = path.read_bytes(), (tmp_path / "p.png").read_bytes()
+    report.write_report(path, "t", figures=[report.Picture("p", figure, "c")])
+    assert (path.read_bytes(), (tmp_path / "p.png").read_bytes()) == first
+
+
+@pytest.mark.parametrize(
+    ("tables", "names", "sentence"),
+    [
+        ([report.Table("t", ["a", "b"], [[1, 2], [1]])], [], "table 't': row 1 has 1 cells, need 2"),
+        ([report.Table("t", ["a"], [[1]], best=["F1"])], [], "table 't': no column 'F1' to mark"),
+        ([], ["../up"], "picture name '../up' is not a file name; use letters"),
+        ([], ["p", "p"], "two pictures are called 'p'"),
+    ],
+)
+def test_a_bad_report_is_refused_and_nothing_is_written(tmp_path, figure, tables, names, sentence):
+    pictures = [report.Picture(name, figure, "") for name in names]
+    with pytest.raises(ValueError, match=sentence):
+        report.write_report(tmp_path / "new" / "r.html", "t", tables, pictures)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_matplotlib_is_named_with_its_cure(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"need matplotlib.*pip install dmo\[report\]"):
+        report.convergence_curve({"a": [1.0, 2.0]})
+
+
+def test_no_picture_touches_global_matplotlib_state():
+    # "backend" is left out, since looking at it makes matplotlib import pyplot
+    program = (
+        "import sys; from dmo import report; assert 'matplotlib' not in sys.modules; import matplotlib as m\n"
+        "state = lambda: {k: m.rcParams[k] for k in m.rcParams if k != 'backend'}; before = state()\n"
+        "report.convergence_curve({'a': [1.0]}).savefig(sys.stdout.buffer); assert state() == before\n"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_annotated_samples_name_hits_errors_and_misses():
+    images = np.random.default_rng(0).random((3, 8, 8))
+    many = [f"label {i}" for i in range(12)]
+    figure = report.annotated_samples(images, [["sky", "sea"], [], many], [["tree", "sky"], [], []])
+    drawn(figure)
+    shown = words(figure)
+    assert shown[:6] == ["✗", "tree", "✓", "sky", "○", "sea"]
+    assert shown[6:20] == [word for name in many[:7] for word in ("○", name)]
+    assert shown[20:] == ["", "5 more", "✓ right", "✗ wrong", "○ missed"]
+    assert [ax.images[0].get_array().tolist() for ax in figure.axes] == images.tolist()
+
+
+def test_long_and_hostile_names_are_cut_to_their_place():
+    name = "$\\frac{ a label of enormous length that no picture has room for"
+    figure = report.annotated_samples([np.zeros((4, 4))] * 2, [[name], [HOSTILE]], [[], []])
+    drawn(figure)
+    assert words(figure)[1].startswith("\\$")
+    assert words(figure)[1].endswith("…")
+
+
+def test_precision_recall_panels_show_the_commonest_labels_best_first():
+    rng = np.random.default_rng(0)
+    Y = (rng.random((200, 6)) < [0.5, 0.4, 0.3, 0.2, 0.0, 0.05]).astype(np.uint8)
+    S = rng.normal(size=Y.shape) + Y * np.array([0, 3, 1, 2, 0, 9])
+    names = ["a", HOSTILE, "c", "d", "e", "f"]
+    figure = report.precision_recall_per_label(Y, S, names, most=4)
+    drawn(figure)
+    panels = [ax for ax in figure.axes if ax.lines]
+    scores = {l: average_precision_score(Y[:, l], S[:, l]) for l in range(4)}
+    order = sorted(scores, key=lambda l: -scores[l])
+    assert [ax.texts[0].get_text() for ax in panels] == [f"AP {scores[l]:.2f}" for l in order]
+    assert [ax.get_title(loc="left")[0] for ax in panels] == [names[l][0] for l in order]
+    for ax, l in zip(panels, order):
+        recall, precision = ax.lines[0].get_data()
+        area = np.sum(np.diff(recall) * precision[1:])
+        assert area == pytest.approx(scores[l], abs=1e-12)
+        assert ax.lines[1].get_ydata()[0] == Y[:, l].mean()
+
+
+def test_embedding_draws_each_class_at_its_points_and_names_do_not_overlap():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(-1, 12, size=400)
+    Z = rng.normal(size=(400, 3))
+    figure = report.embedding_2d(Z, labels, [f"class {c}" for c in range(12)])
+    drawn(figure)
+    ax = figure.axes[0]
+    shown = [int(collection.get_label().split()[1]) for collection in ax.collections[1:]]
+    assert len(shown) == 10
+    for c, collection in zip(shown, ax.collections[1:]):
+        np.testing.assert_array_equal(collection.get_offsets(), Z[labels == c, :2])
+    np.testing.assert_array_equal(ax.collections[0].get_offsets(), Z[~np.isin(labels, shown), :2])
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert len(boxes) == 10
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_embedding_per_label_puts_the_label_over_the_others():
+    rng = np.random.default_rng(0)
+    Z, Y = rng.normal(size=(50, 2)), (rng.random((50, 4)) < 0.3).astype(np.uint8)
+    figure = report.embedding_per_label(Z, Y, ["a", "b", "c", "d"], most=3)
+    drawn(figure)
+    order = np.argsort(-Y.sum(axis=0), kind="stable")[:3]
+    for ax, l in zip(figure.axes, order):
+        assert ax.get_title(loc="left") == "abcd"[l]
+        np.testing.assert_array_equal(ax.collections[1].get_offsets(), Z[Y[:, l] == 1])
+        np.testing.assert_array_equal(ax.collections[0].get_offsets(), Z[Y[:, l] == 0])
+
+
+def test_score_bars_are_as_long_as_the_scores_and_the_best_stand_out():
+    scores = {"KGHA": {"F1": 29.0, "N+": 137}, "r-MLR": {"F1": 23.5}, "$r$": {"F1": 28.2, "N+": 137}}
+    figure = report.score_bars(scores)
+    drawn(figure)
+    first, second = figure.axes
+    assert [bar.get_width() for bar in first.patches] == [29.0, 23.5, 28.2]
+    assert [(text.get_text(), text.get_weight()) for text in first.texts] == [
+        ("29.0", "bold"),
+        ("23.5", "normal"),
+        ("28.2", "normal"),
+    ]
+    assert [text.get_text() for text in second.texts] == ["137", "137"]
+    assert [bar.get_y() + bar.get_height() / 2 for bar in second.patches] == [0, 2]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["KGHA", "r-MLR", "\\$r\\$"]
+
+
+def test_convergence_curves_hold_their_values():
+    curves = {"krylov": [3.0, 4.0], "als": [1.0, 2.0, 2.5]}
+    figure = report.convergence_curve(curves, first=0)
+    drawn(figure)
+    lines = figure.axes[0].lines
+    assert {line.get_label(): line.get_ydata().tolist() for line in lines} == curves
+    assert lines[1].get_xdata().tolist() == [0, 1, 2]
+    assert lines[0].get_linestyle() != lines[1].get_linestyle()
+    assert report.convergence_curve(curves, log=True).axes[0].get_yscale() == "log"
+
+
+def test_heat_map_writes_its_values_and_frames_the_largest():
+    values = np.array([[0.1, 0.25], [np.nan, 0.125], [0.3, 0.2]])
+    figure = report.heat_map(values, [1e-3, 1e-2, 0.1], ["a", "b"], "ridge", "balance", "F1")
+    drawn(figure)
+    ax = figure.axes[0]
+    assert [text.get_text() for text in ax.texts] == ["0.100", "0.250", "–", "0.125", "0.300", "0.200"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["0.001", "0.01", "0.1"]
+    assert ax.lines[0].get_xydata().mean(axis=0) == pytest.approx([-0.1, 1.9])
+    np.testing.assert_array_equal(ax.images[0].get_array().filled(np.nan), values)
+
+
+Z, Y = np.zeros((3, 2)), np.eye(3, dtype=int)
+BAD = {
+    "images": (lambda: report.annotated_samples([Y], [["a"]], []), "1 images, 1 true and 0 predicted"),
+    "names": (lambda: report.precision_recall_per_label(Y, Y, ["a"]), r"1 label names for labels of shape \(3, 3\)"),
+    "empty labels": (lambda: report.precision_recall_per_label(0 * Y, Y, "abc"), "no label occurs in Y"),
+    "one column": (lambda: report.embedding_2d(Z[:, :1], [0, 0, 0], ["a"]), "at least two components"),
+    "nan": (lambda: report.embedding_2d(Z * np.nan, [0, 0, 0], ["a"]), "Z holds NaN"),
+    "class": (lambda: report.embedding_2d(Z, np.array([0, 1, 2]), ["a", "b"]), "class numbers from -1 to 1"),
+    "matrix": (lambda: report.embedding_2d(Z, Y, ["a", "b"]), "use embedding_per_label"),
+    "rows": (lambda: report.embedding_per_label(Z[:2], Y, "abc"), "Z has 2 rows, labels have 3"),
+    "no scores": (lambda: report.score_bars({"a": {}}), "need at least one value"),
+    "negative": (lambda: report.score_bars({"a": {"F1": -1.0}}), "not negative"),
+    "no curve": (lambda: report.convergence_curve({"a": []}), "there are no values"),
+    "log": (lambda: report.convergence_curve({"a": [0.0]}, log=True), "needs positive values"),
+    "heat": (lambda: report.heat_map(Z, "ab", "ab"), r"shape \(3, 2\), need 2 rows and 2 columns"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_in_one_sentence(case):
+    call, sentence = BAD[case]
+    with pytest.raises(ValueError, match=sentence) as caught:
+        call()
+    assert "\n" not in str(caught.value)
