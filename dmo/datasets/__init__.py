@@ -5,7 +5,6 @@ from dmo.datasets.arrays import NpzMember, ZarrRows, open_npy, open_npz, open_za
 from dmo.datasets.cards import Card, File, View
 from dmo.datasets.delimited import Delimited, open_csv, read_csv, read_names
 from dmo.datasets.described import ingest_files, read_description
-from dmo.datasets.digits import Digits, digits
 from dmo.datasets.facts import CARDS
 from dmo.datasets.files import DataError, SequentialRows, Stacked
 from dmo.datasets.ingest import ingest
@@ -21,7 +20,6 @@ __all__ = [
     "Card",
     "DataError",
     "Delimited",
-    "Digits",
     "File",
     "NpzMember",
     "SequentialRows",
@@ -31,7 +29,6 @@ __all__ = [
     "Vecs",
     "View",
     "ZarrRows",
-    "digits",
     "ingest",
     "ingest_files",
     "matlab_variables",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import tokenize
+import weakref
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse
@@ -17,6 +19,7 @@ from dmo.blocks import Rows
 from dmo.datasets.files import DataError, existing
 
 SPARSE_KEYS = {"indices", "indptr", "format", "shape", "data"}
+_DAMAGED = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype, int]:
@@ -25,7 +28,7 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+    except (*_DAMAGED, SyntaxError, tokenize.TokenError, TypeError, MemoryError) as error:  # NumPy parses Python text
         raise DataError(
             f"{where}: no .npy header at byte 0 ({_first_line(error)}); the file is truncated or of another format"
         ) from None
@@ -62,38 +65,57 @@ class NpzMember:
     Attributes: `shape`, `dtype`. Raises DataError when the compressed bytes are damaged.
     """
 
-    def __init__(self, archive: zipfile.ZipFile, member: str, where: str):
-        self._archive, self._member, self._where = archive, member, where
-        self._stream = self._open()
-        size = archive.getinfo(member).file_size
-        self.shape, self._fortran, dtype, self._first = _header(self._stream, where, size)
-        self._stored, self.dtype = dtype, dtype.newbyteorder("=")
+    def __init__(self, path: Path, member: str):
+        self._path, self._member = path, member
+        self._where = f"{path}::{member.removesuffix('.npy')}"
+        self._stream: IO[bytes] | None = None
+        self._whole: np.ndarray | None = None
+        with zipfile.ZipFile(path) as archive, self._open(archive) as stream:
+            size = archive.getinfo(member).file_size
+            self.shape, self._fortran, self._stored, self._first = _header(stream, self._where, size)
+        self.dtype = self._stored.newbyteorder("=")
 
-    def _open(self) -> IO[bytes]:
+    def _open(self, archive: zipfile.ZipFile) -> IO[bytes]:
         try:
-            return self._archive.open(self._member)
-        except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
+            return archive.open(self._member)
+        except _DAMAGED as error:
             raise DataError(f"{self._where}: the archive cannot be opened ({error}); fetch it again") from None
+
+    def _opened(self) -> IO[bytes]:
+        """The decompressed bytes, open for as long as this object lives."""
+        if self._stream is None:
+            archive = zipfile.ZipFile(self._path)
+            weakref.finalize(self, archive.close)
+            self._stream = self._open(archive)
+            weakref.finalize(self, self._stream.close)
+        return self._stream
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stream": None, "_whole": None}
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, where: slice) -> np.ndarray:
-        if self._fortran or len(self.shape) < 2:
-            return self._read(0, math.prod(self.shape)).reshape(self.shape, order="F" if self._fortran else "C")[where]
         begin, stop, step = where.indices(self.shape[0])
         row = math.prod(self.shape[1:])
-        if step != 1:
-            return self._read(0, self.shape[0] * row).reshape(self.shape)[where]
+        if self._fortran or step != 1:  # rows lie apart: read once, keep
+            self._whole = self.read() if self._whole is None else self._whole
+            return self._whole[where]
         return self._read(begin * row, max(stop - begin, 0) * row).reshape(-1, *self.shape[1:])
+
+    def read(self) -> np.ndarray:
+        """The whole array."""
+        return self._read(0, math.prod(self.shape)).reshape(self.shape, order="F" if self._fortran else "C")
 
     def _read(self, first: int, count: int) -> np.ndarray:
         size = self._stored.itemsize
         offset = self._first + first * size
         try:
-            self._stream.seek(offset)
-            data = self._stream.read(count * size)
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            stream = self._opened()
+            stream.seek(offset)
+            data = stream.read(count * size)
+        except _DAMAGED as error:
             raise DataError(
                 f"{self._where}: damaged after byte {offset} of the array ({error}); fetch it again"
             ) from None
@@ -112,21 +134,33 @@ def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
     """
     path = existing(path)
     try:
-        archive = zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
+    except _DAMAGED as error:
         size = path.stat().st_size
         raise DataError(
             f"{path}: {error}, expected a zip directory before byte {size}; the file is truncated or of another format"
         ) from None
-    names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
     if not names:
         raise DataError(f"{path}: a zip archive without arrays, expected members that end in .npy")
     if set(names) >= SPARSE_KEYS:
-        try:
-            return {"X": scipy.sparse.csr_array(scipy.sparse.load_npz(path))}
-        except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-            raise DataError(f"{path}: the sparse matrix cannot be read ({error}); fetch it again") from None
-    return {name: NpzMember(archive, member, f"{path}::{name}") for name, member in names.items()}
+        return {"X": _sparse(path, {key: NpzMember(path, names[key]).read() for key in SPARSE_KEYS})}
+    return {name: NpzMember(path, member) for name, member in names.items()}
+
+
+def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
+    """The matrix that `scipy.sparse.save_npz` wrote, with every index checked."""
+    makers = {b"csr": scipy.sparse.csr_array, b"csc": scipy.sparse.csc_array}
+    kind = parts["format"].tobytes().replace(b"\0", b"")
+    if kind not in makers:
+        raise DataError(f"{path}: a sparse matrix of format {kind!r}, expected csr or csc; convert it before saving")
+    try:
+        shape = tuple(int(d) for d in parts["shape"])
+        matrix = makers[kind]((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+        matrix.check_format(full_check=True)
+    except (ValueError, TypeError, IndexError) as error:
+        raise DataError(f"{path}: the sparse matrix is damaged ({_first_line(error)}); fetch it again") from None
+    return scipy.sparse.csr_array(matrix)
 
 
 class ZarrRows:

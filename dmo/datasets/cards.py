@@ -1,17 +1,16 @@
 """The data cards: what a public data set must hold, and the same facts as text.
 
 `ingest` checks what it reads against these cards, and the files under data/ repeat them in a block that `markdown`
-writes; `python -m dmo.datasets.cards data` renews those blocks.
+writes; `python -m dmo.datasets data` renews those blocks.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BEGIN, END = "<!-- facts: written by dmo.datasets.cards -->", "<!-- end of facts -->"
+BEGIN, END = "<!-- facts: written by `python -m dmo.datasets data` -->", "<!-- end of facts -->"
 
 
 @dataclass(frozen=True)
@@ -119,10 +118,3 @@ def renew(path: Path, card: Card) -> None:
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     path.write_text(before + markdown(card) + after, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    from dmo.datasets.facts import CARDS
-
-    for name, card in CARDS.items():
-        renew(Path(sys.argv[1]) / f"{name}.md", card)

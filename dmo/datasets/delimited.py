@@ -117,7 +117,12 @@ def read_names(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _fields(line: bytes, delimiter: str) -> list[str]:
-    return [field.strip() for field in next(csv.reader([line.decode("utf-8", "replace")], delimiter=delimiter), [""])]
+    text = line.decode("utf-8", "replace")
+    try:
+        fields = next(csv.reader([text], delimiter=delimiter), [""])
+    except csv.Error:  # a carriage return or NUL inside the line
+        fields = text.split(delimiter)
+    return [field.strip() for field in fields]
 
 
 def _number(text: str) -> float | None:

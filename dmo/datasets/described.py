@@ -41,7 +41,7 @@ def ingest_files(
     "PATH::ARRAY" names an array of an .npz, .mat or .zarr, "PATH::ARRAY.T" its transpose. `store`, path or URL.
     `labels`: n x L of 0 and 1 in such files with the same splits; or a Mulan .xml list or a number (see `read_arff`)
     that says which ARFF columns are labels; None: those that svmlight rows begin with, if any. `label_names`: L names,
-    or a text file with one a line. `histograms`, the views of counts. `dtypes`, view -> type to store (None: the file's).
+    or a text file with one a line. `histograms`, the views of counts. `dtypes`, view -> type to store (None: its own).
     Raises as `ingest` does, and ValueError where rows or splits differ between views.
     """
     if not views:

@@ -92,8 +92,9 @@ COREL5K = Card(
     annotations=("features/corel5k_annotations.npz",),
     licence=LEAR_LICENCE,
     citation="P. Duygulu, K. Barnard, J. F. G. de Freitas, D. A. Forsyth: Object recognition as machine translation: "
-    "learning a lexicon for a fixed image vocabulary. ECCV 2002. Descriptors after M. Guillaumin, T. Mensink, J. Verbeek, "
-    "C. Schmid: TagProp: discriminative metric learning in nearest neighbor models for image auto-annotation. ICCV 2009.",
+    "learning a lexicon for a fixed image vocabulary. ECCV 2002. Descriptors after M. Guillaumin, T. Mensink, "
+    "J. Verbeek, C. Schmid: TagProp: discriminative metric learning in nearest neighbor models for image "
+    "auto-annotation. ICCV 2009.",
 )
 
 ESPGAME = Card(
@@ -174,7 +175,7 @@ SCENE = _mulan(
         "ea38d20296b3ff7e220f477a3b802a9bcb2d768881fe6ee163efbc97ea527a42",
         "55d8b247b949ad5c52e5a73d8c6775ec6e5469ce9682465b45b333b68ee4bcc5",
     ),
-    ("features", 294, 218149.680153, "float64", "dense"),
+    ("features", 294, 218148.680153, "float64", "dense"),
     6,
     (1211, 1196, 1286, 1299),
     "M. R. Boutell, J. Luo, X. Shen, C. M. Brown: Learning multi-label scene classification. Pattern Recognition "
@@ -188,7 +189,7 @@ EMOTIONS = _mulan(
         "f13d4b746b7b5c8eb484bd751d6ac463d4560dff998a93516a5c1fe35daf6c8f",
         "dbce8e6ccbbb2fcbfd9e9edbb230d7ed12692c6e13f59fdbc0161fa9b6cf2dc0",
     ),
-    ("features", 72, 119051.601598, "float64", "dense"),
+    ("features", 72, 119051.602171, "float64", "dense"),
     6,
     (391, 202, 709, 399),
     "K. Trohidis, G. Tsoumakas, G. Kalliris, I. Vlahavas: Multilabel classification of music into emotions. "

@@ -129,7 +129,7 @@ class SequentialRows:
         while True:
             end = self._first + self._block.shape[0]
             if begin < end:
-                pieces.append(self._block[begin - self._first : stop - self._first])
+                pieces.append(self._block[begin - self._first : max(stop, begin) - self._first])
                 begin = end
             if begin >= stop:
                 break

@@ -44,6 +44,7 @@ def ingest(
             check_known("views", views, description["views"])
             description["views"] = {view: description["views"][view] for view in dict.fromkeys(views)}
             description["histograms"] = [view for view in description.get("histograms", ()) if view in views]
+            description["dtypes"] = {view: t for view, t in description.get("dtypes", {}).items() if view in views}
         return ingest_files(store=store, block=block, overwrite=overwrite, **description)
     if name not in READERS:
         hint = f"; {name} has no views, read its files with the readers" if name in CARDS else ""
@@ -94,7 +95,8 @@ def _digests(card: Card, paths: Mapping[str, Path], compare: bool) -> dict[str, 
             if compare and digests[name] != expected[name].sha256:
                 raise DataError(
                     f"{card.name}: {path} has SHA-256 {digests[name][:12]}..., "
-                    f"the card says {expected[name].sha256[:12]}...; fetch it again ({expected[name].source}), or rely on shapes and sums alone with checksums=False"
+                    f"the card says {expected[name].sha256[:12]}...; "
+                    f"fetch it again ({expected[name].source}), or rely on shapes and sums alone with checksums=False"
                 )
             advance(1)
     return digests

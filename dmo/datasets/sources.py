@@ -43,16 +43,16 @@ def find(card: Card, folder: str | os.PathLike[str], files: list[File]) -> dict[
 
 def read_corel5k(card: Card, paths: dict[str, Path], views: list[View]) -> Source:
     """Corel5k in the order of its two lists, training first."""
-    notes = open_npz(paths["features/corel5k_annotations.npz"])
+    notes = _members(paths[card.annotations[0]], "train", "test", "words", "ids")
     source = Source({}, np.concatenate([rows(notes["train"]), rows(notes["test"])]), _texts(notes["words"]))
     source.sample_ids = _texts(notes["ids"])
     for view in views:
         file = paths[view.files[0]]
         if view.name == "lear_dense_hue":
-            order = rows(open_npz(paths[view.files[1]])["perm"])
+            order = rows(_members(paths[view.files[1]], "perm")["perm"])
             source.views[view.name] = Subset(read_matlab(file, ["X_all"])["X_all"], order)
         else:
-            source.views[view.name] = open_npz(file)["X"]
+            source.views[view.name] = _members(file, "X")["X"]
     return source
 
 
@@ -63,7 +63,8 @@ def read_espgame(card: Card, paths: dict[str, Path], views: list[View]) -> Sourc
     Raises DataError when the labels beside the descriptors are not those of the lists.
     """
     mat, split = (paths[name] for name in card.views[0].files)
-    notes, parts = open_npz(paths[card.annotations[0]]), open_npz(split)
+    notes = _members(paths[card.annotations[0]], "train", "test", "words", "train_ids", "test_ids")
+    parts = _members(split, "train_rows", "test_rows")
     matrices = read_matlab(mat, ["X_all", "Y_all"])
     train, test = rows(notes["train"]), rows(notes["test"])
     found, rows_train, rows_test = matrices["Y_all"], rows(parts["train_rows"]), rows(parts["test_rows"])
@@ -106,6 +107,15 @@ READERS: dict[str, Callable[[Card, dict[str, Path], list[View]], Source]] = {
     **dict.fromkeys(("yeast", "scene", "emotions", "enron", "bibtex"), read_mulan),
     "rcv1subset": read_rcv1,
 }
+
+
+def _members(path: Path, *names: str) -> dict[str, Rows]:
+    """The arrays of an .npz archive; DataError where one of `names` is missing."""
+    members = open_npz(path)
+    missing = [name for name in names if name not in members]
+    if missing:
+        raise DataError(f"{path}: no array {missing[0]!r}, expected {', '.join(names)}")
+    return members
 
 
 def _texts(array: Rows) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -18,7 +19,10 @@ from dmo.datasets.matlab import NUMERIC, matlab_variables, read_matlab
 from dmo.datasets.svmlight import label_ids, open_svmlight
 from dmo.datasets.vecs import FORMATS as VECS
 from dmo.datasets.vecs import open_vecs
+from dmo.progress import stage
 
+T = TypeVar("T")
+S = TypeVar("S")
 SVMLIGHT = (".svm", ".svmlight", ".libsvm")
 KNOWN = (*sorted(VECS), ".npy", ".npz", ".mat", ".csv", ".tsv", ".zarr", ".arff", *SVMLIGHT)
 
@@ -55,7 +59,7 @@ def open_table(
         raise DataError(f"{name}: label columns are given by name or number, expected .arff files; give a labels file")
     if endings and endings <= set(SVMLIGHT):
         return _svmlight_table(name, files, with_labels)
-    parts = {split: open_rows(spec) for split, spec in files.items()}
+    parts = _scan(name, files, open_rows)
     counts = {split: part.shape[0] for split, part in parts.items()}
     return Table(Stacked(list(parts.values()), name), counts)
 
@@ -129,16 +133,33 @@ def _arff_table(name: str, files: Mapping[str, str | Path], labels: Sequence[str
     features, outputs = first.split(labels)
     if len(features) == 0:
         raise DataError(f"{first.path}: {name}: every attribute is a label, expected at least one feature")
-    parts, counts, collected = [], {}, list[np.ndarray]()
-    for split, arff in headers.items():
-        counts[split] = 0
-        for block in arff.blocks():  # one pass for the labels and the number of rows
-            counts[split] += block.shape[0]
-            collected.append(dense(block[:, outputs]))
-        shape = (counts[split], len(features))
-        parts.append(SequentialRows(shape, np.dtype(np.float64), _Columns(arff, features), arff.path))
-    Y = np.concatenate(collected) if len(outputs) else None
-    return Table(Stacked(parts, name), counts, Y, [first.names[j] for j in outputs] if len(outputs) else None)
+    # One pass for the labels and the number of rows; the features come in a second one, block by block.
+    passes = _scan(name, headers, lambda arff: [_outputs(block, outputs) for block in arff.blocks()])
+    if len({sparse for blocks in passes.values() for _, sparse in blocks}) > 1:
+        raise DataError(f"{first.path}: {name}: one file is sparse, another dense, expected the same in every split")
+    Ys = {split: np.concatenate([Y for Y, _ in blocks]) for split, blocks in passes.items()}
+    parts = [
+        SequentialRows((len(Ys[split]), len(features)), np.dtype(np.float64), _Columns(arff, features), arff.path)
+        for split, arff in headers.items()
+    ]
+    table = Table(Stacked(parts, name), {split: len(Y) for split, Y in Ys.items()})
+    if len(outputs) == 0:
+        return table
+    return replace(table, Y=np.concatenate(list(Ys.values())), label_names=[first.names[j] for j in outputs])
+
+
+def _outputs(block: Block, columns: np.ndarray) -> tuple[np.ndarray, bool]:
+    return dense(block[:, columns]), scipy.sparse.issparse(block)
+
+
+def _scan(name: str, files: Mapping[str, T], read: Callable[[T], S]) -> dict[str, S]:
+    """`read` of each file, as a stage of its own: text is read once to know its shape."""
+    found = {}
+    with stage(f"look at {name}", len(files)) as advance:
+        for split, file in files.items():
+            found[split] = read(file)
+            advance(1)
+    return found
 
 
 @dataclass(frozen=True)
@@ -153,19 +174,15 @@ class _Columns:
 
 
 def _svmlight_table(name: str, files: Mapping[str, str | Path], with_labels: bool) -> Table:
-    opened = {split: open_svmlight(path) for split, path in files.items()}
+    opened = _scan(name, files, open_svmlight)
     base = min(file.base for file in opened.values())
     d = max(file.shape[1] + file.base for file in opened.values()) - base
     opened = {split: replace(file, base=base, shape=(file.shape[0], d)) for split, file in opened.items()}
     counts = {split: file.shape[0] for split, file in opened.items()}
     parts = [SequentialRows(file.shape, np.dtype(np.float64), file.blocks, file.path) for file in opened.values()]
     X = Stacked(parts, name)
-    if not with_labels:
-        return Table(X, counts)
     ids = label_ids(list(opened.values()))
-    if not ids:
-        raise DataError(
-            f"{next(iter(files.values()))}: {name}: no row begins with a label, expected some; give a labels file"
-        )
+    if not with_labels or not ids:
+        return Table(X, counts)
     Y = np.concatenate([file.indicator(ids) for file in opened.values()])
     return Table(X, counts, Y, [f"{label:g}" for label in ids])

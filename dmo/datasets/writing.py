@@ -36,7 +36,7 @@ class Source:
     histograms: set[str] = field(default_factory=set)
     dtypes: dict[str, np.dtype] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
-    provenance: Provenance = Provenance()
+    provenance: Provenance = field(default_factory=Provenance)
 
     @property
     def split(self) -> list[str] | None:
@@ -56,8 +56,8 @@ def write(
 ) -> FeatureStore:
     """Write a source block by block as a feature store, skipping the blocks that an earlier run wrote.
 
-    Arguments: `store`, path or URL; `block`, rows a block; `totals`, view -> the sum of all its values (None: not checked,
-    and what is already written is not read again).
+    Arguments: `store`, path or URL; `block`, rows a block; `totals`, view -> the sum of all its values (None: not
+    checked, and what is already written is not read again).
     Raises DataError where a sum differs, and what the store raises. Data that are refused leave no store behind, unless
     an earlier run had written some of its blocks: then those stay, unfinished, and no reader opens them.
     """
@@ -113,9 +113,8 @@ def _write_view(
                 values = rows(X, where)
                 total += float(values.sum(dtype=np.float64))
                 if (view, i) in missing:
-                    writer.write(
-                        view, i, _whole_numbers(values, dtype, f"view {view!r}, rows {where.start} to {where.stop - 1}")
-                    )
+                    title = f"view {view!r}, rows {where.start} to {where.stop - 1}"
+                    writer.write(view, i, _whole_numbers(values, dtype, title))
             advance(1)
     return total
 

@@ -1,0 +1,11 @@
+"""`python -m dmo.datasets FOLDER`: renew the facts in the data cards of a folder."""
+
+import sys
+from pathlib import Path
+
+from dmo.datasets.cards import renew
+from dmo.datasets.facts import CARDS
+
+if __name__ == "__main__":
+    for name, card in CARDS.items():
+        renew(Path(sys.argv[1]) / f"{name}.md", card)

@@ -1,0 +1,1014 @@
+"""Readers against files written here and against SciPy's and scikit-learn's readers; ingestion; the cards."""
+
+import contextlib
+import gzip
+import hashlib
+import json
+import lzma
+import pickle
+import re
+import struct
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
+from dmo.blocks import rows
+from dmo.datasets import (
+    CARDS,
+    DataError,
+    SequentialRows,
+    Stacked,
+    ingest,
+    ingest_files,
+    matlab_variables,
+    open_arff,
+    open_csv,
+    open_npy,
+    open_npz,
+    open_rows,
+    open_svmlight,
+    open_vecs,
+    open_zarr,
+    read_arff,
+    read_csv,
+    read_description,
+    read_label_list,
+    read_matlab,
+    read_names,
+    read_svmlight,
+)
+from dmo.datasets.cards import BEGIN, END, markdown, renew
+from dmo.progress import bars
+from dmo.stores import StoreError, open_features, verify
+
+ROOT = Path(__file__).resolve().parents[1]
+RNG = np.random.default_rng(0)
+
+VECS = {
+    "hvec": "HH",
+    "hvecs": "HH",
+    "hvec32": "II",
+    "hvecs32": "II",
+    "fvec": "If",
+    "fvecs": "If",
+    "dvec": "Id",
+    "dvecs": "Id",
+}
+
+
+def vecs_bytes(X, ending):
+    """The format as its description says, written without NumPy: d, then d values, for each row."""
+    head, value = VECS[ending]
+    return b"".join(struct.pack(f"<{head}{len(row)}{value}", len(row), *row.tolist()) for row in X)
+
+
+def put(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def refuses(path, expected, call, error=DataError):
+    """The error is one sentence that begins with the file and says `expected`."""
+    with pytest.raises(error) as caught:
+        call(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}")
+    assert expected in message
+    assert "\n" not in message
+    assert not message.endswith(".")
+
+
+# ---------------------------------------------------------------- .hvecs family
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), ending=st.sampled_from(sorted(VECS)), n=st.integers(1, 6), d=st.integers(1, 5))
+def test_vecs_give_back_what_was_written(tmp_path_factory, data, ending, n, d):
+    dtype = {"H": np.uint16, "I": np.uint32, "f": np.float32, "d": np.float64}[VECS[ending][1]]
+    if np.dtype(dtype).kind == "u":
+        values = st.integers(0, np.iinfo(dtype).max)
+    else:
+        values = st.floats(allow_nan=False, width=32 if dtype is np.float32 else 64)
+    X = np.array(data.draw(st.lists(values, min_size=n * d, max_size=n * d)), dtype=dtype).reshape(n, d)
+    source = open_vecs(put(tmp_path_factory.mktemp("vecs"), f"x.{ending}", vecs_bytes(X, ending)))
+    assert source.shape == (n, d)
+    assert source.dtype == dtype
+    np.testing.assert_array_equal(source[:], X)
+    low, high = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
+    np.testing.assert_array_equal(source[low:high], X[low:high])
+
+
+def test_vecs_of_the_size_that_their_description_gives(tmp_path):
+    """Corel5k's training annotations: 4500 x (2 + 260 x 2) = 2 349 000 bytes."""
+    path = put(tmp_path, "a.hvecs", vecs_bytes(np.zeros((4500, 260), np.uint16), "hvecs"))
+    assert path.stat().st_size == 2_349_000
+    source = pickle.loads(pickle.dumps(open_vecs(path)))
+    assert source.shape == (4500, 260)
+    assert rows(source, slice(4499, 4500)).sum() == 0
+
+
+def test_vecs_refuse_bad_files(tmp_path):
+    X = np.arange(12, dtype=np.uint16).reshape(4, 3)
+    good = vecs_bytes(X, "hvecs")
+    refuses(
+        put(tmp_path, "cut.hvecs", good[:-3]), "row 3 breaks off at byte 29, expected 8 bytes from byte 24", open_vecs
+    )
+    refuses(put(tmp_path, "empty.hvecs", b""), "ends at byte 0, expected 2 bytes", open_vecs)
+    refuses(put(tmp_path, "zero.hvecs", b"\0" * 16), "the dimension at byte 0 is 0", open_vecs)
+    refuses(put(tmp_path, "x.vec", good), "expected a name that ends in one of .dvec, .dvecs", open_vecs)
+    wrong = good[:16] + struct.pack("<H", 7) + good[18:]
+    path = put(tmp_path, "wrong.hvecs", wrong)
+    refuses(path, "row 2 at byte 16 says 7 values, expected 3", lambda path: open_vecs(path)[1:])
+    np.testing.assert_array_equal(open_vecs(path)[:2], X[:2])
+    refuses(tmp_path / "none.hvecs", "no such file", open_vecs, FileNotFoundError)
+    refuses(tmp_path, "is a folder", open_vecs)
+
+
+# ---------------------------------------------------------------- MATLAB
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_matlab_matrices_are_what_scipy_writes_and_reads(tmp_path, compressed):
+    contents = {
+        "counts": RNG.integers(0, 9, (7, 4)).astype(np.uint16),
+        "doubles": RNG.normal(size=(3, 2)),
+        "singles": RNG.normal(size=(1, 3)).astype(np.float32),
+        "signed": RNG.integers(-9, 9, (2, 3, 2)).astype(np.int64),
+        "flags": RNG.integers(0, 2, (5, 2)).astype(bool),
+        "one": np.uint8([[3]]),
+        "nothing": np.zeros((0, 4)),
+        "words": scipy.sparse.random_array((7, 5), density=0.4, rng=0, format="csc"),
+        "blank": scipy.sparse.csc_array((3, 4)),
+    }
+    others = {"name": "corel", "cell": np.array([1, "a"], dtype=object), "record": {"a": 1.0}}
+    path = tmp_path / "a.mat"
+    scipy.io.savemat(path, contents | others, do_compression=compressed)
+    theirs = scipy.io.loadmat(path, spmatrix=False)
+    listed = {name: (shape, kind) for name, shape, kind in scipy.io.whosmat(path)}
+    listed |= {"flags": ((5, 2), "uint8"), "name": ((1, 5), "char")}  # SciPy says "logical" and counts texts
+    assert matlab_variables(path) == listed
+    found = read_matlab(path)
+    assert set(found) == set(contents)
+    for name, array in contents.items():
+        if scipy.sparse.issparse(array):
+            assert found[name].format == "csr"
+            np.testing.assert_array_equal(found[name].toarray(), array.toarray())
+        else:
+            assert found[name].dtype == theirs[name].dtype
+            np.testing.assert_array_equal(found[name], array)
+    assert list(read_matlab(path, ["one"])) == ["one"]
+
+
+def test_matlab_big_endian_and_small_types(tmp_path):
+    """A double matrix whose values MATLAB stored as bytes, in the other byte order, written part by part."""
+    flags, shape = struct.pack(">4I", 6, 8, 6, 0), struct.pack(">2I2i", 5, 8, 2, 3)
+    name, values = struct.pack(">2H4s", 1, 1, b"X"), struct.pack(">2I6B2x", 2, 6, *range(6))
+    body = flags + shape + name + values
+    head = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack(">H", 0x0100) + b"MI"
+    path = put(tmp_path, "a.mat", head + struct.pack(">2I", 14, len(body)) + body)
+    X = read_matlab(path)["X"]
+    np.testing.assert_array_equal(X, scipy.io.loadmat(path)["X"])
+    np.testing.assert_array_equal(X, [[0, 2, 4], [1, 3, 5]])
+    assert X.dtype == np.uint8
+
+
+def test_matlab_refuses_bad_files(tmp_path):
+    path = tmp_path / "a.mat"
+    contents = {"X": np.ones((9, 9)), "cell": np.array([1, "a"], dtype=object), "z": np.array([[1j]])}
+    scipy.io.savemat(path, contents | {"S": scipy.sparse.eye_array(4, format="csc")})
+    good = path.read_bytes()
+    cut = put(tmp_path, "cut.mat", good[:400])
+    refuses(cut, "ends at byte 400, expected 696 bytes from byte 136 on; truncated", read_matlab)
+    refuses(put(tmp_path, "tag.mat", good[:130]), "expected an 8-byte tag from byte 128", read_matlab)
+    refuses(put(tmp_path, "text.mat", b"1,2,3\n" * 99), "no byte order mark at byte 126", read_matlab)
+    refuses(put(tmp_path, "v73.mat", b"MATLAB 7.3 MAT-file".ljust(200)), "is a MATLAB 7.3 (HDF5) file", read_matlab)
+    refuses(put(tmp_path, "type.mat", good[:128] + b"\x63" + good[129:]), "element of type 99 at byte 128", read_matlab)
+    refuses(path, "no variable 'Y', expected one of X, cell, z, S", lambda path: read_matlab(path, ["Y"]))
+    refuses(path, "variable 'cell' is a cell, expected a numeric", lambda path: read_matlab(path, ["cell"]))
+    refuses(path, "variable 'z' holds complex numbers", lambda path: read_matlab(path, ["z"]))
+    taller = good.replace(struct.pack("<2I2i", 5, 8, 9, 9), struct.pack("<2I2i", 5, 8, 9, 8))
+    taller = put(tmp_path, "taller.mat", taller)
+    expected = "the matrix at byte 128, byte 696 in it: expected 72 values of a matrix (9, 8) before it, got 81"
+    refuses(taller, expected, lambda path: read_matlab(path, ["X"]))
+    rows_part = struct.pack("<2I4i", 5, 16, 0, 1, 2, 3)
+    assert good.count(rows_part) == 1
+    far = put(tmp_path, "far.mat", good.replace(rows_part, struct.pack("<2I4i", 5, 16, 0, 1, 2, 10**6)))
+    refuses(far, "row numbers below 4 and 5 rising column starts", lambda path: read_matlab(path, ["S"]))
+    packed = tmp_path / "packed.mat"
+    scipy.io.savemat(packed, {"X": RNG.random((30, 9))}, do_compression=True)
+    broken = bytearray(packed.read_bytes())
+    broken[400:420] = bytes(20)
+    expected = "the compressed matrix at byte 128 cannot be decompressed"
+    refuses(put(tmp_path, "broken.mat", bytes(broken)), expected, read_matlab)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(128, 900), st.integers(0, 255)), min_size=1, max_size=3), st.booleans())
+def test_matlab_survives_damage_anywhere(tmp_path_factory, damage, compressed):
+    path = tmp_path_factory.mktemp("mat") / "a.mat"
+    contents = {"X": np.arange(12.0).reshape(4, 3), "S": scipy.sparse.eye_array(5, format="csc"), "n": "text"}
+    scipy.io.savemat(path, contents, do_compression=compressed)
+    data = bytearray(path.read_bytes())
+    for position, value in damage:
+        data[position % (len(data) - 128) + 128] = value
+    path.write_bytes(bytes(data))
+    with contextlib.suppress(DataError):
+        for array in read_matlab(path).values():
+            assert array.dtype.kind in "iuf"
+            assert np.abs(array).sum() >= 0 or np.isnan(array.sum())
+
+
+# ---------------------------------------------------------------- .npy, .npz, Zarr
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f8", ">f4", "u2", "?"])
+def test_npy_and_npz_rows(tmp_path, order, dtype):
+    X = np.asarray(RNG.integers(0, 9, (11, 3)), dtype=dtype, order=order)
+    np.save(tmp_path / "x.npy", X)
+    np.savez(tmp_path / "plain.npz", X=X, words=np.array(["sun", "sea"]))
+    np.savez_compressed(tmp_path / "packed.npz", X=X)
+    np.testing.assert_array_equal(open_npy(tmp_path / "x.npy")[2:5], X[2:5])
+    for name in ("plain.npz", "packed.npz"):
+        member = open_npz(tmp_path / name)["X"]
+        assert member.shape == (11, 3)
+        assert member.dtype == np.dtype(dtype).newbyteorder("=")
+        for where in (slice(0, 4), slice(4, 11), slice(2, 3), slice(5, 5), slice(None), slice(0, 11, 2)):
+            np.testing.assert_array_equal(member[where], X[where])
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(member))[3:5], X[3:5])
+    assert rows(open_npz(tmp_path / "plain.npz")["words"]).tolist() == ["sun", "sea"]
+
+
+def test_npz_of_a_sparse_matrix(tmp_path):
+    X = scipy.sparse.random_array((8, 5), density=0.3, rng=0, format="csc")
+    scipy.sparse.save_npz(tmp_path / "x.npz", X)
+    found = open_rows(tmp_path / "x.npz")
+    assert found.format == "csr"
+    np.testing.assert_array_equal(found.toarray(), X.toarray())
+
+
+def test_npz_of_a_sparse_matrix_refuses_bad_parts(tmp_path):
+    path = tmp_path / "x.npz"
+    parts = {"format": b"csr", "shape": (2, 3), "data": [1.0], "indptr": [0, 1, 1]}
+    np.savez(path, indices=[1], **parts)
+    np.testing.assert_array_equal(open_rows(path).toarray(), [[0, 1, 0], [0, 0, 0]])
+    np.savez(path, indices=[3], **parts)
+    refuses(path, "the sparse matrix is damaged (", open_npz)
+    np.savez(path, indices=[1], **parts | {"indptr": [0, 2, 1]})
+    refuses(path, "the sparse matrix is damaged (", open_npz)
+    np.savez(path, indices=[1], **parts | {"shape": 2})
+    refuses(path, "the sparse matrix is damaged (", open_npz)
+    np.savez(path, indices=[1], **parts | {"format": b"coo"})
+    refuses(path, "a sparse matrix of format b'coo', expected csr or csc", open_npz)
+
+
+def test_npy_refuses_bad_files(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((5, 4)))
+    good = (tmp_path / "x.npy").read_bytes()
+    cut = put(tmp_path, "cut.npy", good[:-8])
+    refuses(cut, "ends at byte 280, expected 160 bytes from byte 128 on (shape (5, 4), float64)", open_npy)
+    refuses(put(tmp_path, "head.npy", good[:60]), "no .npy header at byte 0", open_npy)
+    refuses(put(tmp_path, "text.npy", "1,2,3\n"), "no .npy header at byte 0", open_npy)
+    refuses(put(tmp_path, "empty.npy", ""), "no .npy header at byte 0", open_npy)
+    np.save(tmp_path / "objects.npy", np.array([1, "a"], dtype=object), allow_pickle=True)
+    refuses(tmp_path / "objects.npy", "holds Python objects at byte 128, expected numbers", open_npy)
+
+
+def test_npz_refuses_bad_files(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, X=RNG.random((50, 40)))
+    good = path.read_bytes()
+    refuses(put(tmp_path, "cut.npz", good[:500]), "expected a zip directory before byte 500", open_npz)
+    refuses(put(tmp_path, "text.npz", "a,b\n"), "expected a zip directory before byte 4", open_npz)
+    with zipfile.ZipFile(tmp_path / "other.npz", "w") as archive:
+        archive.writestr("readme.txt", "x")
+    refuses(tmp_path / "other.npz", "a zip archive without arrays", open_npz)
+    with zipfile.ZipFile(tmp_path / "fake.npz", "w") as archive:
+        archive.writestr("X.npy", "not an array")
+    with pytest.raises(DataError, match=r"fake.npz::X: no .npy header at byte 0"):
+        open_npz(tmp_path / "fake.npz")
+    broken = bytearray(good)
+    broken[9000:9010] = bytes(10)
+    refuses(put(tmp_path, "broken.npz", bytes(broken)), "damaged after byte", lambda path: open_npz(path)["X"][:])
+
+
+def test_zarr_arrays(tmp_path):
+    X = RNG.random((10, 3))
+    for version in (2, 3):
+        path = tmp_path / f"v{version}.zarr"
+        group = zarr.open_group(path, mode="w", zarr_format=version)
+        group.create_array("gist", data=X, chunks=(4, 3))
+        np.testing.assert_array_equal(open_zarr(path)[2:7], X[2:7])
+        np.testing.assert_array_equal(open_zarr(path / "gist")[:], X)
+        np.testing.assert_array_equal(rows(open_rows(f"{path}::gist"), slice(3, 4)), X[3:4])
+
+
+def test_zarr_refuses_bad_stores(tmp_path):
+    refuses(tmp_path / "none.zarr", "no such store", open_zarr, FileNotFoundError)
+    refuses(put(tmp_path, "file.zarr", "x"), "a file without a zip directory", open_zarr)
+    (tmp_path / "empty.zarr").mkdir()
+    refuses(tmp_path / "empty.zarr", "no Zarr array or group", open_zarr)
+    path = tmp_path / "two.zarr"
+    group = zarr.open_group(path, mode="w")
+    for name in ("a", "b"):
+        group.create_array(name, data=RNG.random((100, 3)), chunks=(10, 3))
+    refuses(path, "a group with the arrays a, b, expected one", open_zarr)
+    refuses(path, "no array 'c', expected one of a, b", lambda path: open_zarr(path, "c"))
+    chunk = path / "b" / "c" / "3" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:20])
+    np.testing.assert_array_equal(open_zarr(path, "b")[:30].shape, (30, 3))
+    refuses(path, "a chunk with rows 25 to 44 cannot be decoded", lambda path: open_zarr(path, "b")[25:45])
+    group.attrs["complete"] = False
+    refuses(path, "was not finished", lambda path: open_zarr(path, "a"))
+    put(path, "zarr.json", '{"zarr_format"')
+    refuses(path, "the store is damaged or foreign", open_zarr)
+
+
+# ---------------------------------------------------------------- ARFF
+
+HEADER = """% comment
+@RELATION 'a set'
+
+@attribute plain numeric
+@ATTRIBUTE 'two words' REAL
+@attribute grade {low, high, 'very high'}
+@attribute sunny {0,1}
+@attribute sea {0,1}
+@data
+"""
+
+
+def test_dense_arff_as_scipy_reads_it(tmp_path):
+    body = "1.5, -2e3, low, 0, 1\n% between\n\n-0.25,7,high,1,0\n?,0.1,low,1,1\n"
+    path = put(tmp_path, "a.arff", HEADER + body)
+    theirs, _ = scipy.io.arff.loadarff(path)
+    arff = open_arff(path)
+    assert arff.relation == "a set"
+    assert arff.names == ["plain", "two words", "grade", "sunny", "sea"]
+    assert arff.attributes[2].values == ("low", "high", "very high")
+    (X,) = arff.blocks()
+    assert isinstance(X, np.ndarray)
+    grades = [value.decode() for value in theirs["grade"]]
+    np.testing.assert_array_equal(X[:, 2], [arff.attributes[2].values.index(grade) for grade in grades])
+    for column, name in [(0, "plain"), (1, "two words"), (3, "sunny"), (4, "sea")]:
+        np.testing.assert_array_equal(X[:, column], theirs[name].astype(float))
+    X, Y = read_arff(path, ["sea", "sunny"])
+    assert X.shape == (3, 3)
+    np.testing.assert_array_equal(Y, [[1, 0], [0, 1], [1, 1]])
+    np.testing.assert_array_equal(read_arff(path, -2)[1], Y[:, ::-1])
+    np.testing.assert_array_equal(read_arff(path, 1)[1], X[:, :1])
+
+
+def test_dense_arff_of_numbers_takes_the_fast_way_to_the_same_numbers(tmp_path):
+    X = RNG.normal(size=(300, 7)).round(6)
+    header = "@relation r\n" + "".join(f"@attribute a{j} numeric\n" for j in range(7)) + "@data\n"
+    path = put(tmp_path, "a.arff", header + "\n".join(",".join(map(str, row)) for row in X))
+    found, Y = read_arff(path)
+    assert Y.shape == (300, 0)
+    np.testing.assert_array_equal(found, X)
+    theirs = np.array(scipy.io.arff.loadarff(path)[0].tolist())
+    np.testing.assert_array_equal(found, theirs)
+
+
+def test_arff_quotes_and_tight_braces(tmp_path):
+    header = '@relation r\n@attribute "a, \\"b\\"" real\n@attribute c{\'x, y\',"it\'s" ,z}\n@data\n'
+    path = put(tmp_path, "a.arff", header + "1,'x, y'\n2,\"it's\"\n3 , z\n4,?\n")
+    assert open_arff(path).names == ['a, "b"', "c"]
+    np.testing.assert_array_equal(read_arff(path)[0], [[1, 0], [2, 1], [3, 2], [4, np.nan]])
+    np.testing.assert_array_equal(read_arff(put(tmp_path, "l.arff", header + '{1 "it\'s"}\n'))[0].toarray(), [[0, 1]])
+    latin = "@relation r\n@attribute größe real\n@data\n1\n"
+    assert open_arff(put(tmp_path, "u.arff", latin)).names == ["größe"]
+    assert open_arff(put(tmp_path, "u.arff", latin.encode("latin-1"))).names == ["größe"]
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".xz", lzma.compress), (".gz", gzip.compress)])
+def test_sparse_arff(tmp_path, ending, pack):
+    body = "{0 1.5,3 1}\n{}\n{ 1 -2, 2 'very high', 4 1 }\n{2 low,4 0}\n"
+    path = put(tmp_path, f"a.arff{ending}", pack((HEADER + body).encode()))
+    X, Y = read_arff(path, ["sunny", "sea"])
+    assert X.format == "csr"
+    np.testing.assert_array_equal(X.toarray(), [[1.5, 0, 0], [0, 0, 0], [0, -2, 2], [0, 0, 0]])
+    np.testing.assert_array_equal(Y, [[1, 0], [0, 0], [0, 1], [0, 0]])
+    blocks = list(open_arff(path).blocks(3))
+    assert [block.shape for block in blocks] == [(3, 5), (1, 5)]
+
+
+def test_sparse_arff_of_numbers_takes_the_fast_way_to_the_same_numbers(tmp_path):
+    X = scipy.sparse.random_array((200, 30), density=0.1, rng=1, format="csr")
+    header = "@relation r\n" + "".join(f"@attribute a{j} numeric\n" for j in range(30)) + "@data\n"
+    lines = []
+    for i in range(200):
+        row = X[i : i + 1].tocoo()
+        lines.append("{" + ",".join(f"{j} {v!r}" for j, v in zip(row.coords[1], row.data.tolist())) + "}")
+    found, _ = read_arff(put(tmp_path, "a.arff", header + "\n".join(lines)))
+    np.testing.assert_array_equal(found.toarray(), X.toarray())
+
+
+def test_arff_refuses_bad_headers(tmp_path):
+    def refuse(text, expected):
+        refuses(put(tmp_path, "bad.arff", text), expected, open_arff)
+
+    refuse("", "ends after line 0 without @data")
+    refuse(HEADER.partition("@data")[0], "ends after line 8 without @data; the file is truncated")
+    refuse("1,2,3\n4,5,6\n", "line 1 begins '1,2,3', expected @relation, @attribute or @data")
+    refuse("@relation r\n@data\n1\n", "@data in line 2, expected an @attribute before it")
+    refuse("@attribute text string\n@data\n", "line 1 declares 'text' as 'string', expected numeric")
+    refuse("@attribute a numeric\n@attribute a real\n@data\n", "line 2 declares 'a' again")
+    refuse("@attribute a {}\n@data\n", "line 1 declares 'a' as '{}', expected values between commas")
+    refuse("@attribute a {x,'y}\n@data\n", "line 1 declares 'a' as")
+
+
+def test_arff_refuses_bad_rows(tmp_path):
+    def refuse(body, expected, header=HEADER):
+        refuses(put(tmp_path, "bad.arff", header + body), expected, lambda path: read_arff(path))
+
+    refuse("", "ends after @data in line 9, expected at least one row")
+    refuse("1,2,low,0,1\n1,2,low\n", "line 11 has 3 values, expected 5")
+    refuse("1,2,low,0,1\n\n1,x,low,0,1\n", "line 12 has 'x' for 'two words', expected a number")
+    refuse("1,2,middle,0,1\n", "line 10 has 'middle' for 'grade', expected one of low, high, very high")
+    refuse("1,2,low,0,2\n", "line 10 has '2' for 'sea', expected one of 0, 1")
+    refuse("1,2,'low,0,1\n", "line 10 has a quote without an end")
+    refuse("1,2,low,0,1\n{0 1}\n", "line 11 is a sparse row, expected a dense one")
+    refuse("{0 1}\n1,2,low,0,1\n", "line 11 is not in braces")
+    refuse("{0 1}\n{0 1,3\n", "line 11 is not in braces")
+    refuse("{0 1}\n{0 1,5 1}\n", "line 11 has '5 1', expected a column below 5 and a value")
+    refuse("{3 1,1 1}\n", "line 10 has column 1 after 3, expected rising ones")
+    refuse("{0 1,3}\n", "line 10 has '3', expected a column below 5 and a value")
+    swapped = "@relation r\n@attribute a {1,0}\n@data\n"
+    refuse("{0 1}\n", "attribute 'a' declares 1 first, expected 0 first in a sparse file", swapped)
+    packed = lzma.compress((HEADER + "1,2,low,0,1\n" * 50_000).encode())
+    refuses(put(tmp_path, "cut.arff.xz", packed[:-40]), "cannot be decompressed after line", read_arff)
+    refuses(put(tmp_path, "text.arff.gz", HEADER), "cannot be decompressed after line 0", read_arff)
+    path = put(tmp_path, "a.arff", HEADER + "1,2,low,0,1\n")
+    refuses(
+        path, "no attribute 'moon' above line 9 (1 of 2 labels are missing)", lambda p: read_arff(p, ["sea", "moon"])
+    )
+    refuses(path, "has 5 attributes, expected more than the 5 labels", lambda p: read_arff(p, -5))
+
+
+def test_label_lists(tmp_path):
+    space = 'xmlns="http://mulan.sourceforge.net/labels"'
+    text = f'<labels {space}><label name="a"><label name="a.1"/></label><label name="b &amp; c"></label></labels>'
+    assert read_label_list(put(tmp_path, "l.xml", text)) == ["a", "a.1", "b & c"]
+    assert read_label_list(put(tmp_path, "l.xml.xz", lzma.compress(text.encode()))) == ["a", "a.1", "b & c"]
+    refuses(put(tmp_path, "cut.xml", text[:-9]), "not XML in line 1, column", read_label_list)
+    refuses(put(tmp_path, "text.xml", "sun\nsea\n"), "not XML in line 1, column 0", read_label_list)
+    refuses(put(tmp_path, "other.xml", "<words><w/></words>"), "the root <words> holds no <label", read_label_list)
+    refuses(put(tmp_path, "unnamed.xml", "<labels><label/></labels>"), "holds no <label", read_label_list)
+    refuses(put(tmp_path, "cut.xml.xz", lzma.compress(text.encode())[:-20]), "cannot be decompressed", read_label_list)
+
+
+# ---------------------------------------------------------------- svmlight
+
+
+@pytest.mark.parametrize("zero_based", [True, False])
+def test_svmlight_as_scikit_learn_reads_it(tmp_path, zero_based):
+    X = scipy.sparse.csr_array(scipy.sparse.random_array((60, 9), density=0.3, rng=2).toarray() + np.eye(60, 9))
+    Y = RNG.integers(0, 2, (60, 4))
+    Y[5] = 0
+    path = tmp_path / "a.svm"
+    dump_svmlight_file(X, Y, str(path), multilabel=True, zero_based=zero_based, comment="written by scikit-learn")
+    theirs, labels = load_svmlight_file(str(path), multilabel=True, zero_based=zero_based)
+    found, indicator, ids = read_svmlight(path)
+    np.testing.assert_array_equal(found.toarray(), theirs.toarray())
+    assert ids == [0, 1, 2, 3]
+    assert [tuple(np.flatnonzero(row)) for row in indicator] == labels
+    source = open_svmlight(path)
+    assert source.shape == (60, 9)
+    pieces = list(source.blocks(25))
+    assert [piece.shape[0] for piece in pieces] == [25, 25, 10]
+    np.testing.assert_array_equal(scipy.sparse.vstack(pieces).toarray(), theirs.toarray())
+
+
+def test_svmlight_with_a_first_line_of_sizes(tmp_path):
+    path = put(tmp_path, "a.svm.gz", gzip.compress(b"2 6 3\n0,2 1:1.5 4:2\n1 0:1\n"))
+    X, Y, ids = read_svmlight(path)
+    assert X.shape == (2, 6)
+    np.testing.assert_array_equal(Y, [[1, 0, 1], [0, 1, 0]])
+    assert ids == [0, 1, 2]
+
+
+def test_svmlight_refuses_bad_files(tmp_path):
+    def refuse(text, expected, **arguments):
+        refuses(put(tmp_path, "bad.svm", text), expected, lambda path: open_svmlight(path, **arguments))
+
+    refuse("1 1:2\n# note\n2 3:x\n", "line 3 begins '2 3:x', expected \"label,label index:value ...\"")
+    refuse("1 5:1 3:1\n", "line 1 begins '1 5:1 3:1'")
+    refuse("a,b,c\n", "line 1 begins 'a,b,c'")
+    refuse("1 1:2\n1 2:0.5 3:", "line 2 begins '1 2:0.5 3:'")
+    refuse("", "has 0 rows, expected at least one")
+    refuse("3 6 3\n1 2:1\n", "has 1 rows, expected 3; truncated")
+    refuse("1 7:1\n", "the largest index is 7, expected at most 6 for 6 features", n_features=6)
+    refuse("1 0:1\n", "the smallest index is 0, expected at least 1", base=1)
+    refuse("1\n2\n", "no row has a feature")
+    refuse("1 99999999999:1\n", "line 1 begins")
+    file = open_svmlight(put(tmp_path, "a.svm", "4 1:1\n"))
+    refuses(file.path, "row 0 has label 4, expected one of 2 known labels", lambda path: file.indicator([1, 2]))
+
+
+# ---------------------------------------------------------------- CSV and names
+
+
+@pytest.mark.parametrize(("name", "mark"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t"), ("a.csv", "\t")])
+@pytest.mark.parametrize("header", [None, ["left", "right side", "n"]])
+def test_csv_as_numpy_writes_it(tmp_path, name, mark, header):
+    X = RNG.normal(size=(20, 3))
+    path = tmp_path / name
+    np.savetxt(path, X, delimiter=mark, fmt="%.17g", header=mark.join(header) if header else "", comments="")
+    if not header:
+        path.write_text(path.read_text().lstrip("\n"))
+    file = open_csv(path)
+    assert (file.columns, file.count(), file.delimiter) == (3, 20, mark)
+    assert file.names == (None if header is None else tuple(header))
+    np.testing.assert_array_equal(read_csv(path), X)
+    assert [block.shape[0] for block in file.blocks(8)] == [8, 8, 4]
+
+
+def test_csv_with_quotes_and_one_column(tmp_path):
+    path = put(tmp_path, "a.csv", '"a,b",c\n"1",2\n')
+    assert open_csv(path).names == ("a,b", "c")
+    np.testing.assert_array_equal(read_csv(path), [[1, 2]])
+    np.testing.assert_array_equal(read_csv(put(tmp_path, "b.csv", "4\n5\n")), [[4], [5]])
+    np.testing.assert_array_equal(read_csv(put(tmp_path, "c.csv", "1,2\n3,4\n"), header=True), [[3, 4]])
+
+
+def test_csv_refuses_bad_files(tmp_path):
+    def refuse(text, expected):
+        refuses(put(tmp_path, "bad.csv", text), expected, read_csv)
+
+    refuse("1,2\n3\n", "line 2 has 1 columns, expected 2")
+    refuse("a,b\n1,2\n\n3,x\n", "line 4, column 2 is 'x', expected a number")
+    refuse("1,2\n3,\n", "line 2, column 2 is '', expected a number")
+    refuse("1,x\n2,3\n", "line 1 mixes numbers and names")
+    refuse("", "is empty, expected lines of numbers")
+    refuse("a,b\n", "ends after its header in line 1")
+    refuse(b"\x80\x04\0\0", "byte 0 begins no text")
+    refuse("1;2,5\n", "line 1 mixes numbers and names")
+
+
+def test_names(tmp_path):
+    assert read_names(put(tmp_path, "n.txt", "sun\n deep sea \n\n")) == ["sun", "deep sea"]
+    refuses(put(tmp_path, "n.txt", "sun\nsea\nsun\n"), "line 3 repeats 'sun' of line 1", read_names)
+    refuses(put(tmp_path, "n.txt", "\n"), "holds no line", read_names)
+    refuses(put(tmp_path, "n.txt", b"sun\n\xff\xfe\n"), "line 2 is not UTF-8 text", read_names)
+    refuses(put(tmp_path, "n.txt.gz", "sun\n"), "cannot be decompressed after line 0", read_names)
+
+
+# ---------------------------------------------------------------- row sources
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=6), st.integers(1, 5))
+def test_sequential_and_stacked_rows_slice_like_an_array(slices, size):
+    X = np.arange(24.0).reshape(12, 2)
+    passes = []
+
+    def blocks():
+        passes.append(1)
+        return (X[i : i + size] for i in range(0, 12, size))
+
+    sequential = SequentialRows(X.shape, X.dtype, blocks, "x")
+    stacked = Stacked([X[:5], X[5:6], X[6:]], "x")
+    for low, high in slices:
+        np.testing.assert_array_equal(sequential[low:high], X[low:high])
+        np.testing.assert_array_equal(stacked[low:high], X[low:high])
+    forward = SequentialRows(X.shape, X.dtype, blocks, "x")
+    passes.clear()
+    for low in range(0, 12, 3):
+        forward[low : low + 3]
+    assert len(passes) == 1
+
+
+def test_sequential_rows_notice_a_file_that_shrank():
+    source = SequentialRows((5, 1), np.dtype(float), lambda: iter([np.zeros((3, 1))]), "x.csv")
+    with pytest.raises(DataError, match=r"x\.csv: ends after row 3, expected 5 rows"):
+        source[:5]
+    with pytest.raises(DataError, match=r"view: the files have \[1, 2\] columns"):
+        Stacked([np.zeros((2, 1)), np.zeros((2, 2))], "view")
+
+
+def test_rows_by_name_of_file(tmp_path):
+    X = RNG.integers(0, 5, (6, 4)).astype(np.uint8)
+    np.savez(tmp_path / "two.npz", X=X, Y=X, s=np.arange(3))
+    scipy.io.savemat(tmp_path / "one.mat", {"X": X, "name": "x"})
+    np.testing.assert_array_equal(rows(open_rows(f"{tmp_path}/two.npz::Y")), X)
+    np.testing.assert_array_equal(rows(open_rows(f"{tmp_path}/two.npz::Y.T")), X.T)
+    np.testing.assert_array_equal(rows(open_rows(tmp_path / "one.mat")), X)
+    np.savez(tmp_path / "words.npz", words=np.array([["a", "b"]]), z=X + 1j)
+    for spec, expected in [
+        ("two.npz", "holds the matrices X, Y, expected one; write"),
+        ("two.npz::Z", "no array 'Z', expected one of X, Y, s"),
+        ("two.npz::s", "has shape (3,), expected n rows and d columns"),
+        ("words.npz::words", "is of type <U1, expected real numbers"),
+        ("words.npz::z", "is of type complex128, expected real numbers"),
+        ("x.hdf5", "ends in '.hdf5', expected one of"),
+        ("x.csv::X", "holds one array, expected no ::X"),
+    ]:
+        refuses(str(tmp_path / spec).partition("::")[0], expected, lambda path, spec=spec: open_rows(tmp_path / spec))
+
+
+# ---------------------------------------------------------------- ingestion of files
+
+
+def write_views(folder):
+    """Two dense views and labels in two splits: {view: {split: file}}, and the arrays."""
+    G, H = RNG.random((25, 3)).astype(np.float32), RNG.integers(0, 9, (25, 4)).astype(np.uint16)
+    Y = RNG.integers(0, 2, (25, 2)).astype(np.uint16)
+    for split, where in (("train", slice(0, 16)), ("test", slice(16, 25))):
+        put(folder, f"{split}_gist.fvec", vecs_bytes(G[where], "fvec"))
+        put(folder, f"{split}_hue.hvecs", vecs_bytes(H[where], "hvecs"))
+        put(folder, f"{split}_annot.hvecs", vecs_bytes(Y[where], "hvecs"))
+    put(folder, "words.txt", "sun\nsea\n")
+    files = {
+        name: {split: f"{split}_{stem}" for split in ("train", "test")}
+        for name, stem in (("gist", "gist.fvec"), ("hue", "hue.hvecs"), ("labels", "annot.hvecs"))
+    }
+    return files, G, H, Y
+
+
+def test_described_files_become_a_feature_store(tmp_path):
+    files, G, H, Y = write_views(tmp_path)
+    description = {
+        "views": {"gist": files["gist"], "hue": files["hue"]},
+        "labels": files["labels"],
+        "label_names": "words.txt",
+        "histograms": ["hue"],
+        "dtypes": {"gist": "float64"},
+    }
+    path = put(tmp_path, "description.json", json.dumps(description))
+    with bars(disable=True) as seconds:
+        store = ingest("files", path, tmp_path / "store.zarr", block=8)
+    assert {"look at gist", "check the files", "write gist", "write hue"} <= set(seconds)
+    np.testing.assert_array_equal(rows(store.views["gist"]), G.astype(np.float64))
+    np.testing.assert_array_equal(rows(store.views["hue"]), H)
+    assert rows(store.views["gist"]).dtype == np.float64
+    np.testing.assert_array_equal(store.labels, Y)
+    assert store.label_names == ["sun", "sea"]
+    assert store.view_info("hue").histogram
+    assert not store.view_info("gist").histogram
+    _, labels, index = store.select("test")
+    np.testing.assert_array_equal(index, np.arange(16, 25))
+    np.testing.assert_array_equal(labels, Y[16:])
+    recorded = store.provenance["parameters"]["files"]["hue/test"]
+    digest = hashlib.sha256((tmp_path / "test_hue.hvecs").read_bytes()).hexdigest()
+    assert recorded == {"name": "test_hue.hvecs", "sha256": digest}
+    one = ingest("files", path, tmp_path / "one.zarr", views=["hue"])
+    assert list(one.views) == ["hue"]
+
+
+def test_every_format_becomes_the_same_store(tmp_path):
+    X = RNG.integers(0, 3, (30, 5)).astype(np.float64)
+    Y = RNG.integers(0, 2, (30, 3))
+    X[0, 4] = Y[0, 2] = 1
+    Y[:, 0] |= ~Y.any(axis=1)
+    np.save(tmp_path / "x.npy", X)
+    np.savez_compressed(tmp_path / "x.npz", X=X, y=Y)
+    scipy.io.savemat(tmp_path / "x.mat", {"X": X, "target": Y.T.astype(np.uint8)})
+    np.savetxt(tmp_path / "x.csv", X, delimiter=",")
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(7, 5))
+    put(tmp_path, "x.dvec", vecs_bytes(X, "dvec"))
+    dump_svmlight_file(X, Y, str(tmp_path / "x.svm"), multilabel=True, zero_based=False)
+    header = "@relation r\n" + "".join(f"@attribute a{j} numeric\n" for j in range(5))
+    header += "".join(f"@attribute y{j} {{0,1}}\n" for j in range(3)) + "@data\n"
+    both = np.hstack([X, Y]).astype(int)
+    put(tmp_path, "x.arff", header + "\n".join(",".join(map(str, row)) for row in both.tolist()))
+    put(tmp_path, "x.xml", "<labels>" + "".join(f'<label name="y{j}"/>' for j in range(3)) + "</labels>")
+    views = {end: tmp_path / f"x.{end}" for end in ("npy", "csv", "zarr", "dvec", "arff")}
+    views |= {"npz": f"{tmp_path}/x.npz::X", "mat": f"{tmp_path}/x.mat::X"}
+    store = ingest_files(views, tmp_path / "a.zarr", labels=tmp_path / "x.xml", block=8)
+    for name in views:
+        np.testing.assert_array_equal(rows(store.views[name]), X)
+    np.testing.assert_array_equal(store.labels, Y)
+    assert store.label_names == ["y0", "y1", "y2"]
+    assert store.split is None
+    sparse = ingest_files({"words": tmp_path / "x.svm"}, tmp_path / "b.zarr", block=8)
+    assert sparse.view_info("words").kind == "sparse"
+    np.testing.assert_array_equal(rows(sparse.views["words"]).toarray(), X)
+    np.testing.assert_array_equal(sparse.labels, Y)
+    assert sparse.label_names == ["0", "1", "2"]
+    counts = ingest_files(
+        {"counts": tmp_path / "x.csv"},
+        tmp_path / "c.zarr",
+        labels=f"{tmp_path}/x.mat::target.T",
+        dtypes={"counts": "uint8"},
+    )
+    assert rows(counts.views["counts"]).dtype == np.uint8
+    np.testing.assert_array_equal(counts.labels, Y)
+
+
+def test_svmlight_splits_share_columns_and_labels(tmp_path):
+    put(tmp_path, "a.svm", "1,4 1:1 3:2\n4 2:1\n")
+    put(tmp_path, "b.svm", "9 5:1\n")
+    views = {"words": {"train": tmp_path / "a.svm", "test": tmp_path / "b.svm"}}
+    store = ingest_files(views, tmp_path / "s.zarr")
+    np.testing.assert_array_equal(
+        rows(store.views["words"]).toarray(), [[1, 0, 2, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 1]]
+    )
+    np.testing.assert_array_equal(store.labels, [[1, 1, 0], [0, 1, 0], [0, 0, 1]])
+    assert store.label_names == ["1", "4", "9"]
+
+
+def test_svmlight_rows_without_labels_make_a_store_without_labels(tmp_path):
+    store = ingest_files({"words": put(tmp_path, "a.svm", "1:1 3:2\n2:1\n")}, tmp_path / "s.zarr")
+    assert store.labels is None
+    assert store.views["words"].shape == (2, 3)
+
+
+def test_splits_of_a_text_format_must_fit_together(tmp_path):
+    header = "@relation r\n@attribute a real\n@attribute y {0,1}\n@data\n"
+    dense, sparse = put(tmp_path, "d.arff", header + "1,0\n"), put(tmp_path, "s.arff", header + "{0 1}\n")
+    other = put(tmp_path, "o.arff", header.replace("a real", "b real") + "1,0\n")
+    table = put(tmp_path, "t.csv", "1\n")
+    for test, expected in [
+        (sparse, "one file is sparse, another dense"),
+        (other, "declares other attributes than"),
+        (table, "the files end in .arff, .csv, expected one format"),
+    ]:
+        with pytest.raises(DataError, match=expected):
+            ingest_files({"x": {"train": dense, "test": test}}, tmp_path / "s.zarr", labels=-1)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_an_interrupted_ingestion_goes_on_bit_identical(tmp_path, monkeypatch):
+    files, G, *_ = write_views(tmp_path)
+    views = {name: {split: tmp_path / file for split, file in files[name].items()} for name in ("gist", "hue")}
+    ingest_files(views, tmp_path / "whole.zarr", block=4)
+
+    import dmo.datasets.vecs as vecs
+
+    read, reads = vecs.Vecs.__getitem__, []
+
+    def failing(self, where):
+        reads.append(where)
+        if len(reads) == 9:
+            raise OSError("the disk is gone")
+        return read(self, where)
+
+    monkeypatch.setattr(vecs.Vecs, "__getitem__", failing)
+    with pytest.raises(OSError, match="the disk is gone"):
+        ingest_files(views, tmp_path / "parts.zarr", block=4)
+    with pytest.raises(StoreError, match="incomplete"):
+        open_features(tmp_path / "parts.zarr")
+    before = len(reads)
+    store = ingest_files(views, tmp_path / "parts.zarr", block=4)
+    assert 0 < len(reads) - before < 16  # 14 blocks in all, and one look at each view
+    np.testing.assert_array_equal(rows(store.views["gist"]), G)
+    assert verify(tmp_path / "parts.zarr") == []
+    contents = [
+        {file.relative_to(root): file.read_bytes() for file in root.rglob("*") if file.is_file()}
+        for root in (tmp_path / "whole.zarr", tmp_path / "parts.zarr")
+    ]
+    assert contents[0] == contents[1]
+    put(tmp_path, "test_hue.hvecs", vecs_bytes(np.ones((9, 4), np.uint16), "hvecs"))
+    with pytest.raises(StoreError, match="sha256"):
+        ingest_files(views, tmp_path / "parts.zarr", block=4)
+
+
+def test_refused_data_leave_no_store(tmp_path):
+    files, *_ = write_views(tmp_path)
+    views = {name: {split: tmp_path / file for split, file in files[name].items()} for name in ("gist", "hue")}
+    store = tmp_path / "store.zarr"
+
+    def refuse(match, error=ValueError, **arguments):
+        with pytest.raises(error, match=match) as caught:
+            ingest_files(**{"views": views, "store": store, "block": 4} | arguments)
+        assert not store.exists()
+        assert "\n" not in str(caught.value)
+
+    damaged = bytearray((tmp_path / "test_hue.hvecs").read_bytes())
+    damaged[40:42] = b"\x07\x00"
+    put(tmp_path, "bad.hvecs", bytes(damaged))
+    bad = {**views, "hue": {"train": views["hue"]["train"], "test": tmp_path / "bad.hvecs"}}
+    refuse(r"bad\.hvecs: row 4 at byte 40 says 7 values, expected 4", DataError, views=bad)
+    G = RNG.random((25, 3))
+    G[17, 2] = np.nan
+    np.save(tmp_path / "nan.npy", G)
+    refuse(r"view 'x', row 17, column 2 is nan", views={"x": tmp_path / "nan.npy"})
+    negative = put(tmp_path, "n.csv", "1,2\n" * 3 + "1,-1\n")
+    refuse(r"view 'x' is a histogram, but row 3, column 1 is -1", views={"x": negative}, histograms=["x"])
+    fractions = {"x": tmp_path / "nan.npy"}
+    refuse(r"view 'x', rows 0 to 3 hold numbers that are no uint8", DataError, views=fractions, dtypes={"x": "uint8"})
+    refuse(r"labels, row \d+, column \d is \d", labels=views["hue"])
+    annotations = dict.fromkeys(("train", "test"), tmp_path / "test_annot.hvecs")
+    refuse(r"'labels' has rows 9 train, 9 test, 'gist' has 16 train, 9 test", labels=annotations)
+    refuse(r"'hue' has rows 9 test, 16 train", views={**views, "hue": dict(reversed(views["hue"].items()))})
+    refuse(r"histograms: got view 'x', expected some of gist, hue", histograms=["x"])
+    refuse(r"got no view", views={})
+    refuse(r"labels -2: no view has these columns", DataError, labels=-2)
+    refuse(r"none\.npy: no such file", FileNotFoundError, views={"x": tmp_path / "none.npy"})
+    refuse(r"label_names", label_names=["a"])
+
+
+def test_descriptions_are_checked(tmp_path):
+    refuses(put(tmp_path, "d.json", '{"views"'), "not JSON in line 1, column 9", read_description)
+    refuses(put(tmp_path, "d.json", '{"labels": "x"}'), "no object 'views'", read_description)
+    refuses(put(tmp_path, "d.json", "[1]"), "no object 'views'", read_description)
+    refuses(put(tmp_path, "d.json", '{"views": {}, "label": "x"}'), "unknown key 'label'", read_description)
+    refuses(put(tmp_path, "d.json", b'{"\xff'), "not UTF-8 text at byte 2", read_description)
+    refuses(tmp_path / "none.json", "no such file", read_description, FileNotFoundError)
+
+
+# ---------------------------------------------------------------- cards and public sets
+
+
+def test_the_cards_repeat_the_facts_that_ingestion_checks():
+    assert {path.stem for path in (ROOT / "data").glob("*.md")} == set(CARDS)
+    for name, card in CARDS.items():
+        text = (ROOT / "data" / f"{name}.md").read_text(encoding="utf-8")
+        facts = text[text.index(BEGIN) : text.index(END) + len(END)]
+        assert facts == markdown(card), f"run python -m dmo.datasets data: {name}"
+        assert text.startswith(f"# {card.title}\n")
+        listed = {file.name for file in card.files}
+        assert {file for view in card.views for file in view.files} | set(card.annotations) <= listed
+        assert set(card.rows) == set(card.positives)
+
+
+def test_renewing_a_card_keeps_its_prose(tmp_path):
+    card = CARDS["yeast"]
+    path = tmp_path / "yeast.md"
+    renew(path, card)
+    assert path.read_text().startswith(f"# {card.title}\n")
+    path.write_text("before\n" + path.read_text().replace("1500", "1501") + "after\n")
+    assert markdown(card) not in path.read_text()
+    renew(path, card)
+    text = path.read_text()
+    assert markdown(card) in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+
+
+FOLDERS = {"corel5k": "corel5k", "espgame": "espgame", "rcv1subset": "rcv1", "multi_target": "multi_target"}
+FOLDERS |= {name: f"mulan/{name}" for name in ("yeast", "scene", "emotions", "enron", "bibtex")}
+FOLDERS["reuters21578"] = "reuters21578"
+
+
+def test_the_files_have_the_checksums_of_their_cards(dmo_data):
+    from dmo.datasets.files import sha256
+
+    for name, folder in FOLDERS.items():
+        for file in CARDS[name].files:
+            assert sha256(dmo_data / folder / file.name) == file.sha256, file.name
+
+
+@pytest.mark.parametrize("name", ["espgame", "yeast", "scene", "emotions", "enron", "bibtex", "rcv1subset"])
+def test_public_sets_pass_their_cards(dmo_data, tmp_path, name):
+    card = CARDS[name]
+    store = ingest(name, dmo_data / FOLDERS[name], tmp_path / "store.zarr")
+    assert list(store.views) == [view.name for view in card.views]
+    for view in card.views:
+        assert store.views[view.name].shape == (card.n_samples, view.dimension)
+        assert store.view_info(view.name).kind == view.kind
+    assert store.labels.shape == (card.n_samples, card.labels)
+    assert len(store.label_names) == card.labels
+    assert store.attributes["citation"] == card.citation
+
+
+def test_yeast_is_what_scipy_reads(dmo_data, tmp_path):
+    store = ingest("yeast", dmo_data / "mulan/yeast", tmp_path / "store.zarr")
+    packed = (dmo_data / "mulan/yeast/yeast-test.arff.xz").read_bytes()
+    theirs, _ = scipy.io.arff.loadarff(put(tmp_path, "yeast.arff", lzma.decompress(packed)))
+    views, labels, _ = store.select("test")
+    table = np.array([theirs[f"Att{j + 1}"] for j in range(103)]).T
+    np.testing.assert_array_equal(rows(views["features"]), table)
+    assert sorted(store.label_names) == sorted(f"Class{j + 1}" for j in range(14))
+    for column, name in zip(labels.T, store.label_names):
+        np.testing.assert_array_equal(column, theirs[name].astype(float))
+
+
+def test_corel5k(dmo_data, tmp_path):
+    folder = dmo_data / "corel5k"
+    views = ["gist", "dense_hue", "harris_hue", "morp491", "lear_dense_hue"]
+    store = ingest("corel5k", folder, tmp_path / "store.zarr", views=views)
+    assert list(store.views) == views
+    train, Y, _ = store.select("train")
+    _, Y2, _ = store.select("test")
+    assert (Y.shape, Y2.shape) == ((4500, 260), (499, 260))
+    assert store.labels.sum(axis=1).mean() == pytest.approx(3.396, abs=1e-3)
+    assert (Y.sum(axis=1) == 0).sum() == 7
+    for split, labels in (("train", Y), ("test", Y2)):
+        np.testing.assert_array_equal(labels, open_vecs(folder / f"corel5k_{split}_annot.hvecs")[:])
+    assert store.label_names == read_names(folder / "words260.txt")
+    entries = read_names(folder / "corel_train_list.txt") + read_names(folder / "corel_test_list.txt")
+    assert store.sample_ids == [entry.partition("/")[2] for entry in entries]
+    assert [name for name in views if store.view_info(name).histogram] == ["dense_hue", "harris_hue", "lear_dense_hue"]
+    with np.load(folder / "features/corel5k_Gist.npz") as archive:
+        np.testing.assert_array_equal(rows(train["gist"]), archive["X"][:4500])
+    matrices = scipy.io.loadmat(folder / "lear_DenseHue__corel5k.mat")
+    with np.load(folder / "recovered_order_corel5k.npz") as archive:
+        order = archive["perm"]
+    np.testing.assert_array_equal(matrices["Y_all"][order], store.labels)
+    np.testing.assert_array_equal(matrices["X_all"][order], rows(store.views["lear_dense_hue"]))
+    words = open_vecs(folder / "corel5k_test_DenseSift.hvecs")
+    assert words.shape == (499, 1000)
+    assert words[:].sum() == 600796
+
+
+def test_corel5k_has_the_eight_views_of_the_paper():
+    eight = ["rgb", "lab", "hsv", "gist", "dense_sift", "harris_sift", "dense_hue", "harris_hue"]
+    assert [view.name for view in CARDS["corel5k"].choose(None)] == eight
+    assert [view.dimension for view in CARDS["corel5k"].choose(None)] == [5184, 5184, 5184, 512, 3000, 3000, 300, 300]
+
+
+def test_espgame_rows_are_in_the_official_order(dmo_data, tmp_path):
+    store = ingest("espgame", dmo_data / "espgame", tmp_path / "store.zarr")
+    matrices = scipy.io.loadmat(dmo_data / "espgame/lear_DenseHue__espgame.mat")
+    keys = [row.tobytes() for row in np.packbits(matrices["Y_all"], axis=1)]
+    place = {key: i for i, key in enumerate(keys)}
+    counts = Counter(keys)
+    X = rows(store.views["dense_hue"])
+    for i, key in enumerate(row.tobytes() for row in np.packbits(store.labels, axis=1)):
+        if counts[key] == 1:
+            np.testing.assert_array_equal(X[i], matrices["X_all"][place[key]])
+    assert Counter(row.tobytes() for row in X) == Counter(row.tobytes() for row in matrices["X_all"])
+    with np.load(dmo_data / "espgame/derived_espgame_annot_official_order.npz") as archive:
+        np.testing.assert_array_equal(store.labels, np.concatenate([archive["train"], archive["test"]]))
+        assert store.sample_ids[0] == archive["train_ids"][0]
+    assert store.labels.sum(axis=1).mean() == pytest.approx(4.686, abs=1e-3)
+
+
+def test_multi_target_sets_have_real_outputs(dmo_data):
+    for name, (n, d, k) in CARDS["multi_target"].regression.items():
+        X, Y = read_arff(dmo_data / "multi_target" / name, -k)
+        assert (X.shape, Y.shape) == ((n, d), (n, k))
+        assert np.isfinite(X).all()
+    X, Y = read_arff(dmo_data / "multi_target/enb.arff", ["Y1", "Y2"])
+    np.testing.assert_array_equal(Y[0], [15.55, 21.33])
+
+
+def copy_yeast(dmo_data, folder):
+    folder.mkdir(exist_ok=True)
+    for path in (dmo_data / "mulan/yeast").iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def test_named_sets_refuse_what_differs_from_the_card(dmo_data, tmp_path):
+    folder, store = copy_yeast(dmo_data, tmp_path / "yeast"), tmp_path / "store.zarr"
+
+    def refuse(match, error=DataError, **arguments):
+        with pytest.raises(error, match=match) as caught:
+            ingest("yeast", folder, store, **arguments)
+        assert not store.exists()
+        assert "\n" not in str(caught.value)
+
+    packed = folder / "yeast-test.arff.xz"
+    original = packed.read_bytes()
+    head, data = lzma.decompress(original).decode().split("@data\n")
+    lines = data.strip().split("\n")
+    packed.unlink()
+
+    def change(changed):
+        put(folder, "yeast-test.arff", head + "@data\n" + "\n".join(changed) + "\n")
+
+    change(lines[:-1])
+    refuse(r"yeast: .*yeast-test.arff has SHA-256 \w{12}\.\.\., the card says 4aaac102bff9\.\.\.")
+    refuse(r"yeast: view 'features' is 2416 x 103, the card says 2417 x 103", checksums=False)
+    flipped = lines[0][:-1] + str(1 - int(lines[0][-1]))
+    change([flipped, *lines[1:]])
+    refuse(
+        r"yeast: the test samples have 3\d\d\d label marks \(4\.25\d a sample\), the card says 3899", checksums=False
+    )
+    change(["9" + lines[0][1:], *lines[1:]])
+    refuse(r"view 'features' adds up to .*, the card says 15\.373083; the files are damaged", checksums=False)
+    packed.write_bytes(original[:-100])
+    refuse(r"yeast-test.arff.xz: cannot be decompressed", checksums=False)
+    packed.unlink()
+    (folder / "yeast-test.arff").unlink()
+    (folder / "yeast.xml.xz").unlink()
+    where = r"\(github.com/tsoumakas/mulan\)"
+    refuse(rf"yeast: .* lacks yeast-test.arff.xz {where}; yeast.xml.xz {where}", FileNotFoundError)
+    refuse(r"yeast: got view 'gist', expected some of features", ValueError, views=["gist"])
+
+
+def test_files_may_be_decompressed_or_out_of_their_sub_folder(dmo_data, tmp_path):
+    folder = copy_yeast(dmo_data, tmp_path / "yeast")
+    packed = folder / "yeast-train.arff.xz"
+    (folder / "yeast-train.arff").write_bytes(lzma.decompress(packed.read_bytes()))
+    packed.unlink()
+    assert ingest("yeast", folder, tmp_path / "store.zarr").n_samples == 2417
+    flat = tmp_path / "corel"
+    flat.mkdir()
+    for name in ("corel5k_annotations.npz", "corel5k_HarrisHueV3H1.npz"):
+        (flat / name).write_bytes((dmo_data / "corel5k/features" / name).read_bytes())
+    assert ingest("corel5k", flat, tmp_path / "corel.zarr", views=["harris_hue"]).n_samples == 4999
+    np.savez(flat / "corel5k_HarrisHueV3H1.npz", Y=np.zeros((4999, 300)))
+    with pytest.raises(DataError, match=r"corel5k_HarrisHueV3H1.npz: no array 'X', expected X"):
+        ingest("corel5k", flat, tmp_path / "other.zarr", views=["harris_hue"], checksums=False)
+
+
+def test_unknown_sets_are_refused(tmp_path):
+    known = re.escape("expected one of corel5k, espgame, yeast, scene, emotions, enron, bibtex, rcv1subset, files")
+    with pytest.raises(ValueError, match=rf"no data set 'coral', {known}$"):
+        ingest("coral", tmp_path, tmp_path / "s.zarr")
+    with pytest.raises(ValueError, match=rf"no data set 'multi_target', {known}; multi_target has no views"):
+        ingest("multi_target", tmp_path, tmp_path / "s.zarr")
