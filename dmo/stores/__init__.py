@@ -8,8 +8,8 @@ with its CRC-32C as it is done, `complete` is written last, and the same call go
 from ._errors import StoreError
 from ._schema import Provenance
 from ._views import DenseView, SparseView
+from .audit import describe, verify
 from .features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
-from .inspect import describe, verify
 from .kernels import KernelStore, KernelWriter, create_kernel, open_kernel
 from .models import load_model, save_model
 from .rows import RowStore, RowWriter, create_rows, open_rows

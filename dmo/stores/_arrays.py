@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -19,7 +19,6 @@ import numpy as np
 import scipy.sparse
 import zarr
 from zarr.codecs import Crc32cCodec
-from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
 from ._errors import StoreError
@@ -63,7 +62,7 @@ def to_json(document: dict[str, Any]) -> bytes:
 
 @lru_cache(maxsize=256)
 def _array_json(shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | None, fill: float) -> bytes:
-    memory: dict[str, Buffer] = {}
+    memory: dict[str, Any] = {}
     zarr.create_array(
         MemoryStore(memory),
         shape=shape,
@@ -76,29 +75,6 @@ def _array_json(shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | 
         chunk_key_encoding=SEPARATOR,  # type: ignore[arg-type]
     )
     return memory["zarr.json"].to_bytes()
-
-
-def strings_to_zarr(values: Sequence[str], dimension: str) -> tuple[bytes, bytes]:
-    """zarr.json and the only chunk of a 1-d Zarr array of strings."""
-    memory: dict[str, Buffer] = {}
-    array = zarr.create_array(
-        MemoryStore(memory),
-        shape=(len(values),),
-        chunks=(max(len(values), 1),),
-        dtype="string",
-        compressors=[Crc32cCodec()],
-        dimension_names=(dimension,),
-        chunk_key_encoding=SEPARATOR,  # type: ignore[arg-type]
-        config={"write_empty_chunks": True},
-    )
-    array[:] = np.array(values, dtype=object)
-    return memory["zarr.json"].to_bytes(), memory["c.0"].to_bytes()
-
-
-def strings_from_zarr(metadata: bytes, chunk: bytes) -> list[str]:
-    """The strings that `strings_to_zarr` encoded."""
-    memory = {"zarr.json": Buffer.from_bytes(metadata), "c.0": Buffer.from_bytes(chunk)}
-    return np.asarray(zarr.open_array(MemoryStore(memory), mode="r")[:]).tolist()
 
 
 @dataclass(frozen=True)
@@ -159,7 +135,8 @@ class DenseArray:
     def read(self, index: Index, entry: Entry | None = None, out: np.ndarray | None = None) -> np.ndarray:
         """A whole chunk, padding included, checked against `entry` and against its own checksum.
 
-        `out`: a C-contiguous array of the chunk's shape and dtype to fill. Raises StoreError for a missing or damaged chunk.
+        `out`: a C-contiguous array of the chunk's shape and dtype to fill. Raises StoreError for a missing or damaged
+        chunk.
         """
         block = np.empty(self.chunk, self.dtype) if out is None else out
         trailer = np.empty(CRC_BYTES, np.uint8)
@@ -241,15 +218,15 @@ class SparseArray:
         if rows.nnz > np.iinfo(np.int32).max:
             raise ValueError(f"{self.label(index)} has {rows.nnz} entries, at most 2^31 - 1 fit; use a smaller block")
         name = f"{self.name}/{index[0]}"
-        if rows.nnz == 0:
-            self.folder.delete(name)
         attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(rows.shape)}
         self.folder.put(f"{name}/zarr.json", group_json(attributes))
         raws, size = [], 0
         for part, stored in zip(self._parts(index, rows.nnz), (rows.indptr, rows.indices, rows.data), strict=True):
             self.folder.put(f"{part.name}/zarr.json", part.metadata())
-            for at in part.indices():
-                size += part.write(at, stored).size
+            if part.shape[0]:
+                size += part.write((0,), stored).size
+            else:
+                self.folder.delete(part.key((0,)))
             raws.append(as_bytes(np.ascontiguousarray(stored, part.dtype)))
         return Entry(checksum(*raws), size)
 
@@ -275,7 +252,7 @@ class SparseArray:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Which blocks of an array are done, and their checksums: a Zarr array (grid x 2, int64) of entries, -1 where not done.
+    """Which blocks of an array are done, with their checksums: a Zarr array of entries (grid x 2), -1 where not done.
 
     While a store is written each entry is a file of its own (`journal/<name>`), so that processes never share a file
     and a killed writer loses the block in flight; `seal` gathers them into one chunk (`manifest/<name>`).
@@ -326,7 +303,7 @@ def entry_at(entries: np.ndarray, index: Index) -> Entry:
 
 
 def read_rows(array: DenseArray, entries: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Rows start..stop of an array that is chunked along its first axis only; whole chunks go straight into the result."""
+    """Rows start..stop of an array in chunks along its first axis; whole chunks go straight into the result."""
     size, n = array.chunk[0], array.shape[0]
     out = np.empty((stop - start, *array.shape[1:]), array.dtype)
     rest = (0,) * (len(array.shape) - 1)

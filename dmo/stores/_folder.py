@@ -6,6 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -175,16 +176,14 @@ class Folder:
         """Remove the file or folder at `key`, if there is one."""
         if self.is_local:
             path = os.path.join(self.url, key)
-            if os.path.isdir(path) and not os.path.islink(path):
-                shutil.rmtree(path, ignore_errors=False)
-            else:
-                _remove_file(path)
+            while os.path.isdir(path) and not os.path.islink(path):
+                with suppress(FileNotFoundError):  # another process removes it as well
+                    shutil.rmtree(path)
+            _remove_file(path)
             return
         fs, root = self._remote
-        try:
+        with suppress(FileNotFoundError):
             fs.rm(f"{root}/{key}", recursive=True)
-        except FileNotFoundError:
-            pass
         fs.invalidate_cache()
 
 
@@ -197,7 +196,7 @@ def _write(path: Path, parts: Iterable[Any]) -> None:
 
 
 def _fill(file: Any, part: np.ndarray) -> int:
-    view = memoryview(part)
+    view = part.data
     while view.nbytes:
         count = file.readinto(view)
         if not count:
@@ -207,7 +206,5 @@ def _fill(file: Any, part: np.ndarray) -> int:
 
 
 def _remove_file(path: str | Path) -> None:
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -19,7 +18,7 @@ from ._folder import Folder
 KINDS = {"features": "feature store", "kernel": "kernel store", "rows": "row store", "model": "model"}
 VERSIONS = {"features": 1, "kernel": 1, "rows": 1, "model": 1}
 ROOT = "zarr.json"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+RESUME = "run what made it again, it goes on where it stopped"
 
 
 @dataclass(frozen=True)
@@ -62,15 +61,6 @@ def plain(value: Any, where: str) -> Any:
         return json.loads(json.dumps(value, default=default, allow_nan=False))
     except ValueError as error:
         raise ValueError(f"{where} cannot be written as JSON ({error}); pass finite numbers and no cycles") from error
-
-
-def check_name(name: str, what: str) -> str:
-    """`name` if it can be a folder and a Zarr name everywhere."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError(
-            f"{what} name {name!r} is not usable; start with a letter or digit, then letters, digits, '_', '-', '.'"
-        )
-    return name
 
 
 def new_attributes(
@@ -123,13 +113,10 @@ def open_root(folder: Folder, kind: str) -> dict[str, Any]:
     """The attributes of a complete store of this kind."""
     attributes = existing_root(folder)["attributes"]
     if attributes["kind"] != kind:
-        raise StoreError(
-            f"{folder.url} is a {KINDS[attributes['kind']]}, a {KINDS[kind]} is needed; pass the path of a {KINDS[kind]}"
-        )
+        found, needed = KINDS[attributes["kind"]], KINDS[kind]
+        raise StoreError(f"{folder.url} is a {found}, a {needed} is needed; pass the path of a {needed}")
     if attributes.get("complete") is not True:
-        raise StoreError(
-            f"{folder.url} is incomplete: its writer has not finished; run what made it again, it goes on where it stopped"
-        )
+        raise StoreError(f"{folder.url} is incomplete: its writer has not finished; {RESUME}")
     return attributes
 
 
@@ -170,7 +157,7 @@ def set_complete(folder: Folder, document: dict[str, Any], complete: bool) -> No
 
 
 def clear(folder: Folder, document: dict[str, Any]) -> None:
-    """Empty a store for overwriting: marked incomplete first, its root kept to the end, so that a crash can be repeated."""
+    """Empty a store for overwriting: marked incomplete first, its root kept, so that it can be repeated."""
     set_complete(folder, document, False)
     with writing(folder.url, "over the old store"):
         for name in folder.names():

@@ -13,7 +13,7 @@ from ._arrays import DenseArray, SparseArray, entry_at, read_rows
 
 
 def _split(where: Any, n: int) -> tuple[range, Any]:
-    """Rows and columns of an index `rows` or `rows, columns` of slices; an integer row is not a slice and is refused."""
+    """Rows and columns of an index: a slice, or two slices; single rows and lists of rows are refused."""
     rows, columns = where if isinstance(where, tuple) and len(where) == 2 else (where, slice(None))
     if where is Ellipsis:
         rows = slice(None)

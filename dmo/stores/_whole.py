@@ -1,4 +1,4 @@
-"""Small arrays that are written in one go: their checksums are known beforehand and stand in the store's configuration."""
+"""Arrays that are written in one go: labels, names, models; their checksums stand in the configuration of the store."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import zarr
+from zarr.buffer.cpu import Buffer
+from zarr.codecs import Crc32cCodec
+from zarr.storage import MemoryStore
 
-from ._arrays import CRC_BYTES, DenseArray, Entry, Index, checksum, read_rows, strings_from_zarr, strings_to_zarr
+from ._arrays import CRC_BYTES, SEPARATOR, DenseArray, Entry, Index, checksum, read_rows
 from ._errors import StoreError, writing
 from ._folder import Folder
 
@@ -17,7 +21,7 @@ CHUNK_BYTES = 64 << 20
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """An array in memory, ready to be written: its metadata, its checksums, and `parts`, key -> values or bytes."""
+    """An array in memory, ready to be written: its metadata, its checksums, and its values or encoded strings."""
 
     name: str
     shape: Index
@@ -50,7 +54,7 @@ def dense(folder: Folder, name: str, values: np.ndarray, dims: tuple[str, ...] |
 
 def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) -> Whole:
     """A list of strings."""
-    metadata, chunk = strings_to_zarr(values, dimension)
+    metadata, chunk = _encode_strings(values, dimension)
     return Whole(
         name, (len(values),), "string", [checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES])], metadata, chunk
     )
@@ -71,14 +75,15 @@ def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> list[st
     """The strings that `known` describes; StoreError if they are missing or damaged."""
     metadata, chunk = folder.get(f"{name}/zarr.json"), folder.get(f"{name}/c.0")
     if metadata is None or chunk is None:
-        raise StoreError(
-            f"{folder.url}: the strings '{name}' are missing; restore {name} from a copy or make the store again"
-        )
+        raise _lost(folder, name, "are missing")
     if checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES]) != known["checksums"][0]:
-        raise StoreError(
-            f"{folder.url}: the strings '{name}' fail their checksum; restore {name}/c.0 from a copy or make the store again"
-        )
-    return strings_from_zarr(metadata, chunk)
+        raise _lost(folder, name, "fail their checksum")
+    return _decode_strings(metadata, chunk)
+
+
+def _lost(folder: Folder, name: str, reason: str) -> StoreError:
+    cure = f"restore the files of {name} from a copy or make the store again"
+    return StoreError(f"{folder.url}: the strings '{name}' {reason}; {cure}")
 
 
 def _layout(
@@ -93,3 +98,26 @@ def _layout(
 def _chunks(array: DenseArray, values: np.ndarray) -> list[tuple[Index, np.ndarray]]:
     size = array.chunk[0] if array.chunk else 1
     return [(index, values[index[0] * size : (index[0] + 1) * size] if index else values) for index in array.indices()]
+
+
+def _encode_strings(values: Sequence[str], dimension: str) -> tuple[bytes, bytes]:
+    """zarr.json and the only chunk of a 1-d Zarr array of strings."""
+    memory: dict[str, Any] = {}
+    array = zarr.create_array(
+        MemoryStore(memory),
+        shape=(len(values),),
+        chunks=(max(len(values), 1),),
+        dtype="string",
+        compressors=[Crc32cCodec()],
+        dimension_names=(dimension,),
+        chunk_key_encoding=SEPARATOR,  # type: ignore[arg-type]
+        config={"write_empty_chunks": True},
+    )
+    array[:] = np.array(values, dtype=object)
+    return memory["zarr.json"].to_bytes(), memory["c.0"].to_bytes()
+
+
+def _decode_strings(metadata: bytes, chunk: bytes) -> list[str]:
+    """The strings that `_encode_strings` encoded."""
+    memory: dict[str, Any] = {"zarr.json": Buffer.from_bytes(metadata), "c.0": Buffer.from_bytes(chunk)}
+    return np.asarray(zarr.open_array(MemoryStore(memory), mode="r")[:]).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,12 +75,14 @@ class Blocks:
         ]
 
     def finish(self) -> None:
-        """Seal the manifests and mark the store complete; StoreError while blocks are missing, nothing if it is complete."""
+        """Seal the manifests and mark the store complete; StoreError while blocks are missing."""
         document = existing_root(self.folder)
         if document["attributes"]["complete"]:
             return
         recorded = self.recorded()
         missing = self._missing(recorded)
+        if missing and existing_root(self.folder)["attributes"]["complete"]:
+            return  # another process has finished it meanwhile, and the journal is gone
         if missing:
             name, index = missing[0]
             total = sum(1 for array in self.arrays.values() for _ in array.indices())
@@ -92,16 +95,5 @@ class Blocks:
                 ledger(array).seal(recorded[name])
                 advance(1)
         set_complete(self.folder, document, True)
-        self.folder.delete("journal")
-
-
-def check_block(title: str, block: int, rows: Any, n: int, size: int, width: int) -> slice:
-    """The rows of `block` out of n in blocks of `size`; refuses a wrong block number or shape of `rows`."""
-    count = -(-n // size)
-    if not 0 <= block < count:
-        raise ValueError(f"{title} has blocks 0 to {count - 1}, got block {block}; pass one of missing()")
-    where = slice(block * size, min((block + 1) * size, n))
-    needed = (where.stop - where.start, width)
-    if rows.shape != needed:
-        raise ValueError(f"{title}, block {block} has shape {rows.shape}, needs {needed}; write whole blocks of rows")
-    return where
+        with suppress(OSError):
+            self.folder.delete("journal")

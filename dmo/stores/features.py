@@ -14,11 +14,12 @@ import scipy.sparse
 from ..blocks import Subset
 from . import _whole
 from ._arrays import DenseArray, SparseArray
-from ._errors import StoreError, cast, check_count, check_values
+from ._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
+from ._errors import StoreError
 from ._folder import Folder
-from ._schema import Provenance, begin, check_name, new_attributes, open_root
+from ._schema import Provenance, begin, new_attributes, open_root
 from ._views import DenseView, SparseView, View
-from ._writer import Blocks, check_block, ledger
+from ._writer import Blocks, ledger
 
 RESERVED = ("sample", "label", "labels", "split", "manifest", "journal", "zarr.json")
 
@@ -51,16 +52,6 @@ class ViewSpec:
         }
 
 
-def real_dtype(dtype: Any) -> np.dtype:
-    """A little-endian real dtype that a store can hold; TypeError for others."""
-    found = np.dtype(dtype)
-    if found.kind not in "iufb" or found.itemsize > 8:
-        raise TypeError(
-            f"a store holds booleans, integers and floats of at most 8 bytes, got {found}; convert the rows"
-        )
-    return found.newbyteorder("<")
-
-
 def create_features(
     path: str | os.PathLike[str],
     n_samples: int,
@@ -77,26 +68,15 @@ def create_features(
     """Begin a feature store, or go on with the one at `path` that was begun with the same arguments.
 
     Arguments: `path`, a local path or an fsspec URL; `n_samples`, rows of every view; `views`, name -> ViewSpec;
-    `labels`, n x L of 0 and 1 (dense or sparse), with `label_names` (L); `sample_ids` (n); `split` (n), such as "train"
-    and "test"; `attributes`, a JSON dictionary; `block`, rows of a chunk; `overwrite`, replace a feature store at `path`.
-    Raises StoreError where `path` holds something else or a store with another configuration; ValueError for bad shapes.
+    `labels`, n x L of 0 and 1 (dense or sparse), with `label_names` (L); `sample_ids` (n); `split` (n), "train" and
+    "test", say; `attributes`, a JSON dictionary; `block`, rows of a chunk; `overwrite`, replace a feature store there.
+    Raises StoreError where `path` holds something else or a store with another configuration, ValueError for shapes or
+    values that do not fit.
     """
     n, block = check_count("n_samples", n_samples), check_count("block", block)
     _check_views(views)
     folder = Folder.at(path)
-    small: dict[str, _whole.Whole] = {}
-    if labels is not None:
-        values = _check_labels(labels, n)
-        small["labels"] = _whole.dense(folder, "labels", values, ("sample", "label"))
-    n_labels = small["labels"].shape[1] if small else None
-    for name, array, given, length in (
-        ("label_names", "label", label_names, n_labels),
-        ("sample_ids", "sample", sample_ids, n),
-        ("split", "split", split, n),
-    ):
-        if given is not None:
-            dimension = "label" if array == "label" else "sample"
-            small[array] = _whole.strings(folder, array, _check_strings(name, given, length), dimension)
+    small = _small_arrays(folder, n, labels, label_names, sample_ids, split)
     configuration = {
         "n_samples": n,
         "block": min(block, n),
@@ -118,7 +98,8 @@ def create_features(
 
 def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, DenseArray | SparseArray]:
     """The arrays of the views, by name, as a configuration describes them."""
-    n, block, arrays = configuration["n_samples"], configuration["block"], {}
+    n, block = configuration["n_samples"], configuration["block"]
+    arrays: dict[str, DenseArray | SparseArray] = {}
     for name, view in configuration["views"].items():
         shape, dtype, title = (n, view["dimension"]), real_dtype(view["dtype"]), f"view '{name}'"
         if view["kind"] == "sparse":
@@ -164,9 +145,9 @@ class FeatureWriter:
     def write(self, view: str, block_index: int, rows: Any) -> None:
         """Write the rows of one block of one view, whole.
 
-        Arguments: `rows`, all rows of the block x dimension, an array or SciPy sparse matrix. Raises ValueError for a wrong
-        shape or values that are not finite, TypeError for a dtype that does not fit, OSError where the disk refuses; the
-        store can be resumed after each of these.
+        Arguments: `rows`, all rows of the block x dimension, an array or SciPy sparse matrix. Raises ValueError for a
+        wrong shape or values that are not finite, TypeError for a dtype that does not fit, OSError where the disk
+        refuses; the store can be resumed after each of these.
         """
         if view not in self.configuration["views"]:
             names = ", ".join(sorted(self.configuration["views"]))
@@ -190,7 +171,7 @@ class FeatureWriter:
         return [(name, index[0]) for name, index in self.blocks.missing()]
 
     def finish(self) -> None:
-        """Seal the manifest and mark the store complete, last of all and by one process; StoreError if blocks are missing."""
+        """Mark the store complete, last of all and by one process; StoreError while blocks are missing."""
         self.blocks.finish()
 
 
@@ -295,6 +276,30 @@ class FeatureStore:
         return {name: Subset(view, index) for name, view in self.views.items()}, labels, index
 
 
+def _small_arrays(
+    folder: Folder,
+    n: int,
+    labels: Any,
+    label_names: Sequence[str] | None,
+    sample_ids: Sequence[str] | None,
+    split: Sequence[str] | None,
+) -> dict[str, _whole.Whole]:
+    """The arrays that are written when the store is begun, by their names in it."""
+    small: dict[str, _whole.Whole] = {}
+    if labels is not None:
+        small["labels"] = _whole.dense(folder, "labels", _check_labels(labels, n), ("sample", "label"))
+    n_labels = small["labels"].shape[1] if small else None
+    for name, array, given, length in (
+        ("label_names", "label", label_names, n_labels),
+        ("sample_ids", "sample", sample_ids, n),
+        ("split", "split", split, n),
+    ):
+        if given is not None:
+            dimension = "label" if array == "label" else "sample"
+            small[array] = _whole.strings(folder, array, check_strings(name, given, length), dimension)
+    return small
+
+
 def _check_views(views: Mapping[str, ViewSpec]) -> None:
     if not views:
         raise ValueError("a feature store needs at least one view, got none; pass views={name: ViewSpec(...)}")
@@ -315,12 +320,3 @@ def _check_labels(labels: Any, n: int) -> np.ndarray:
         row, column = (int(axis[0]) for axis in np.nonzero(bad))
         raise ValueError(f"labels, row {row}, column {column} is {values[row, column]}; labels are 0 or 1")
     return values.astype(np.uint8)
-
-
-def _check_strings(name: str, given: Sequence[str], length: int | None) -> list[str]:
-    if length is None:
-        raise ValueError(f"{name} were passed without labels; pass labels as well")
-    values = [str(value) for value in given]
-    if len(values) != length:
-        raise ValueError(f"{name} has {len(values)} entries, needs {length}; pass one for each")
-    return values

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import DenseArray, entry_at
-from ._errors import cast, check_count, check_values
+from ._checks import cast, check_count, check_values
 from ._folder import Folder
 from ._schema import Provenance, begin, new_attributes, open_root
 from ._writer import Blocks, ledger
@@ -27,10 +27,10 @@ def create_kernel(
 ) -> KernelWriter:
     """Begin a kernel store, or go on with the one at `path` that was begun with the same arguments.
 
-    Arguments: `path`, a local path or an fsspec URL; `n`, rows and columns; `block`, rows and columns of a tile; `dtype`,
-    float32 or float64; `attributes`, a JSON dictionary (the kernel); `overwrite`, replace a kernel store at `path`.
-    Tiles above the diagonal are not stored; zarr and xarray see NaN there. Raises StoreError where `path` holds something
-    else or a store with another configuration.
+    Arguments: `path`, a local path or an fsspec URL; `n`, rows and columns; `block`, rows and columns of a tile;
+    `dtype`, float32 or float64; `attributes`, a JSON dictionary (the kernel); `overwrite`, replace one there.
+    Tiles above the diagonal are not stored; zarr and xarray see NaN there. Raises StoreError where `path` holds
+    something else or a store with another configuration.
     """
     n, block = check_count("n", n), check_count("block", block)
     if np.dtype(dtype) not in (np.float32, np.float64):
@@ -105,9 +105,10 @@ class KernelWriter(_Tiles):
                 f"{self.url} stores the lower triangle, got tile {(i, j)}; write its transpose as {(j, i)}"
             )
         title, needed = f"tile {(i, j)}", self.array.extent((i, j))
+        tile = np.asarray(tile)
         if tile.shape != needed:
             raise ValueError(f"{title} has shape {tile.shape}, needs {needed}; write whole tiles")
-        tile = cast(np.asarray(tile), self.dtype, title)
+        tile = cast(tile, self.dtype, title)
         check_values(tile, title, 0)
         self.blocks.write(self.array.name, (i, j), tile)
 
@@ -116,7 +117,7 @@ class KernelWriter(_Tiles):
         return [(index[0], index[1]) for _, index in self.blocks.missing()]
 
     def finish(self) -> None:
-        """Seal the manifest and mark the store complete, last of all and by one process; StoreError if tiles are missing."""
+        """Mark the store complete, last of all and by one process; StoreError while tiles are missing."""
         self.blocks.finish()
 
 
@@ -146,14 +147,14 @@ class KernelStore(_Tiles):
     def tile(self, i: int, j: int, out: np.ndarray | None = None) -> np.ndarray:
         """Tile (i, j), rows(i) x rows(j), read and checked; a transposed view of (j, i) where i < j.
 
-        Arguments: `out`, a C-contiguous block x block array of the store's dtype to read into; the result is a view of it,
-        which saves the time to allocate (a third of a read). Raises StoreError for a missing or damaged tile.
+        Arguments: `out`, a C-contiguous block x block array of the store's dtype to read into, the result is a view of
+        it; this saves the time of a fresh array. Raises StoreError for a missing or damaged tile.
         """
         self._check(i, j)
         index = (i, j) if i >= j else (j, i)
         if out is not None and (out.shape != self.array.chunk or out.dtype != self.dtype or not out.flags.c_contiguous):
             raise ValueError(
-                f"out has shape {out.shape} and dtype {out.dtype}, needs {self.array.chunk} and {self.dtype} in C order; "
+                f"out has shape {out.shape} and dtype {out.dtype}, needs {self.array.chunk} and {self.dtype}; "
                 "make it with numpy.empty"
             )
         height, width = self.array.extent(index)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import scipy.sparse
@@ -20,7 +23,7 @@ from . import _whole
 from ._arrays import group_json
 from ._errors import StoreError, writing
 from ._folder import Folder
-from ._schema import KINDS, Provenance, check_name, new_attributes, open_root, plain, read_root, write_root
+from ._schema import KINDS, Provenance, new_attributes, open_root, plain, read_root, write_root
 
 PARTS = ("indptr", "indices", "data")
 
@@ -34,28 +37,30 @@ def save_model(
 ) -> None:
     """Write a model: all of it, or nothing.
 
-    Arguments: `path`, a local path or an fsspec URL; `arrays`, name -> ndarray (booleans, numbers or strings, any shape)
-    or SciPy CSR; `meta`, a JSON dictionary; `overwrite`, replace a model at `path`.
+    Arguments: `path`, a local path or an fsspec URL; `arrays`, name -> ndarray (booleans, numbers or strings, any
+    shape) or SciPy CSR; `meta`, a JSON dictionary; `overwrite`, replace a model at `path`.
     Raises TypeError for other values (pickled objects, other sparse formats), StoreError where `path` holds something
     else than a model or where a model is there and `overwrite` is False, OSError where the disk refuses.
     """
     folder = Folder.at(path)
-    stored = {check_name(name, "the array"): _check_array(name, value) for name, value in arrays.items()}
+    stored = {name: _check_array(name, value) for name, value in arrays.items()}
+    paths = _paths(stored)
     attributes = new_attributes("model", {}, None, provenance)
     attributes["meta"] = plain(dict(meta), "the meta of a model")
-    if not _may_write(folder, overwrite):
+    fresh = not _may_write(folder, overwrite)
+    if fresh:
         write_root(folder, attributes)
     generation = uuid.uuid4().hex
     try:
-        attributes["configuration"] = _write_arrays(folder.child(generation), stored)
+        attributes["configuration"] = _write_arrays(folder.child(generation), stored, paths)
     except BaseException:
-        _discard(folder, generation)
+        _discard(folder, generation, *(["zarr.json"] if fresh else []))
         raise
     attributes.update(complete=True, generation=generation)
     previous = (read_root(folder) or {"attributes": {}})["attributes"].get("generation")
     write_root(folder, attributes)
     if previous is not None:
-        folder.delete(previous)
+        _discard(folder, previous)
 
 
 def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -64,14 +69,21 @@ def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     Raises FileNotFoundError, or StoreError for a store that is no model, incomplete, newer, or damaged.
     """
     folder = Folder.at(path)
-    attributes = open_root(folder, "model")
-    inside = folder.child(attributes["generation"])
-    arrays = {name: read_array(inside, name, known) for name, known in attributes["configuration"].items()}
-    return arrays, attributes["meta"]
+    while True:
+        attributes = open_root(folder, "model")
+        inside = folder.child(attributes["generation"])
+        try:
+            arrays = {name: read_array(inside, known) for name, known in attributes["configuration"].items()}
+        except StoreError:
+            if open_root(folder, "model")["generation"] == attributes["generation"]:
+                raise
+            continue  # replaced while it was read
+        return arrays, attributes["meta"]
 
 
-def read_array(folder: Folder, name: str, known: Mapping[str, Any]) -> Any:
+def read_array(folder: Folder, known: Mapping[str, Any]) -> Any:
     """One array of a model from its generation folder, checked."""
+    name = known["path"]
     if known["format"] == "csr":
         indptr, indices, data = (_whole.read_dense(folder, f"{name}/{part}", known[part]) for part in PARTS)
         return scipy.sparse.csr_array((data, indices, indptr), shape=tuple(known["shape"]))
@@ -91,11 +103,26 @@ def _check_array(name: str, value: Any) -> np.ndarray | scipy.sparse.csr_array:
         raise TypeError(
             f"array '{name}' is a {type(value).__name__}, models hold NumPy arrays and CSR; put others into meta"
         )
-    if value.dtype.kind not in "biufcU" or value.dtype.itemsize > 16 and value.dtype.kind != "U":
+    if value.dtype.kind not in "biufcU" or (value.dtype.itemsize > 16 and value.dtype.kind != "U"):
         raise TypeError(
             f"array '{name}' has dtype {value.dtype}, models hold booleans, numbers and strings; convert it"
         )
     return value
+
+
+def _paths(names: Iterable[str]) -> dict[str, str]:
+    """Where each array lies: at its name, where "/" makes groups and unusual characters are quoted."""
+    paths: dict[str, str] = {}
+    for name in names:
+        parts = [quote(part, safe="") for part in name.split("/")] if isinstance(name, str) else []
+        if not parts or not all(part.strip(".") and part != "zarr.json" for part in parts):
+            raise ValueError(f"the array name {name!r} is not usable; pass names such as 'weights' or 'views/gist'")
+        paths[name] = "/".join(parts)
+    groups = {str(parent) for path in paths.values() for parent in PurePosixPath(path).parents}
+    for name, path in paths.items():
+        if path in groups:
+            raise ValueError(f"the array name {name!r} is also the start of another name; rename one of the two")
+    return paths
 
 
 def _may_write(folder: Folder, overwrite: bool) -> bool:
@@ -113,13 +140,15 @@ def _may_write(folder: Folder, overwrite: bool) -> bool:
     return True
 
 
-def _write_arrays(folder: Folder, arrays: Mapping[str, Any]) -> dict[str, Any]:
+def _write_arrays(folder: Folder, arrays: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
     """Write the arrays of one generation; returns what `read_array` has to know of each."""
     known: dict[str, Any] = {}
     with stage("save the model", len(arrays)) as advance, writing(folder.url, "the model"):
-        folder.put("zarr.json", group_json({}))
+        groups = {str(parent) for path in paths.values() for parent in PurePosixPath(path).parents}
+        for group in sorted(groups):
+            folder.put("zarr.json" if group == "." else f"{group}/zarr.json", group_json({}))
         for name, value in arrays.items():
-            known[name] = _write_array(folder, name, value)
+            known[name] = {"path": paths[name], **_write_array(folder, paths[name], value)}
             advance(1)
     return known
 
@@ -140,9 +169,8 @@ def _write_array(folder: Folder, name: str, value: np.ndarray | scipy.sparse.csr
     return {"format": "strings" if value.dtype.kind == "U" else "dense", **whole.to_dict(), "shape": list(value.shape)}
 
 
-def _discard(folder: Folder, generation: str) -> None:
-    """Remove a generation that failed; what cannot be removed stays, unnamed by the root and harmless."""
-    try:
-        folder.delete(generation)
-    except OSError:
-        pass
+def _discard(folder: Folder, *names: str) -> None:
+    """Remove what no complete root names; what cannot be removed stays and is harmless."""
+    for name in names:
+        with suppress(OSError):
+            folder.delete(name)

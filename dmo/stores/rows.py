@@ -12,12 +12,11 @@ import numpy as np
 
 from . import _whole
 from ._arrays import DenseArray
-from ._errors import cast, check_count, check_values
+from ._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
 from ._folder import Folder
-from ._schema import Provenance, begin, check_name, new_attributes, open_root
+from ._schema import Provenance, begin, new_attributes, open_root
 from ._views import DenseView
-from ._writer import Blocks, check_block, ledger
-from .features import _check_strings, real_dtype
+from ._writer import Blocks, ledger
 
 RESERVED = ("sample", "column", "manifest", "journal", "zarr.json")
 
@@ -50,7 +49,7 @@ def create_rows(
     if names is not None:
         small["column"] = _whole.strings(folder, "column", names, "column")
     if sample_ids is not None:
-        small["sample"] = _whole.strings(folder, "sample", _check_strings("sample_ids", sample_ids, n), "sample")
+        small["sample"] = _whole.strings(folder, "sample", check_strings("sample_ids", sample_ids, n), "sample")
     configuration = {
         "n": n,
         "columns": check_count("columns", columns if names is None else len(names)),
@@ -115,7 +114,7 @@ class RowWriter:
         return [index[0] for _, index in self.blocks.missing()]
 
     def finish(self) -> None:
-        """Seal the manifest and mark the store complete, last of all and by one process; StoreError if blocks are missing."""
+        """Mark the store complete, last of all and by one process; StoreError while blocks are missing."""
         self.blocks.finish()
 
 

@@ -14,7 +14,7 @@ from . import _whole, features, kernels, models, rows
 from ._arrays import Index, entry_at
 from ._errors import StoreError
 from ._folder import Folder
-from ._schema import existing_root
+from ._schema import RESUME, existing_root
 from ._writer import Array, Blocks, ledger
 
 
@@ -22,7 +22,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a store is, as a JSON dictionary; works for stores that are not complete.
 
     Keys: path, kind, version, complete, bytes (on disk), provenance, attributes, the configuration of its kind (sizes,
-    views, labels), and blocks = {"done", "total"} where it is written in blocks. Raises FileNotFoundError or StoreError.
+    views, n_labels, samples per split), and blocks = {"done", "total"} where it is written in blocks.
+    Raises FileNotFoundError where there is nothing, StoreError where there is no dmo store.
     """
     folder = Folder.at(path)
     root = existing_root(folder)["attributes"]
@@ -41,7 +42,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         return found
     small = _small(root["kind"], configuration)
     found.update({key: value for key, value in configuration.items() if key not in small})
-    found.update({name: {"shape": known["shape"]} for name, known in small.items()})
+    if "labels" in small:
+        found["n_labels"] = small["labels"]["shape"][1]
     if "split" in small and root["complete"]:
         found["split"] = dict(Counter(_whole.read_strings(folder, "split", small["split"])))
     arrays = _arrays(folder, root)
@@ -54,8 +56,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 def verify(path: str | os.PathLike[str]) -> list[str]:
     """Read every block of a store and check it against the manifest; returns the problems, one sentence each.
 
-    An incomplete store is one problem, its finished blocks are checked all the same. Holds one block in memory at a time.
-    Raises FileNotFoundError or StoreError where there is no dmo store.
+    An incomplete store is one problem, its finished blocks are checked all the same. Holds one block in memory at a
+    time. Raises FileNotFoundError where there is nothing, StoreError where there is no dmo store.
     """
     folder = Folder.at(path)
     root = existing_root(folder)["attributes"]
@@ -65,9 +67,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     arrays = _arrays(folder, root)
     if not root["complete"]:
         missing = len(Blocks(folder, arrays, False).missing())
-        problems.append(
-            f"{folder.url} is incomplete: {missing} blocks are missing; run what made it again, it goes on where it stopped"
-        )
+        problems.append(f"{folder.url} is incomplete: {missing} blocks are missing; {RESUME}")
     for name, known in _small(root["kind"], root["configuration"]).items():
         _try(problems, _whole.read_strings if known["dtype"] == "string" else _whole.read_dense, folder, name, known)
     for array in arrays.values():
@@ -79,9 +79,8 @@ def _verify_array(array: Array, complete: bool) -> list[str]:
     problems: list[str] = []
     metadata = array.folder.get(f"{array.name}/zarr.json")
     if metadata is None or _parse(metadata) != json.loads(array.metadata()):
-        problems.append(
-            f"{array.folder.url}: {array.name}/zarr.json is missing or changed; restore it from a copy or make the store again"
-        )
+        cure = "restore it from a copy or make the store again"
+        problems.append(f"{array.folder.url}: {array.name}/zarr.json is missing or changed; {cure}")
     indices = list(array.indices())
     try:
         entries = ledger(array).load() if complete else ledger(array).recorded(iter(indices))
@@ -103,8 +102,8 @@ def _verify_model(folder: Folder, root: dict[str, Any]) -> list[str]:
     if not root["complete"]:
         return [f"{folder.url} is incomplete: it was never saved to the end; save the model again"]
     problems: list[str] = []
-    for name, known in root["configuration"].items():
-        _try(problems, models.read_array, folder.child(root["generation"]), name, known)
+    for known in root["configuration"].values():
+        _try(problems, models.read_array, folder.child(root["generation"]), known)
     for name in sorted(folder.names()):
         if name not in ("zarr.json", root["generation"]):
             problems.append(f"{folder.url}: {name} is left over from a save that died; it is safe to delete")
