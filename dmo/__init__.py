@@ -2,8 +2,29 @@
 
 from importlib.metadata import version
 
-from dmo.estimators import KGHA, Exact, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge
+from dmo.estimators import (
+    KGHA,
+    BestLowRank,
+    Exact,
+    HomogeneityAnalysis,
+    Meka,
+    MultiSetCCA,
+    MultiViewRidge,
+    Nystrom,
+)
 from dmo.estimators.base import load
+from dmo.moments import Moments
 
 __version__ = version("dmo")
-__all__ = ["KGHA", "Exact", "HomogeneityAnalysis", "MultiSetCCA", "MultiViewRidge", "load"]
+__all__ = [
+    "KGHA",
+    "BestLowRank",
+    "Exact",
+    "HomogeneityAnalysis",
+    "Meka",
+    "Moments",
+    "MultiSetCCA",
+    "MultiViewRidge",
+    "Nystrom",
+    "load",
+]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from dmo.blocks import Rows, row_blocks, rows
+from dmo.lowrank import FeatureMap
 from dmo.multikernel import MultiKernel
-
-if TYPE_CHECKING:
-    from dmo.lowrank import FeatureMap
 
 _BLOCK = 4096
 
@@ -104,8 +102,6 @@ class FactorExpansion:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FactorExpansion:
         """The expansion that `to_arrays` described."""
-        from dmo.lowrank import FeatureMap
-
         parts = {key.removeprefix("map/"): value for key, value in arrays.items() if key.startswith("map/")}
         feature_map = FeatureMap.from_arrays(parts, meta["map"])
         return cls(meta["view"], feature_map, arrays["coefficients"], arrays["offset"])

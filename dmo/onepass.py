@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dmo import stores
 from dmo.blocks import Rows, row_blocks, rows
+from dmo.lowrank import FeatureMap
 from dmo.moments import LABELS, Moments
 from dmo.progress import stage
-
-if TYPE_CHECKING:
-    from dmo.lowrank import FeatureMap
-
 
 BLOCK = 2048
 _TASK = 4  # blocks per task: fixed, so that sums do not depend on the number of workers

@@ -16,10 +16,10 @@ from dmo import stores
 from dmo.blocks import Rows, Subset, fingerprint, rows
 from dmo.cluster import current_client
 from dmo.expansions import KernelExpansion
-from dmo.kernels import Kernel, Precomputed, gram_matrix
+from dmo.kernels import Kernel, Linear, Precomputed, gram_matrix, normalise_rows
 from dmo.methods.homogeneity import Smoother
 from dmo.multikernel import MultiKernel
-from dmo.operators import Dense, Operator
+from dmo.operators import Dense, LowRank, Operator
 from dmo.progress import stage
 from dmo.solve import Method, factorise
 from dmo.tiles import FeatureTiles, Tiles
@@ -160,6 +160,13 @@ def _in_memory(
     kernel: MultiKernel, sources: Mapping[str, Rows], dtype: np.dtype, random_state: int | None
 ) -> FittedKernel:
     fitted: dict[str, Kernel] = {}
+    if len(sources) == 1:
+        ((name, part),) = kernel.kernels.items()
+        n, d = sources[name].shape
+        if isinstance(part, Linear) and 2 * d < n:  # a linear kernel is its own factor
+            fitted[name] = part.fit(sources[name], random_state)
+            factor = normalise_rows(rows(sources[name]), part.normalise).astype(np.float64)
+            return FittedKernel(replace(kernel, kernels=fitted), LowRank(factor), np.dtype(np.float64))
     total: np.ndarray | None = None
     for name, part in kernel.kernels.items():
         matrix, fitted[name] = gram_matrix(part, rows(sources[name]), dtype, random_state)
@@ -205,7 +212,9 @@ class FittedView:
     def expansion(self, dual: np.ndarray) -> KernelExpansion:
         """x -> K(x) alpha for dual coefficients alpha (n x k), with the operator's centring."""
         coefficients, offset = self.operator.expansion(dual)
-        rows_first = np.ascontiguousarray(coefficients)  # as a store gives it back, so that a loaded model is bit-identical
+        rows_first = np.ascontiguousarray(
+            coefficients
+        )  # as a store gives it back, so that a loaded model is bit-identical
         return KernelExpansion(self.built.kernel, self.sources, rows_first, offset, self.built.dtype)
 
 

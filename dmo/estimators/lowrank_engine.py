@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dmo.blocks import Rows
 from dmo.cluster import current_client
+from dmo.estimators.approximations import BestLowRank, Meka, Nystrom
 from dmo.estimators.exact import Exact
 from dmo.estimators.views import per_view
 from dmo.kernels import parse
+from dmo.lowrank import FeatureMap
 from dmo.moments import Moments
 from dmo.onepass import collect_moments
-
-if TYPE_CHECKING:
-    from dmo.lowrank import FeatureMap
-
 
 FOLDS = 4
 """Folds of the held-out scores that `standardise` takes its statistics from."""
@@ -29,9 +27,11 @@ def is_exact(who: str, approximation: Any) -> bool:
     """Whether `approximation` asks for the exact engine; raises ValueError for what no engine knows."""
     if approximation == "exact" or isinstance(approximation, Exact):
         return True
-    if hasattr(approximation, "feature_map"):
+    if isinstance(approximation, (Nystrom, Meka, BestLowRank)):
         return False
-    raise ValueError(f"{who}: approximation = {approximation!r}; known: 'exact', Exact(...), Nystrom(...), Meka(...)")
+    raise ValueError(
+        f"{who}: approximation = {approximation!r}; known: 'exact', Exact, Nystrom, Meka, BestLowRank objects"
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Low-rank kernels: randomly pivoted Cholesky, and factors built from it."""
+"""Randomly pivoted Cholesky: a partial factorisation from few columns of a positive semidefinite matrix."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
+
+Columns = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -20,51 +22,69 @@ class PivotedCholesky:
 
 def rpcholesky(
     diagonal: np.ndarray,
-    columns: Callable[[np.ndarray], np.ndarray],
+    columns: Columns,
     rank: int,
-    random_state: int | None = None,
+    random_state: int | np.random.Generator | None = None,
     block: int = 100,
     tolerance: float = 1e-6,
+    submatrix: Columns | None = None,
 ) -> PivotedCholesky:
     """Randomly pivoted Cholesky of a positive semidefinite matrix by blocks, with rejection of redundant pivots.
 
     Arguments: `diagonal` (n); `columns(index)` -> the columns n x len(index); `rank`: pivots wanted, fewer come back
-    when the residual diagonal falls below `tolerance` times the largest diagonal entry; `block`: proposals per round.
-    Proposals are drawn in proportion to the residual diagonal and accepted as the sequential algorithm would accept them.
+    when the residual diagonal falls below `tolerance` times the largest diagonal entry; `block`: proposals per round;
+    `submatrix(index)` -> the entries among `index`, where these cost less than whole columns.
+    Proposals are drawn in proportion to the residual diagonal and accepted as the sequential algorithm would accept
+    them. Memory: the factor, n x rank in the columns' precision.
     Source: Chen, Epperly, Tropp, Webber 2025, algorithm 2.1; Epperly, Tropp, Webber 2024 (accelerated, rejection).
     """
     rng = np.random.default_rng(random_state)
     residual = np.array(diagonal, dtype=np.float64)
     n, floor = len(residual), tolerance * float(np.max(diagonal, initial=0.0))
     rank = min(rank, n)
-    factor = np.zeros((rank, n), np.float32 if columns(np.array([0])).dtype == np.float32 else np.float64)
     pivots = np.zeros(rank, dtype=np.int64)
+    factor: np.ndarray | None = None
     found = 0
     while found < rank and residual.max() > floor:
         weights = np.where(residual > floor, residual, 0.0)
         size = min(block, rank - found, int((weights > 0).sum()))
-        proposed = rng.choice(n, size=size, p=weights / weights.sum())
+        proposed = rng.choice(n, size=size, p=weights / weights.sum(), replace=False)
+        whole = columns(proposed) if submatrix is None else None
+        local = whole[proposed] if whole is not None else _entries(submatrix, proposed)
+        if factor is None:
+            factor = np.zeros((rank, n), np.float32 if local.dtype == np.float32 else np.float64)
         F = factor[:found]
-        local = columns(proposed)[proposed].astype(np.float64) - F[:, proposed].T.astype(np.float64) @ F[:, proposed]
-        accepted = proposed[_accept(local, residual[proposed], floor, rng)]
-        new = columns(accepted).T - F[:, accepted].T @ F
-        pivot_block = new[:, accepted].astype(np.float64)
-        pivot_block = (pivot_block + pivot_block.T) / 2
-        pivot_block.flat[:: len(accepted) + 1] += 1e-9 * np.trace(pivot_block) / len(accepted)
-        triangle = np.linalg.cholesky(pivot_block)
-        stop = found + len(accepted)
-        factor[found:stop] = scipy.linalg.solve_triangular(triangle, new, lower=True, check_finite=False)
+        among = F[:, proposed].astype(np.float64)
+        kept = _accept(local.astype(np.float64) - among.T @ among, residual[proposed], floor, rng)
+        accepted = proposed[kept]
+        new = (whole[:, kept] if whole is not None else columns(accepted)).T - F[:, accepted].T @ F
+        stop = found + len(kept)
+        factor[found:stop] = scipy.linalg.solve_triangular(_root(new[:, accepted]), new, lower=True, check_finite=False)
         residual -= np.einsum("ij,ij->j", factor[found:stop], factor[found:stop], dtype=np.float64)
         residual[accepted] = 0.0
         np.maximum(residual, 0.0, out=residual)
         pivots[found:stop] = accepted
         found = stop
+    if factor is None:
+        factor = np.zeros((0, n))
     return PivotedCholesky(factor[:found].T, pivots[:found], residual)
+
+
+def _entries(submatrix: Columns | None, index: np.ndarray) -> np.ndarray:
+    assert submatrix is not None
+    return submatrix(index)
+
+
+def _root(pivot_block: np.ndarray) -> np.ndarray:
+    """Lower Cholesky factor of the residual at the accepted pivots, with a trace of jitter."""
+    square = pivot_block.astype(np.float64)
+    square = (square + square.T) / 2
+    square.flat[:: len(square) + 1] += 1e-9 * np.trace(square) / len(square)
+    return np.linalg.cholesky(square)
 
 
 def _accept(local: np.ndarray, proposal: np.ndarray, floor: float, rng: np.random.Generator) -> np.ndarray:
     """Positions of the proposals that sequential sampling keeps: each with probability (residual now / when proposed)."""
-    local = local.copy()
     kept: list[int] = []
     chance = rng.random(len(proposal))
     for i in range(len(proposal)):

@@ -1,0 +1,353 @@
+"""Support vector regression of many outputs: on the output manifold (LLT-SVR), independent, or coupled."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dmo.estimators.base import Persistent
+from dmo.estimators.llt_functions import Fitted, load_function, prepare_kernel, store_function
+from dmo.estimators.views import check_views, positive
+from dmo.methods.llt import Problem
+from dmo.methods.llt_admm import Factors, Fit, State, admm
+from dmo.methods.llt_frames import Neighbours, neighbourhood_frames
+from dmo.methods.llt_losses import EPSILON_INSENSITIVE, loss_named
+
+
+class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
+    """Validation, the shared solver, prediction and persistence; subclasses say how the outputs hang together."""
+
+    kernel: Any
+    C: float
+    epsilon: float
+    loss: str
+    tolerance: float
+    max_iter: int
+    approximation: Any
+    random_state: int | None
+
+    def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """(frames n x L x L or None, coupling L x L or None) of the outputs Y."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from samples X (an array of n rows, or views of n rows) and outputs y (n x L, or n numbers)."""
+        problem, factors, fitted = self._prepare(X, y)
+        self._solve(problem, factors, fitted, None)
+        return self
+
+    def path(self, X: Any, y: Any, C: Sequence[float], epsilon: Sequence[float] | None = None) -> list[Self]:
+        """A fitted copy of this estimator for every epsilon and C, in that order: epsilons outside, Cs inside.
+
+        Kernel, frames and factorisations are shared, and every fit starts from its neighbour's solution. Ascending C is
+        the fastest order.
+        """
+        problem, factors, fitted = self._prepare(X, y)
+        models: list[Self] = []
+        first: tuple[float, State] | None = None  # the start of the next epsilon's row
+        for tube in [self.epsilon] if epsilon is None else epsilon:
+            previous = first
+            for position, cost in enumerate(C):
+                model = clone(self).set_params(C=cost, epsilon=tube)
+                model._adopt(self)
+                start = None if previous is None else _scaled(*previous, positive(type(self).__name__, "C", cost))
+                fit = model._solve(model._with_loss(problem), factors, fitted, start)
+                previous = float(cost), fit.state
+                first = previous if position == 0 else first
+                models.append(model)
+        return models
+
+    def _adopt(self, other: Self) -> None:
+        for name in ("view_widths_", "n_features_in_", "feature_names_in_", "flat_", "frame_ranks_", "coupling_"):
+            if hasattr(other, name):
+                setattr(self, name, getattr(other, name))
+
+    def _with_loss(self, problem: Problem) -> Problem:
+        who = type(self).__name__
+        try:
+            loss = loss_named(self.loss, self.epsilon)
+        except ValueError as error:
+            raise ValueError(f"{who}: {error}") from error
+        return problem.with_loss(loss, positive(who, "C", self.C))
+
+    def _prepare(self, X: Any, y: Any) -> tuple[Problem, Factors, Fitted]:
+        who = type(self).__name__
+        views = check_views(self, X, reset=True)
+        n = next(iter(views.values())).shape[0]
+        Y, self.flat_ = check_outputs(who, y, n)
+        cost = positive(who, "C", self.C)
+        positive(who, "tolerance", self.tolerance)
+        _warn_of_outputs(who, Y)
+        frames, coupling = self._structure(Y)
+        fitted = prepare_kernel(who, self.kernel, self.approximation, views, cost, self.random_state)
+        problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), cost, frames, coupling)
+        factors = Factors(fitted.operator, fitted.method, random_state=self.random_state)
+        return self._with_loss(problem), factors, fitted
+
+    def _solve(self, problem: Problem, factors: Factors, fitted: Fitted, start: State | None) -> Fit:
+        who = type(self).__name__
+        try:
+            fit = admm(problem, factors, start, self.tolerance, self.max_iter)
+        except ValueError as error:
+            raise ValueError(f"{who}: {error}") from error
+        if not fit.converged:
+            warnings.warn(
+                f"{who}: stopped after {fit.iterations} iterations with a relative duality gap of "
+                f"{fit.certificate.gap:.1e}; raise max_iter, or the tolerance above {self.tolerance:g}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        dual = fit.dual if problem.coupling is None else fit.dual @ problem.coupling
+        self.function_ = fitted.function(dual, fit.bias)
+        self.dual_coef_, self.intercept_, self.support_ = dual, fit.bias, fit.support
+        self.n_support_ = len(fit.support)
+        self.objective_, self.dual_objective_ = fit.certificate.objective, fit.certificate.dual_objective
+        self.gap_, self.n_iter_, self.n_factorisations_ = fit.certificate.gap, fit.iterations, fit.factorisations
+        return fit
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Outputs f(x) of m samples: m x L, or m where the model was fitted on a vector."""
+        check_is_fitted(self)
+        outputs = self.function_(check_views(self, X, reset=False))
+        return outputs[:, 0] if self.flat_ else outputs
+
+    def predict_labels(self, X: Any) -> np.ndarray:
+        """Labels of a model fitted on outputs +1 and -1: 1 where f_j(x) > 0, else 0 (uint8, m x L or m)."""
+        return (self.predict(X) > 0).astype(np.uint8)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = store_function(self.function_)
+        for key in ("dual_coef_", "intercept_", "support_"):
+            arrays[f"fit/{key}"] = getattr(self, key)
+        for key in ("frame_ranks_", "coupling_"):
+            if getattr(self, key, None) is not None:
+                arrays[f"fit/{key}"] = getattr(self, key)
+        numbers = ("flat_", "objective_", "dual_objective_", "gap_", "n_iter_", "n_factorisations_", "n_support_")
+        return arrays, meta | {"numbers": {key: getattr(self, key) for key in numbers}}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.function_ = load_function(arrays, meta)
+        for key, value in arrays.items():
+            if key.startswith("fit/"):
+                setattr(self, key.removeprefix("fit/"), value)
+        for key, value in meta["numbers"].items():
+            setattr(self, key, value)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+
+class LLTSVR(_OutputSVR):
+    """Support vector regression on the output manifold: the loss is taken in the local frame of every output.
+
+    Minimises 1/2 sum_j |f_j|^2 + C sum_i sum_j l(u_ij' (f(x_i) - y_i)), f_j in the kernel's space plus a bias, where
+    u_i1 .. u_iL are the left singular vectors of the centred nearest outputs of y_i.
+
+    Parameters
+    ----------
+    kernel : name, Kernel, mapping view -> kernel, or "precomputed"
+        See `dmo.kernels.parse`; with several views the mean of their kernels. "precomputed": fit takes the n x n
+        kernel, predict the m x n one.
+    C : float > 0
+        Weight of the loss.
+    epsilon : float > 0
+        Half-width of the tube without loss, in the units of the outputs.
+    n_neighbors : int
+        kappa: outputs in a neighbourhood, the sample's own included.
+    frame : "local" or "identity"
+        "identity" is the naive regression: one independent SVR per output.
+    neighbours : "samples" or "distinct"
+        Nearest samples (the paper's), or nearest different outputs: for labels, where samples share their outputs.
+    loss : "epsilon-insensitive", "l1", "l4/3" or "l3/2"
+        The last three are |r|^p, without a tube.
+    tolerance : float
+        Duality gap at which the solver stops, relative to the objective; the objective is at most this far from the
+        optimum.
+    max_iter : int
+        Iterations (one kernel solve each); a ConvergenceWarning says when they ran out.
+    approximation : "exact", Exact(...), Nystrom(...) or Meka(...)
+        Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
+    random_state : int or None
+
+    Attributes
+    ----------
+    dual_coef_ (n x L): f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_; intercept_ (L); support_: the samples with a
+    residual outside the tube in at least one direction of their frame, n_support_; objective_, dual_objective_, gap_;
+    n_iter_, n_factorisations_; frame_ranks_ (n): directions that each neighbourhood spans.
+
+    Source: Liu, Lin, Yu 2009, eqs. 3-5, Algorithm 1 (solved here by alternating directions, see `dmo.methods.llt_admm`).
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        n_neighbors: int = 6,
+        frame: Literal["local", "identity"] = "local",
+        neighbours: Neighbours = "samples",
+        loss: str = EPSILON_INSENSITIVE,
+        tolerance: float = 1e-6,
+        max_iter: int = 5000,
+        approximation: Any = "exact",
+        random_state: int | None = 0,
+    ):
+        self.kernel = kernel
+        self.C = C
+        self.epsilon = epsilon
+        self.n_neighbors = n_neighbors
+        self.frame = frame
+        self.neighbours = neighbours
+        self.loss = loss
+        self.tolerance = tolerance
+        self.max_iter = max_iter
+        self.approximation = approximation
+        self.random_state = random_state
+
+    def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+        if self.frame not in ("local", "identity"):
+            raise ValueError(f"LLTSVR: frame = {self.frame!r}; known: 'local', 'identity'")
+        if self.neighbours not in ("samples", "distinct"):
+            raise ValueError(f"LLTSVR: neighbours = {self.neighbours!r}; known: 'samples', 'distinct'")
+        n, L = Y.shape
+        self.frame_ranks_ = None
+        if self.frame == "identity" or L == 1:  # one output has one direction
+            return None, None
+        kappa = self.n_neighbors
+        if not isinstance(kappa, (int, np.integer)) or isinstance(kappa, bool) or kappa < 2:
+            raise ValueError(f"LLTSVR: n_neighbors = {kappa!r}; pass an integer of at least 2, or frame='identity'")
+        if kappa > n:
+            raise ValueError(
+                f"LLTSVR: n_neighbors = {kappa}, but there are {n} samples; "
+                f"pass n_neighbors <= {n}, or frame='identity'"
+            )
+        frames = neighbourhood_frames(Y, int(kappa), self.neighbours)
+        self.frame_ranks_ = frames.ranks
+        if not frames.ranks.any():
+            warnings.warn(
+                f"LLTSVR: every neighbourhood of {kappa} samples holds one output only, so all frames are the identity; "
+                f"raise n_neighbors, or take neighbours='distinct'",
+                UserWarning,
+                stacklevel=4,
+            )
+        return frames.basis, None
+
+
+class CoupledSVR(_OutputSVR):
+    """Support vector regression with the matrix kernel k(x, x') S: the outputs share strength through S.
+
+    Parameters: `covariance`: S (L x L, positive semidefinite), or None for the correlations of the training outputs;
+    the others as in `LLTSVR`. Attributes as there, and coupling_ (S).
+
+    Source: Vazquez, Walter 2003 (cokriging kernel); a separable one, as in Bonilla, Chai, Williams 2008.
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        covariance: Any = None,
+        loss: str = EPSILON_INSENSITIVE,
+        tolerance: float = 1e-6,
+        max_iter: int = 5000,
+        approximation: Any = "exact",
+        random_state: int | None = 0,
+    ):
+        self.kernel = kernel
+        self.C = C
+        self.epsilon = epsilon
+        self.covariance = covariance
+        self.loss = loss
+        self.tolerance = tolerance
+        self.max_iter = max_iter
+        self.approximation = approximation
+        self.random_state = random_state
+
+    def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+        L = Y.shape[1]
+        if self.covariance is None:
+            spread = Y.std(axis=0)
+            scaled = (Y - Y.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+            S = scaled.T @ scaled / len(Y)
+            np.fill_diagonal(S, 1.0)
+        else:
+            S = np.asarray(self.covariance, dtype=np.float64)
+            if S.shape != (L, L) or not np.allclose(S, S.T) or not np.linalg.eigvalsh(S)[0] >= -1e-8 * np.trace(S):
+                raise ValueError(
+                    f"CoupledSVR: covariance must be a symmetric positive semidefinite {L} x {L} matrix, "
+                    f"got shape {S.shape}; pass the covariance of the outputs, or None"
+                )
+        self.coupling_ = S
+        return None, S
+
+
+def check_outputs(who: str, y: Any, n: int) -> tuple[np.ndarray, bool]:
+    """y as float64 n x L, and whether it was a vector. Raises ValueError for other rows, NaN, no numbers."""
+    if y is None:
+        raise ValueError(f"{who}: requires y to be passed, but the target y is None; pass outputs (n x L)")
+    if hasattr(y, "compute"):
+        y = y.compute()
+    Y = y.toarray() if scipy.sparse.issparse(y) else np.asarray(y)
+    try:
+        Y = Y.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{who}: outputs must be numbers, got {Y.dtype}; for classes pass one +1/-1 column each"
+        ) from error
+    if Y.shape[:1] != (n,) or Y.ndim > 2 or 0 in Y.shape:
+        raise ValueError(
+            f"{who}: found input variables with inconsistent numbers of samples: outputs have shape {Y.shape}, X has "
+            f"{n} rows; pass one row of outputs per sample"
+        )
+    if not np.isfinite(Y).all():
+        at = np.argwhere(~np.isfinite(Y))[0]
+        place = f"row {at[0]}" + (f", output {at[1]}" if Y.ndim == 2 else "")
+        raise ValueError(
+            f"{who}: input y contains NaN or infinity at {place}; fill the missing values, or drop the sample"
+        )
+    return (Y[:, None], True) if Y.ndim == 1 else (Y, False)
+
+
+def _warn_of_outputs(who: str, Y: np.ndarray) -> None:
+    if Y.shape[1] == 1:
+        return
+    constant = np.flatnonzero(np.ptp(Y, axis=0) == 0)
+    if constant.size:
+        warnings.warn(
+            f"{who}: output {constant[0]} is constant ({Y[0, constant[0]]:g}) in all samples ({constant.size} of "
+            f"{Y.shape[1]} outputs are); it teaches nothing, leave it out",
+            UserWarning,
+            stacklevel=4,
+        )
+    ordered = np.lexsort(Y)
+    same = [pair for pair in itertools.pairwise(ordered) if np.array_equal(Y[:, pair[0]], Y[:, pair[1]])]
+    twins = [sorted(map(int, pair)) for pair in same if not {*pair} & {*constant}]
+    if twins:
+        warnings.warn(
+            f"{who}: outputs {twins[0][0]} and {twins[0][1]} are the same in all samples; their errors count twice, "
+            f"leave one out",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _scaled(old: float, state: State, new: float) -> State:
+    """The state of a problem with weight `old` as the start of the one with weight `new`."""
+    return State(state.split, state.dual * min(1.0, new / old), state.rho)

@@ -1,0 +1,142 @@
+"""Bandwidths from distances, over all pairs of rows or those of a random sample of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.utils import check_random_state
+
+from .. import blocks
+from . import loops, pairs, rows, threads
+from .rows import Matrix, Prepared
+
+SAMPLE = 8192
+"""Rows whose pairs decide a bandwidth, at most."""
+
+RULES = ("mean", "median", "mean-fifth-neighbour")
+"""Mean or median distance of the pairs i != j; mean distance to the fifth nearest neighbour (Liu, Lin, Yu 2009)."""
+
+
+def check(bandwidth: float | str, owner: str) -> None:
+    """Raise ValueError unless `bandwidth` is a rule or a positive number."""
+    if isinstance(bandwidth, str):
+        if bandwidth not in RULES:
+            known = ", ".join(repr(rule) for rule in RULES)
+            hint = rows.nearest(bandwidth, RULES)
+            raise ValueError(f"{owner}: bandwidth must be a number or one of {known}, got {bandwidth!r}{hint}")
+    elif not (np.isfinite(bandwidth) and bandwidth > 0):
+        raise ValueError(f"{owner}: bandwidth must be a positive number, got {bandwidth!r}; give one, or a rule")
+
+
+def sample(n: int, random_state: Any) -> np.ndarray | None:
+    """Sorted row numbers of a random sample of SAMPLE of n rows, None where all are taken."""
+    if n <= SAMPLE:
+        return None
+    generator = np.random.default_rng(random_state) if isinstance(random_state, np.random.Generator) else None
+    generator = check_random_state(random_state) if generator is None else generator
+    return np.sort(generator.choice(n, SAMPLE, replace=False))
+
+
+def pick(X: blocks.Rows, index: np.ndarray) -> Matrix:
+    """Rows `index` (sorted) of a row source, read in pieces of at most about SAMPLE rows of the source."""
+    size = max(1, SAMPLE * len(index) // X.shape[0])
+    pieces = [block for _, block in blocks.iterate(blocks.Subset(X, index), size)]
+    return scipy.sparse.vstack(pieces, format="csr") if scipy.sparse.issparse(pieces[0]) else np.concatenate(pieces)
+
+
+def mean_row(
+    X: np.ndarray, index: np.ndarray | None, normalise: str | None, owner: str, names: np.ndarray | None = None
+) -> np.ndarray:
+    """Mean (d, float64) of the normalised rows `index` (all when None) of dense rows; errors name row i `names[i]`."""
+    index = np.arange(len(X)) if index is None else index
+    names = np.arange(len(X)) if names is None else names
+    total = np.zeros(X.shape[1])
+    for where in blocks.row_blocks(len(index), max(1, 2**18 // max(X.shape[1], 1))):
+        part = index[where]
+        block = X[part[0] : part[-1] + 1] if part[-1] - part[0] + 1 == len(part) else X[part]
+        ready = rows.ready(block, normalise, None, np.float64, True, normalise == "hellinger", owner, names[part])[0]
+        total += ready.sum(axis=0)
+    return total / max(len(index), 1)
+
+
+def strips(pair: str, n: int, n_threads: int | None) -> list[slice]:
+    """Row strips of a lower triangle: wide enough for the product's speed and for every thread."""
+    return blocks.row_blocks(n, 1024 if pair in ("dot", "l2") else max(1024, 256 * threads.thread_count(n_threads)))
+
+
+def resolve(
+    rule: str,
+    pair: str,
+    p: Prepared,
+    K: np.ndarray,
+    index: np.ndarray | None,
+    floor: float,
+    n_threads: int | None,
+    owner: str,
+) -> float:
+    """The bandwidth that `rule` gives for the rows `index` (all when None) of p.
+
+    Arguments: `K` n x n, its lower triangle holds the pair values of p ("dot": inner products, else distances);
+    `floor`: distances up to here are rounding. Raises ValueError where there are too few rows, or all are equal.
+    """
+    h = p.norms.astype(p.dtype)
+    if index is not None:
+        K, h = K[np.ix_(index, index)], h[index]
+    n, least = len(h), 6 if rule == "mean-fifth-neighbour" else 2
+    if n < least:
+        raise ValueError(f"{owner}: bandwidth {rule!r} needs at least {least} rows, got {n}; give it a number")
+    euclidean = pair == "dot"
+    if rule == "mean":
+        value = _mean(K, h, euclidean, n_threads)
+    else:
+        if euclidean:
+            K = K if index is not None else K.copy()
+            change = pairs.Map(loops.EUCLIDEAN)
+            threads.over_rows(
+                lambda start, stop: loops.map_lower(*change.numbers(K.dtype), K, start, stop, h, False), n, n_threads
+            )
+        value = _median(K) if rule == "median" else _fifth_neighbour(K)
+    if not value > floor:
+        raise ValueError(
+            f"{owner}: bandwidth {rule!r} is 0 because rows are equal (or all features constant); "
+            "drop the constant view or give the bandwidth as a number"
+        )
+    return value
+
+
+def _mean(K: np.ndarray, h: np.ndarray, euclidean: bool, n_threads: int | None) -> float:
+    n = len(h)
+    sums: dict[int, float] = {}
+
+    def task(start: int, stop: int) -> None:
+        for where in blocks.row_blocks(stop - start, 32):  # fixed pieces: the sum does not depend on the threads
+            begin = start + where.start
+            sums[begin] = loops.lower_sum(K, begin, start + where.stop, h, euclidean)
+
+    threads.over_rows(task, n, n_threads)
+    return sum(sums[start] for start in sorted(sums)) / (n * (n - 1) / 2)
+
+
+def _median(D: np.ndarray) -> float:
+    n = len(D)
+    values, end = np.empty(n * (n - 1) // 2, D.dtype), 0
+    for i in range(1, n):
+        values[end : end + i] = D[i, :i]
+        end += i
+    return float(np.median(values, overwrite_input=True))
+
+
+def _fifth_neighbour(D: np.ndarray) -> float:
+    """Mean of each row's fifth smallest distance to another row."""
+    n, total = len(D), 0.0
+    for where in blocks.row_blocks(n, 256):
+        block = np.empty((where.stop - where.start, n), D.dtype)
+        block[:, : where.stop] = D[where, : where.stop]
+        block[:, where.stop :] = D[where.stop :, where].T
+        square = np.tril(D[where, where], -1)
+        block[:, where] = square + square.T
+        block[np.arange(len(block)), np.arange(where.start, where.stop)] = np.inf
+        total += float(np.partition(block, 4, axis=1)[:, 4].sum(dtype=np.float64))
+    return total / n

@@ -1,0 +1,302 @@
+"""What every kernel can do, and the kernels that are one formula of a pair of rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+
+import numpy as np
+import scipy.sparse
+
+from .. import blocks
+from ..progress import stage
+from . import bandwidths, pairs, rows
+from .rows import Prepared
+
+P = TypeVar("P")
+"""The type of a kernel's prepared rows."""
+
+
+class Kernel(ABC, Generic[P]):
+    """A symmetric positive semidefinite function k(x, y) of rows: a value, compared and hashed by its parameters.
+
+    Life: `fitted = kernel.fit(X)` turns rules into numbers, `p = fitted.prepare(X)` makes rows ready once,
+    `fitted.tile(p[i:j], p[k:l])` gives any tile of the Gram matrix. `a + b`, `a * b` and `2.0 * a` are kernels again.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+        """The kernel with everything that depends on the data set to numbers.
+
+        Arguments: `X` n x d, any row source; all its rows are looked at up to `bandwidths.SAMPLE` rows, else a random
+        sample of so many. `random_state`: int, numpy Generator or RandomState, or None.
+        """
+
+    @abstractmethod
+    def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> P:
+        """Rows (n x d, read whole; NumPy, SciPy CSR, dask, Zarr) made ready once; CSR rows stay CSR.
+
+        Raises ValueError for entries the kernel has no value for, naming row and column, and where `fit` is missing.
+        """
+
+    @abstractmethod
+    def tile(self, x: P, y: P, out: np.ndarray | None = None) -> np.ndarray:
+        """The len(x) x len(y) matrix k(x_i, y_j), in `out` (C-contiguous) if given. Safe to call from many threads."""
+
+    @abstractmethod
+    def diagonal(self, x: P) -> np.ndarray:
+        """The values k(x_i, x_i), exact for the prepared rows."""
+
+    @abstractmethod
+    def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Self]:
+        """See `gram_matrix`; X is in memory."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """The kernel as a JSON dict, which `parse` reads."""
+
+    @staticmethod
+    def from_dict(spec: dict[str, Any]) -> Kernel:
+        """The kernel that `to_dict` wrote."""
+        from .parsing import from_dict
+
+        return from_dict(spec)
+
+    def __add__(self, other: Kernel) -> Kernel:
+        from .composite import Sum
+
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        mine = self if isinstance(self, Sum) else Sum((self,))
+        theirs = other if isinstance(other, Sum) else Sum((other,))
+        return Sum(mine.kernels + theirs.kernels, (mine.weights or ()) + (theirs.weights or ()))
+
+    def __mul__(self, other: Kernel | float) -> Kernel:
+        from .composite import Product, Sum
+
+        if isinstance(other, Kernel):
+            mine, theirs = (k.kernels if isinstance(k, Product) else (k,) for k in (self, other))
+            return Product(mine + theirs)
+        if not isinstance(other, (int, float, np.number)):
+            return NotImplemented
+        terms = self if isinstance(self, Sum) else Sum((self,))
+        return Sum(terms.kernels, tuple(float(other) * weight for weight in terms.weights or ()))
+
+    __rmul__ = __mul__
+
+    def __call__(self, X: blocks.Rows, Y: blocks.Rows | None = None, dtype: Any = np.float32) -> np.ndarray:
+        """k of small arrays: n x n for X, or n x m for X and Y; rules are fitted on X."""
+        X = rows.read(X, self.name)
+        if Y is None:
+            return self.gram(X, np.dtype(dtype), None, None)[0]
+        fitted = self.fit(X)
+        return fitted.tile(fitted.prepare(X, dtype), fitted.prepare(Y, dtype))
+
+
+class RowKernel(Kernel[Prepared]):
+    """A kernel that is a function of one number per pair of rows (see `pairs`), such as their distance.
+
+    Argument `normalise` of all of them: see `normalise_rows`.
+    """
+
+    normalise: str | None
+    pair: ClassVar[str]
+    non_negative: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        rows.check_normalisation(self.normalise, self.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        values = {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
+        return {"kernel": self.name} | {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+        return self
+
+    def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> Prepared:
+        return self._prepare(X, dtype, None)
+
+    def _prepare(self, X: blocks.Rows, dtype: Any, names: np.ndarray | None) -> Prepared:
+        """`prepare`, errors naming row i `names[i]`."""
+        dtype = np.dtype(dtype)
+        if dtype not in (np.float32, np.float64):
+            raise TypeError(f"{self.name}: tiles are float32 or float64, got dtype {dtype}; pass one of these")
+        block = pairs.go_sparse(self.pair, rows.read(X, self.name))
+        squared = self.pair in ("dot", "l2")
+        needs = self.non_negative or self.normalise == "hellinger"
+        values, norms = rows.ready(block, self.normalise, self._offset(), dtype, squared, needs, self.name, names)
+        return Prepared(values, norms, rows.origin(self.pair, self.normalise, self._offset()))
+
+    def tile(self, x: Prepared, y: Prepared, out: np.ndarray | None = None) -> np.ndarray:
+        self._check(x, y)
+        K = output(out, (len(x), len(y)), x.dtype, self.name)
+        pairs.fill(self.pair, x, y, K)
+        pairs.finish(self._map(), x, y, K)
+        return K
+
+    def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Self]:
+        index = bandwidths.sample(X.shape[0], random_state)
+        kernel = self._prefit(X, index)
+        p = kernel._prepare(X, dtype, None)
+        n, at_once = len(p), not kernel._ruled()
+        K, parts = np.empty((n, n), p.dtype), bandwidths.strips(self.pair, n, n_threads)
+        with stage(f"{self.name} kernel", n) as advance:
+            for where in parts:
+                pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True, n_threads)
+                if at_once:
+                    pairs.finish_lower(kernel._map(), p, K, where, n_threads)
+                advance(where.stop - where.start)
+        if not at_once:
+            kernel = kernel._resolved(p, K, index, n_threads)
+            for where in parts:
+                pairs.finish_lower(kernel._map(), p, K, where, n_threads)
+        K.flat[:: n + 1] = kernel.diagonal(p)
+        return K, kernel
+
+    def _check(self, x: Prepared, y: Prepared) -> None:
+        if x.shape[1] != y.shape[1]:
+            raise ValueError(f"{self.name}: x has {x.shape[1]} columns, y has {y.shape[1]}; pass the same features")
+        if x.dtype != y.dtype:
+            raise ValueError(f"{self.name}: x is {x.dtype}, y is {y.dtype}; prepare both with the same dtype")
+        mine = rows.origin(self.pair, self.normalise, self._offset())
+        if x.origin != mine or y.origin != mine:
+            raise ValueError(f"{self.name}: rows were prepared by another kernel; prepare x and y with this one")
+
+    def _prefit(self, X: Any, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
+        """Parameters that come from the rows `index` (all when None) without distances; errors name row i `names[i]`."""
+        return self
+
+    def _ruled(self) -> bool:
+        """Whether a parameter waits for distances."""
+        return False
+
+    def _resolved(self, p: Prepared, K: np.ndarray, index: np.ndarray | None, n_threads: int | None) -> Self:
+        """The kernel with that parameter, from the pair values in the lower triangle of K."""
+        return self
+
+    def _offset(self) -> tuple[float, ...] | None:
+        return None
+
+    def _map(self) -> pairs.Map:
+        return pairs.Map()
+
+
+@dataclass(frozen=True)
+class BandwidthKernel(RowKernel):
+    """A kernel exp(-f(distance / width)), width = scale * bandwidth."""
+
+    bandwidth: float | str = "mean"
+    normalise: str | None = None
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        bandwidths.check(self.bandwidth, self.name)
+        if not isinstance(self.bandwidth, str):
+            object.__setattr__(self, "bandwidth", float(self.bandwidth))
+        if not (np.isfinite(self.scale) and self.scale > 0):
+            raise ValueError(f"{self.name}: scale must be a positive number, got {self.scale!r}")
+
+    @property
+    def width(self) -> float:
+        """scale * bandwidth as a number."""
+        if isinstance(self.bandwidth, str):
+            raise ValueError(f"{self.name}: bandwidth {self.bandwidth!r} is a rule; call fit first, or give a number")
+        return self.scale * self.bandwidth
+
+    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+        if not self._needs_fit():
+            return self
+        X = X if hasattr(X, "shape") else np.asarray(X)
+        index = bandwidths.sample(X.shape[0], random_state)
+        X = rows.read(X if index is None else bandwidths.pick(X, index), self.name)
+        kernel = self._prefit(X, None, index)
+        if not kernel._ruled():
+            return kernel
+        p = kernel._prepare(X, np.float32, index)
+        K = np.empty((len(p), len(p)), p.dtype)
+        for where in bandwidths.strips(self.pair, len(p), None):
+            pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True)
+        return kernel._resolved(p, K, None, None)
+
+    def _ruled(self) -> bool:
+        return isinstance(self.bandwidth, str)
+
+    def _needs_fit(self) -> bool:
+        return self._ruled()
+
+    def _resolved(self, p: Prepared, K: np.ndarray, index: np.ndarray | None, n_threads: int | None) -> Self:
+        if not isinstance(self.bandwidth, str):
+            return self
+        value = bandwidths.resolve(self.bandwidth, self.pair, p, K, index, self._floor(p), n_threads, self.name)
+        return replace(self, bandwidth=value)
+
+    def _floor(self, p: Prepared) -> float:
+        """Distances up to here are rounding: differences of norms lose the digits that direct ones keep."""
+        return 1e-6 * float(p.norms.mean()) if scipy.sparse.issparse(p.values) else 0.0
+
+    def diagonal(self, x: Prepared) -> np.ndarray:
+        return np.ones(len(x), x.dtype)
+
+
+@dataclass(frozen=True)
+class CentredKernel(BandwidthKernel):
+    """A kernel of the Euclidean distance: dense rows are taken less an offset learnt by `fit`, which keeps digits.
+
+    Argument `offset`: a number per feature, subtracted after normalisation; None for CSR rows. A kernel that was
+    fitted on dense rows makes CSR rows dense.
+    """
+
+    offset: tuple[float, ...] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.offset is not None:
+            object.__setattr__(self, "offset", tuple(float(v) for v in self.offset))
+
+    def _prepare(self, X: blocks.Rows, dtype: Any, names: np.ndarray | None) -> Prepared:
+        p = super()._prepare(X, dtype, names)
+        if not self._ruled():
+            self._check_digits(p)
+        return p
+
+    def _resolved(self, p: Prepared, K: np.ndarray, index: np.ndarray | None, n_threads: int | None) -> Self:
+        kernel = super()._resolved(p, K, index, n_threads)
+        kernel._check_digits(p)
+        return kernel
+
+    def _check_digits(self, p: Prepared) -> None:
+        lost = np.finfo(p.dtype).eps / 2 * p.norms.max(initial=0.0) / self.width**2
+        if self.offset is None and lost > 1e-3:
+            raise ValueError(
+                f"{self.name}: rows lie so far from the origin that {p.dtype} loses the distances (error about "
+                f"{lost:.0e}); fit the kernel on dense rows, or take dtype float64"
+            )
+
+    def _floor(self, p: Prepared) -> float:
+        if scipy.sparse.issparse(p.values):
+            return float(np.sqrt(16 * np.finfo(p.dtype).eps * p.norms.mean()))
+        return 1e-12 * float(np.linalg.norm(self.offset or 0.0))
+
+    def _needs_fit(self) -> bool:
+        return super()._needs_fit() or self.offset is None
+
+    def _prefit(self, X: Any, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
+        if self.offset is not None or scipy.sparse.issparse(X):
+            return self
+        return replace(self, offset=tuple(bandwidths.mean_row(X, index, self.normalise, self.name, names).tolist()))
+
+    def _offset(self) -> tuple[float, ...] | None:
+        return self.offset
+
+
+def output(out: np.ndarray | None, shape: tuple[int, int], dtype: np.dtype, owner: str) -> np.ndarray:
+    """`out` if it can hold the tile, else a new array; raises ValueError where it cannot."""
+    if out is None:
+        return np.empty(shape, dtype)
+    if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
+        raise ValueError(f"{owner}: out must be a C-contiguous {shape} array of {dtype}, got {out.shape} {out.dtype}")
+    return out

@@ -1,0 +1,211 @@
+"""Kernels made of kernels, and kernels that were computed elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from .. import blocks
+from . import rows
+from .base import Kernel, output
+
+
+@dataclass(frozen=True)
+class PreparedParts:
+    """The rows prepared for each kernel of a sum or product."""
+
+    parts: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def __getitem__(self, where: slice) -> PreparedParts:
+        return PreparedParts(tuple(part[where] for part in self.parts))
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.parts[0].dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return sum(part.nbytes for part in self.parts)
+
+
+@dataclass(frozen=True)
+class PreparedSquare:
+    """Rows of a precomputed kernel against all n training rows; `start`: the training row that the first one is."""
+
+    values: np.ndarray
+    start: int = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, where: slice) -> PreparedSquare:
+        start, _, step = where.indices(len(self))
+        if step != 1:
+            raise ValueError(f"precomputed: slices of prepared rows have step 1, got {step}")
+        return PreparedSquare(self.values[where], self.start + start)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.values.nbytes
+
+
+@dataclass(frozen=True)
+class _Composite(Kernel[PreparedParts]):
+    """Kernels of the same rows, combined entry by entry."""
+
+    kernels: tuple[Kernel, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kernels", tuple(self.kernels))
+        if not self.kernels:
+            raise ValueError(f"{self.name}: needs at least one kernel, got none")
+        wrong = [k for k in self.kernels if not isinstance(k, Kernel)]
+        if wrong:
+            raise TypeError(f"{self.name}: needs kernels, got {wrong[0]!r}; write parse({wrong[0]!r})")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kernel": self.name, "kernels": [kernel.to_dict() for kernel in self.kernels]}
+
+    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+        return replace(self, kernels=tuple(kernel.fit(X, random_state) for kernel in self.kernels))
+
+    def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> PreparedParts:
+        X = rows.read(X, self.name)
+        return PreparedParts(tuple(kernel.prepare(X, dtype) for kernel in self.kernels))
+
+    def tile(self, x: PreparedParts, y: PreparedParts, out: np.ndarray | None = None) -> np.ndarray:
+        K = output(out, (len(x), len(y)), x.dtype, self.name)
+        for k, (kernel, left, right) in enumerate(zip(self.kernels, x.parts, y.parts)):
+            if k == 0:
+                kernel.tile(left, right, K)
+                self._begin(K)
+            else:
+                self._add(K, kernel.tile(left, right), k)
+        return K
+
+    def diagonal(self, x: PreparedParts) -> np.ndarray:
+        total = self.kernels[0].diagonal(x.parts[0])
+        self._begin(total)
+        for k in range(1, len(self.kernels)):
+            self._add(total, self.kernels[k].diagonal(x.parts[k]), k)
+        return total
+
+    def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Self]:
+        K, first = self.kernels[0].gram(X, dtype, random_state, n_threads)
+        self._begin(K)
+        fitted = [first]
+        for k in range(1, len(self.kernels)):
+            part, kernel = self.kernels[k].gram(X, dtype, random_state, n_threads)
+            self._add(K, part, k)
+            fitted.append(kernel)
+        return K, replace(self, kernels=tuple(fitted))
+
+    def _begin(self, K: np.ndarray) -> None:
+        """Make the values of the first kernel the start of the result, in place."""
+
+    def _add(self, K: np.ndarray, part: np.ndarray, k: int) -> None:
+        """Combine the values of kernel k into K, in place."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Sum(_Composite):
+    """sum_k weights_k k_k(x, y), weights > 0 (all 1 when None)."""
+
+    weights: tuple[float, ...] | None = None
+    name = "sum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weights = (1.0,) * len(self.kernels) if self.weights is None else tuple(float(w) for w in self.weights)
+        object.__setattr__(self, "weights", weights)
+        if len(weights) != len(self.kernels):
+            raise ValueError(f"sum: got {len(self.kernels)} kernels and {len(weights)} weights; give one weight each")
+        if not all(np.isfinite(w) and w > 0 for w in weights):
+            raise ValueError(f"sum: weights must be positive to keep the kernel positive semidefinite, got {weights}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"weights": list(self.weights or ())}
+
+    def _begin(self, K: np.ndarray) -> None:
+        K *= K.dtype.type((self.weights or ())[0])
+
+    def _add(self, K: np.ndarray, part: np.ndarray, k: int) -> None:
+        part *= K.dtype.type((self.weights or ())[k])
+        K += part
+
+
+@dataclass(frozen=True)
+class Product(_Composite):
+    """prod_k k_k(x, y)."""
+
+    name = "product"
+
+    def _add(self, K: np.ndarray, part: np.ndarray, k: int) -> None:
+        K *= part
+
+
+@dataclass(frozen=True)
+class Precomputed(Kernel[PreparedSquare]):
+    """A kernel matrix that the user computed: X is the n x n kernel of the training rows, or m x n for new rows.
+
+    A tile of training rows is a part of the matrix; `tile(new, training[i:j])` takes columns i..j of the given rows.
+    Whether the matrix is positive semidefinite is not checked: exp(-d^2) of L1 or chi-square distances d is not.
+    """
+
+    name = "precomputed"
+
+    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+        n, m = X.shape
+        if n != m:
+            raise ValueError(f"precomputed: the training kernel must be square, got {n} x {m}; pass k(train, train)")
+        return self
+
+    def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> PreparedSquare:
+        return PreparedSquare(rows.ready(rows.dense(X, self.name), None, None, dtype, False, False, self.name)[0])
+
+    def tile(self, x: PreparedSquare, y: PreparedSquare, out: np.ndarray | None = None) -> np.ndarray:
+        if x.values.shape[1] != y.values.shape[1]:
+            raise ValueError(
+                f"precomputed: x has {x.values.shape[1]} columns, the training kernel {y.values.shape[1]}; "
+                "pass k(new, train) with a column per training row"
+            )
+        if y.start + len(y) > y.values.shape[1]:
+            raise ValueError("precomputed: y must be rows of the square training kernel; pass new rows as x")
+        K = output(out, (len(x), len(y)), x.dtype, self.name)
+        K[:] = x.values[:, y.start : y.start + len(y)]
+        return K
+
+    def diagonal(self, x: PreparedSquare) -> np.ndarray:
+        n, m = x.values.shape
+        if x.start + n > m:
+            raise ValueError(
+                "precomputed: the diagonal of new rows is unknown; pass rows of the square training kernel"
+            )
+        return x.values[np.arange(n), x.start + np.arange(n)]
+
+    def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Self]:
+        self.fit(X)
+        K = self.prepare(X, dtype).values
+        worst = max(
+            (float(np.abs(K[w] - K[:, w].T).max(initial=0.0)) for w in blocks.row_blocks(len(K), 1024)), default=0.0
+        )
+        if worst > 1e-5 * float(np.abs(K).max(initial=0.0)):
+            raise ValueError(
+                f"precomputed: the training kernel must be symmetric, got entries that differ by {worst:.2g}"
+            )
+        return K, self
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kernel": self.name}

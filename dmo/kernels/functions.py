@@ -1,0 +1,160 @@
+"""The kernels by name: each a formula of a pair of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+
+from .. import blocks
+from . import loops
+from .base import BandwidthKernel, CentredKernel, RowKernel
+from .pairs import Map
+from .rows import Prepared, check_normalisation
+
+LOG2_E = float(np.log2(np.e))
+
+
+@dataclass(frozen=True)
+class RBF(CentredKernel):
+    """exp(-|x - y|^2 / (2 sigma^2)), sigma = scale * bandwidth.
+
+    Arguments: `bandwidth` a number, "mean" (the mean distance of all pairs i != j), "median", or
+    "mean-fifth-neighbour"; `normalise` None, "l1", "l2" or "hellinger" (square roots of L1-normalised rows); `scale` a
+    factor on the bandwidth. `fit` also learns the offset that keeps float32 exact far from the origin.
+    """
+
+    name = "rbf"
+    pair = "dot"
+
+    def _map(self) -> Map:
+        return Map(loops.GAUSSIAN, LOG2_E / self.width**2)
+
+
+@dataclass(frozen=True)
+class Exponential(CentredKernel):
+    """exp(-|x - y|_2 / b), b = scale * bandwidth; arguments as for `RBF`."""
+
+    name = "exponential"
+    pair = "l2"
+
+    def _map(self) -> Map:
+        return Map(loops.EXPONENTIAL, LOG2_E / self.width)
+
+
+@dataclass(frozen=True)
+class Laplacian(BandwidthKernel):
+    """exp(-|x - y|_1 / b), b = scale * bandwidth, distances in the L1 norm; arguments as for `RBF`."""
+
+    name = "laplacian"
+    pair = "l1"
+
+    def _map(self) -> Map:
+        return Map(loops.EXPONENTIAL, LOG2_E / self.width)
+
+
+@dataclass(frozen=True)
+class ChiSquare(BandwidthKernel):
+    """exp(-chi2(x, y) / b), chi2 = sum (x - y)^2 / (x + y), for non-negative rows; arguments as for `RBF`.
+
+    b = scale * bandwidth. Positive definite as it stands; exp(-chi2^2 / (2 b^2)) would not be.
+    """
+
+    name = "chi2"
+    pair = "chi2"
+    non_negative = True
+
+    def _map(self) -> Map:
+        return Map(loops.EXPONENTIAL, LOG2_E / self.width)
+
+
+@dataclass(frozen=True)
+class Intersection(RowKernel):
+    """sum min(x, y), for non-negative rows such as histograms (Swain and Ballard 1991)."""
+
+    normalise: str | None = None
+    name = "intersection"
+    pair = "min"
+    non_negative = True
+
+    def diagonal(self, x: Prepared) -> np.ndarray:
+        return x.norms.astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class Linear(RowKernel):
+    """x'y."""
+
+    normalise: str | None = None
+    name = "linear"
+    pair = "dot"
+
+    def diagonal(self, x: Prepared) -> np.ndarray:
+        return x.norms.astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class Cosine(RowKernel):
+    """x'y / (|x| |y|); 0 for rows of zeros."""
+
+    normalise: str | None = None
+    name = "cosine"
+    pair = "dot"
+
+    def _prepare(self, X: blocks.Rows, dtype: Any, names: np.ndarray | None) -> Prepared:
+        p = super()._prepare(X, dtype, names)
+        length = np.sqrt(p.norms)
+        weights = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0).astype(p.dtype)
+        values = p.values
+        if scipy.sparse.issparse(values):
+            values.data *= np.repeat(weights, np.diff(values.indptr))
+        else:
+            values *= weights[:, None]
+        return replace(p, norms=(length > 0).astype(np.float64))
+
+    def diagonal(self, x: Prepared) -> np.ndarray:
+        return x.norms.astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class Polynomial(RowKernel):
+    """(gamma x'y + coef0)^degree.
+
+    Arguments: `degree` a whole number >= 1; `gamma` > 0, None for 1 / number of features, set by `fit`; `coef0` >= 0
+    (below 0 the kernel would not be positive semidefinite).
+    """
+
+    degree: int = 3
+    gamma: float | None = None
+    coef0: float = 1.0
+    normalise: str | None = None
+    name = "polynomial"
+    pair = "dot"
+
+    def __post_init__(self) -> None:
+        check_normalisation(self.normalise, self.name)
+        if int(self.degree) != self.degree or self.degree < 1:
+            raise ValueError(f"polynomial: degree must be a whole number >= 1, got {self.degree!r}")
+        if self.gamma is not None and not (np.isfinite(self.gamma) and self.gamma > 0):
+            raise ValueError(f"polynomial: gamma must be a positive number or None, got {self.gamma!r}")
+        if not (np.isfinite(self.coef0) and self.coef0 >= 0):
+            raise ValueError(f"polynomial: coef0 must be a number >= 0, got {self.coef0!r}")
+
+    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+        return self._prefit(X if hasattr(X, "shape") else np.asarray(X), None)
+
+    def _prefit(self, X: Any, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
+        return self if self.gamma is not None else replace(self, gamma=1.0 / X.shape[1])
+
+    def _number(self) -> float:
+        if self.gamma is None:
+            raise ValueError("polynomial: gamma None is a rule; call fit first, or give a number")
+        return float(self.gamma)
+
+    def _map(self) -> Map:
+        return Map(loops.POLYNOMIAL, self._number(), float(self.coef0), int(self.degree))
+
+    def diagonal(self, x: Prepared) -> np.ndarray:
+        return ((self._number() * x.norms + self.coef0) ** int(self.degree)).astype(x.dtype)

@@ -1,0 +1,325 @@
+"""Compiled loops of the kernels: what a matrix product cannot do, one row at a time, without the interpreter's lock.
+
+Every function works on a range of rows, so that callers may share the rows out among threads. Matrices that are
+written are whole C-contiguous arrays with row and column offsets: a slice would cost the vector instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from numba import types
+from numba.extending import overload
+from numpy.polynomial import chebyshev
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+DOT, MIN, CHI2, L1_DIRECT, CHI2_DIRECT = range(5)
+"""What is summed over the features of a pair: xy; min(x, y); xy / (x + y); |x - y|; (x - y)^2 / (x + y)."""
+
+IDENTITY, GAUSSIAN, EUCLIDEAN, EXPONENTIAL, POLYNOMIAL = range(5)
+"""What becomes of the value of a pair, see `_map_row`."""
+
+WIDTH = 128
+"""Rows of y that are worked on together: their shared columns stay in the second-level cache."""
+
+
+def compiled(*flags: str) -> Callable[[Function], Function]:
+    """numba.njit without the interpreter's lock, cached on disk where a folder can be written, with fastmath `flags`."""
+
+    def decorate(function: Function) -> Function:
+        options: Any = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}
+        try:
+            return numba.njit(cache=True, **options)(function)
+        except RuntimeError:  # neither the package's folder nor the user's can be written
+            return numba.njit(**options)(function)
+
+    return decorate
+
+
+EXACT_ORDER = ("contract", "nsz", "nnan", "ninf")
+ANY_ORDER = (*EXACT_ORDER, "reassoc", "arcp")
+
+
+def _power_series(degree: int) -> tuple[float, ...]:
+    """Coefficients, highest power first, of the Chebyshev fit of 2^f on [-1/2, 1/2]."""
+    series = chebyshev.chebinterpolate(lambda t: 2.0 ** (t / 2), degree)
+    power = np.zeros(degree + 1)
+    found = chebyshev.cheb2poly(series)  # without trailing zeros
+    power[: len(found)] = found
+    return tuple(float(c) for c in (power * 2.0 ** np.arange(degree + 1))[::-1])
+
+
+_A6, _A5, _A4, _A3, _A2, _A1, _A0 = (np.float32(c) for c in _power_series(6))
+_B11, _B10, _B9, _B8, _B7, _B6, _B5, _B4, _B3, _B2, _B1, _B0 = _power_series(11)
+_ROUND32, _ROUND64 = np.float32(1.5 * 2**23), 1.5 * 2**52
+
+
+def _exp2(y: float) -> float:
+    """2^y for y <= 0 to about one rounding of y, 0 below the smallest normal number; numpy.exp2 in the interpreter."""
+    return np.exp2(y)
+
+
+@overload(_exp2, jit_options={"fastmath": set(EXACT_ORDER), "error_model": "numpy"})
+def _exp2_compiled(y):  # type: ignore[no-untyped-def]
+    # Adding 1.5 * 2^(mantissa bits) rounds y to a whole number in the low bits; they become the exponent.
+    def single(y):  # type: ignore[no-untyped-def]
+        shifted = max(y, np.float32(-127.0)) + _ROUND32
+        f = max(y, np.float32(-127.0)) - (shifted - _ROUND32)
+        p = (((((_A6 * f + _A5) * f + _A4) * f + _A3) * f + _A2) * f + _A1) * f + _A0
+        power = np.int32((np.float32(shifted).view(np.int32) + np.int32(127)) << np.int32(23)).view(np.float32)
+        return p * power if y > np.float32(-126.0) else np.float32(0.0)
+
+    def double(y):  # type: ignore[no-untyped-def]
+        shifted = max(y, -1023.0) + _ROUND64
+        f = max(y, -1023.0) - (shifted - _ROUND64)
+        p = (((((_B11 * f + _B10) * f + _B9) * f + _B8) * f + _B7) * f + _B6) * f + _B5
+        p = ((((p * f + _B4) * f + _B3) * f + _B2) * f + _B1) * f + _B0
+        power = np.int64((np.float64(shifted).view(np.int64) + np.int64(1023)) << np.int64(52)).view(np.float64)
+        return p * power if y > -1022.0 else 0.0
+
+    return single if y == types.float32 else double
+
+
+@compiled(*EXACT_ORDER)
+def _map_row(op, a, b, power, row, h, hy):  # type: ignore[no-untyped-def]
+    """Replace the pair values v of one row: with h = h_x + h_y,
+
+    GAUSSIAN 2^min(a v + h, 0); EUCLIDEAN sqrt(max(h - 2 v, 0)); EXPONENTIAL 2^(-a v); POLYNOMIAL (a v + b)^power.
+    """
+    zero = row.dtype.type(0)
+    if op == GAUSSIAN:
+        for j in range(row.shape[0]):
+            row[j] = _exp2(min(row[j] * a + (h + hy[j]), zero))
+    elif op == EUCLIDEAN:
+        for j in range(row.shape[0]):
+            row[j] = np.sqrt(max((h + hy[j]) - (row[j] + row[j]), zero))
+    elif op == EXPONENTIAL:
+        for j in range(row.shape[0]):
+            row[j] = _exp2(min(-a * row[j], zero))
+    elif op == POLYNOMIAL:
+        for j in range(row.shape[0]):
+            base = a * row[j] + b
+            value = base
+            for _ in range(power - 1):
+                value *= base
+            row[j] = value
+
+
+@compiled(*EXACT_ORDER)
+def map_tile(op, a, b, power, K, start, stop, hx, hy):  # type: ignore[no-untyped-def]
+    """Apply `_map_row` to the rows start..stop of a whole tile."""
+    for i in range(start, stop):
+        _map_row(op, a, b, power, K[i], hx[i], hy)
+
+
+@compiled(*EXACT_ORDER)
+def map_lower(op, a, b, power, K, start, stop, h, mirror):  # type: ignore[no-untyped-def]
+    """Apply `_map_row` to the rows start..stop of the lower triangle (diagonal included); copy it above if `mirror`.
+
+    Goes by squares of 32 x 64, which are copied while they are still in the first-level cache.
+    """
+    for i0 in range(start, stop, 32):
+        i1 = min(i0 + 32, stop)
+        for j0 in range(0, i0, 64):
+            j1 = min(j0 + 64, i0)
+            for i in range(i0, i1):
+                _map_row(op, a, b, power, K[i, j0:j1], h[i], h[j0:j1])
+            if mirror:
+                below, above = K[i0:i1, j0:j1], K[j0:j1, i0:i1]
+                for j in range(j1 - j0):
+                    for i in range(i1 - i0):
+                        above[j, i] = below[i, j]
+        for i in range(i0, i1):
+            _map_row(op, a, b, power, K[i, i0 : i + 1], h[i], h[i0 : i + 1])
+            if mirror:
+                for j in range(i0, i):
+                    K[j, i] = K[i, j]
+
+
+@compiled(*ANY_ORDER)
+def lower_sum(K, start, stop, h, euclidean):  # type: ignore[no-untyped-def]
+    """Sum of the distances below the diagonal in rows start..stop; from inner products and h = |x|^2 if `euclidean`."""
+    zero, total = K.dtype.type(0), 0.0
+    for i in range(start, stop):
+        row, hi = K[i, :i], h[i]
+        if euclidean:
+            for j in range(i):
+                total += np.float64(np.sqrt(max((hi + h[j]) - (row[j] + row[j]), zero)))
+        else:
+            for j in range(i):
+                total += np.float64(row[j])
+    return total
+
+
+@compiled(*ANY_ORDER)
+def _sum_features(pair, block, where, value, count, total):  # type: ignore[no-untyped-def]
+    """total[j] = sum over k < count of pair(value[k], block[where[k], j]); count is a multiple of 4."""
+    zero, tiny = block.dtype.type(0), block.dtype.type(1e-30)
+    total[:] = zero
+    for k in range(0, count, 4):
+        a, b, c, d = value[k], value[k + 1], value[k + 2], value[k + 3]
+        A, B, C, D = block[where[k]], block[where[k + 1]], block[where[k + 2]], block[where[k + 3]]
+        if pair == DOT:
+            for j in range(WIDTH):
+                total[j] += (a * A[j] + b * B[j]) + (c * C[j] + d * D[j])
+        elif pair == MIN:
+            for j in range(WIDTH):
+                total[j] += (min(a, A[j]) + min(b, B[j])) + (min(c, C[j]) + min(d, D[j]))
+        elif pair == CHI2:
+            for j in range(WIDTH):
+                left = a * A[j] / (a + A[j]) + b * B[j] / (b + B[j])
+                total[j] += left + (c * C[j] / (c + C[j]) + d * D[j] / (d + D[j]))
+        elif pair == L1_DIRECT:
+            for j in range(WIDTH):
+                total[j] += (abs(a - A[j]) + abs(b - B[j])) + (abs(c - C[j]) + abs(d - D[j]))
+        else:
+            for j in range(WIDTH):
+                left = (a - A[j]) ** 2 / max(a + A[j], tiny) + (b - B[j]) ** 2 / max(b + B[j], tiny)
+                right = (c - C[j]) ** 2 / max(c + C[j], tiny) + (d - D[j]) ** 2 / max(d + D[j], tiny)
+                total[j] += left + right
+
+
+@compiled(*ANY_ORDER)
+def _write_row(K, row, column, total, count, factor, sx, sy):  # type: ignore[no-untyped-def]
+    """K[row, column + j] = total[j], or max(sx + sy[j] - factor total[j], 0) where a factor is given; j < count."""
+    for j in range(count):
+        if factor == 0.0:
+            K[row, column + j] = total[j]
+        else:
+            K[row, column + j] = max(sx + sy[column + j] - factor * np.float64(total[j]), 0.0)
+
+
+@compiled(*ANY_ORDER)
+def sparse_pairs(pair, factor, x, y, n_columns, start, stop, sx, sy, K, first, lower):  # type: ignore[no-untyped-def]
+    """Pair sums over the features that both rows have, for rows start..stop of x and all rows of y, into K[first + i, j].
+
+    `x` and `y` are CSR triples (data, indices, indptr) without zeros. The rows of y are laid out WIDTH at a time as a
+    dense block of the columns that any of them has; a row of x picks its own from these. `lower`: only j <= first + i.
+    """
+    (xd, xi, xp), (yd, yi, yp) = x, y
+    longest, most, n_y = 0, 0, yp.shape[0] - 1
+    for i in range(start, stop):
+        longest = max(longest, xp[i + 1] - xp[i])
+    for j0 in range(0, n_y, WIDTH):
+        most = max(most, yp[min(j0 + WIDTH, n_y)] - yp[j0])
+    position = np.full(n_columns, -1, np.int32)
+    block = np.empty((min(n_columns, most) + 1, WIDTH), K.dtype)
+    where, value, total = np.empty(longest + 4, np.int64), np.empty(longest + 4, K.dtype), np.empty(WIDTH, K.dtype)
+    for j0 in range(0, n_y, WIDTH):
+        begin, j1 = max(start, j0 - first) if lower else start, min(j0 + WIDTH, n_y)
+        if begin >= stop:
+            break
+        used = 0
+        for k in range(yp[j0], yp[j1]):
+            if position[yi[k]] < 0:
+                position[yi[k]] = used
+                block[used] = 0
+                used += 1
+        block[used] = 0
+        for j in range(j0, j1):
+            for k in range(yp[j], yp[j + 1]):
+                block[position[yi[k]], j - j0] = yd[k]
+        for i in range(begin, stop):
+            count = 0
+            for k in range(xp[i], xp[i + 1]):
+                where[count], value[count] = position[xi[k]], xd[k]
+                count += position[xi[k]] >= 0
+            while count % 4:  # a value against a row of zeros adds nothing
+                where[count], value[count] = used, 1
+                count += 1
+            _sum_features(pair, block, where, value, count, total)
+            end = min(j1, first + i + 1) if lower else j1
+            _write_row(K, first + i, j0, total, end - j0, factor, sx[i], sy)
+        for k in range(yp[j0], yp[j1]):
+            position[yi[k]] = -1
+
+
+@compiled(*ANY_ORDER)
+def dense_pairs(pair, x, y, start, stop, K, first, lower):  # type: ignore[no-untyped-def]
+    """Pair sums over all features, for rows start..stop of x and all rows of y, into K[first + i, j]."""
+    d = x.shape[1]
+    padded = d + (-d) % 4
+    block, total = np.zeros((padded, WIDTH), K.dtype), np.empty(WIDTH, K.dtype)
+    where, value = np.arange(padded), np.zeros(padded, K.dtype)
+    for j0 in range(0, y.shape[0], WIDTH):
+        begin, j1 = max(start, j0 - first) if lower else start, min(j0 + WIDTH, y.shape[0])
+        if begin >= stop:
+            break
+        for j in range(j0, j1):
+            for f in range(d):
+                block[f, j - j0] = y[j, f]
+        for i in range(begin, stop):
+            value[:d] = x[i]
+            _sum_features(pair, block, where, value, padded, total)
+            end = min(j1, first + i + 1) if lower else j1
+            _write_row(K, first + i, j0, total, end - j0, 0.0, 0.0, total)
+
+
+@compiled(*ANY_ORDER)
+def refine_dense(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ignore[no-untyped-def]
+    """Recompute from the rows the Euclidean distances K[first + i, j] whose square is below `near` (h_x + h_y)."""
+    for i in range(start, stop):
+        for j in range(first + i + 1 if lower else y.shape[0]):
+            if np.float64(K[first + i, j]) ** 2 < near * (hx[i] + hy[j]):
+                total = 0.0
+                for f in range(x.shape[1]):
+                    total += np.float64(x[i, f] - y[j, f]) ** 2
+                K[first + i, j] = np.sqrt(total)
+
+
+@compiled(*ANY_ORDER)
+def refine_sparse(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ignore[no-untyped-def]
+    """`refine_dense` for CSR triples with sorted indices."""
+    (xd, xi, xp), (yd, yi, yp) = x, y
+    for i in range(start, stop):
+        for j in range(first + i + 1 if lower else yp.shape[0] - 1):
+            if np.float64(K[first + i, j]) ** 2 < near * (hx[i] + hy[j]):
+                total, k, l = 0.0, xp[i], yp[j]
+                while k < xp[i + 1] or l < yp[j + 1]:
+                    left = xi[k] if k < xp[i + 1] else yi[l] + 1
+                    right = yi[l] if l < yp[j + 1] else left + 1
+                    difference = 0.0
+                    if left <= right:
+                        difference += np.float64(xd[k])
+                        k += 1
+                    if right <= left:
+                        difference -= np.float64(yd[l])
+                        l += 1
+                    total += difference * difference
+                K[first + i, j] = np.sqrt(total)
+
+
+@compiled("contract", "nsz", "reassoc")
+def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-untyped-def]
+    """Write the rows of `source` to `out`, normalised and less `offset`; norms: sums of squares, or of absolute values.
+
+    `how`: 0 as they are, 1 sum of absolute values 1, 2 length 1, 3 square roots of 1. NaN and infinities reach `norms`.
+    """
+    for i in range(source.shape[0]):
+        row, target, total = source[i], out[i], 0.0
+        if how == 1 or how == 3:
+            for f in range(row.shape[0]):
+                total += np.float64(abs(row[f]))
+        elif how == 2:
+            for f in range(row.shape[0]):
+                total += np.float64(row[f]) * np.float64(row[f])
+            total = np.sqrt(total)
+        scale = 1.0 if how == 0 or total == 0.0 else 1.0 / total
+        if how == 3:
+            for f in range(row.shape[0]):
+                target[f] = np.sqrt(np.float64(row[f]) * scale) - offset[f]
+        else:
+            for f in range(row.shape[0]):
+                target[f] = np.float64(row[f]) * scale - offset[f]
+        norm = 0.0
+        if squared:
+            for f in range(row.shape[0]):
+                norm += np.float64(target[f]) * np.float64(target[f])
+        else:
+            for f in range(row.shape[0]):
+                norm += np.float64(abs(target[f]))
+        norms[i] = norm

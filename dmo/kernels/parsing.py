@@ -1,0 +1,62 @@
+"""Kernels from strings and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from .base import Kernel
+from .composite import Precomputed, Product, Sum
+from .functions import RBF, ChiSquare, Cosine, Exponential, Intersection, Laplacian, Linear, Polynomial
+from .rows import nearest
+
+NAMED: dict[str, type] = {
+    kernel.name: kernel
+    for kernel in (RBF, Laplacian, Exponential, ChiSquare, Intersection, Linear, Polynomial, Cosine, Precomputed)
+}
+COMPOSITES: dict[str, type] = {"sum": Sum, "product": Product}
+PREFIXES = ("hellinger", "l1", "l2")
+
+
+def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
+    """The kernel that a name, a dict of `to_dict`, or a kernel itself stands for.
+
+    Names: "rbf", "laplacian", "exponential", "chi2", "intersection", "linear", "polynomial", "cosine", "precomputed",
+    each (but the last) with a prefix "hellinger-", "l1-" or "l2-" for the normalisation of rows: "hellinger-rbf".
+    """
+    if isinstance(spec, Kernel):
+        return spec
+    if isinstance(spec, dict):
+        return from_dict(spec)
+    if not isinstance(spec, str):
+        raise TypeError(f"kernel must be a name, a kernel or a dict, got {type(spec).__name__}; pass e.g. 'rbf'")
+    prefix, dash, name = spec.partition("-")
+    if not dash:
+        prefix, name = "", spec
+    if name not in NAMED or (dash and (prefix not in PREFIXES or name == "precomputed")):
+        known = [*NAMED, *(f"{p}-{n}" for p in PREFIXES for n in NAMED if n != "precomputed")]
+        raise ValueError(
+            f"kernel {spec!r} is unknown{nearest(spec.lower(), known)}; known are {', '.join(NAMED)}, with a prefix "
+            f"{', '.join(p + '-' for p in PREFIXES)} as in 'hellinger-rbf'"
+        )
+    return NAMED[name](normalise=prefix) if dash else NAMED[name]()
+
+
+def from_dict(spec: dict[str, Any]) -> Kernel:
+    """The kernel that `to_dict` wrote; raises ValueError for unknown kernels and parameters."""
+    rest = dict(spec)
+    name = rest.pop("kernel", None)
+    if name not in NAMED and name not in COMPOSITES:
+        known = [*NAMED, *COMPOSITES]
+        raise ValueError(f"kernel {name!r} is unknown{nearest(str(name), known)}; known are {', '.join(known)}")
+    kind = (NAMED | COMPOSITES)[name]
+    parameters = [f.name for f in fields(kind)]
+    wrong = [key for key in rest if key not in parameters]
+    if wrong:
+        hint = nearest(wrong[0], parameters)
+        raise ValueError(
+            f"{name}: parameter {wrong[0]!r} is unknown{hint}; known are {', '.join(parameters) or 'none'}"
+        )
+    if name in COMPOSITES:
+        rest["kernels"] = tuple(from_dict(part) for part in rest["kernels"])
+    return kind(**rest)

@@ -1,0 +1,225 @@
+"""Rows made ready for a kernel: checked, normalised, centred, with their norms."""
+
+from __future__ import annotations
+
+import difflib
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .. import blocks
+from . import loops
+
+Matrix = Any
+"""n x d in memory: a NumPy array or a SciPy CSR array."""
+
+NORMALISATIONS = {None: 0, "l1": 1, "l2": 2, "hellinger": 3}
+SPARSE_BELOW = 0.5
+"""Share of non-zero entries below which dense rows are kept as CSR for kernels that go through common features."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Rows made ready once for a kernel's tiles: `len`, row slices, pickling; made by `kernel.prepare`.
+
+    Arguments: `values` n x d, dense or CSR; `norms` (n, float64) squared lengths or sums of absolute values;
+    `origin` tells which kernel prepared them.
+    """
+
+    values: Matrix
+    norms: np.ndarray
+    origin: int
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    def __getitem__(self, where: slice) -> Prepared:
+        return replace(self, values=self.values[where], norms=self.norms[where])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.values.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        v = self.values
+        held = (v.data, v.indices, v.indptr) if scipy.sparse.issparse(v) else (v,)
+        return sum(a.nbytes for a in held) + self.norms.nbytes
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """'; did you mean ...?' for a misspelt name, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def check_normalisation(how: str | None, owner: str) -> None:
+    if how not in NORMALISATIONS:
+        known = ", ".join(repr(k) for k in NORMALISATIONS)
+        raise ValueError(
+            f"{owner}: normalise must be one of {known}, got {how!r}{nearest(str(how), ('l1', 'l2', 'hellinger'))}"
+        )
+
+
+def origin(pair: str, normalise: str | None, offset: tuple[float, ...] | None) -> int:
+    """A checksum of all that decides how rows are prepared, to notice rows that do not belong together."""
+    start = zlib.crc32(f"{pair} {normalise}".encode())
+    return start if offset is None else zlib.crc32(np.asarray(offset).tobytes(), start)
+
+
+def read(X: blocks.Rows, owner: str) -> Matrix:
+    """All rows of a source in memory: a matrix of real numbers, dense or canonical CSR."""
+    block = blocks.rows(X if hasattr(X, "shape") or scipy.sparse.issparse(X) else np.asarray(X))
+    if block.ndim != 2:
+        raise ValueError(f"{owner}: needs a matrix of n rows x d columns, got {block.ndim} dimension(s); reshape it")
+    if block.dtype.kind not in "buif":
+        raise TypeError(f"{owner}: needs rows of real numbers, got dtype {block.dtype}; convert them")
+    if block.dtype.kind == "f" and block.dtype.itemsize in (4, 8):
+        return block
+    exact = np.float32 if block.dtype.itemsize <= 2 else np.float64
+    return block.astype(exact) if scipy.sparse.issparse(block) else block
+
+
+def dense(X: blocks.Rows, owner: str) -> np.ndarray:
+    """All rows of a source in memory as a dense matrix."""
+    block = read(X, owner)
+    return block.toarray() if scipy.sparse.issparse(block) else block
+
+
+def _readable(block: np.ndarray) -> np.ndarray:
+    """A block of dense rows as C-contiguous float32 (where that is exact) or float64."""
+    if block.dtype.kind == "f" and block.dtype.itemsize in (4, 8):
+        return np.ascontiguousarray(block, dtype=block.dtype.newbyteorder("="))
+    return np.ascontiguousarray(block, dtype=np.float32 if block.dtype.itemsize <= 2 else np.float64)
+
+
+NOT_FINITE = "{owner}: needs finite rows, got {value:.6g} at row {row}, column {column}; repair or drop the row"
+NEGATIVE = (
+    "{owner}: needs non-negative rows, got {value:.6g} at row {row}, column {column}; "
+    "shift the features or take a kernel such as 'rbf'"
+)
+TOO_LARGE = (
+    "{owner}: rows are too large for {dtype}, got {value:.6g} at row {row}, column {column}; "
+    "scale the features or take dtype float64"
+)
+
+
+def _check_block(block: np.ndarray, norms: np.ndarray, dtype: np.dtype, names: np.ndarray, owner: str) -> None:
+    """Raise for NaN, infinities and squares beyond the range of `dtype`, seen by the norms of the rows."""
+    fits = norms <= np.finfo(dtype).max / 16  # False for NaN
+    if fits.all():
+        return
+    bad, what = ~np.isfinite(block), NOT_FINITE
+    if not bad.any():
+        bad, what = ~fits[:, None] & (np.abs(block) == np.abs(block).max(axis=1, keepdims=True)), TOO_LARGE
+    row, column = (int(k) for k in np.argwhere(bad)[0])
+    raise ValueError(what.format(owner=owner, value=block[row, column], row=names[row], column=column, dtype=dtype))
+
+
+def ready(
+    X: Matrix,
+    how: str | None,
+    offset: tuple[float, ...] | None,
+    dtype: Any,
+    squared: bool,
+    non_negative: bool,
+    owner: str,
+    names: np.ndarray | None = None,
+) -> tuple[Matrix, np.ndarray]:
+    """Normalised rows less `offset` in `dtype` (n x d, dense or CSR as X), and their norms (n, float64).
+
+    Raises ValueError for NaN, infinite and, if `non_negative`, negative entries, naming row (by `names`) and column.
+    Goes by blocks of rows that fit the cache.
+    """
+    if offset is not None and X.shape[1] != len(offset):
+        raise ValueError(f"{owner}: was fitted on {len(offset)} columns, got {X.shape[1]}; pass the same features")
+    n, d = X.shape
+    names = np.arange(n) if names is None else names
+    if scipy.sparse.issparse(X) and offset is None:
+        return _ready_sparse(X, how, np.dtype(dtype), squared, non_negative, owner, names)
+    out, norms = np.empty((n, d), dtype), np.empty(n)
+    shift = np.zeros(d) if offset is None else np.asarray(offset)
+    for where in blocks.row_blocks(n, max(1, 2**18 // max(d, 1))):
+        block = _readable(X[where].toarray() if scipy.sparse.issparse(X) else X[where])
+        if non_negative and block.size and block.min() < 0:
+            row, column = (int(k) for k in np.argwhere(block < 0)[0])
+            place = {"value": block[row, column], "row": names[where.start + row], "column": column}
+            raise ValueError(NEGATIVE.format(owner=owner, **place))
+        loops.ready_rows(block, NORMALISATIONS[how], shift, squared, out[where], norms[where])
+        _check_block(block, norms[where], out.dtype, names[where], owner)
+    return out, norms
+
+
+def _ready_sparse(
+    X: scipy.sparse.csr_array,
+    how: str | None,
+    dtype: np.dtype,
+    squared: bool,
+    non_negative: bool,
+    owner: str,
+    names: np.ndarray,
+) -> tuple[scipy.sparse.csr_array, np.ndarray]:
+    X = X if X.has_canonical_format else X.copy()
+    X.sum_duplicates()
+    n, row, values = X.shape[0], np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.data.astype(np.float64)
+
+    def refuse(bad: np.ndarray, what: str) -> None:
+        if bad.any():
+            k = int(np.argmax(bad))
+            place = {"value": X.data[k], "row": names[row[k]], "column": X.indices[k], "dtype": dtype}
+            raise ValueError(what.format(owner=owner, **place))
+
+    refuse(~np.isfinite(values), NOT_FINITE)
+    refuse((values < 0) & non_negative, NEGATIVE)
+    if how is not None:
+        total = np.bincount(row, values**2 if how == "l2" else np.abs(values), minlength=n)
+        total = np.sqrt(total) if how == "l2" else total
+        values /= np.where(total == 0, 1.0, total)[row]
+        values = np.sqrt(values) if how == "hellinger" else values
+    with np.errstate(over="ignore"):
+        kept = values.astype(dtype)
+        norms = np.bincount(row, kept.astype(np.float64) ** 2 if squared else np.abs(kept), minlength=n)
+    refuse(~(norms <= np.finfo(dtype).max / 16)[row] & (kept != 0), TOO_LARGE)
+    made = scipy.sparse.csr_array((kept, X.indices.copy(), X.indptr.copy()), shape=X.shape)
+    made.eliminate_zeros()
+    return made, norms
+
+
+def normalise_rows(X: blocks.Rows, how: str | None, dtype: Any = None) -> Matrix:
+    """Rows scaled to an absolute sum of 1 ("l1"), to length 1 ("l2"), or square roots of the former ("hellinger").
+
+    Arguments: `X` n x d, read whole, dense or CSR, which stays CSR; `how` None leaves the values; `dtype` of the
+    result, by default float32, or float64 where X is float64. Rows of zeros stay zero.
+    Raises ValueError for an unknown `how`, NaN or infinite entries, and negative entries with "hellinger".
+    """
+    owner = "normalise_rows"
+    check_normalisation(how, owner)
+    block = read(X, owner)
+    if dtype is None:
+        dtype = np.float64 if getattr(X, "dtype", block.dtype) == np.float64 else np.float32
+    return ready(block, how, None, dtype, False, how == "hellinger", owner)[0]
+
+
+def as_common(values: Matrix, signed: bool) -> scipy.sparse.csr_array:
+    """CSR of the non-zero entries; `signed`: column f becomes 2 f for positive and 2 f + 1 for negative entries,
+
+    with absolute values, so that sums over common features leave out opposite signs: |x - y| = |x| + |y| there.
+    """
+    sparse = scipy.sparse.csr_array(values)
+    if not signed:
+        return sparse
+    indices = 2 * sparse.indices.astype(np.int64) + (sparse.data < 0)
+    small = 2 * sparse.shape[1] < np.iinfo(np.int32).max
+    shape = (sparse.shape[0], 2 * sparse.shape[1])
+    return scipy.sparse.csr_array(
+        (np.abs(sparse.data), indices.astype(np.int32) if small else indices, sparse.indptr), shape=shape
+    )

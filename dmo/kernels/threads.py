@@ -1,0 +1,40 @@
+"""Shares rows out among threads; the compiled loops and NumPy's products release the interpreter's lock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+from threadpoolctl import ThreadpoolController
+
+
+@lru_cache(maxsize=1)
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+def thread_count(n_threads: int | None = None) -> int:
+    """`n_threads`, or as many as BLAS may use now (what threadpoolctl or the environment has set), or the cores."""
+    if n_threads is not None:
+        if n_threads < 1:
+            raise ValueError(f"n_threads must be at least 1, got {n_threads}")
+        return int(n_threads)
+    limits = [library.num_threads for library in _blas().lib_controllers if library.num_threads]
+    return min(limits) if limits else os.cpu_count() or 1
+
+
+def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = None, least: int = 32) -> None:
+    """Call `task(start, stop)` over 0..n in one piece per thread, of at least `least` rows (a multiple of 32)."""
+    threads = thread_count(n_threads)
+    size = max(least, -(-n // threads))
+    size += -size % 32
+    starts = range(0, n, size)
+    if len(starts) <= 1:
+        if n:
+            task(0, n)
+        return
+    with ThreadPoolExecutor(min(threads, len(starts))) as pool:
+        for done in [pool.submit(task, start, min(start + size, n)) for start in starts]:
+            done.result()

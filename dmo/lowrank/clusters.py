@@ -1,0 +1,98 @@
+"""Clusters of about equal size, given by centres: a row belongs to the nearest one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dmo.blocks import row_blocks
+from dmo.kernels import Kernel
+from dmo.lowrank.landmarks import Space, assign, kmeans, metric_space, to_space
+from dmo.progress import stage
+
+_LARGEST = 2.0  # times the average size
+_STRIP = 2048
+
+
+def balanced_centres(E: Any, clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """At most `clusters` centres (S x d) for rows E (n x d, in memory) by k-means, the large clusters split.
+
+    A cluster with more than twice the average number of rows is split by 2-means and the smallest one is given up, at
+    most 2 S times. Rows that are all alike come in fewer clusters. Source: Si, Hsieh, Dhillon 2014, section 4.
+    """
+    centres = kmeans(E, clusters, rng, iterations=20)
+    for _ in range(2 * clusters):
+        nearest = assign(E, centres, np.float64)
+        counts = np.bincount(nearest, minlength=len(centres))
+        centres, counts, biggest = centres[counts > 0], counts[counts > 0], int(counts.argmax())
+        if len(centres) == clusters and counts.max() <= _LARGEST * E.shape[0] / clusters:
+            break
+        halves = kmeans(E[nearest == biggest], 2, rng)
+        if len(halves) < 2:
+            break
+        kept = np.arange(len(centres)) != counts.argmax()
+        if len(centres) == clusters and clusters > 1:
+            kept[counts.argmin()] = False
+        centres = np.concatenate([centres[kept], halves])[:clusters]
+    nearest = assign(E, centres, np.float64)
+    return centres[np.bincount(nearest, minlength=len(centres)) > 0]
+
+
+def allocate(sizes: np.ndarray, total: int) -> np.ndarray:
+    """Ranks k_s in proportion to the clusters' sizes, at least 1 and at most the size, `total` in all where that fits."""
+    ranks = np.clip(np.floor(total * sizes / sizes.sum()).astype(int), 1, sizes)
+    while ranks.sum() < min(total, sizes.sum()):
+        room = np.flatnonzero(ranks < sizes)
+        share = total * sizes[room] / sizes.sum() - ranks[room]
+        ranks[room[np.argsort(-share, kind="stable")[: min(total, sizes.sum()) - ranks.sum()]]] += 1
+    return ranks
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Rows in memory, sorted by cluster: `X` (n x d), `prepared` for the kernel; cluster s is rows `where(s)`."""
+
+    kernel: Kernel
+    dtype: np.dtype
+    space: Space
+    centres: np.ndarray
+    edges: np.ndarray
+    X: Any
+    prepared: Any
+
+    @classmethod
+    def of(cls, kernel: Kernel, X: Any, clusters: int, dtype: np.dtype, rng: np.random.Generator) -> Partition:
+        """At most `clusters` balanced clusters of the rows X, in the space where the kernel measures."""
+        space = metric_space(kernel)
+        with stage("MEKA clusters"):
+            centres = balanced_centres(to_space(X, space), clusters, rng).astype(np.float64)
+            nearest = nearest_centre(X, space, centres)
+        edges = np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=len(centres)))])
+        ordered = X[np.argsort(nearest, kind="stable")]
+        return cls(kernel, dtype, space, centres, edges, ordered, kernel.prepare(ordered, dtype))
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.edges)
+
+    def where(self, s: int) -> slice:
+        """Rows of cluster s."""
+        return slice(int(self.edges[s]), int(self.edges[s + 1]))
+
+    def project(self, left: np.ndarray, where: slice, other: Any) -> np.ndarray:
+        """left' K(rows where, other) in float64 (left: rows x k; other: prepared rows), kernel values strip by strip."""
+        total = np.zeros((left.shape[1], len(other)))
+        for strip in row_blocks(where.stop - where.start, _STRIP):
+            rows = self.prepared[where.start + strip.start : where.start + strip.stop]
+            total += left[strip].T @ self.kernel.tile(rows, other)
+        return total
+
+
+def nearest_centre(X: Any, space: Space, centres: np.ndarray) -> np.ndarray:
+    """Cluster of every row of X (in memory); in float64, so that it does not depend on how rows are batched."""
+    found = [
+        assign(to_space(X[where], space, np.float64), centres, np.float64) for where in row_blocks(X.shape[0], 512)
+    ]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *found])

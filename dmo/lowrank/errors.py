@@ -1,0 +1,53 @@
+"""How far a low-rank kernel is from the kernel itself, on a random sample of entries."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmo.blocks import Rows
+from dmo.lowrank.maps import FeatureMap
+from dmo.lowrank.sampling import draw, gather
+
+_PROBES, _OTHERS = 256, 3840
+
+
+def sampled_error(
+    feature_map: FeatureMap,
+    X: Rows,
+    random_state: int | np.random.Generator | None = None,
+    probes: np.ndarray | None = None,
+) -> dict[str, float]:
+    """Errors of a feature map on rows X (row source, n x d) as a JSON dict.
+
+    "relative_error": |K - F F'|_F / |K|_F estimated from the kernel between `probes` (row numbers; None: 256 random
+    rows) and up to 4096 rows, in float64, diagonal and other entries weighted by their numbers; "residual_diagonal": mean
+    of k(x, x) - |f(x)|^2 over the probes, relative to the mean of k(x, x); "probes", "rows": the sizes of the sample.
+    """
+    rng, n, kernel = np.random.default_rng(random_state), X.shape[0], feature_map.kernel
+    first = draw(n, min(_PROBES, n), rng) if probes is None else np.sort(probes)
+    rest = np.setdiff1d(np.arange(n), first, assume_unique=True)
+    others = rest[draw(len(rest), _OTHERS, rng)]
+    index = np.concatenate([first, others])
+    order = np.argsort(index)
+    sample = gather(X, index[order])
+    front = np.empty(len(index), dtype=np.int64)
+    front[order] = np.arange(len(index))
+    a, b = sample[front[: len(first)]], sample[front]
+    prepared = kernel.prepare(a, np.float64)
+    exact = kernel.tile(prepared, kernel.prepare(b, np.float64))
+    rows = feature_map(b).astype(np.float64)
+    difference = exact - rows[: len(first)] @ rows.T
+    diagonal = np.asarray(kernel.diagonal(prepared), np.float64)
+    residual = diagonal - np.einsum("ij,ij->i", rows[: len(first)], rows[: len(first)])
+    mine = np.arange(len(first))
+    difference[mine, mine] = exact[mine, mine] = 0.0  # the diagonal counts apart: n of the n^2 entries
+    pairs = max(len(first) * (len(index) - 1), 1)
+    off = n * (n - 1) / pairs
+    error = off * (difference**2).sum() + n * (residual**2).mean()
+    total = off * (exact**2).sum() + n * (diagonal**2).mean()
+    return {
+        "relative_error": float(np.sqrt(error / total)) if total > 0 else 0.0,
+        "residual_diagonal": float(residual.mean() / diagonal.mean()) if diagonal.mean() > 0 else 0.0,
+        "probes": len(first),
+        "rows": len(index),
+    }

@@ -1,0 +1,127 @@
+"""Memory-efficient kernel approximation (MEKA): a basis per cluster of rows, and a matrix that links the clusters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows, iterate
+from dmo.kernels import Kernel, parse
+from dmo.lowrank.block_operator import BlockLowRank
+from dmo.lowrank.blockrows import BlockRows
+from dmo.lowrank.clusters import nearest_centre
+from dmo.lowrank.landmarks import Space
+from dmo.lowrank.maps import BLOCK, FeatureMap
+
+
+@dataclass(frozen=True, eq=False)
+class MekaMap(FeatureMap):
+    """f(x) = T' w(x), w(x) = M_s' [k(Z_s, x); k(Z_0, x)] in the columns of the cluster s whose centre is nearest.
+
+    Arguments: `space` in which rows are compared with the `centres` (S x d); `shared`: landmarks Z_0 of all clusters;
+    `landmarks`: Z_s per cluster; `projections`: M_s, (|Z_s| + |Z_0|) x k_s, per cluster, such that the training rows of
+    W_s = w(X_s) are orthonormal columns; `links`: T (r0 x r), T T' = L; `shares`: the clusters' shares of the rows.
+    """
+
+    space: Space
+    centres: np.ndarray
+    shared: np.ndarray | scipy.sparse.csr_array
+    landmarks: Sequence[np.ndarray | scipy.sparse.csr_array]
+    projections: Sequence[np.ndarray]
+    links: np.ndarray
+    shares: np.ndarray
+
+    kind = "meka"
+
+    @property
+    def rank(self) -> int:
+        return self.links.shape[1]
+
+    @property
+    def mixing(self) -> np.ndarray:
+        return self.links
+
+    @property
+    def ranks(self) -> np.ndarray:
+        """k_s per cluster."""
+        return np.array([M.shape[1] for M in self.projections])
+
+    @cached_property
+    def _ready(self) -> tuple[Any, list[Any], list[np.ndarray]]:
+        prepare = self.kernel.prepare
+        local = [prepare(Z, self.dtype) for Z in self.landmarks]
+        return prepare(self.shared, self.dtype), local, [M.astype(self.dtype) for M in self.projections]
+
+    def raw(self, X: Rows) -> BlockRows:
+        block = self._block(X, self.centres.shape[1])
+        nearest = nearest_centre(block, self.space, self.centres)
+        order = np.argsort(nearest, kind="stable")
+        rows = block[order]
+        edges = np.searchsorted(nearest[order], np.arange(len(self.centres) + 1))
+        offsets = np.concatenate([[0], np.cumsum(self.ranks)])
+        prepared = self.kernel.prepare(rows, self.dtype)
+        shared, local, projections = self._ready
+        index, columns, blocks = [], [], []
+        for s in range(len(self.centres)):
+            if edges[s + 1] > edges[s]:
+                mine = prepared[edges[s] : edges[s + 1]]
+                index.append(order[edges[s] : edges[s + 1]])
+                columns.append(slice(int(offsets[s]), int(offsets[s + 1])))
+                blocks.append(_project(self.kernel, mine, local[s], shared, projections[s]))
+        return BlockRows((block.shape[0], int(offsets[-1])), index, columns, blocks)
+
+    def numbers(self, n: int) -> int:
+        return round(n * float(self.shares @ self.ranks)) + int(self.ranks.sum()) ** 2
+
+    def operator(self, X: Rows) -> BlockLowRank:
+        """W L W' over the rows X; W's n k_s numbers are held in memory."""
+        W = BlockRows.concatenate([self.raw(block) for _, block in iterate(X, BLOCK)])
+        link = self.links @ self.links.T
+
+        def cross(new: Rows) -> np.ndarray:
+            along = np.concatenate([self.raw(block).dot(link) for _, block in iterate(new, BLOCK)])
+            return W.dot(along.T.astype(self.dtype)).T
+
+        return BlockLowRank(W, self.links, cross)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays = {"centres": self.centres, "shared": self.shared, "links": self.links, "shares": self.shares}
+        for s, (Z, M) in enumerate(zip(self.landmarks, self.projections)):
+            arrays |= {f"landmarks/{s}": Z, f"projections/{s}": M}
+        return arrays, {"space": self.space}
+
+    @classmethod
+    def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> MekaMap:
+        clusters = range(len(arrays["centres"]))
+        return cls(
+            parse(meta["kernel"]),
+            np.dtype(meta["dtype"]),
+            meta["space"],
+            arrays["centres"],
+            arrays["shared"],
+            [arrays[f"landmarks/{s}"] for s in clusters],
+            [arrays[f"projections/{s}"] for s in clusters],
+            arrays["links"],
+            arrays["shares"],
+            error=dict(meta["error"]),
+        )
+
+
+def _project(kernel: Kernel, rows: Any, local: Any, shared: Any, projection: np.ndarray) -> np.ndarray:
+    m = len(local)
+    out = kernel.tile(rows, local) @ projection[:m]
+    if len(shared):
+        out += kernel.tile(rows, shared) @ projection[m:]
+    return out
+
+
+def meka_rank(n: int, clusters: int, numbers: float) -> int:
+    """Largest average k_s at which MEKA's n k + (S k)^2 numbers stay within `numbers`; 0 where even 1 does not."""
+    square = clusters * clusters
+    return math.floor((-n + math.sqrt(n * n + 4 * square * numbers)) / (2 * square))

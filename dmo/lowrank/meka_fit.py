@@ -1,0 +1,233 @@
+"""Fitting MEKA: landmarks, orthonormal bases and the links between clusters."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+
+from dmo.blocks import Rows
+from dmo.kernels import Kernel
+from dmo.lowrank.clusters import Partition, allocate
+from dmo.lowrank.errors import sampled_error
+from dmo.lowrank.growth import Rank, fit_rank
+from dmo.lowrank.landmarks import Landmarks, choose_landmarks, from_space
+from dmo.lowrank.maps import FeatureMap
+from dmo.lowrank.meka import MekaMap, meka_rank
+from dmo.lowrank.nystrom import FIT_ROWS, fit_kernel
+from dmo.lowrank.sampling import check_count, check_finite, check_rows, draw, gather
+from dmo.progress import stage
+
+Basis = Literal["block-row", "eigen"]
+Link = Literal["exact", "sampled"]
+_LOCAL, _SHARED = 2, 2  # landmarks of a cluster and of all clusters, times the average rank
+_PROBES, _SAMPLES = 2, 4  # rows sampled per cluster for a basis and for sampled links, times the cluster's rank
+_SPARSE_WIDTH = 8192  # sparse rows wider than this take rows as landmarks: centres of theirs would be dense
+
+
+def meka(
+    kernel: str | Kernel,
+    X: Rows,
+    clusters: int = 10,
+    rank: Rank = 128,
+    basis: Basis = "block-row",
+    link: Link = "exact",
+    landmarks: Landmarks | None = None,
+    eta: float = 0.0,
+    random_state: int | np.random.Generator | None = None,
+    dtype: Any = np.float32,
+    tolerance: float | None = None,
+    memory: float | None = None,
+    fit_rows: int = FIT_ROWS,
+) -> FeatureMap:
+    """Fit a MEKA map on rows X.
+
+    K ~ W L W', W = diag(W_1 .. W_S), the columns of W_s orthonormal and of the form w(x) = M_s' k([Z_s, Z_0], x), so that
+    new rows are mapped as training rows are.
+    Arguments: `kernel`, fitted here where it is not; `X` row source, n x d; `clusters` S (fewer where rows are alike);
+    `rank`: average k_s, each in proportion to its cluster's size and at most that, or "auto": as the `tolerance` (a
+    relative error, default 0.01) needs and the `memory` (bytes of n k + (S k)^2 numbers) allows; `basis`: "block-row"
+    (leading left singular vectors of K_s,: within the landmarks' span) or "eigen" (eigenvectors of K_ss within it);
+    `link`: "exact" (L = W'KW over all pairs of fitted rows, n^2 / 2 kernel values) or "sampled" (least squares on rows
+    drawn by leverage, n 4 S k values); `landmarks`: as for `nystrom`, None: "kmeans", for wide sparse rows
+    "rpcholesky"; `eta`: share of the links between clusters, those of the farthest pairs, that are set to zero;
+    `fit_rows`: everything is learnt from a random sample of X of this size where X has more rows.
+    L is projected onto the positive semidefinite cone (its best approximation there, as W is orthonormal). The map
+    carries its sampled error.
+    Memory: fit_rows x (d + 5 rank) + 3 (S rank)^2 numbers. Raises ValueError for NaN, no rows, a precomputed kernel.
+    Source: Si, Hsieh, Dhillon 2014, algorithm 1, with projected or leverage-sampled links in place of its regression.
+    """
+    check_rows("meka", kernel, X)
+    clusters = check_count("meka", "clusters", clusters)
+    if basis not in ("block-row", "eigen") or link not in ("exact", "sampled"):
+        raise ValueError(f"meka: basis = {basis!r}, link = {link!r}; known: 'block-row', 'eigen'; 'exact', 'sampled'")
+    if not 0 <= eta < 1:
+        raise ValueError(f"meka: eta = {eta}; it is the share of links to leave out, from 0 to below 1")
+    rng = np.random.default_rng(random_state)
+    index = draw(X.shape[0], fit_rows, rng)
+    sample = gather(X, index)
+    check_finite("meka", sample, index)
+    partition = Partition.of(fit_kernel(kernel, X, rng), sample, clusters, np.dtype(dtype), rng)
+    seed = int(rng.integers(2**31))
+
+    def fit(k: int) -> FeatureMap:
+        found = _Fit(partition, clusters * k, landmarks, np.random.default_rng(seed)).map(basis, link, eta)
+        return found.with_error(sampled_error(found, X, seed))
+
+    n, itemsize = X.shape[0], np.dtype(dtype).itemsize
+    allowed = None if memory is None else meka_rank(n, clusters, memory / itemsize)
+    if allowed == 0:
+        raise ValueError(
+            f"meka: memory = {memory:.3g} bytes is below one column per cluster; allow {n * itemsize} or more"
+        )
+    return fit_rank("meka", fit, rank, math.ceil(sample.shape[0] / clusters), tolerance, allowed)
+
+
+@dataclass
+class _Cluster:
+    """What the fit knows of one cluster with n_s rows."""
+
+    rank: int
+    landmarks: Any
+    Q: np.ndarray  # n_s x m, orthonormal: all that the landmarks span
+    to_Q: np.ndarray  # Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q
+    sampled: np.ndarray  # numbers of the rows J_s of X that stand for the cluster in sums over rows
+    weights: np.ndarray  # of these rows
+    U: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # m x k_s: the basis is W_s = Q U
+    own: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # W_s' K_ss W_s
+    seen: np.ndarray = field(
+        default_factory=lambda: np.zeros((0, 0))
+    )  # W_s' K_s,J times the weights, J all sampled rows
+
+
+class _Fit:
+    """One fit of total rank `total` on partitioned rows."""
+
+    def __init__(self, rows: Partition, total: int, landmarks: Landmarks | None, rng: np.random.Generator):
+        self.rows, self.rng, n = rows, rng, rows.X.shape[0]
+        wide = scipy.sparse.issparse(rows.X) and rows.X.shape[1] > _SPARSE_WIDTH
+        self.kind: Landmarks = landmarks or ("rpcholesky" if wide else "kmeans")
+        self.ranks = allocate(rows.sizes, min(total, n))
+        n_shared = 0 if len(self.ranks) == 1 else math.ceil(_SHARED * self.ranks.mean())
+        self.shared = choose_landmarks(rows.kernel, rows.X, n_shared, self.kind, rng) if n_shared else rows.X[:0]
+
+    def map(self, basis: Basis, link: Link, eta: float) -> MekaMap:
+        """The fitted map, L projected onto the positive semidefinite cone, directions below 1e-10 of the largest out."""
+        times = _SAMPLES if link == "sampled" else _PROBES
+        with stage("MEKA landmarks", len(self.ranks)) as advance:
+            clusters = []
+            for s, k in enumerate(self.ranks):
+                clusters.append(self._span(s, int(k), times))
+                advance(1)
+        self._find_bases(clusters, basis, link)
+        L = self._links(clusters, link, eta)
+        values, vectors = np.linalg.eigh((L + L.T) / 2)
+        keep = np.flatnonzero(values > 1e-10 * max(values.max(initial=0.0), 1e-300))[::-1]
+        rows = self.rows
+        return MekaMap(
+            rows.kernel,
+            rows.dtype,
+            rows.space,
+            rows.centres,
+            self.shared,
+            [c.landmarks for c in clusters],
+            [c.to_Q @ c.U for c in clusters],
+            vectors[:, keep] * np.sqrt(values[keep]),
+            rows.sizes / rows.X.shape[0],
+        )
+
+    def _span(self, s: int, rank: int, times: int) -> _Cluster:
+        """An orthonormal basis of what the landmarks of cluster s span, small singular values left out, and its sample."""
+        kernel, dtype, where = self.rows.kernel, self.rows.dtype, self.rows.where(s)
+        X, size = self.rows.X[where], where.stop - where.start
+        count = (_LOCAL if self.shared.shape[0] else _LOCAL + _SHARED) * rank
+        Z = X if count >= size else choose_landmarks(kernel, X, count, self.kind, self.rng)
+        mine = kernel.prepare(X, np.float64)
+        values = [kernel.tile(mine, kernel.prepare(part, np.float64)) for part in (Z, self.shared) if part.shape[0]]
+        Q, sigma, Vt = scipy.linalg.svd(np.hstack(values), full_matrices=False, check_finite=False)
+        keep = sigma > (1e-6 if dtype == np.float32 else 1e-12) * max(sigma[0], 1e-300)
+        Q, to_Q = Q[:, keep], Vt[keep].T / sigma[keep]
+        picked, weights = _by_leverage(Q, max(times * rank, 16), self.rng)
+        return _Cluster(min(rank, Q.shape[1]), Z, Q.astype(dtype), to_Q, where.start + picked, weights)
+
+    def _find_bases(self, clusters: Sequence[_Cluster], basis: Basis, link: Link) -> None:
+        """Choose U of every cluster: the k_s directions in the span of Q that hold most of K_ss or of K_s,:."""
+        kernel, rows = self.rows.kernel, self.rows
+        probes = kernel.prepare(rows.X[np.concatenate([c.sampled for c in clusters])], rows.dtype)
+        weights = np.concatenate([c.weights for c in clusters])
+        self.edges = np.concatenate([[0], np.cumsum([len(c.sampled) for c in clusters])])
+        with stage("MEKA bases", len(clusters)) as advance:
+            for s, c in enumerate(clusters):
+                where = rows.where(s)
+                own = rows.project(c.Q, where, rows.prepared[where]) @ c.Q
+                own = (own + own.T) / 2
+                seen = rows.project(c.Q, where, probes) * weights if basis == "block-row" or link == "sampled" else None
+                energy = own
+                if basis == "block-row" and seen is not None:
+                    others = np.delete(seen, np.s_[self.edges[s] : self.edges[s + 1]], axis=1)
+                    energy = own @ own + others @ others.T
+                c.U = np.ascontiguousarray(np.linalg.eigh(energy)[1][:, ::-1][:, : c.rank])
+                c.own = c.U.T @ own @ c.U
+                if link == "sampled" and seen is not None:
+                    c.seen = c.U.T @ seen
+                advance(1)
+
+    def _links(self, clusters: Sequence[_Cluster], link: Link, eta: float) -> np.ndarray:
+        """L (r0 x r0), symmetric; W_s' K_st W_t or its estimate, 0 for pairs of clusters that are left out."""
+        rows = self.rows
+        bases = [np.ascontiguousarray(c.Q @ c.U.astype(rows.dtype)) for c in clusters]
+        edges = np.concatenate([[0], np.cumsum([c.rank for c in clusters])])
+        place = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+        L = np.zeros((edges[-1], edges[-1]))
+        for s, c in enumerate(clusters):
+            L[place[s], place[s]] = c.own
+        inverses = [self._regressor(s, c, bases[s]) for s, c in enumerate(clusters)] if link == "sampled" else []
+        pairs = self._near_pairs(eta)
+        with stage("MEKA links", len(pairs)) as advance:
+            for s, t in pairs:
+                if link == "exact":
+                    block = rows.project(bases[s], rows.where(s), rows.prepared[rows.where(t)]) @ bases[t]
+                else:
+                    one, two = (clusters[i].seen[:, self.edges[j] : self.edges[j + 1]] for i, j in ((s, t), (t, s)))
+                    block = (one @ inverses[t] + (two @ inverses[s]).T) / 2
+                L[place[s], place[t]], L[place[t], place[s]] = block, block.T
+                advance(1)
+        return L
+
+    def _regressor(self, s: int, c: _Cluster, W: np.ndarray) -> np.ndarray:
+        """(D W_s[J_s])^+' for the sampled rows J_s: x = y @ this solves x (D W_s[J_s])' ~ y by least squares.
+
+        Drawn by leverage, D W_s[J_s] has singular values around 1; the pseudo-inverse leaves out those below 0.01.
+        """
+        sampled = W[c.sampled - self.rows.where(s).start].astype(np.float64) * c.weights[:, None]
+        return scipy.linalg.pinv(sampled, rtol=1e-2, check_finite=False).T
+
+    def _near_pairs(self, eta: float) -> list[tuple[int, int]]:
+        """Pairs s < t of clusters, less the share `eta` of them whose centres have the smallest kernel values."""
+        rows = self.rows
+        pairs = [(s, t) for t in range(len(rows.centres)) for s in range(t)]
+        if not pairs or eta == 0.0:
+            return pairs
+        centres = from_space(rows.centres, rows.space, scipy.sparse.issparse(rows.X))
+        prepared = rows.kernel.prepare(centres, np.float64)
+        values = rows.kernel.tile(prepared, prepared)
+        ranked = sorted(pairs, key=lambda pair: -values[pair])
+        return sorted(ranked[: len(pairs) - math.floor(eta * len(pairs))])
+
+
+def _by_leverage(Q: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """`count` row numbers of an orthonormal Q drawn half by leverage, half evenly, and weights that keep sums unbiased."""
+    size = Q.shape[0]
+    if count >= size:
+        return np.arange(size), np.ones(size)
+    leverage = np.einsum("ij,ij->i", Q, Q)
+    p = 0.5 * leverage / max(leverage.sum(), 1e-300) + 0.5 / size
+    p /= p.sum()
+    picked = np.sort(rng.choice(size, size=count, replace=False, p=p))
+    return picked, np.maximum(1.0, 1 / np.sqrt(count * p[picked]))

@@ -1,0 +1,133 @@
+"""The Nystrom approximation: a kernel seen through its values at a few landmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+
+from dmo.blocks import Rows, row_blocks
+from dmo.kernels import Kernel, parse
+from dmo.lowrank.errors import sampled_error
+from dmo.lowrank.growth import Rank, fit_rank
+from dmo.lowrank.landmarks import Landmarks, choose_landmarks
+from dmo.lowrank.maps import BLOCK, FeatureMap
+from dmo.lowrank.sampling import check_finite, check_rows, draw, gather
+from dmo.progress import stage
+
+FIT_ROWS = 20_000
+"""Rows that a map is fitted on; of more rows, a random sample of this size."""
+
+
+@dataclass(frozen=True, eq=False)
+class NystromMap(FeatureMap):
+    """f(x) = P' k(Z, x): landmarks Z (r x d) and the projection P (r x r), P P' = k(Z, Z)^-1."""
+
+    landmarks: np.ndarray | scipy.sparse.csr_array
+    projection: np.ndarray
+
+    kind = "nystrom"
+
+    @property
+    def rank(self) -> int:
+        return self.projection.shape[1]
+
+    @cached_property
+    def _ready(self) -> tuple[Any, np.ndarray]:
+        return self.kernel.prepare(self.landmarks, self.dtype), self.projection.astype(self.dtype)
+
+    def raw(self, X: Rows) -> np.ndarray:
+        block = self._block(X, self.landmarks.shape[1])
+        landmarks, projection = self._ready
+        out = np.empty((block.shape[0], self.rank), self.dtype)
+        prepared = self.kernel.prepare(block, self.dtype)
+        for where in row_blocks(block.shape[0], BLOCK):
+            np.matmul(self.kernel.tile(prepared[where], landmarks), projection, out=out[where])
+        return out
+
+    def numbers(self, n: int) -> int:
+        return n * self.rank
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"landmarks": self.landmarks, "projection": self.projection}, {}
+
+    @classmethod
+    def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> NystromMap:
+        kernel, dtype = parse(meta["kernel"]), np.dtype(meta["dtype"])
+        return cls(kernel, dtype, arrays["landmarks"], arrays["projection"], error=dict(meta["error"]))
+
+
+def nystrom(
+    kernel: str | Kernel,
+    X: Rows,
+    rank: Rank = 1000,
+    landmarks: Landmarks = "rpcholesky",
+    random_state: int | np.random.Generator | None = None,
+    dtype: Any = np.float32,
+    tolerance: float | None = None,
+    memory: float | None = None,
+    fit_rows: int = FIT_ROWS,
+) -> FeatureMap:
+    """Fit a Nystrom map on rows X.
+
+    Arguments: `kernel`, fitted here where it is not; `X` row source, n x d; `rank`: landmarks wanted, n of them where
+    rank > n, fewer where the kernel has not that rank, or "auto": as many as the `tolerance` (a relative error, default
+    0.01) needs and as the `memory` (bytes of the n x rank factor) allows; `landmarks`: "rpcholesky" (rows, randomly
+    pivoted Cholesky), "kmeans" (centres) or "uniform" (rows); `dtype` of the factor rows; `fit_rows`: landmarks come
+    from a random sample of X of this size where X has more rows. Memory: fit_rows x (d + rank) numbers, whatever n is.
+    The map carries its sampled error.
+    Raises ValueError for NaN, for no rows, and for a precomputed kernel.
+    Source: Williams, Seeger 2001; landmarks: Zhang, Tsang, Kwok 2008 (k-means), Chen et al. 2025 (pivoted Cholesky).
+    """
+    check_rows("nystrom", kernel, X)
+    rng = np.random.default_rng(random_state)
+    index = draw(X.shape[0], fit_rows, rng)
+    sample = gather(X, index)
+    check_finite("nystrom", sample, index)
+    fitted, seed = fit_kernel(kernel, X, rng), int(rng.integers(2**31))
+
+    def fit(r: int) -> FeatureMap:
+        with stage("Nystrom landmarks"):
+            Z = choose_landmarks(fitted, sample, r, landmarks, np.random.default_rng(seed))
+            found = from_landmarks(fitted, Z, dtype)
+        return found.with_error(sampled_error(found, X, seed))
+
+    allowed = None if memory is None else int(memory // (X.shape[0] * np.dtype(dtype).itemsize))
+    if allowed == 0:
+        raise ValueError(
+            f"nystrom: memory = {memory:.3g} bytes is below one column of {X.shape[0]} rows; allow "
+            f"{X.shape[0] * np.dtype(dtype).itemsize} bytes per column"
+        )
+    return fit_rank("nystrom", fit, rank, sample.shape[0], tolerance, allowed)
+
+
+def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype: Any = np.float32) -> NystromMap:
+    """The Nystrom map of a fitted kernel with landmarks Z (m x d); landmarks that depend on others are dropped.
+
+    k(Z, Z) is factorised in float64: pivoted Cholesky drops residual pivots below 1e-7 (float32 factor rows) or 1e-12
+    (float64) of the largest diagonal entry, the rest gets a jitter of 1e-9 m or 1e-14 m of the mean one.
+    """
+    dtype = np.dtype(dtype)
+    drop, jitter = (1e-7, 1e-9) if dtype == np.float32 else (1e-12, 1e-14)
+    prepared = kernel.prepare(Z, np.float64)
+    square = kernel.tile(prepared, prepared)
+    square = (square + square.T) / 2
+    _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(
+        square, tol=drop * max(float(square.diagonal().max()), 1e-300), lower=1
+    )
+    keep = np.sort(pivots[:rank] - 1)
+    square = square[np.ix_(keep, keep)]
+    square.flat[:: rank + 1] += jitter * rank * (np.trace(square) / max(rank, 1))
+    triangle = np.linalg.cholesky(square)
+    projection = scipy.linalg.solve_triangular(triangle, np.eye(rank), lower=True, check_finite=False).T
+    return NystromMap(kernel, dtype, Z[keep], np.ascontiguousarray(projection))
+
+
+def fit_kernel(kernel: str | Kernel, X: Rows, rng: np.random.Generator) -> Kernel:
+    """The kernel with its data-dependent parameters resolved on X."""
+    return parse(kernel).fit(X, int(rng.integers(2**31)))

@@ -1,0 +1,17 @@
+"""The README's example runs as it stands."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_example_runs(tmp_path):
+    code = re.search(r"```python\n(.*?)```", README.read_text(), re.S).group(1)
+    assert len(code.strip().splitlines()) <= 22
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    f1 = float(re.search(r"F1 ([\d.]+)", done.stdout).group(1))
+    assert f1 > 0.8

@@ -1,0 +1,100 @@
+"""A sweep chooses what separate fits choose."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import RidgeClassifier
+from sklearn.multioutput import MultiOutputClassifier
+
+from dmo import KGHA, MultiViewRidge, Nystrom
+from dmo.metrics import annotation_scores
+from dmo.selection import fold_numbers, sweep
+
+RNG = np.random.default_rng(0)
+VIEWS = {"a": RNG.standard_normal((160, 6)), "b": RNG.standard_normal((160, 4))}
+LABELS = ((np.hstack(list(VIEWS.values())) @ RNG.standard_normal((10, 7))) > 1.5).astype(np.uint8)
+LOW_RANK = Nystrom(rank=60, random_state=0)
+
+
+def separately(model, setting, folds=3):
+    """Cross-validation as anyone would write it."""
+    number = fold_numbers(len(LABELS), folds, 0)
+    scores = []
+    for fold in range(folds):
+        train, test = number != fold, number == fold
+        fitted = clone(model).set_params(**setting).fit({v: X[train] for v, X in VIEWS.items()}, LABELS[train])
+        scored = fitted.decision_function({v: X[test] for v, X in VIEWS.items()})
+        scores.append(annotation_scores(LABELS[test], scored, top=2).f1)
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("model", "grid"),
+    [
+        (KGHA(), {"ridge": [0.05, 0.5], "balance": [0.01, 0.2], "n_components": [3, 1.0], "prior_power": [0.0, 0.5]}),
+        (KGHA(), {"center": [True, False], "intercept": [True, False], "standardise": [0.0, 1.0]}),
+        (MultiViewRidge(combine="kernels"), {"ridge": [0.05, 0.5], "standardise": [0.0, 0.5]}),
+        (MultiViewRidge(), {"combine": ["predictions", "product"], "ridge": [0.1, 1.0]}),
+    ],
+    ids=["kgha", "decoder", "ridge", "outer"],
+)
+def test_every_setting_scores_as_when_fitted_for_itself(model, grid):
+    result = sweep(model, VIEWS, LABELS, grid, folds=3, metric="f1@2")
+    assert len(result.table) == np.prod([len(values) for values in grid.values()])
+    for row in result.table[:: max(1, len(result.table) // 5)]:
+        np.testing.assert_allclose(row["folds"], separately(model, {key: row[key] for key in grid}), atol=1e-12)
+    assert result.best_score == max(row["mean"] for row in result.table)
+    assert {key: result.best_estimator.get_params()[key] for key in grid} == result.best_params
+    assert result.best_estimator.decision_function(VIEWS).shape == LABELS.shape
+
+
+@pytest.mark.parametrize(
+    ("model", "grid"),
+    [
+        (KGHA(approximation=LOW_RANK), {"ridge": [0.05, 0.5], "balance": [0.01, 0.2], "n_components": [3, 1.0]}),
+        (MultiViewRidge(combine="kernels", approximation=LOW_RANK), {"ridge": [0.05, 0.5], "center": [True, False]}),
+    ],
+    ids=["kgha", "ridge"],
+)
+def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, grid):
+    """The sweep's maps are fitted on all rows once: the oracle gets them as linear kernels of the factor rows."""
+    result = sweep(model, VIEWS, LABELS, grid, folds=3, metric="f1@2", refit=False)
+    exact = clone(model).set_params(kernel="linear", approximation="exact")
+    maps = {view: LOW_RANK.feature_map("rbf", X, model.random_state) for view, X in VIEWS.items()}
+    number = fold_numbers(len(LABELS), 3, 0)
+    factors = {view: maps[view](X).astype(float) for view, X in VIEWS.items()}
+    for row in result.table:
+        scores = []
+        for fold in range(3):
+            train, test = number != fold, number == fold
+            fitted = clone(exact).set_params(**{key: row[key] for key in grid})
+            fitted.fit({v: F[train] for v, F in factors.items()}, LABELS[train])
+            scored = fitted.decision_function({v: F[test] for v, F in factors.items()})
+            scores.append(annotation_scores(LABELS[test], scored, top=2).f1)
+        np.testing.assert_allclose(row["folds"], scores, atol=0.02)
+    best = max(result.table, key=lambda row: row["mean"])
+    assert result.best_params == {key: best[key] for key in grid}
+
+
+def test_any_estimator_with_a_decision_function_can_be_swept():
+    class Chain(MultiOutputClassifier):
+        def decision_function(self, X):
+            return np.column_stack([part.decision_function(X) for part in self.estimators_])
+
+    result = sweep(Chain(RidgeClassifier()), VIEWS["a"], LABELS, {"estimator__alpha": [0.1, 10.0]}, folds=3, metric="auc-macro")
+    assert 0.5 < result.best_score <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"grid": {}}, "the grid is empty"),
+        ({"grid": {"rigde": [0.1]}}, "KGHA has no parameter 'rigde'"),
+        ({"grid": {"ridge": 0.1}}, "ridge needs a list of values"),
+        ({"grid": {"ridge": [0.1]}, "metric": "f2@5"}, "unknown metric 'f2@5'"),
+        ({"grid": {"ridge": [0.1]}, "folds": 1}, "folds = 1"),
+    ],
+)
+def test_bad_sweeps(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        sweep(KGHA(), VIEWS, LABELS, **arguments)
