@@ -1,0 +1,239 @@
+"""`dmo demo`: the whole job on data that need no download, with a table and a report."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from dmo import report, stores
+from dmo.blocks import row_blocks
+from dmo.cli.apply import figures, percent
+from dmo.cli.fitting import save
+from dmo.cli.ingest import digits_source
+from dmo.cli.options import Json, origin
+from dmo.cli.session import amount, grid, session, show
+from dmo.datasets.digits import digits
+from dmo.datasets.writing import write
+from dmo.estimators import KGHA, MultiViewRidge
+from dmo.methods.decoding import top_labels
+from dmo.metrics import annotation_scores, auc_scores
+from dmo.progress import stage
+
+TOP, SHOWN, SEED = 3, 12, 0
+BLOCK = 256
+N_DIGITS = 10
+
+
+def methods() -> dict[str, Any]:
+    """The three methods of the demo; ridges chosen on the last quarter of the training samples."""
+    return {
+        "KGHA": KGHA("rbf", balance=1e-2, ridge=1e-2, n_components=0.8, intercept=True, random_state=SEED),
+        "r-MLR": MultiViewRidge("linear", ridge=1e-1, intercept=True, random_state=SEED),
+        "r-KMLR": MultiViewRidge("rbf", ridge=1e-2, intercept=True, random_state=SEED),
+    }
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method on the held-out samples: the fitted model, scores (m x L), measures and seconds of fit and scoring."""
+
+    model: Any
+    scores: np.ndarray
+    measures: dict[str, Any]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the stores and the report.")] = Path("demo"), json: Json = False
+) -> None:
+    """Learn to annotate handwritten digits: ingest, fit KGHA and two baselines, annotate, evaluate, report.
+
+    An earlier demo in the folder is made anew.
+    """
+    _check_folder(out)
+    with session(json) as run:
+        store = write(digits_source(), out / "digits.zarr", overwrite=(out / "digits.zarr").exists())
+        runs = {name: _run(name, model, store) for name, model in methods().items()}
+        with stage("save model and labels", 2) as advance:
+            runs["KGHA"].model.label_names_ = list(store.label_names or ())
+            save(runs["KGHA"].model, str(out / "kgha.zarr"), store, "train", SEED)
+            advance(1)
+            _write_labels(out, store, runs["KGHA"])
+            advance(1)
+        with stage("report", 1) as advance:
+            files = _report(out, store, runs)
+            advance(1)
+    record: dict[str, Any] = {
+        "out": str(out),
+        "methods": {name: result.measures for name, result in runs.items()},
+        "report": [str(path) for path in files],
+        **run.costs(),
+    }
+    if json:
+        show(record, [], "", True)
+        return
+    grid(f"annotation of {len(store.select('test')[2])} held-out digits, {TOP} labels each", COLUMNS, _table(runs))
+    _say_next(record, files[0], out)
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder with other things in it; an earlier demo is made anew."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    try:
+        ours = stores.describe(out / "digits.zarr")["attributes"].get("dataset") == "digits"
+    except (FileNotFoundError, stores.StoreError, NotADirectoryError):
+        ours = False
+    if not ours:
+        raise stores.StoreError(f"{out} exists and holds no demo; choose another folder with --out")
+
+
+def _run(name: str, model: Any, store: stores.FeatureStore) -> Run:
+    """Fit on the training samples, score and measure the held-out ones."""
+    views, Y, _ = store.select("train")
+    held, Y_held, index = store.select("test")
+    if Y is None or Y_held is None:
+        raise stores.StoreError(f"{store.url} has no labels; remove it and run the demo again")
+    start = time.perf_counter()
+    with stage(f"{name}: fit", 1) as advance:
+        model.fit(views, Y)
+        advance(1)
+    scores = np.empty(Y_held.shape)
+    with stage(f"{name}: annotate", len(index)) as advance:
+        for where in row_blocks(len(index), BLOCK):
+            scores[where] = model.decision_function({view: rows[where] for view, rows in held.items()})
+            advance(where.stop - where.start)
+    seconds = time.perf_counter() - start
+    measures = figures(annotation_scores(Y_held, scores, TOP), auc_scores(Y_held, scores))
+    right = scores[:, :N_DIGITS].argmax(axis=1) == Y_held[:, :N_DIGITS].argmax(axis=1)
+    return Run(model, scores, measures | {"digit_right": float(right.mean()), "seconds": round(seconds, 4)})
+
+
+def _write_labels(out: Path, store: stores.FeatureStore, run: Run) -> None:
+    """The labels of the held-out samples as a row store."""
+    _, _, index = store.select("test")
+    path, ids = out / "annotations.zarr", store.sample_ids or []
+    writer = stores.create_rows(
+        path,
+        len(index),
+        TOP,
+        "int32",
+        kind="labels",
+        attributes={"split": "test", "top": TOP, "label_names": store.label_names},
+        block=BLOCK,
+        sample_ids=[ids[i] for i in index],
+        overwrite=path.exists(),
+        provenance=origin([str(out / "kgha.zarr"), store.url], store, "test"),
+    )
+    best = top_labels(run.scores, TOP).astype(np.int32)
+    for block in writer.missing():
+        writer.write(block, best[writer.rows(block)])
+    writer.finish()
+
+
+COLUMNS = ("method", "precision", "recall", "F1", "N+", "AUC", "digit right", "seconds")
+
+
+def _table(runs: Mapping[str, Run]) -> list[list[str]]:
+    rows = []
+    for name, run in runs.items():
+        m = run.measures
+        shares = [percent(m[key]) for key in ("precision", "recall", "f1")]
+        more = [percent(m["auc_macro"]), percent(m["digit_right"]), f"{m['seconds']:.2f}"]
+        rows.append([name, *shares, f"{m['n_plus']} of {m['n_labels']}", *more])
+    return rows
+
+
+def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run]) -> list[Path]:
+    held, Y, index = store.select("test")
+    names, kgha = list(store.label_names or ()), runs["KGHA"]
+    if Y is None:
+        raise stores.StoreError(f"{store.url} has no labels; remove it and run the demo again")
+    shown = _interesting(Y, kgha.scores)
+    best = top_labels(kgha.scores, TOP)
+    words = [[names[label] for label in best[i]] for i in shown]
+    true = [[names[label] for label in np.flatnonzero(Y[i])] for i in shown]
+    Z = kgha.model.transform({view: rows[:] for view, rows in held.items()})
+    images = digits().images[index[shown]]
+    figures_ = [
+        report.Picture(
+            "samples",
+            report.annotated_samples(images, true, words),
+            f"Held-out digits and the {TOP} labels that KGHA gives them; last come some with the digit wrong.",
+        ),
+        report.Picture(
+            "precision-recall",
+            report.precision_recall_per_label(Y, kgha.scores, names),
+            "Precision and recall of every label (KGHA, held-out digits); dashed: chance.",
+        ),
+        report.Picture(
+            "space",
+            report.embedding_2d(_plane(Z, kgha.model), Y[:, :N_DIGITS].argmax(axis=1), names[:N_DIGITS]),
+            f"Held-out digits in the {Z.shape[1]} dimensions that KGHA learnt, projected on the plane in which the label "
+            "scores differ most.",
+        ),
+    ]
+    rows = [
+        [name, *(100 * run.measures[key] for key in _KEYS), run.measures["n_plus"], run.measures["seconds"]]
+        for name, run in runs.items()
+    ]
+    columns = ["method", "precision %", "recall %", "F1 %", "AUC %", "digit right %", "N+", "seconds"]
+    note = (
+        f"Each held-out digit gets {TOP} labels, it has 1 to 4; precision and recall are means over {len(names)} labels. "
+        "r-MLR: linear ridge regression; r-KMLR: kernel ridge regression; both averaged over the views."
+    )
+    table = report.Table("Annotation of held-out digits", columns, rows, best=columns[1:6], note=note)
+    training = int((store.split == "train").sum()) if store.split is not None else store.n_samples
+    facts = {
+        "samples to learn from": training,
+        "held-out samples": len(index),
+        "views": len(store.views),
+        "labels": len(names),
+        "dimensions learnt": Z.shape[1],
+    }
+    lead = "dmo learnt one space from four views of handwritten digits and their labels, and annotates digits by new writers."
+    return report.write_report(out / "report.html", "dmo demo: handwritten digits", [table], figures_, facts, lead)
+
+
+_KEYS = ("precision", "recall", "f1", "auc_macro", "digit_right")
+
+
+def _plane(Z: np.ndarray, model: KGHA) -> np.ndarray:
+    """Samples Z (m x p) projected on two directions of the learnt space: the principal ones of the label scores."""
+    scores = (Z - Z.mean(axis=0)) @ model.decoder_
+    left, lengths, _ = np.linalg.svd(scores, full_matrices=False)
+    return left[:, :2] * lengths[:2]
+
+
+def _interesting(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Samples to show: those whose digit is wrong first (up to half), then evenly spaced others."""
+    wrong = np.flatnonzero(scores[:, :N_DIGITS].argmax(axis=1) != Y[:, :N_DIGITS].argmax(axis=1))[: SHOWN // 2]
+    others = np.setdiff1d(np.arange(len(Y)), wrong)
+    spaced = others[np.linspace(0, len(others) - 1, SHOWN - len(wrong)).astype(int)]
+    return np.concatenate([spaced, wrong])
+
+
+def _say_next(record: Mapping[str, Any], page: Path, out: Path) -> None:
+    store, model = out / "digits.zarr", out / "kgha.zarr"
+    lines = [
+        "",
+        f"done in {record['seconds']:.1f} s, peak memory {amount(record['peak_memory_bytes'])}",
+        "",
+        f"report       {page}",
+        f"features     {store}",
+        f"model        {model}",
+        f"annotations  {out / 'annotations.zarr'}",
+        "",
+        "what to try next",
+        f"  dmo info {store}",
+        f"  dmo evaluate {model} {store} --top {TOP}",
+        f"  dmo fit kgha {store} {out / 'mine.zarr'} --kernel hellinger-rbf --ridge 0.1 --intercept",
+        "  dmo ingest --help      (your own files, or Corel5k and other public sets)",
+    ]
+    print(os.linesep.join(lines))

@@ -1,0 +1,101 @@
+"""`dmo info`: what a store of any kind holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from dmo import stores
+from dmo.cli.options import Json
+from dmo.cli.session import amount, show
+
+Rows = list[tuple[str, str]]
+
+
+def info(
+    path: Annotated[str, typer.Argument(help="A store of any kind: features, kernel, rows, model.")], json: Json = False
+) -> None:
+    """Say what a store holds, where it comes from, and what is missing of an unfinished one."""
+    found = stores.describe(path)
+    show(
+        found, _common(found) + DETAILS.get(found["kind"], _rows)(found) + _provenance(found), str(found["path"]), json
+    )
+
+
+def _common(found: Mapping[str, Any]) -> Rows:
+    state = "complete" if found["complete"] else "unfinished: run what made it again, it goes on where it stopped"
+    rows = [
+        ("kind", f"{found['kind']} (version {found['version']})"),
+        ("state", state),
+        ("size", amount(found["bytes"])),
+    ]
+    if not found["complete"] and "blocks" in found:
+        done, total = found["blocks"]["done"], found["blocks"]["total"]
+        rows.append(("missing", f"{total - done} of {total} blocks"))
+    return rows
+
+
+def _features(found: Mapping[str, Any]) -> Rows:
+    rows = [("samples", f"{found['n_samples']}" + _splits(found.get("split")))]
+    if "labels" in found:
+        rows.append(("labels", str(found["labels"]["shape"][1])))
+    for name, view in found["views"].items():
+        sparse = ", sparse" if view["kind"] == "sparse" else ""
+        counts = ", histogram" if view["histogram"] else ""
+        rows.append((f"view {name}", f"{view['dimension']} x {view['dtype']}{sparse}{counts}"))
+    return rows
+
+
+def _splits(split: Any) -> str:
+    if not isinstance(split, Mapping) or "shape" in split:
+        return ""
+    return " (" + ", ".join(f"{count} {name}" for name, count in split.items()) + ")"
+
+
+def _kernel(found: Mapping[str, Any]) -> Rows:
+    return [("entries", f"{found['n']} x {found['n']} {found['dtype']}, tiles of {found['block']} rows")]
+
+
+def _rows(found: Mapping[str, Any]) -> Rows:
+    shape = f"{found['n']} x {found['columns']} {found['dtype']}, blocks of {found['block']} rows"
+    return [("rows", shape), *((name, _short(value)) for name, value in found["attributes"].items())]
+
+
+def _model(found: Mapping[str, Any]) -> Rows:
+    meta = found["meta"]
+    rows = [("estimator", str(meta.get("estimator", "?")))]
+    fitted = meta.get("fitted", {})
+    rows += [(f"view {name}", f"{width} features") for name, width in fitted.get("view_widths_", {}).items()]
+    if fitted.get("label_names_"):
+        rows.append(("labels", f"{len(fitted['label_names_'])}: {_short(fitted['label_names_'])}"))
+    rows += [(name, _short(value)) for name, value in meta.get("parameters", {}).items()]
+    return rows
+
+
+DETAILS = {"features": _features, "kernel": _kernel, "rows": _rows, "model": _model}
+
+
+def _provenance(found: Mapping[str, Any]) -> Rows:
+    origin = found["provenance"]
+    rows = [("made from", ", ".join(origin["parents"]))] if origin.get("parents") else []
+    parameters = origin.get("parameters", {})
+    for name, title in (("dataset", "data set"), ("split", "samples of split")):
+        value = parameters.get(name) or found["attributes"].get(name)
+        rows += [(title, str(value))] if value else []
+    return [*rows, ("written by", f"dmo {origin['dmo']}")]
+
+
+def _short(value: Any, most: int = 6) -> str:
+    """A JSON value on one line."""
+    if isinstance(value, list):
+        more = f", ... ({len(value)})" if len(value) > most else ""
+        return ", ".join(str(item) for item in value[:most]) + more
+    if isinstance(value, Mapping) and "object" in value:
+        arguments = ", ".join(f"{key}={item}" for key, item in value["arguments"].items() if item is not None)
+        return f"{value['object']}({arguments})"
+    if isinstance(value, Mapping):
+        inner = value.get("mapping", value)
+        return ", ".join(f"{key}: {item}" for key, item in inner.items())
+    return str(value)

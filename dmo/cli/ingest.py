@@ -1,0 +1,176 @@
+"""`dmo ingest`: files in, a feature store out; one command per public data set, one for any files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from dmo import stores
+from dmo.cli.options import Block, Json, Overwrite, free
+from dmo.cli.session import Session, amount, cost_rows, session, show
+from dmo.datasets import CARDS, ingest, ingest_files, read_description
+from dmo.datasets.digits import digits
+from dmo.datasets.sources import READERS
+from dmo.datasets.writing import Source, write
+
+ingest_app = typer.Typer(no_args_is_help=True, help="Read feature files into a feature store.")
+Store = Annotated[str, typer.Argument(help="Feature store to write.")]
+Views = Annotated[
+    list[str] | None, typer.Option("--views", help="Views to take, comma-separated (default: all usual ones).")
+]
+
+
+def _data_set(name: str) -> Callable[..., None]:
+    """The command `dmo ingest NAME DIR STORE` of a public data set."""
+
+    def command(
+        folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder that holds the set's files.")],
+        store: Store,
+        views: Views = None,
+        checksums: Annotated[bool, typer.Option(help="Compare the files' SHA-256 with the data card.")] = True,
+        block: Block = 1024,
+        overwrite: Overwrite = False,
+        json: Json = False,
+    ) -> None:
+        chosen = [view for part in views or () for view in part.split(",") if view] or None
+
+        def make() -> stores.FeatureStore:
+            return ingest(name, folder, store, views=chosen, checksums=checksums, block=block, overwrite=overwrite)
+
+        _run(make, store, overwrite, json)
+
+    return command
+
+
+for _name in READERS:
+    ingest_app.command(_name, help=f"{CARDS[_name].title}.")(_data_set(_name))
+
+
+@ingest_app.command("digits")
+def _digits(store: Store, block: Block = 1024, overwrite: Overwrite = False, json: Json = False) -> None:
+    """The handwritten digits inside scikit-learn: four views, 14 labels, no files needed."""
+    _run(lambda: write(digits_source(), store, block=block, overwrite=overwrite), store, overwrite, json)
+
+
+def digits_source() -> Source:
+    """The embedded digits, ready for a feature store."""
+    data = digits()
+    names = [f"digit {i}" for i in range(len(data.Y))]
+    counts = {split: int((data.split == split).sum()) for split in ("train", "test")}
+    attributes = {"dataset": "digits", "title": "Handwritten digits that ship inside scikit-learn"}
+    return Source(dict(data.views), data.Y, data.label_names, names, counts, attributes=attributes)
+
+
+@ingest_app.command("files")
+def _files(
+    store: Store,
+    view: Annotated[
+        list[str] | None, typer.Option(help="NAME=FILE, or NAME:SPLIT=FILE once per split; FILE may be PATH::ARRAY.")
+    ] = None,
+    labels: Annotated[
+        list[str] | None, typer.Option(help="FILE of samples x labels (0/1), or SPLIT=FILE; a Mulan .xml for ARFF.")
+    ] = None,
+    label_columns: Annotated[
+        int | None, typer.Option(help="ARFF: how many columns are labels (negative: the first ones).")
+    ] = None,
+    label_names: Annotated[str | None, typer.Option(help="Text file with one label name a line.")] = None,
+    histogram: Annotated[list[str] | None, typer.Option(help="A view whose rows are counts.")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="NAME=TYPE to store a view in, such as float32.")] = None,
+    description: Annotated[
+        str | None, typer.Option("--from", help="JSON file with views, labels, ... instead of options.")
+    ] = None,
+    block: Block = 1024,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Any files: .hvecs family, .npy, .npz, .mat, .csv, .tsv, .arff, .svm, .zarr; plain or compressed."""
+    if (description is None) == (not view):
+        raise ValueError("ingest files: pass --view NAME=FILE at least once, or --from DESCRIPTION.json, not both")
+    if description is not None:
+        arguments = read_description(description)
+    else:
+        types = dict(_type(entry) for entry in dtype or ())
+        arguments = {"views": _files_by_view(view or ()), "histograms": histogram or (), "dtypes": types}
+        arguments["labels"] = label_columns if label_columns is not None else _one_or_by_split(labels)
+        arguments["label_names"] = label_names
+    _run(lambda: ingest_files(store=store, block=block, overwrite=overwrite, **arguments), store, overwrite, json)
+
+
+def _pair(option: str, entry: str) -> tuple[str, str]:
+    name, equals, value = entry.partition("=")
+    if not (name and equals and value):
+        raise ValueError(f"{option} {entry}: expected NAME=VALUE")
+    return name, value
+
+
+def _type(entry: str) -> tuple[str, str]:
+    name, kind = _pair("--dtype", entry)
+    try:
+        found = np.dtype(kind)
+    except TypeError:
+        found = np.dtype(object)
+    if found.kind not in "buif":
+        raise ValueError(f"--dtype {entry}: no type of real numbers; take uint8, uint16, int32, float32 or float64")
+    return name, found.name
+
+
+def _files_by_view(entries: Sequence[str]) -> dict[str, Any]:
+    """View -> file, or view -> split -> file, from NAME=FILE and NAME:SPLIT=FILE. Raises ValueError where both are mixed."""
+    found: dict[str, Any] = {}
+    for entry in entries:
+        key, path = _pair("--view", entry)
+        name, colon, split = key.partition(":")
+        known = found.setdefault(name, {} if colon else path)
+        if colon and isinstance(known, dict) and split not in known:
+            known[split] = path
+        elif colon or known is not path:
+            raise ValueError(f"--view {entry}: view {name!r} is given twice; give one file, or one per split")
+    return found
+
+
+def _one_or_by_split(entries: Sequence[str] | None) -> Any:
+    if not entries:
+        return None
+    if len(entries) == 1 and "=" not in entries[0]:
+        return entries[0]
+    return dict(_pair("--labels", entry) for entry in entries)
+
+
+def _run(make: Callable[[], stores.FeatureStore], path: str, overwrite: bool, as_json: bool) -> None:
+    with session(as_json) as run:
+        if free(path, overwrite) and not overwrite:
+            run.note(f"{path} is unfinished: going on with the blocks that are missing")
+        store = make()
+    _report(run, store, path, as_json)
+
+
+def _report(run: Session, store: stores.FeatureStore, path: str, as_json: bool) -> None:
+    labels = store.labels
+    views = {name: store.view_info(name) for name in store.views}
+    record = {
+        "store": path,
+        "n_samples": store.n_samples,
+        "n_labels": None if labels is None else int(labels.shape[1]),
+        "labels_per_sample": None if labels is None else round(float(labels.sum(axis=1).mean()), 4),
+        "split": None
+        if store.split is None
+        else {str(k): int(c) for k, c in zip(*np.unique(store.split, return_counts=True))},
+        "views": {
+            name: {"dimension": int(v.dimension), "dtype": v.dtype.name, "kind": v.kind, "histogram": bool(v.histogram)}
+            for name, v in views.items()
+        },
+        "bytes": stores.describe(path)["bytes"],
+        **run.costs(),
+    }
+    rows = [("samples", str(store.n_samples))]
+    if record["split"]:
+        rows[0] = ("samples", f"{store.n_samples} ({', '.join(f'{c} {k}' for k, c in record['split'].items())})")
+    if labels is not None:
+        rows.append(("labels", f"{labels.shape[1]}, {record['labels_per_sample']:.2f} a sample"))
+    for name, v in views.items():
+        kind = ("sparse " if v.kind == "sparse" else "") + ("histogram" if v.histogram else "features")
+        rows.append((f"view {name}", f"{v.dimension} x {v.dtype.name} {kind}"))
+    show(record, [*rows, ("size", amount(record["bytes"])), *cost_rows(record)], f"feature store {path}", as_json)

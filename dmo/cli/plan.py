@@ -1,0 +1,123 @@
+"""What a fit will take, before it starts: bytes, tasks, and seconds from timings made on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dmo.blocks import Rows, rows
+from dmo.cli.session import amount
+from dmo.cluster import current_client
+from dmo.kernels import parse
+from dmo.tiles import lower_pairs
+
+_SAMPLE = 1024
+_LATENCY = 2e-3
+"""Seconds that a task costs beside its work."""
+STEPS = 3
+"""Block steps of the eigensolver to expect (it starts from the labels)."""
+PRODUCTS = 25
+"""Products with a kernel that conjugate gradients take for one block of right-hand sides (ridge about 0.1)."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be fitted: `n` samples, `kernels` operators, of which `factors_held` at the same time, `columns`
+    right-hand sides in a block, `solves` blocks per operator, `storage` and `block` of `dmo.Exact`."""
+
+    n: int
+    kernels: int
+    factors_held: int
+    columns: int
+    solves: int
+    storage: str
+    block: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Predicted costs: bytes of kernels, factors and the model, tasks on the cluster, seconds on this machine."""
+
+    storage: str
+    kernel_bytes: int
+    factor_bytes: int
+    model_bytes: int
+    tasks: int
+    kernel_seconds: float
+    solve_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        return self.kernel_seconds + self.solve_seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "seconds": self.seconds}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """As lines of a table."""
+        return [
+            ("kernels", f"{amount(self.kernel_bytes)} ({self.storage})"),
+            ("factors", amount(self.factor_bytes)),
+            ("model", amount(self.model_bytes)),
+            ("tasks", str(self.tasks) if self.tasks else "0 (in this process)"),
+            (
+                "estimated time",
+                f"{self.seconds:.1f} s: kernels {self.kernel_seconds:.1f} s, solves {self.solve_seconds:.1f} s",
+            ),
+        ]
+
+
+def plan(work: Work, sources: Mapping[str, Rows], kernels: Mapping[str, str], model_bytes: int) -> Plan:
+    """Costs of `work` over the rows of `sources`, from one tile of every view and one matrix product timed here."""
+    tile_seconds = sum(_tile_seconds(kernels[name], source) for name, source in sources.items())
+    formation = tile_seconds * (work.n / min(work.n, _SAMPLE)) ** 2 / 2
+    return (_in_memory if work.storage == "memory" else _tiled)(work, formation, model_bytes)
+
+
+def _in_memory(work: Work, formation: float, model_bytes: int) -> Plan:
+    """Kernels as NumPy arrays with their Cholesky factors, in this process."""
+    n, held = work.n, work.factors_held
+    flops = work.kernels * (n**3 / 3 + 4.0 * n * n * work.columns * work.solves)
+    seconds = flops / multiply_rate(np.float64)
+    return Plan(work.storage, 4 * n * n * held, 8 * n * n * held, model_bytes, 0, formation, seconds)
+
+
+def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
+    """Kernels as lower tiles, solved with by conjugate gradients, on the workers where there are some."""
+    n, client, products = work.n, current_client(), PRODUCTS * work.solves
+    threads = 1 if client is None else max(1, sum(client.nthreads().values()))
+    groups = min(len(lower_pairs(n, work.block)), 4 * threads)
+    tasks = 0 if client is None else work.kernels * (products + 1) * groups
+    kept = 0 if work.storage == "recomputed" else 2 * n * n * work.kernels
+    again = products if work.storage == "recomputed" else 0
+    multiply = work.kernels * products * 2.0 * n * n * work.columns / multiply_rate(np.float32)
+    solving = (multiply + again * formation) / threads + _LATENCY * tasks
+    return Plan(work.storage, kept, 0, model_bytes, tasks, formation / threads, solving)
+
+
+def _tile_seconds(spec: str, source: Rows) -> float:
+    """Seconds of one tile of the kernel between the first rows of a view."""
+    first = rows(source, slice(0, min(_SAMPLE, source.shape[0])))
+    kernel = parse(spec).fit(first)
+    ready = kernel.prepare(first, np.float32)
+    return _best(lambda: kernel.tile(ready, ready))
+
+
+def multiply_rate(dtype: Any, size: int = 1024) -> float:
+    """Floating-point operations per second of a matrix product in this process."""
+    A = np.full((size, size), 0.5, dtype)
+    return 2.0 * size**3 / _best(lambda: A @ A)
+
+
+def _best(work: Callable[[], Any], repeats: int = 2) -> float:
+    """Seconds of the fastest of some repeats: the others started threads or waited for something else."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)

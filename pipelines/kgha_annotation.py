@@ -1,0 +1,322 @@
+"""The KGHA annotation experiment: six methods on every view and on all views together.
+
+    python pipelines/kgha_annotation.py --data FOLDER --work WORK [--scheduler local] [--quick]
+
+FOLDER holds Corel5k (default: corel5k under DMO_DATA); a feature store that `dmo ingest` wrote, or the word "digits",
+does as well. Features are ingested into WORK/features.zarr; then every method is fitted on the training samples,
+annotates the test samples (WORK/scores/VIEWS-METHOD.zarr) and is evaluated (WORK/results/VIEWS-METHOD.json). Each of
+these is kept: the same command goes on where a run stopped, and a finished part is not computed again unless an option
+changed. The table is printed and written to WORK/table.csv and WORK/table.json.
+
+Methods, as in the lower panel of table 4 of Xiong, Szedmak, Piater 2014: r-MLR and r-KMLR (linear and kernel ridge
+regression, averaged over views), L-HA (KGHA with linear kernels), KGHA-r (balance -> 0), KGHA-d (as many components as
+labels), KGHA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from dmo import KGHA, MultiViewRidge, stores
+from dmo.blocks import Rows, Subset
+from dmo.cluster import connect
+from dmo.datasets import ingest
+from dmo.metrics import annotation_scores, auc_scores
+from dmo.progress import bars, stage
+
+ALL_VIEWS = "all"
+BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Of all methods: `balance` lambda, `ridge` of KGHA and its kin, `regression_ridge` of r-MLR and r-KMLR,
+    `components` as a share of the labels, decoder options, `top` labels per sample."""
+
+    balance: float = 1e-2
+    ridge: float = 1e-1
+    regression_ridge: float = 1e-2
+    components: float = 0.8
+    prior_power: float = 0.0
+    standardise: float = 0.0
+    top: int = 5
+
+
+@dataclass(frozen=True)
+class Task:
+    """One fit: `method` on `views` (their kernels by name); `part`: the views' name in files and tables."""
+
+    part: str
+    method: str
+    kernels: Mapping[str, str]
+    parameters: Parameters
+
+    @property
+    def name(self) -> str:
+        return f"{self.part}-{self.method}"
+
+    def estimator(self) -> Any:
+        return METHODS[self.method](self.parameters, self.kernels)
+
+
+def _kgha(p: Parameters, kernels: Mapping[str, str], **changed: Any) -> KGHA:
+    settings = {"balance": p.balance, "ridge": p.ridge, "n_components": p.components} | changed
+    return KGHA(dict(kernels), prior_power=p.prior_power, standardise=p.standardise, **settings)
+
+
+def _ridge(p: Parameters, kernels: Mapping[str, str]) -> MultiViewRidge:
+    return MultiViewRidge(dict(kernels), ridge=p.regression_ridge, prior_power=p.prior_power, standardise=p.standardise)
+
+
+def _linear(kernels: Mapping[str, str]) -> dict[str, str]:
+    """The same row normalisation with a linear kernel."""
+    return {
+        view: "linear" if kernel == "rbf" else kernel.removesuffix("rbf") + "linear" for view, kernel in kernels.items()
+    }
+
+
+METHODS: dict[str, Callable[[Parameters, Mapping[str, str]], Any]] = {
+    "r-MLR": lambda p, kernels: _ridge(p, _linear(kernels)),
+    "r-KMLR": _ridge,
+    "L-HA": lambda p, kernels: _kgha(p, _linear(kernels)),
+    "KGHA-r": lambda p, kernels: _kgha(p, kernels, balance=1e-8),
+    "KGHA-d": lambda p, kernels: _kgha(p, kernels, n_components=1.0),
+    "KGHA": _kgha,
+}
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Training and test samples: views as row sources, labels, and a description that tells two choices apart."""
+
+    train: Mapping[str, Rows]
+    Y_train: np.ndarray
+    test: Mapping[str, Rows]
+    Y_test: np.ndarray
+    label_names: list[str] | None
+    origin: dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment; 0, or 2 with one sentence where an input is wrong."""
+    options = parser().parse_args(arguments)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("dmo").setLevel(logging.INFO)
+    try:
+        with bars(), connect(options.scheduler) as place:
+            logging.getLogger("dmo").info("running %s", place.where)
+            results = run(options)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on where it stopped", file=sys.stderr)
+        return 130
+    except (ValueError, OSError) as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        return 2
+    report(results, Path(options.work))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    default = Path(os.environ.get("DMO_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "corel5k"
+    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--data", default=str(default), help="folder of Corel5k, a feature store, or 'digits'")
+    made.add_argument("--work", required=True, help="folder for the stores and the table")
+    made.add_argument("--scheduler", help="in-process, local, an address, or a scheduler file")
+    made.add_argument("--views", help="views to use, comma-separated (default: all)")
+    made.add_argument("--methods", help=f"of {', '.join(METHODS)} (default: all)")
+    made.add_argument("--quick", action="store_true", help="two views, 400 training and 100 test samples")
+    for name, value in asdict(Parameters()).items():
+        made.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
+    return made
+
+
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every method on every part; returns the results in the table's order."""
+    work = Path(options.work)
+    views = options.views.split(",") if options.views else None
+    store = open_data(options.data, work, views)
+    kernels = default_kernels(store, views)
+    if options.quick:
+        kernels = dict(list(kernels.items())[:2])
+    samples = select(store, list(kernels), quick=options.quick)
+    parameters = Parameters(**{name: getattr(options, name) for name in asdict(Parameters())})
+    methods = options.methods.split(",") if options.methods else list(METHODS)
+    unknown = sorted(set(methods) - set(METHODS))
+    if unknown:
+        raise ValueError(f"no method {unknown[0]!r}; known: {', '.join(METHODS)}")
+    parts = {view: {view: kernel} for view, kernel in kernels.items()} | {ALL_VIEWS: kernels}
+    tasks = [Task(part, method, used, parameters) for part, used in parts.items() for method in methods]
+    results = []
+    with stage("methods x views", len(tasks)) as advance:
+        for task in tasks:
+            results.append(finish(task, samples, work))
+            advance(1)
+    return results
+
+
+def open_data(data: str, work: Path, views: Sequence[str] | None) -> stores.FeatureStore:
+    """The feature store to work on, ingested (of a data set only `views`) into `work` where `data` is not one already."""
+    if data == "digits":
+        return ingest_digits(work / "features.zarr")
+    try:
+        return stores.open_features(data)
+    except (FileNotFoundError, stores.StoreError):
+        if not Path(data).is_dir() or (Path(data) / "zarr.json").exists():
+            raise
+    target = work / ("features.zarr" if views is None else f"features-{'-'.join(views)}.zarr")
+    try:
+        return stores.open_features(target)
+    except (FileNotFoundError, stores.StoreError):
+        return ingest("corel5k", data, target, views=views)
+
+
+def ingest_digits(path: Path) -> stores.FeatureStore:
+    """The digits inside scikit-learn as a feature store."""
+    from dmo.cli.ingest import digits_source
+    from dmo.datasets.writing import write
+
+    return write(digits_source(), path)
+
+
+def default_kernels(store: stores.FeatureStore, views: Sequence[str] | None) -> dict[str, str]:
+    """Gaussian kernels at the mean distance, of square-rooted rows where a view holds histograms."""
+    for view in views or ():
+        if view not in store.views:
+            raise ValueError(f"{store.url} has no view {view!r}; it has {', '.join(store.views)}")
+    return {view: "hellinger-rbf" if store.view_info(view).histogram else "rbf" for view in views or store.views}
+
+
+def select(store: stores.FeatureStore, views: Sequence[str], quick: bool) -> Samples:
+    """Training and test samples of a store; with `quick` evenly spaced few of them."""
+    parts = []
+    for split, most in (("train", 400), ("test", 100)):
+        _, Y, index = store.select(split)
+        if Y is None:
+            raise ValueError(f"{store.url} has no labels; ingest them with the features")
+        kept = (
+            np.unique(np.linspace(0, len(index) - 1, min(len(index), most)).astype(int))
+            if quick
+            else np.arange(len(index))
+        )
+        parts.append(({view: Subset(store.views[view], index[kept]) for view in views}, Y[kept]))
+    (train, Y_train), (test, Y_test) = parts
+    used = Y_train.any(axis=0) if quick else np.ones(Y_train.shape[1], dtype=bool)
+    names = None if store.label_names is None else [name for name, use in zip(store.label_names, used) if use]
+    origin = {"store": store.provenance, "quick": quick, "samples": [len(Y_train), len(Y_test)]}
+    return Samples(train, Y_train[:, used], test, Y_test[:, used], names, origin)
+
+
+def finish(task: Task, samples: Samples, work: Path) -> dict[str, Any]:
+    """The result of one task: from its file, or by fitting, annotating and evaluating."""
+    description = {"method": task.method, "kernels": dict(task.kernels), **asdict(task.parameters), **samples.origin}
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
+    path = work / "results" / f"{task.name}.json"
+    if path.exists():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if known.get("digest") == digest:
+            return known
+    scores, seconds = annotate(task, samples, work, digest)
+    top = min(task.parameters.top, samples.Y_test.shape[1])
+    found, area = annotation_scores(samples.Y_test, scores, top), auc_scores(samples.Y_test, scores)
+    result = {
+        "views": task.part,
+        "method": task.method,
+        "precision": found.precision,
+        "recall": found.recall,
+        "f1": found.f1,
+        "n_plus": found.n_plus,
+        "auc_macro": area.macro,
+        "seconds": seconds,
+        "digest": digest,
+    }
+    write_whole(path, json.dumps(result, indent=1))
+    return result
+
+
+def annotate(task: Task, samples: Samples, work: Path, digest: str) -> tuple[stores.RowStore, float]:
+    """Scores of the test samples as a row store, and the seconds that fitting and scoring took."""
+    path = work / "scores" / f"{task.name}.zarr"
+    try:
+        found = stores.open_rows(path)
+        if found.attributes["digest"] == digest:
+            return found, float(found.attributes["seconds"])
+    except (FileNotFoundError, stores.StoreError):
+        pass
+    start = time.perf_counter()
+    views = list(task.kernels)
+    model = task.estimator().fit({view: samples.train[view] for view in views}, samples.Y_train)
+    scores = model.decision_function({view: samples.test[view] for view in views}).astype(np.float32)
+    seconds = time.perf_counter() - start
+    columns = samples.label_names or scores.shape[1]
+    attributes = {"digest": digest, "seconds": seconds}
+    writer = stores.create_rows(
+        path,
+        len(scores),
+        columns,
+        "float32",
+        kind="scores",
+        attributes=attributes,
+        block=BLOCK,
+        overwrite=path.exists(),
+    )
+    for block in writer.missing():
+        writer.write(block, scores[writer.rows(block)])
+    writer.finish()
+    return stores.open_rows(path), seconds
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def report(results: Sequence[Mapping[str, Any]], work: Path) -> None:
+    """Print the table and write it as CSV and JSON."""
+    columns = ("views", "method", "precision", "recall", "f1", "n_plus", "auc_macro", "seconds")
+    table = Table(title="annotation of the test samples (in percent; N+ in labels)")
+    for column in columns:
+        title = {"f1": "F1", "n_plus": "N+", "auc_macro": "AUC"}.get(column, column)
+        table.add_column(title, justify="left" if column in ("views", "method") else "right")
+    for i, result in enumerate(results):
+        shares = [f"{100 * result[key]:.1f}" for key in ("precision", "recall", "f1")]
+        table.add_row(
+            result["views"],
+            result["method"],
+            *shares,
+            str(result["n_plus"]),
+            f"{100 * result['auc_macro']:.1f}",
+            f"{result['seconds']:.1f}",
+            end_section=i + 1 < len(results) and results[i + 1]["views"] != result["views"],
+        )
+    Console().print(table)
+    rows = [{column: result[column] for column in columns} for result in results]
+    write_whole(work / "table.json", json.dumps(rows, indent=1))
+    part = work / "table.csv.part"
+    with open(part, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    os.replace(part, work / "table.csv")
+    print(f"written to {work / 'table.csv'} and {work / 'table.json'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,457 @@
+"""The `dmo` command from a shell: files in, annotated samples out, and one sentence for every mistake."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import dmo
+from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
+from dmo.blocks import row_blocks
+from dmo.cli import app
+from dmo.metrics import annotation_scores, auc_scores, top_labels
+
+N_TRAIN, N_TEST, N_LABELS, TOP = 90, 40, 6, 2
+NAMES = ["sun", "sea", "sand", "snow", "fir", "fox"]
+
+
+def run(*arguments, code=0):
+    """The result of `dmo ARGUMENTS`, which must end with `code`."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
+    return result
+
+
+def record(*arguments):
+    """What `dmo ARGUMENTS --json` prints, parsed: standard output must hold nothing else."""
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Samples of three kinds in two views, "shape" (real) and "words" (counts), with six labels."""
+    rng = np.random.default_rng(5)
+    n = N_TRAIN + N_TEST
+    kind = rng.integers(0, 3, n)
+    shape = rng.normal(size=(3, 8))[kind] + 0.8 * rng.normal(size=(n, 8))
+    words = rng.poisson(rng.gamma(1.0, 2.0, size=(3, 20))[kind])
+    Y = np.zeros((n, N_LABELS), dtype=np.uint8)
+    for label in range(N_LABELS):
+        Y[:, label] = (kind == label // 2) & (rng.random(n) < (0.95 if label % 2 else 0.6))
+    return {"shape": shape.astype(np.float32), "words": words.astype(np.uint16)}, Y
+
+
+@pytest.fixture(scope="module")
+def work(data, tmp_path_factory):
+    """A folder with the samples as files (training and test apart), the feature store `f.zarr` and the model `m.zarr`."""
+    folder = tmp_path_factory.mktemp("cli")
+    views, Y = data
+    for split, where in (("train", slice(0, N_TRAIN)), ("test", slice(N_TRAIN, None))):
+        np.save(folder / f"shape_{split}.npy", views["shape"][where])
+        np.savez(folder / f"words_{split}.npz", counts=views["words"][where])
+        np.save(folder / f"labels_{split}.npy", Y[where])
+    (folder / "names.txt").write_text("\n".join(NAMES))
+    run(*ingest_files(folder), folder / "f.zarr")
+    run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--components", "0.5", "--ridge", "0.2")
+    return folder
+
+
+def ingest_files(folder):
+    """Arguments of `dmo ingest files` for the files in `folder`, without the store."""
+    arguments = ["ingest", "files", "--label-names", folder / "names.txt", "--histogram", "words", "--block", "32"]
+    for split in ("train", "test"):
+        arguments += ["--view", f"shape:{split}={folder}/shape_{split}.npy"]
+        arguments += ["--view", f"words:{split}={folder}/words_{split}.npz"]
+        arguments += ["--labels", f"{split}={folder}/labels_{split}.npy"]
+    return arguments
+
+
+def by_hand(data, train=slice(0, N_TRAIN)):
+    """The model that the fixture's commands describe, through the library alone."""
+    views, Y = data
+    kernel = {"shape": "rbf", "words": "hellinger-rbf"}
+    model = KGHA(kernel, ridge=0.2, n_components=0.5)
+    return model.fit({name: view[train] for name, view in views.items()}, Y[train])
+
+
+def held_out(data):
+    views, Y = data
+    return {name: view[N_TRAIN:] for name, view in views.items()}, Y[N_TRAIN:]
+
+
+def test_ingest_keeps_values_labels_names_and_splits(work, data):
+    store, (views, Y) = stores.open_features(work / "f.zarr"), data
+    for name, view in views.items():
+        np.testing.assert_array_equal(store.views[name][:], view)
+    np.testing.assert_array_equal(store.labels, Y)
+    assert store.label_names == NAMES
+    assert store.split.tolist() == ["train"] * N_TRAIN + ["test"] * N_TEST
+    assert (store.view_info("shape").histogram, store.view_info("words").histogram) == (False, True)
+
+
+def test_evaluate_gives_the_librarys_figures_as_json_and_as_table(work, data):
+    found = record("evaluate", work / "m.zarr", work / "f.zarr", "--top", TOP)
+    views, Y = held_out(data)
+    scores = by_hand(data).decision_function(views)
+    expected, area = annotation_scores(Y, scores, TOP), auc_scores(Y, scores)
+    for key in ("precision", "recall", "f1", "n_plus"):
+        assert found[key] == pytest.approx(getattr(expected, key), abs=1e-9)
+    assert (found["auc_macro"], found["auc_micro"]) == pytest.approx((area.macro, area.micro), abs=1e-9)
+    assert (found["n_samples"], found["split"], found["top"]) == (N_TEST, "test", TOP)
+    table = run("evaluate", work / "m.zarr", work / "f.zarr", "--top", TOP, "--split", "test").stdout
+    lines = {line.rsplit("  ", 1)[0].strip(): line.rsplit("  ", 1)[-1].strip() for line in table.rstrip().split("\n")}
+    for title, key in (("precision", "precision"), ("recall", "recall"), ("F1", "f1")):
+        line = next(line for line in table.split("\n") if line.startswith(f"{title} at top {TOP}"))
+        assert f"{100 * found[key]:.1f} %" in line, lines
+    assert f"{100 * found['auc_macro']:.1f} %" in table
+    assert found["peak_memory_bytes"] > 2**20
+    assert found["stages"]["score samples"] <= found["seconds"]
+
+
+def test_annotate_writes_the_best_labels_in_words(work, data, tmp_path):
+    found = record(
+        "annotate", work / "m.zarr", work / "f.zarr", tmp_path / "a.zarr", "--top", TOP, "--csv", tmp_path / "a.csv"
+    )
+    scores = by_hand(data).decision_function(held_out(data)[0])
+    best = np.argsort(-scores, axis=1)[:, :TOP]
+    out = stores.open_rows(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(out[:], best)
+    assert out.attributes["label_names"] == NAMES
+    assert out.provenance["parents"] == [str(work / "m.zarr"), str(work / "f.zarr")]
+    words = [[NAMES[label] for label in row] for row in best]
+    with open(tmp_path / "a.csv", newline="") as file:
+        lines = list(csv.reader(file))
+    assert lines[0] == ["sample", "label 1", "label 2"]
+    assert lines[1:] == [[str(N_TRAIN + i), *row] for i, row in enumerate(words)]
+    assert list(found["examples"].values()) == words[:5]
+    assert (
+        ", ".join(words[0])
+        in run("annotate", work / "m.zarr", work / "f.zarr", tmp_path / "a.zarr", "--top", TOP, "--overwrite").stdout
+    )
+
+
+def test_annotate_scores_and_transform_equal_the_library(work, data, tmp_path):
+    model, (views, _) = by_hand(data), data
+    run("annotate", work / "m.zarr", work / "f.zarr", tmp_path / "s.zarr", "--scores", "--split", "all", "--block", 50)
+    run("transform", work / "m.zarr", work / "f.zarr", tmp_path / "z.zarr", "--block", 50)
+    scores, Z = stores.open_rows(tmp_path / "s.zarr"), stores.open_rows(tmp_path / "z.zarr")
+    assert scores.columns == NAMES
+    np.testing.assert_allclose(scores[:], model.decision_function(views), atol=1e-6)
+    np.testing.assert_allclose(Z[:], model.transform(views), atol=1e-6)
+    np.testing.assert_array_equal(top_labels(scores[:], TOP), model.predict(views, top=TOP))
+
+
+def test_model_keeps_label_names_and_where_it_comes_from(work):
+    assert dmo.load(str(work / "m.zarr")).label_names_ == NAMES
+    found = record("info", work / "m.zarr")
+    assert found["provenance"]["parents"] == [str(work / "f.zarr")]
+    origin = found["provenance"]["parameters"]
+    assert origin["split"] == "train"
+    assert origin["features"] == record("info", work / "f.zarr")["provenance"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ("ridge", "--ridge", 0.5, "--combine", "kernels", "--kernel", "linear", "--kernel", "words=l1-rbf"),
+            MultiViewRidge({"shape": "linear", "words": "l1-rbf"}, ridge=0.5, combine="kernels"),
+        ),
+        (
+            ("ridge", "--ridge", "shape=0.5", "--weight", "words=3", "--prior-power", 0.5, "--standardise", 1),
+            MultiViewRidge(
+                {"shape": "rbf", "words": "hellinger-rbf"},
+                ridge={"shape": 0.5, "words": 0.01},
+                weights={"shape": 1.0, "words": 3.0},
+                prior_power=0.5,
+                standardise=1.0,
+            ),
+        ),
+        (
+            ("kgha", "--views", "words", "--components", "3", "--intercept", "--no-center", "--balance", 0.1),
+            KGHA({"words": "hellinger-rbf"}, n_components=3, intercept=True, center=False, balance=0.1),
+        ),
+        (
+            ("multisetcca", "--components", 3, "--ridge", 1, "--precision", "float64"),
+            MultiSetCCA({"shape": "rbf", "words": "hellinger-rbf"}, ridge=1.0, n_components=3),
+        ),
+    ],
+)
+def test_fit_options_reach_the_estimator(work, data, tmp_path, arguments, expected):
+    method, *options = arguments
+    run("fit", method, work / "f.zarr", tmp_path / "m.zarr", *options)
+    views = {name: view for name, view in data[0].items() if name in expected.kernel}
+    expected.fit({name: view[:N_TRAIN] for name, view in views.items()}, data[1][:N_TRAIN])
+    found = dmo.load(str(tmp_path / "m.zarr"))
+    for call in ("decision_function", "transform"):
+        if hasattr(expected, call):
+            np.testing.assert_allclose(getattr(found, call)(views), getattr(expected, call)(views), atol=2e-4)
+
+
+def test_auto_kernels_are_said_with_their_reason(work, tmp_path):
+    said = run("fit", "kgha", work / "f.zarr", tmp_path / "m.zarr", "--dry-run").stderr
+    assert "view words: kernel hellinger-rbf (its rows are histograms" in said
+    assert "view shape: kernel rbf (its rows are no histograms)" in said
+
+
+def test_warnings_are_notes(work, tmp_path):
+    said = run("fit", "kgha", work / "f.zarr", tmp_path / "m.zarr", "--solver", "als", "--max-iter", 2).stderr
+    assert "warning: KGHA: als stopped after 2 steps" in said
+
+
+def test_storage_and_scheduler_do_not_change_the_answer(work, data, tmp_path):
+    model = (
+        "fit",
+        "kgha",
+        work / "f.zarr",
+        tmp_path / "m.zarr",
+        "--components",
+        "0.5",
+        "--ridge",
+        "0.2",
+        "--overwrite",
+    )
+    expected = by_hand(data).decision_function(data[0])
+    for options in (
+        ("--storage", "stored", "--kernels", tmp_path / "kernels", "--tile", 32),
+        ("--storage", "recomputed"),
+    ):
+        run(*model, *options, "--scheduler", "in-process")
+        np.testing.assert_allclose(dmo.load(str(tmp_path / "m.zarr")).decision_function(data[0]), expected, atol=1e-5)
+    assert len(list((tmp_path / "kernels").iterdir())) == 2
+
+
+@pytest.mark.parametrize("command", ["fit", "annotate", "transform"])
+def test_dry_run_plans_and_writes_nothing(work, tmp_path, command):
+    arguments = {
+        "fit": ("fit", "kgha", work / "f.zarr", tmp_path / "out.zarr"),
+        "annotate": (
+            "annotate",
+            work / "m.zarr",
+            work / "f.zarr",
+            tmp_path / "out.zarr",
+            "--csv",
+            tmp_path / "out.csv",
+        ),
+        "transform": ("transform", work / "m.zarr", work / "f.zarr", tmp_path / "out.zarr"),
+    }[command]
+    plan = record(*arguments, "--dry-run")["plan"]
+    table = run(*arguments, "--dry-run").stdout
+    assert "nothing was written" in table
+    assert list(tmp_path.iterdir()) == []
+    if command == "fit":
+        assert (plan["kernel_bytes"], plan["factor_bytes"]) == (2 * 4 * N_TRAIN**2, 2 * 8 * N_TRAIN**2)
+        assert 0 < plan["seconds"] == pytest.approx(plan["kernel_seconds"] + plan["solve_seconds"])
+    else:
+        assert plan["blocks"] == 1
+
+
+def test_annotate_goes_on_where_it_stopped(work, tmp_path, monkeypatch):
+    whole = ("annotate", work / "m.zarr", work / "f.zarr", tmp_path / "whole.zarr", "--block", 8, "--top", TOP)
+    run(*whole)
+    again = [str(tmp_path / "part.zarr") if a == tmp_path / "whole.zarr" else a for a in whole]
+    score, calls = KGHA.decision_function, []
+
+    def dies(self, X):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return score(self, X)
+
+    monkeypatch.setattr(KGHA, "decision_function", dies)
+    stopped = run(*again, code=130)
+    assert stopped.stderr.rstrip().endswith("the same command goes on or starts again")
+    blocks = len(row_blocks(N_TEST, 8))
+    assert f"{blocks - 2} of {blocks} blocks" in run("info", tmp_path / "part.zarr").stdout
+    run("evaluate", tmp_path / "part.zarr", work / "f.zarr", code=2)
+    calls.clear()
+    monkeypatch.setattr(KGHA, "decision_function", lambda self, X: calls.append(1) or score(self, X))
+    assert f"2 of {blocks} blocks are there already" in run(*again).stderr
+    assert len(calls) == blocks - 2
+    np.testing.assert_array_equal(
+        stores.open_rows(tmp_path / "part.zarr")[:], stores.open_rows(tmp_path / "whole.zarr")[:]
+    )
+
+
+def test_info_of_every_kind(work, tmp_path):
+    run("transform", work / "m.zarr", work / "f.zarr", tmp_path / "z.zarr")
+    kernel = stores.create_kernel(tmp_path / "k.zarr", 40, 32, "float32", {})
+    kernel.write(0, 0, np.eye(32, dtype=np.float32))
+    for path, words in {
+        work / "f.zarr": (f"{N_TRAIN} train", f"{N_TEST} test", "20 x uint16, histogram", "complete"),
+        work / "m.zarr": ("KGHA", "shape: rbf, words: hellinger-rbf", "sun, sea, sand", str(work / "f.zarr")),
+        tmp_path / "z.zarr": (f"{N_TRAIN + N_TEST} x 3 float32", str(work / "m.zarr")),
+        tmp_path / "k.zarr": ("40 x 40 float32", "unfinished", "2 of 3 blocks"),
+    }.items():
+        table = run("info", path).stdout
+        for word in words:
+            assert word in table
+        assert record("info", path)["bytes"] > 0
+
+
+BAD = {
+    "missing store": (("fit", "kgha", "{no}", "{out}"), "no store at"),
+    "store of another kind": (("fit", "kgha", "{m}", "{out}"), "is a model, a feature store is needed"),
+    "no such model": (("evaluate", "{no}", "{f}"), "no store at"),
+    "unknown view": (("fit", "kgha", "{f}", "{out}", "--views", "shape,hue"), "has no view 'hue'; it has shape, words"),
+    "unknown kernel": (("fit", "kgha", "{f}", "{out}", "--kernel", "rbff"), "--kernel rbff: kernel 'rbff' is unknown"),
+    "kernel of no view": (("fit", "kgha", "{f}", "{out}", "--kernel", "hue=rbf"), "no view 'hue' is used"),
+    "unknown split": (("fit", "kgha", "{f}", "{out}", "--split", "dev"), "has no split 'dev'; it has test, train"),
+    "ridge not positive": (("fit", "kgha", "{f}", "{out}", "--ridge", "0"), "must be a positive number"),
+    "ridge no number": (("fit", "ridge", "{f}", "{out}", "--ridge", "x"), "--ridge x: could not convert"),
+    "components no number": (("fit", "kgha", "{f}", "{out}", "--components", "few"), "--components few: needs a whole"),
+    "too many components": (("fit", "kgha", "{f}", "{out}", "--components", "500"), "n_components = 500"),
+    "stored without a folder": (("fit", "kgha", "{f}", "{out}", "--storage", "stored"), "needs a path"),
+    "model exists": (("fit", "kgha", "{f}", "{m}"), "exists; pass --overwrite"),
+    "rows exist": (("transform", "{m}", "{f}", "{f}"), "exists; pass --overwrite"),
+    "rows over a model": (("transform", "{m}", "{f}", "{m}", "--overwrite"), "is a model, it is not replaced by"),
+    "no cluster": (("fit", "kgha", "{f}", "{out}", "--scheduler", "moon"), "no cluster 'moon'"),
+    "lacking view": (("annotate", "{m}", "{other}", "{out}"), "lacks the view 'words'"),
+    "another width": (("transform", "{m}", "{narrow}", "{out}"), "has 5 features"),
+    "other labels": (("evaluate", "{ms}", "{other}", "--split", "all"), "label 1 is 'lake', the model has 'sea' there"),
+    "fewer labels": (("evaluate", "{ms}", "{few}"), "has 3 labels, the model scores 6"),
+    "no labels": (("evaluate", "{ms}", "{bare}"), "has no labels to compare with"),
+    "fit without labels": (("fit", "kgha", "{bare}", "{out}"), "target y is None"),
+    "top above labels": (("evaluate", "{m}", "{f}", "--top", "7"), "--top 7: there are 6 labels"),
+    "not a store": (("info", "{txt}"), "is a file"),
+    "unequal rows": (
+        ("ingest", "files", "{out}", "--view", "a={a}", "--view", "b={b}"),
+        "pass the same samples and splits",
+    ),
+    "labels not 0/1": (("ingest", "files", "{out}", "--view", "a={a}", "--labels", "{a}"), "0 or 1"),
+    "not finite": (("ingest", "files", "{out}", "--view", "a={nan}"), "view 'a', row 3, column 1 is nan"),
+    "no such file": (("ingest", "files", "{out}", "--view", "a={out}.npy"), "no such file"),
+    "no view": (("ingest", "files", "{out}"), "pass --view NAME=FILE at least once"),
+    "view twice": (("ingest", "files", "{out}", "--view", "a={a}", "--view", "a:test={b}"), "view 'a' is given twice"),
+    "bad type": (("ingest", "files", "{out}", "--view", "a={a}", "--dtype", "a=text"), "no type of real numbers"),
+    "folder lacks files": (("ingest", "corel5k", "{tmp}", "{out}"), "lacks features/corel5k_RgbV3H1.npz"),
+    "unknown view of a set": (("ingest", "yeast", "{tmp}", "{out}", "--views", "hue"), "got view 'hue'"),
+}
+
+
+@pytest.fixture(scope="module")
+def places(work, data, tmp_path_factory):
+    """Names that the bad calls use: stores and files that are wrong in one way each."""
+    folder = tmp_path_factory.mktemp("bad")
+    views, Y = data
+    shape = views["shape"]
+
+    def store(name, X, labels, names):
+        spec = stores.ViewSpec(X.shape[1], X.dtype)
+        writer = stores.create_features(folder / name, len(X), {"shape": spec}, labels, names, block=len(X))
+        writer.write("shape", 0, X)
+        writer.finish()
+
+    store("other.zarr", shape, Y, ["sun", "lake", *NAMES[2:]])
+    store("few.zarr", shape, Y[:, :3], NAMES[:3])
+    store("bare.zarr", shape, None, None)
+    both = stores.create_features(
+        folder / "narrow.zarr", 9, {"shape": stores.ViewSpec(5), "words": stores.ViewSpec(20)}, block=9
+    )
+    both.write("shape", 0, np.ones((9, 5), np.float32))
+    both.write("words", 0, np.ones((9, 20), np.float32))
+    both.finish()
+    run("fit", "ridge", work / "f.zarr", folder / "ms.zarr", "--views", "shape")
+    np.save(folder / "a.npy", shape[:9])
+    np.save(folder / "b.npy", shape[:8])
+    np.save(folder / "nan.npy", np.where(np.arange(18).reshape(9, 2) == 7, np.nan, 1.0))
+    (folder / "txt").write_text("text")
+    names = {name: folder / f"{name}.zarr" for name in ("other", "few", "bare", "narrow", "ms", "no", "out")}
+    files = {name: folder / f"{name}.npy" for name in ("a", "b", "nan")}
+    stores_ = {"f": work / "f.zarr", "m": work / "m.zarr"}
+    return names | files | stores_ | {"txt": folder / "txt", "tmp": folder}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_gives_one_sentence_and_code_2_and_writes_nothing(places, case):
+    arguments, sentence = BAD[case]
+    before = sorted(places["tmp"].iterdir())
+    result = run(*(argument.format(**places) for argument in arguments), code=2)
+    assert result.stdout == ""
+    said = [line for line in result.stderr.split("\n") if line.startswith("dmo: ")]
+    assert len(said) == 1
+    assert sentence in said[0]
+    assert "Traceback" not in result.stderr
+    assert sorted(places["tmp"].iterdir()) == before
+
+
+def test_overwrite_replaces_and_a_second_ingest_is_refused(work, tmp_path):
+    arguments = [*ingest_files(work), tmp_path / "f.zarr"]
+    run(*arguments)
+    assert "exists; pass --overwrite" in run(*arguments, code=2).stderr
+    run(*arguments, "--overwrite")
+    assert stores.verify(tmp_path / "f.zarr") == []
+
+
+def test_from_a_description(work, tmp_path):
+    views = {"shape": {split: f"shape_{split}.npy" for split in ("train", "test")}}
+    (work / "all.json").write_text(
+        json.dumps({"views": views, "labels": {"train": "labels_train.npy", "test": "labels_test.npy"}})
+    )
+    found = record("ingest", "files", tmp_path / "f.zarr", "--from", work / "all.json")
+    assert (found["n_samples"], found["n_labels"]) == (N_TRAIN + N_TEST, N_LABELS)
+    assert found["split"] == {"test": N_TEST, "train": N_TRAIN}
+    assert list(found["views"]) == ["shape"]
+
+
+def test_as_a_process(work, tmp_path):
+    command = [str(Path(sys.executable).with_name("dmo"))]
+    good = subprocess.run(
+        [*command, "evaluate", work / "m.zarr", work / "f.zarr", "--json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(good.stdout)["n_samples"] == N_TEST
+    assert "score samples" in good.stderr
+    bad = subprocess.run([*command, "info", tmp_path / "none.zarr"], capture_output=True, text=True, check=False)
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert bad.stderr.startswith("dmo: no store at ")
+    assert bad.stderr.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    assert "Traceback" in run("--debug", "info", tmp_path / "none.zarr", code=2).stderr
+
+
+def test_version():
+    assert run("--version").stdout.strip() == dmo.__version__
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "out"
+    return folder, record("demo", "--out", folder)
+
+
+def test_demo_annotates_well_and_leaves_stores_and_report(demo):
+    folder, found = demo
+    scores = found["methods"]
+    assert list(scores) == ["KGHA", "r-MLR", "r-KMLR"]
+    assert scores["KGHA"]["f1"] > scores["r-MLR"]["f1"] + 0.02
+    assert scores["KGHA"]["f1"] > scores["r-KMLR"]["f1"] - 0.005
+    assert scores["KGHA"]["digit_right"] > 0.97
+    for name in ("digits.zarr", "kgha.zarr", "annotations.zarr"):
+        assert stores.verify(folder / name) == []
+    page = (folder / "report.html").read_text()
+    assert f"{100 * scores['KGHA']['f1']:.1f}" in page
+    assert sorted(path.name for path in folder.glob("*.png")) == ["precision-recall.png", "samples.png", "space.png"]
+    evaluated = record("evaluate", folder / "kgha.zarr", folder / "digits.zarr", "--top", 3)
+    assert evaluated["f1"] == pytest.approx(scores["KGHA"]["f1"], abs=1e-9)
+
+
+def test_demo_refuses_a_folder_of_others(tmp_path):
+    (tmp_path / "thesis.txt").write_text("do not touch")
+    assert "holds no demo" in run("demo", "--out", tmp_path, code=2).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_corel5k_from_its_files(dmo_data, tmp_path):
+    found = record("ingest", "corel5k", dmo_data / "corel5k", tmp_path / "c.zarr", "--views", "dense_hue,harris_hue")
+    assert (found["n_samples"], found["n_labels"], found["split"]) == (4999, 260, {"test": 499, "train": 4500})
+    run("fit", "ridge", tmp_path / "c.zarr", tmp_path / "m.zarr", "--split", "test", "--ridge", 0.1)
+    result = record("evaluate", tmp_path / "m.zarr", tmp_path / "c.zarr")
+    assert result["f1"] > 0.6
+    assert run("annotate", tmp_path / "m.zarr", tmp_path / "c.zarr", tmp_path / "a.zarr").stdout.count("sky") >= 1

@@ -1,0 +1,116 @@
+"""The pipelines as a user submits them: complete, restartable, equal to the library, clear about wrong input."""
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dmo import KGHA, stores
+from dmo.datasets.digits import digits
+from dmo.metrics import annotation_scores
+
+FOLDER = Path(__file__).resolve().parents[1] / "pipelines"
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    spec = importlib.util.spec_from_file_location("kgha_annotation", FOLDER / "kgha_annotation.py")
+    module = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules["kgha_annotation"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def finished(pipeline, tmp_path_factory):
+    """A finished quick run on the digits: its folder."""
+    work = tmp_path_factory.mktemp("pipeline") / "work"
+    assert pipeline.main(["--data", "digits", "--work", str(work), "--quick", "--top", "3"]) == 0
+    return work
+
+
+def table(work):
+    with open(work / "table.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_six_methods_on_every_view_and_on_all(pipeline, finished):
+    rows = table(finished)
+    methods = ["r-MLR", "r-KMLR", "L-HA", "KGHA-r", "KGHA-d", "KGHA"]
+    assert [(row["views"], row["method"]) for row in rows] == [
+        (views, method) for views in ("pixels", "gradients", "all") for method in methods
+    ]
+    as_json = json.loads((finished / "table.json").read_text())
+    assert [float(row["f1"]) for row in rows] == [row["f1"] for row in as_json]
+    f1 = {(row["views"], row["method"]): row["f1"] for row in as_json}
+    assert f1["all", "KGHA"] > f1["all", "L-HA"]
+    assert f1["all", "r-KMLR"] > f1["all", "r-MLR"]
+    assert f1["all", "KGHA"] > max(f1["pixels", "KGHA"], f1["gradients", "KGHA"]) - 0.01
+
+
+def test_a_row_is_what_the_library_gives(finished):
+    data = digits()
+    parts = []
+    for split, most in (("train", 400), ("test", 100)):
+        index = np.flatnonzero(data.split == split)
+        kept = index[np.unique(np.linspace(0, len(index) - 1, most).astype(int))]
+        parts.append(({view: data.views[view][kept] for view in ("pixels", "gradients")}, data.Y[kept]))
+    (train, Y), (test, Y_test) = parts
+    scores = KGHA({"pixels": "rbf", "gradients": "rbf"}).fit(train, Y).decision_function(test)
+    expected = annotation_scores(Y_test, scores, 3)
+    row = next(row for row in table(finished) if (row["views"], row["method"]) == ("all", "KGHA"))
+    assert float(row["f1"]) == pytest.approx(expected.f1, abs=1e-9)
+    kept_scores = stores.open_rows(finished / "scores" / "all-KGHA.zarr")
+    np.testing.assert_allclose(kept_scores[:], scores, atol=1e-5)
+    assert kept_scores.columns == data.label_names
+
+
+def test_finished_parts_are_not_computed_again(pipeline, finished, monkeypatch):
+    before = table(finished)
+    (finished / "results" / "all-KGHA.json").unlink()  # evaluated again, from the scores that are kept
+    (finished / "results" / "pixels-KGHA.json").unlink()
+    stores_before = (finished / "scores" / "pixels-KGHA.zarr" / "zarr.json").stat().st_mtime_ns
+    monkeypatch.setattr(pipeline.Task, "estimator", lambda task: pytest.fail(f"{task.name} is fitted again"))
+    command = ["--data", "digits", "--work", str(finished), "--quick", "--top", "3"]
+    assert pipeline.main(command) == 0
+    assert table(finished) == before
+    assert (finished / "scores" / "pixels-KGHA.zarr" / "zarr.json").stat().st_mtime_ns == stores_before
+
+
+def test_another_option_computes_again(pipeline, finished, tmp_path):
+    command = ["--data", "digits", "--work", str(tmp_path), "--quick", "--views", "fourier", "--methods", "KGHA"]
+    assert pipeline.main(command) == 0
+    first = json.loads((tmp_path / "results" / "all-KGHA.json").read_text())
+    assert pipeline.main([*command, "--components", "0.3"]) == 0
+    second = json.loads((tmp_path / "results" / "all-KGHA.json").read_text())
+    assert first["digest"] != second["digest"]
+    assert first["f1"] > second["f1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--data", "nowhere"], "no store at"),
+        (["--data", "digits", "--views", "hue"], "has no view 'hue'"),
+        (["--data", "digits", "--methods", "SVM"], "no method 'SVM'"),
+        (["--data", "digits", "--scheduler", "moon"], "no cluster 'moon'"),
+    ],
+)
+def test_a_mistake_gives_one_sentence(pipeline, tmp_path, capsys, arguments, sentence):
+    assert pipeline.main([*arguments, "--work", str(tmp_path), "--quick"]) == 2
+    said = [line for line in capsys.readouterr().err.split("\n") if line.startswith("kgha_annotation.py: ")]
+    assert len(said) == 1
+    assert sentence in said[0]
+
+
+def test_corel5k_quick(pipeline, dmo_data, tmp_path):
+    command = ["--data", str(dmo_data / "corel5k"), "--work", str(tmp_path), "--quick"]
+    assert pipeline.main([*command, "--views", "dense_hue,harris_hue", "--methods", "r-KMLR,KGHA"]) == 0
+    rows = table(tmp_path)
+    assert len(rows) == 6
+    assert all(0.02 < float(row["f1"]) < 0.5 for row in rows)
