@@ -16,7 +16,7 @@ from dmo.moments import LABELS, Moments
 from dmo.progress import stage
 
 BLOCK = 2048
-_TASK = 4  # blocks per task: fixed, so that sums do not depend on the number of workers
+TASK_BLOCKS = 4  # blocks per task: fixed, so that sums do not depend on the number of workers
 _SEGMENT = 16  # tasks between two checkpoints
 
 
@@ -40,12 +40,12 @@ def collect_moments(
     n = next(iter(views.values())).shape[0]
     n_folds = 1 if folds is None else int(folds.max()) + 1
     blocks = row_blocks(n, BLOCK)
-    tasks = [blocks[i : i + _TASK] for i in range(0, len(blocks), _TASK)]
+    tasks = [blocks[i : i + TASK_BLOCKS] for i in range(0, len(blocks), TASK_BLOCKS)]
     total, done = _resume(checkpoint, configuration, n_folds)
     job = (views, Y, maps, folds, n_folds)
     shared = None if client is None else client.scatter(job, broadcast=True, hash=False)
     with stage("pass over the rows", len(blocks)) as advance:
-        advance(done * _TASK)
+        advance(done * TASK_BLOCKS)
         while done < len(tasks):
             segment = tasks[done : done + (_SEGMENT if checkpoint or client is not None else 1)]
             if client is None:

@@ -18,6 +18,7 @@ from sklearn.base import clone
 from dmo.blocks import Rows, Subset
 from dmo.estimators.folds import ExactFolds, Held, MomentFolds
 from dmo.estimators.kgha import KGHA
+from dmo.estimators.lowrank_engine import choose_engine
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.views import check_labels, check_views
 from dmo.methods.decoding import ScoreRule
@@ -97,6 +98,8 @@ def sweep(
     with stage("settings x folds", total * folds) as advance:
         for outer in settings({key: grid[key] for key in slow}):
             model = clone(estimator).set_params(**outer)
+            if getattr(model, "approximation", None) == "auto":
+                model.set_params(approximation=choose_engine("auto", n, len(sources)))
             inner = {key: grid[key] for key in fast}
             shared = isinstance(model, (KGHA, MultiViewRidge))
             loo = shared and any(inner.get("standardise", [model.standardise]))

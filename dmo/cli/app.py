@@ -11,10 +11,12 @@ from typer.core import TyperGroup
 
 import dmo
 from dmo.cli.apply import annotate, evaluate, transform
+from dmo.cli.compare import plan_command
 from dmo.cli.demo import demo
 from dmo.cli.fit import fit_app
 from dmo.cli.info import info
 from dmo.cli.ingest import ingest_app
+from dmo.cli.tune import tune_app
 
 INTERRUPTED = 130
 
@@ -81,7 +83,9 @@ def _options(
 app.command()(demo)
 app.add_typer(ingest_app, name="ingest")
 app.command()(info)
+app.command("plan")(plan_command)
 app.add_typer(fit_app, name="fit")
+app.add_typer(tune_app, name="tune")
 app.command()(transform)
 app.command()(annotate)
 app.command()(evaluate)

@@ -8,7 +8,7 @@ import typer
 
 from dmo.cli import options
 from dmo.cli.fitting import Request, Setting, fit
-from dmo.cli.options import DryRun, Features, Json, Overwrite, Scheduler, Split
+from dmo.cli.options import Approximation, Clusters, DryRun, Features, Json, Overwrite, Rank, Scheduler, Split
 from dmo.estimators import KGHA, MultiSetCCA, MultiViewRidge
 from dmo.estimators.exact import Precision, Storage
 
@@ -59,6 +59,9 @@ def kgha(
     solver: Annotated[Solver, typer.Option(help="Block Krylov, or the paper's alternating least squares.")] = "krylov",
     tolerance: Tolerance = 1e-6,
     max_iter: MaxIter = 200,
+    approximation: Approximation = "auto",
+    rank: Rank = None,
+    clusters: Clusters = 10,
     storage: Engine = "auto",
     kernels: Kernels = None,
     tile: Tile = 2048,
@@ -80,6 +83,9 @@ def kgha(
         kernels,
         tile,
         precision,
+        approximation,
+        rank,
+        clusters,
         scheduler,
         overwrite,
         dry_run,
@@ -124,6 +130,9 @@ def ridge(
     intercept: Intercept = False,
     prior_power: Prior = 0.0,
     standardise: Standardise = 0.0,
+    approximation: Approximation = "auto",
+    rank: Rank = None,
+    clusters: Clusters = 10,
     storage: Engine = "auto",
     kernels: Kernels = None,
     tile: Tile = 2048,
@@ -145,6 +154,9 @@ def ridge(
         kernels,
         tile,
         precision,
+        approximation,
+        rank,
+        clusters,
         scheduler,
         overwrite,
         dry_run,
@@ -183,6 +195,9 @@ def multisetcca(
     solver: Annotated[Solver, typer.Option(help="Block Krylov, or alternating least squares.")] = "krylov",
     tolerance: Tolerance = 1e-6,
     max_iter: MaxIter = 200,
+    approximation: Approximation = "auto",
+    rank: Rank = None,
+    clusters: Clusters = 10,
     storage: Engine = "auto",
     kernels: Kernels = None,
     tile: Tile = 2048,
@@ -204,6 +219,9 @@ def multisetcca(
         kernels,
         tile,
         precision,
+        approximation,
+        rank,
+        clusters,
         scheduler,
         overwrite,
         dry_run,

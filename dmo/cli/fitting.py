@@ -12,11 +12,12 @@ from dmo import stores
 from dmo.blocks import Rows
 from dmo.cli import options
 from dmo.cli.options import free, origin
-from dmo.cli.plan import STEPS, Plan, Work, plan
+from dmo.cli.plan import STEPS, Plan, Work, plan, plan_low_rank
 from dmo.cli.session import Session, cost_rows, quiet, session, show
 from dmo.cluster import connect
 from dmo.estimators import KGHA, Exact, MultiSetCCA
 from dmo.estimators.exact import Precision, Storage, choose_storage
+from dmo.estimators.lowrank_engine import choose_engine
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class Request:
     kernels: str | None
     tile: int
     precision: Precision
+    approximation: str
+    rank: int | None
+    clusters: int
     scheduler: str | None
     overwrite: bool
     dry_run: bool
@@ -39,8 +43,13 @@ class Request:
     ridge: list[str] | None = None
     default_ridge: float = 1e-1
 
-    def engine(self) -> Exact:
-        return Exact(self.storage, self.precision, self.tile, self.kernels)
+    def engine(self, n: int, kernels: int) -> Any:
+        """Exact, Nystrom, Meka or BestLowRank: as asked, else what fits (with its reason in the log)."""
+        exact = Exact(self.storage, self.precision, self.tile, self.kernels)
+        asked = (self.storage, self.precision, self.kernels) != ("auto", "auto", None)
+        name = "exact" if self.approximation == "auto" and asked else self.approximation
+        chosen = choose_engine(options.approximation(name, self.rank, self.clusters, exact), n, kernels)
+        return exact if chosen == "exact" else chosen
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class Setting:
     names: list[str]
     kernel: dict[str, str]
     ridge: Any
-    engine: Exact
+    engine: Any
     sources: Mapping[str, Rows]
     Y: np.ndarray | None
     split: str | None
@@ -98,7 +107,8 @@ def _setting(run: Session, request: Request, store: stores.FeatureStore) -> Sett
     split = options.chosen_split(store, request.split, "train")
     sources, Y, index = store.select(split)
     run.note(f"training on {f'the {split} samples' if split else 'all samples'} ({len(index)} of {store.n_samples})")
-    return Setting(names, kernel, ridge, request.engine(), {name: sources[name] for name in names}, Y, split)
+    engine = request.engine(len(index), len(names))
+    return Setting(names, kernel, ridge, engine, {name: sources[name] for name in names}, Y, split)
 
 
 def _n(setting: Setting) -> int:
@@ -111,6 +121,9 @@ def _who(estimator: Any) -> str:
 
 def _plan(setting: Setting, estimator: Any) -> Plan:
     n, V = _n(setting), len(setting.names)
+    if not isinstance(setting.engine, Exact):
+        labels = 0 if setting.Y is None else setting.Y.shape[1]
+        return plan_low_rank(setting.engine, n, labels, setting.sources, setting.kernel)
     labels = 0 if setting.Y is None else setting.Y.shape[1]
     combined = getattr(estimator, "combine", "predictions") != "predictions"
     spectral = isinstance(estimator, (KGHA, MultiSetCCA))
@@ -132,9 +145,7 @@ def _plan(setting: Setting, estimator: Any) -> Plan:
 
 def save(estimator: Any, path: str, store: stores.FeatureStore, split: str | None, seed: int) -> None:
     """Save a fitted estimator with where it comes from: the store, its own provenance, and the split."""
-    estimator.save(path)
-    arrays, meta = stores.load_model(path)
-    stores.save_model(path, arrays, meta, provenance=origin([store.url], store, split, seed))
+    estimator.save(path, origin([store.url], store, split, seed))
 
 
 def _learnt(estimator: Any) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
 from dmo import stores
+from dmo.estimators import BestLowRank, Exact, Meka, Nystrom
 from dmo.kernels import parse
 
 ALL = "all"
@@ -24,6 +25,14 @@ Scheduler = Annotated[
 ]
 Split = Annotated[str | None, typer.Option(help="Samples to take: a split of the store, or 'all'.")]
 Block = Annotated[int, typer.Option(min=1, help="Rows of a block, the unit that is written and resumed.")]
+Approximation = Annotated[
+    Literal["auto", "exact", "nystrom", "meka", "best"],
+    typer.Option(
+        help="auto: exact kernels where they fit; else low-rank ones and one pass over the rows (best: of both)."
+    ),
+]
+Rank = Annotated[int | None, typer.Option(min=1, help="Columns of nystrom and best (1000), per cluster of meka (128).")]
+Clusters = Annotated[int, typer.Option(min=1, help="Clusters of meka.")]
 Model = Annotated[str, typer.Argument(help="Model store that dmo fit wrote.")]
 Features = Annotated[str, typer.Argument(help="Feature store that dmo ingest wrote.")]
 
@@ -125,6 +134,37 @@ def _kernel_name(spec: str) -> str:
     if spec != "auto":
         parse(spec)
     return spec
+
+
+def values(option: str, text: str, convert: Callable[[str], T]) -> list[T]:
+    """The comma-separated values of one parameter; raises ValueError that names the option."""
+    try:
+        found = [convert(part.strip()) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise ValueError(f"{option} {text}: {error}") from error
+    if not found:
+        raise ValueError(f"{option}: needs at least one value")
+    return found
+
+
+def truth(text: str) -> bool:
+    """`true` or `false` as a bool."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def approximation(name: str, rank: int | None, clusters: int, engine: Exact | None = None) -> Any:
+    """The `approximation` argument of an estimator: `engine` (exact), Nystrom or Meka objects."""
+    if name == "auto":
+        return name
+    if name == "exact":
+        return "exact" if engine is None else engine
+    if name == "nystrom":
+        return Nystrom(rank=1000 if rank is None else rank)
+    if name == "meka":
+        return Meka(clusters=clusters, rank=128 if rank is None else rank)
+    return BestLowRank(clusters=clusters, rank=1000 if rank is None else rank)
 
 
 def components(text: str) -> int | float:

@@ -12,7 +12,10 @@ import numpy as np
 from dmo.blocks import Rows, rows
 from dmo.cli.session import amount
 from dmo.cluster import current_client
+from dmo.estimators import Meka
 from dmo.kernels import parse
+from dmo.lowrank.nystrom import FIT_ROWS
+from dmo.onepass import BLOCK, TASK_BLOCKS
 from dmo.tiles import lower_pairs
 
 _SAMPLE = 1024
@@ -49,6 +52,7 @@ class Plan:
     tasks: int
     kernel_seconds: float
     solve_seconds: float
+    exact: bool = True
 
     @property
     def seconds(self) -> float:
@@ -59,14 +63,16 @@ class Plan:
 
     def rows(self) -> list[tuple[str, str]]:
         """As lines of a table."""
+        held, solved = ("kernels", "factors") if self.exact else ("moments", "small factors")
         return [
-            ("kernels", f"{amount(self.kernel_bytes)} ({self.storage})"),
-            ("factors", amount(self.factor_bytes)),
+            (held, f"{amount(self.kernel_bytes)} ({self.storage})"),
+            (solved, amount(self.factor_bytes)),
             ("model", amount(self.model_bytes)),
             ("tasks", str(self.tasks) if self.tasks else "0 (in this process)"),
             (
                 "estimated time",
-                f"{self.seconds:.1f} s: kernels {self.kernel_seconds:.1f} s, solves {self.solve_seconds:.1f} s",
+                f"{self.seconds:.1f} s: {'kernels' if self.exact else 'pass'} {self.kernel_seconds:.1f} s, "
+                f"solves {self.solve_seconds:.1f} s",
             ),
         ]
 
@@ -97,6 +103,30 @@ def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
     multiply = work.kernels * products * 2.0 * n * n * work.columns / multiply_rate(np.float32)
     solving = (multiply + again * formation) / threads + _LATENCY * tasks
     return Plan(work.storage, kept, 0, model_bytes, tasks, formation / threads, solving)
+
+
+def plan_low_rank(
+    engine: Any, n: int, labels: int, sources: Mapping[str, Rows], kernels: Mapping[str, str], sample: int = FIT_ROWS
+) -> Plan:
+    """Costs of the moment engine: feature maps fitted on at most `sample` rows, one pass over n rows, small algebra."""
+    clusters = getattr(engine, "clusters", 1) if isinstance(engine, Meka) else 1
+    per_cluster = 1000 if engine.rank == "auto" else engine.rank
+    rank, fitted = min(n, per_cluster * clusters), min(n, sample)
+    views, single, double = len(sources), multiply_rate(np.float32), multiply_rate(np.float64)
+    per_value = sum(_tile_seconds(kernels[name], source) for name, source in sources.items()) / _SAMPLE**2
+    values = fitted**2 / 2 if clusters > 1 else fitted * rank  # exact links, or pivoted Cholesky
+    mapped = n * (3 * per_cluster if clusters > 1 else rank)
+    columns = views * rank + labels
+    gram = n * (views * per_cluster + labels) ** 2 if clusters > 1 else n * columns**2
+    passing = per_value * (values + mapped) + (views * 2 * n * rank * per_cluster + gram) / single
+    algebra = views * 12.0 * rank**3 + 2.0 * columns**2 * views * rank + (STEPS + 1) * 2.0 * columns**2 * max(labels, 1)
+    client = current_client()
+    threads = 1 if client is None else max(1, sum(client.nthreads().values()))
+    tasks = 0 if client is None else -(-n // (BLOCK * TASK_BLOCKS))
+    width = sum(source.shape[1] for source in sources.values())
+    model = 4 * rank * width + 8 * views * rank * (rank // clusters + labels)
+    name = f"{type(engine).__name__}, rank {rank}"
+    return Plan(name, 8 * columns**2, 16 * columns**2, model, tasks, passing / threads, algebra / double, exact=False)
 
 
 def _tile_seconds(spec: str, source: Rows) -> float:

@@ -31,8 +31,11 @@ class Persistent:
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
-    def save(self, path: str) -> None:
-        """Write the fitted model to a model store; an existing one at `path` is replaced as a whole."""
+    def save(self, path: str, provenance: stores.Provenance | None = None) -> None:
+        """Write the fitted model to a model store; an existing one at `path` is replaced as a whole.
+
+        `provenance`: what it was made from, kept in the store (default: nothing but dmo's version).
+        """
         check_is_fitted(self)
         arrays, meta = self._arrays()
         for key in ("view_widths_", "n_features_in_", "label_names_"):
@@ -43,7 +46,8 @@ class Persistent:
                 arrays[key] = np.asarray(getattr(self, key)).astype(str if key == "feature_names_in_" else None)
         kind = type(self)
         parameters = {key: encode(value) for key, value in self.get_params(deep=False).items()}  # type: ignore[attr-defined]
-        stores.save_model(path, arrays, {"estimator": kind.__name__, "parameters": parameters, "fitted": meta})
+        description = {"estimator": kind.__name__, "parameters": parameters, "fitted": meta}
+        stores.save_model(path, arrays, description, provenance=provenance or stores.Provenance())
 
 
 def load(path: str) -> Any:

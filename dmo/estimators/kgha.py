@@ -17,7 +17,7 @@ from dmo.eigen import Eigenpairs
 from dmo.estimators.base import Annotator, Persistent, load_expansions, store_expansions, with_prefix, without_prefix
 from dmo.estimators.exact import FittedView, choose_storage, exact_engine, fit_view
 from dmo.estimators.folds import Held, SharedViews
-from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, is_exact, low_rank_pass
+from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, choose_engine, is_exact, low_rank_pass
 from dmo.estimators.views import check_labels, check_views, count_components, per_view, positive
 from dmo.expansions import Expansion, FactorExpansion
 from dmo.kernels import Kernel, parse
@@ -48,7 +48,7 @@ class _HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
     def _fit_views(self, views: Mapping[str, Rows]) -> dict[str, FittedView]:
         name, n = type(self).__name__, next(iter(views.values())).shape[0]
         kernels, ridges = self._kernels(views), self._ridges(list(views))
-        engine = exact_engine(name, self.approximation)
+        engine = exact_engine(name, self._engine)
         storage = choose_storage(engine, n, len(views))
         method: Method = "cg" if self.solver == "als" else "auto"
         fitted = {}
@@ -95,12 +95,16 @@ class _HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
 
     @property
     def is_exact(self) -> bool:
-        """Whether the exact engine fits this estimator, as its `approximation` says."""
-        return is_exact(type(self).__name__, self.approximation)
+        """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
+        return is_exact(type(self).__name__, self._engine)
+
+    @property
+    def _engine(self) -> Any:
+        return getattr(self, "approximation_", self.approximation)
 
     def _low_rank(self, views: Mapping[str, Rows], Y: np.ndarray | None, n_folds: int) -> LowRankPass:
         who = type(self).__name__
-        return low_rank_pass(who, self.approximation, self.kernel, views, Y, n_folds, self.random_state)
+        return low_rank_pass(who, self._engine, self.kernel, views, Y, n_folds, self.random_state)
 
     def _expand(self, done: LowRankPass, fit: HomogeneityFit) -> None:
         self.expansions_ = {
@@ -164,9 +168,9 @@ class KGHA(Annotator, _HomogeneityEmbedding):
         leave-one-out training scores to that power (needs factorised kernels). See `dmo.methods.decoding.ScoreRule`.
     solver : "krylov" or "als"
         Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG.
-    approximation : "exact", Exact(...), Nystrom(...) or Meka(...)
+    approximation : "auto", "exact", Exact(...), Nystrom(...), Meka(...) or BestLowRank(...)
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
-        the moment engine: one pass over the rows, then small dense algebra.
+        the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
     label_ridge : float > 0 or None
     tolerance : float
         krylov: residual of the eigenpairs relative to the largest eigenvalue; als: relative change of the objective.
@@ -194,7 +198,7 @@ class KGHA(Annotator, _HomogeneityEmbedding):
         prior_power: float = 0.0,
         standardise: float = 0.0,
         solver: Literal["krylov", "als"] = "krylov",
-        approximation: Any = "exact",
+        approximation: Any = "auto",
         label_ridge: float | None = None,
         tolerance: float = 1e-6,
         max_iter: int = 200,
@@ -221,6 +225,7 @@ class KGHA(Annotator, _HomogeneityEmbedding):
         n = next(iter(views.values())).shape[0]
         Y = check_labels(self, y, n)
         positive("KGHA", "balance", self.balance)
+        self.approximation_ = choose_engine(self.approximation, n, len(views))
         k = self.count_components(Y)
         if self.is_exact:
             self._fit_exact(views, Y, k)
@@ -365,7 +370,7 @@ class MultiSetCCA(_HomogeneityEmbedding):
         n_components: int = 2,
         center: bool = True,
         solver: Literal["krylov", "als"] = "krylov",
-        approximation: Any = "exact",
+        approximation: Any = "auto",
         tolerance: float = 1e-6,
         max_iter: int = 200,
         random_state: int | None = 0,
@@ -385,6 +390,7 @@ class MultiSetCCA(_HomogeneityEmbedding):
         views = check_views(self, X, reset=True)
         n = next(iter(views.values())).shape[0]
         k = count_components("MultiSetCCA", self.n_components, n, n - 1, n)
+        self.approximation_ = choose_engine(self.approximation, n, len(views))
         if not self.is_exact:
             done = self._low_rank(views, None, 1)
             weights = dict.fromkeys(views, 1.0)

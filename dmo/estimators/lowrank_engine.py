@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import psutil
 
 from dmo.blocks import Rows
 from dmo.cluster import current_client
@@ -19,8 +21,28 @@ from dmo.lowrank import FeatureMap
 from dmo.moments import Moments
 from dmo.onepass import collect_moments
 
+log = logging.getLogger("dmo")
+_AUTO_RANK = 1000
 FOLDS = 4
 """Folds of the held-out scores that `standardise` takes its statistics from."""
+
+
+def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
+    """`approximation`, or for "auto" the exact engine where its kernels and factors fit in memory, else a low rank.
+
+    `n` samples, `kernels` operators of n x n. The choice is logged with its reason.
+    """
+    if approximation != "auto":
+        return approximation
+    needed, free = 12.0 * kernels * n * n, psutil.virtual_memory().available  # float32 entries, float64 factors
+    sizes = (
+        f"{kernels} kernels of {n} x {n} with factors take {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
+    )
+    if needed <= 0.7 * free:
+        log.info("engine: exact (%s)", sizes)
+        return "exact"
+    log.info("engine: the better of Nystrom and MEKA at rank %d (%s)", _AUTO_RANK, sizes)
+    return BestLowRank(rank=_AUTO_RANK)
 
 
 def is_exact(who: str, approximation: Any) -> bool:
@@ -30,7 +52,7 @@ def is_exact(who: str, approximation: Any) -> bool:
     if isinstance(approximation, (Nystrom, Meka, BestLowRank)):
         return False
     raise ValueError(
-        f"{who}: approximation = {approximation!r}; known: 'exact', Exact, Nystrom, Meka, BestLowRank objects"
+        f"{who}: approximation = {approximation!r}; known: 'auto', 'exact', Exact, Nystrom, Meka, BestLowRank objects"
     )
 
 

@@ -12,7 +12,7 @@ from dmo.blocks import Rows
 from dmo.estimators.base import Annotator, load_expansions, store_expansions, with_prefix, without_prefix
 from dmo.estimators.exact import choose_storage, exact_engine, fit_view
 from dmo.estimators.folds import Held, SharedViews
-from dmo.estimators.lowrank_engine import FOLDS, is_exact, low_rank_pass
+from dmo.estimators.lowrank_engine import FOLDS, choose_engine, is_exact, low_rank_pass
 from dmo.estimators.views import check_labels, check_views, per_view, positive
 from dmo.expansions import Expansion, FactorExpansion
 from dmo.kernels import parse
@@ -53,7 +53,7 @@ class MultiViewRidge(Annotator, BaseEstimator):
         intercept: bool = False,
         prior_power: float = 0.0,
         standardise: float = 0.0,
-        approximation: Any = "exact",
+        approximation: Any = "auto",
         random_state: int | None = 0,
     ):
         self.kernel = kernel
@@ -74,10 +74,11 @@ class MultiViewRidge(Annotator, BaseEstimator):
         n = next(iter(views.values())).shape[0]
         Y = check_labels(self, y, n)
         targets = Y - Y.mean(axis=0) if self.center else Y
-        if not is_exact(who, self.approximation):
+        self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
+        if not self.is_exact:
             self._fit_low_rank(views, Y)
             return self
-        engine = exact_engine(who, self.approximation)
+        engine = exact_engine(who, self.approximation_)
         kernels = self._kernels(list(views))
         ridges = self._ridges(list(views), list(kernels))
         storage = choose_storage(engine, n, len(kernels))
@@ -100,7 +101,7 @@ class MultiViewRidge(Annotator, BaseEstimator):
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         n_folds = FOLDS if self.standardise else 1
-        done = low_rank_pass("MultiViewRidge", self.approximation, self.kernel, views, Y, n_folds, self.random_state)
+        done = low_rank_pass("MultiViewRidge", self.approximation_, self.kernel, views, Y, n_folds, self.random_state)
         coefficients, offset, _ = self.fit_moments(done.total)
         first = next(iter(views))
         self.expansions_ = {
@@ -159,8 +160,8 @@ class MultiViewRidge(Annotator, BaseEstimator):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the exact engine fits this estimator, as its `approximation` says."""
-        return is_exact("MultiViewRidge", self.approximation)
+        """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
+        return is_exact("MultiViewRidge", getattr(self, "approximation_", self.approximation))
 
     def _share(self, regression: str) -> float:
         return self.view_weights_[regression] if self.combine == "predictions" else 1.0

@@ -1,0 +1,187 @@
+"""`dmo tune`: a cross-validated sweep over a grid, and the best model refitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from dmo import stores
+from dmo.cli import options
+from dmo.cli.fit import Combine, Kernel, Output, Seed, Views
+from dmo.cli.fitting import save
+from dmo.cli.options import Approximation, Clusters, Features, Json, Overwrite, Rank, Scheduler, Split, free
+from dmo.cli.session import cost_rows, grid, session, show
+from dmo.cluster import connect
+from dmo.estimators import KGHA, MultiViewRidge
+from dmo.report import Picture, Table, heat_map, write_report
+from dmo.selection import SweepResult, sweep
+
+tune_app = typer.Typer(no_args_is_help=True, help="Choose parameters by cross-validation and fit the best model.")
+
+Values = Annotated[str, typer.Option(help="Values to try, comma-separated.")]
+Folds = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")]
+MetricName = Annotated[str, typer.Option(help="What to maximise: f1@5, n+@5, auc-macro ...; any number after the @.")]
+Report = Annotated[str | None, typer.Option("--report", help="HTML file to write: all settings and a heat map.")]
+_SHOWN = 10
+
+
+@tune_app.command()
+def kgha(
+    store: Features,
+    model: Output,
+    ridge: Values = "0.01,0.03,0.1,0.3,1",
+    balance: Values = "0.001,0.01,0.1",
+    components: Values = "0.5,0.8,1.0",
+    prior_power: Values = "0,0.25,0.5",
+    standardise: Values = "0",
+    center: Values = "true",
+    intercept: Values = "false",
+    kernel: Kernel = None,
+    views: Views = None,
+    split: Split = None,
+    approximation: Approximation = "auto",
+    rank: Rank = None,
+    clusters: Clusters = 10,
+    folds: Folds = 4,
+    metric: MetricName = "f1@5",
+    report: Report = None,
+    scheduler: Scheduler = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Kernel generalised homogeneity analysis over ridge, balance, components and the decoder."""
+    tried = {
+        "ridge": options.values("--ridge", ridge, float),
+        "balance": options.values("--balance", balance, float),
+        "n_components": options.values("--components", components, options.components),
+        **_decoders(prior_power, standardise, center, intercept),
+    }
+    engine = options.approximation(approximation, rank, clusters)
+    estimator = KGHA(approximation=engine, random_state=seed)
+    _tune(estimator, store, model, tried, kernel, views, split, folds, metric, report, scheduler, seed, overwrite, json)
+
+
+@tune_app.command()
+def ridge(
+    store: Features,
+    model: Output,
+    ridge: Values = "0.001,0.003,0.01,0.03,0.1,0.3",
+    combine: Annotated[
+        Combine, typer.Option(help="Average the views' predictions or kernels, or multiply kernels.")
+    ] = "kernels",
+    prior_power: Values = "0,0.25,0.5",
+    standardise: Values = "0",
+    center: Values = "true,false",
+    intercept: Values = "false",
+    kernel: Kernel = None,
+    views: Views = None,
+    split: Split = None,
+    approximation: Approximation = "auto",
+    rank: Rank = None,
+    clusters: Clusters = 10,
+    folds: Folds = 4,
+    metric: MetricName = "f1@5",
+    report: Report = None,
+    scheduler: Scheduler = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Kernel ridge regression of the labels over ridge and the decoder."""
+    tried = {
+        "ridge": options.values("--ridge", ridge, float),
+        **_decoders(prior_power, standardise, center, intercept),
+    }
+    engine = options.approximation(approximation, rank, clusters)
+    estimator = MultiViewRidge(combine=combine, approximation=engine, random_state=seed)
+    _tune(estimator, store, model, tried, kernel, views, split, folds, metric, report, scheduler, seed, overwrite, json)
+
+
+def _decoders(prior_power: str, standardise: str, center: str, intercept: str) -> dict[str, list[Any]]:
+    return {
+        "prior_power": options.values("--prior-power", prior_power, float),
+        "standardise": options.values("--standardise", standardise, float),
+        "center": options.values("--center", center, options.truth),
+        "intercept": options.values("--intercept", intercept, options.truth),
+    }
+
+
+def _tune(
+    estimator: Any,
+    store: str,
+    model: str,
+    tried: Mapping[str, Sequence[Any]],
+    kernel: list[str] | None,
+    views: list[str] | None,
+    split: str | None,
+    folds: int,
+    metric: str,
+    report: str | None,
+    scheduler: str | None,
+    seed: int,
+    overwrite: bool,
+    json: bool,
+) -> None:
+    free(model, overwrite)
+    with session(json) as run, connect(scheduler):
+        opened = stores.open_features(store)
+        names = options.chosen_views(opened, views)
+        specs, notes = options.kernels(opened, names, kernel or ())
+        for note in notes:
+            run.note(note)
+        chosen = options.chosen_split(opened, split, "train")
+        sources, Y, _ = opened.select(chosen)
+        estimator.set_params(kernel=specs)
+        result = sweep(estimator, {name: sources[name] for name in names}, Y, tried, folds, metric, seed)
+        if opened.label_names is not None:
+            result.best_estimator.label_names_ = list(opened.label_names)
+        save(result.best_estimator, model, opened, chosen, seed)
+        record = {
+            "store": store,
+            "model": model,
+            "split": chosen,
+            "metric": metric,
+            "folds": folds,
+            "best": {**result.best_params, "mean": result.best_score},
+            "table": result.table,
+            **run.costs(),
+        }
+        if report is not None:
+            record["report"] = _report(result, tried, f"{type(estimator).__name__} tuned on {store}", report)
+    if not json:
+        _table(result, tried)
+    best = ", ".join(
+        f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}"
+        for key, value in result.best_params.items()
+    )
+    rows = [("settings", f"{len(result.table)} x {folds} folds"), ("best", best), (metric, f"{result.best_score:.4f}")]
+    rows += [("report", path) for path in record.get("report", [])]
+    show(record, [*rows, *cost_rows(record), ("model", model)], f"{type(estimator).__name__} tuned on {store}", json)
+
+
+def _table(result: SweepResult, tried: Mapping[str, Sequence[Any]]) -> None:
+    keys = [key for key in tried if len(tried[key]) > 1]
+    rows = sorted(result.table, key=lambda row: -row["mean"])[:_SHOWN]
+    cells = [[f"{row[key]}" for key in keys] + [f"{row['mean']:.4f}", f"{row['std']:.4f}"] for row in rows]
+    grid(f"the best {len(rows)} of {len(result.table)} settings", [*keys, result.metric, "std over folds"], cells)
+
+
+def _report(result: SweepResult, tried: Mapping[str, Sequence[Any]], title: str, path: str) -> list[str]:
+    """An HTML file with all settings and a heat map: the best score for every pair of values of the two longest axes."""
+    rows, columns = sorted(tried, key=lambda key: -len(tried[key]))[:2]
+    best = np.array(
+        [
+            [max(row["mean"] for row in result.table if row[rows] == a and row[columns] == b) for b in tried[columns]]
+            for a in tried[rows]
+        ]
+    )
+    figure = heat_map(best, tried[rows], tried[columns], rows, columns, result.metric)
+    keys = [*tried, "mean", "std"]
+    ranked = sorted(result.table, key=lambda row: -row["mean"])
+    table = Table("All settings, best first", keys, [[row[key] for key in keys] for row in ranked])
+    picture = Picture("sweep", figure, f"{result.metric} over {rows} and {columns}, best over the other parameters")
+    return [str(written) for written in write_report(path, title, [table], [picture])]

@@ -1,0 +1,119 @@
+"""KGHA from raw features to annotated test samples, at growing numbers of rows: seconds and peak memory.
+
+Every size runs in a process of its own, so that its peak memory is its own. `--like` and `--scales` choose generated feature
+stores; scikit-learn's Nystroem + Ridge on the same rows, views, rank and labels is what one would use instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import Ridge
+
+from dmo import KGHA, Meka, MultiViewRidge, Nystrom, stores
+from dmo.datasets.generated import generated
+from dmo.datasets.writing import write
+from dmo.metrics import annotation_scores
+from dmo.progress import bars
+
+METHODS = ("kgha-nystrom", "kgha-meka", "ridge-nystrom", "sklearn")
+
+
+def kernels(store: stores.FeatureStore) -> dict[str, str]:
+    """The command's default: Hellinger on histograms."""
+    return {view: "hellinger-rbf" if store.view_info(view).histogram else "rbf" for view in store.views}
+
+
+def scikit_learn(old: Any, Y: np.ndarray, new: Any, histograms: dict[str, bool], rank: int) -> np.ndarray:
+    """One Nystroem map per view, stacked, and one ridge: everything in memory, float64 as it does."""
+    parts_old, parts_new = [], []
+    for view, X in old.items():
+        A, B = X[:].astype(np.float64), new[view][:].astype(np.float64)
+        if histograms[view]:
+            A, B = (np.sqrt(part / np.maximum(part.sum(axis=1, keepdims=True), 1)) for part in (A, B))
+        sample = A[np.random.default_rng(0).permutation(len(A))[:1000]]
+        squares = np.maximum((sample**2).sum(1)[:, None] + (sample**2).sum(1) - 2 * sample @ sample.T, 0)
+        sigma = np.sqrt(squares).sum() / (len(sample) * (len(sample) - 1))
+        mapper = Nystroem(kernel="rbf", gamma=1 / (2 * sigma**2), n_components=rank, random_state=0).fit(A)
+        parts_old.append(mapper.transform(A) / len(old) ** 0.5)
+        parts_new.append(mapper.transform(B) / len(old) ** 0.5)
+    return Ridge(alpha=1e-2).fit(np.hstack(parts_old), Y).predict(np.hstack(parts_new))
+
+
+def run(path: str, method: str, rank: int, clusters: int, queue: Any) -> None:
+    """One method on one store, in this (fresh) process; puts a dict of figures."""
+    store = stores.open_features(path)
+    old, Y, _ = store.select("train")
+    new, Y2, _ = store.select("test")
+    start = time.perf_counter()
+    with bars(disable=True) as stages:
+        if method == "sklearn":
+            histograms = {view: store.view_info(view).histogram for view in store.views}
+            scores = scikit_learn(old, Y, new, histograms, rank)
+        else:
+            low = Meka(clusters=clusters, rank=rank // clusters) if method == "kgha-meka" else Nystrom(rank=rank)
+            if method == "ridge-nystrom":
+                model: Any = MultiViewRidge(
+                    kernels(store), ridge=1e-2, combine="kernels", intercept=True, approximation=low
+                )
+            else:
+                model = KGHA(kernels(store), ridge=1e-1, balance=1e-2, n_components=0.8, approximation=low)
+            scores = model.fit(old, Y).decision_function(new)
+    seconds = time.perf_counter() - start
+    found = annotation_scores(Y2, scores, top=5)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    fit = stages.get("eigenpairs (block steps)", 0.0)
+    queue.put({"seconds": seconds, "peak": peak, "f1": found.f1, "eigenpairs": fit, "stages": dict(stages)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--like", default="espgame")
+    parser.add_argument("--scales", default="0.05,0.2", help="comma-separated multiples of the set's rows")
+    parser.add_argument("--methods", default=",".join(METHODS), help="comma-separated, of " + ", ".join(METHODS))
+    parser.add_argument("--rank", type=int, default=500)
+    parser.add_argument("--clusters", type=int, default=10)
+    parser.add_argument("--work", help="folder for the stores (default: a temporary one)")
+    parser.add_argument("--json", help="file for the figures")
+    arguments = parser.parse_args()
+    table = Table(
+        "rows", "method", "seconds", "of them eigenpairs", "us per row", "peak GiB", "F1 %", title="KGHA at scale"
+    )
+    figures = []
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(arguments.work or temporary)
+        for scale in (float(part) for part in arguments.scales.split(",")):
+            path = str(work / f"{arguments.like}-{scale:g}.zarr")
+            source = generated(arguments.like, scale)
+            start = time.perf_counter()
+            write(source, path)
+            n = len(source.labels)
+            table.add_row(str(n), "write the store", f"{time.perf_counter() - start:.1f}", "", "", "", "")
+            for method in arguments.methods.split(","):
+                queue = multiprocessing.get_context("spawn").Queue()
+                job = (path, method, arguments.rank, arguments.clusters, queue)
+                process = multiprocessing.get_context("spawn").Process(target=run, args=job)
+                process.start()
+                got = queue.get()
+                process.join()
+                figures.append({"rows": n, "method": method, **got})
+                cells = [f"{got['seconds']:.1f}", f"{got['eigenpairs']:.1f}", f"{1e6 * got['seconds'] / n:.0f}"]
+                table.add_row(str(n), method, *cells, f"{got['peak'] / 2**30:.2f}", f"{100 * got['f1']:.1f}")
+    Console().print(table)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
