@@ -47,7 +47,7 @@ class Persistent:
         kind = type(self)
         parameters = {key: encode(value) for key, value in self.get_params(deep=False).items()}  # type: ignore[attr-defined]
         description = {"estimator": kind.__name__, "parameters": parameters, "fitted": meta}
-        stores.save_model(path, arrays, description, provenance=provenance or stores.Provenance())
+        stores.save_model(path, arrays, description, provenance=provenance)
 
 
 def load(path: str) -> Any:

@@ -1,0 +1,73 @@
+"""dmo tune, dmo plan and the low-rank engines from a shell."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import dmo
+from dmo.cli import app
+
+RUN = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("tune") / "digits.zarr")
+    assert RUN.invoke(app, ["ingest", "digits", path]).exit_code == 0
+    return path
+
+
+def test_tune_writes_the_best_model_and_a_report(store, tmp_path):
+    model, report = str(tmp_path / "model.zarr"), tmp_path / "report.html"
+    grid = ["--ridge", "0.1,1", "--balance", "0.01", "--components", "5,1.0", "--prior-power", "0"]
+    low = ["--approximation", "nystrom", "--rank", "100", "--metric", "f1@3", "--folds", "3"]
+    done = RUN.invoke(app, ["tune", "kgha", store, model, *grid, *low, "--report", str(report), "--json"])
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert len(record["table"]) == 4
+    assert record["best"]["mean"] == max(row["mean"] for row in record["table"])
+    fitted = dmo.load(model)
+    assert fitted.ridge == record["best"]["ridge"]
+    assert fitted.n_components == record["best"]["n_components"]
+    assert "All settings" in report.read_text()
+
+
+def test_tune_ridge_prints_a_table(store, tmp_path):
+    options = ["--ridge", "0.1", "--center", "true", "--prior-power", "0,0.5", "--views", "fourier", "--folds", "2"]
+    done = RUN.invoke(app, ["tune", "ridge", store, str(tmp_path / "m.zarr"), *options])
+    assert done.exit_code == 0, done.stderr
+    assert "best 2 of 2 settings" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--ridge", "a"], "--ridge a"),
+        (["--center", "yes"], "neither true nor false"),
+        (["--metric", "f2@5"], "unknown metric 'f2@5'"),
+    ],
+)
+def test_tune_mistakes(store, tmp_path, options, sentence):
+    done = RUN.invoke(app, ["tune", "kgha", store, str(tmp_path / "m.zarr"), *options])
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert not (tmp_path / "m.zarr").exists()
+
+
+def test_plan_compares_engines_and_grows_with_samples(store):
+    few = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--json"]).stdout)
+    many = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--samples", "10000000", "--json"]).stdout)
+    assert few["auto"] == "exact"
+    assert many["auto"] == "best"
+    assert set(few["plans"]) == {"exact", "nystrom", "meka"}
+    exact, low = (many["plans"][name]["kernel_bytes"] for name in ("exact", "nystrom"))
+    assert exact > 1000 * low or many["plans"]["exact"]["storage"] == "recomputed"
+
+
+@pytest.mark.parametrize("engine", [["nystrom", "--rank", "80"], ["meka", "--clusters", "3", "--rank", "40"]])
+def test_fit_low_rank_annotates_as_the_exact_engine_nearly_does(store, tmp_path, engine):
+    model = str(tmp_path / "model.zarr")
+    assert RUN.invoke(app, ["fit", "kgha", store, model, "--approximation", *engine]).exit_code == 0
+    done = RUN.invoke(app, ["evaluate", model, store, "--top", "3", "--json"])
+    assert json.loads(done.stdout)["f1"] > 0.75
