@@ -4,7 +4,9 @@ from importlib.metadata import version
 
 from dmo.estimators import (
     KGHA,
+    LLTSVR,
     BestLowRank,
+    CoupledSVR,
     Exact,
     HomogeneityAnalysis,
     Meka,
@@ -18,7 +20,9 @@ from dmo.moments import Moments
 __version__ = version("dmo")
 __all__ = [
     "KGHA",
+    "LLTSVR",
     "BestLowRank",
+    "CoupledSVR",
     "Exact",
     "HomogeneityAnalysis",
     "Meka",

@@ -4,11 +4,14 @@ from dmo.estimators.approximations import BestLowRank, Meka, Nystrom
 from dmo.estimators.exact import Exact
 from dmo.estimators.homogeneity import HomogeneityAnalysis
 from dmo.estimators.kgha import KGHA, MultiSetCCA
+from dmo.estimators.llt import LLTSVR, CoupledSVR
 from dmo.estimators.ridge import MultiViewRidge
 
 __all__ = [
     "KGHA",
+    "LLTSVR",
     "BestLowRank",
+    "CoupledSVR",
     "Exact",
     "HomogeneityAnalysis",
     "Meka",

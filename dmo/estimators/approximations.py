@@ -26,23 +26,28 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persiste
     """fit learns `map_` on one view; transform gives its factor rows."""
 
     kernel: Any
-    precision: Precision
+    precision: Precision | None
     random_state: int | None
     map_: FeatureMap
 
     def feature_map(self, kernel: str | Kernel, X: Rows, random_state: int | None = None) -> FeatureMap:
-        """The map of rows X (row source, n x d) for the given kernel; `random_state` where this object has none."""
-        raise NotImplementedError
+        """The map of rows X (row source, n x d): `kernel`, `random_state` and float32 where this object has none."""
+        return self._fit_map(kernel, X, random_state, np.dtype(np.float32))
 
-    def _common(self, random_state: int | None) -> tuple[int | None, np.dtype]:
-        if self.precision not in ("float32", "float64"):
+    def _fit_map(self, kernel: str | Kernel, X: Rows, random_state: int | None, dtype: np.dtype) -> FeatureMap:
+        if self.precision not in (None, "float32", "float64"):
             raise ValueError(f"{type(self).__name__}: precision = {self.precision!r}; known: 'float32', 'float64'")
         seed = random_state if self.random_state is None else self.random_state
-        return seed, np.dtype(self.precision)
+        own = parse(kernel if self.kernel is None else self.kernel)
+        return self._map(own, X, seed, np.dtype(self.precision or dtype))
+
+    def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
+        raise NotImplementedError
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the map from rows X (n x d, any row source); `y` is not used."""
-        self.map_ = self.feature_map("rbf" if self.kernel is None else parse(self.kernel), self._rows(X, True))
+        rows = self._rows(X, True)
+        self.map_ = self._fit_map("rbf", rows, None, np.dtype("float64" if rows.dtype == np.float64 else "float32"))
         self.error_ = self.map_.error
         return self
 
@@ -74,7 +79,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persiste
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = []
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
 
@@ -89,7 +94,7 @@ class Nystrom(_Approximation):
     landmarks : "rpcholesky" (randomly pivoted Cholesky), "kmeans" (centres) or "uniform"
     tolerance : float, relative Frobenius error that rank="auto" meets (default 0.01)
     memory : float, bytes of the n x rank factor that rank="auto" stays within
-    precision : "float32" or "float64", of the factor rows
+    precision : "float32" or "float64" factor rows; None: as X by itself, float32 as an `approximation`
     random_state : int, None: the estimator's
 
     Attributes: `map_` (FeatureMap), `error_` (its sampled errors). See `dmo.lowrank.nystrom`.
@@ -102,7 +107,7 @@ class Nystrom(_Approximation):
         landmarks: Landmarks = "rpcholesky",
         tolerance: float | None = None,
         memory: float | None = None,
-        precision: Precision = "float32",
+        precision: Precision | None = None,
         random_state: int | None = None,
     ):
         self.kernel = kernel
@@ -113,11 +118,8 @@ class Nystrom(_Approximation):
         self.precision = precision
         self.random_state = random_state
 
-    def feature_map(self, kernel: str | Kernel, X: Rows, random_state: int | None = None) -> FeatureMap:
-        """The map of rows X; a kernel of this object's own goes before the one given."""
-        own = kernel if self.kernel is None else self.kernel
-        seed, dtype = self._common(random_state)
-        return nystrom(own, X, self.rank, self.landmarks, seed, dtype, self.tolerance, self.memory)
+    def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
+        return nystrom(kernel, X, self.rank, self.landmarks, seed, dtype, self.tolerance, self.memory)
 
 
 class Meka(_Approximation):
@@ -147,7 +149,7 @@ class Meka(_Approximation):
         eta: float = 0.0,
         tolerance: float | None = None,
         memory: float | None = None,
-        precision: Precision = "float32",
+        precision: Precision | None = None,
         random_state: int | None = None,
     ):
         self.kernel = kernel
@@ -161,12 +163,9 @@ class Meka(_Approximation):
         self.precision = precision
         self.random_state = random_state
 
-    def feature_map(self, kernel: str | Kernel, X: Rows, random_state: int | None = None) -> FeatureMap:
-        """The map of rows X; a kernel of this object's own goes before the one given."""
-        own = kernel if self.kernel is None else self.kernel
-        seed, dtype = self._common(random_state)
+    def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
         return meka(
-            own,
+            kernel,
             X,
             self.clusters,
             self.rank,
@@ -200,7 +199,7 @@ class BestLowRank(_Approximation):
         rank: int | None = None,
         memory: float | None = None,
         clusters: int = 10,
-        precision: Precision = "float32",
+        precision: Precision | None = None,
         random_state: int | None = None,
     ):
         self.kernel = kernel
@@ -210,8 +209,5 @@ class BestLowRank(_Approximation):
         self.precision = precision
         self.random_state = random_state
 
-    def feature_map(self, kernel: str | Kernel, X: Rows, random_state: int | None = None) -> FeatureMap:
-        """The better map of rows X; a kernel of this object's own goes before the one given."""
-        own = kernel if self.kernel is None else self.kernel
-        seed, dtype = self._common(random_state)
-        return choose(own, X, self.rank, self.memory, self.clusters, random_state=seed, dtype=dtype).feature_map
+    def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
+        return choose(kernel, X, self.rank, self.memory, self.clusters, random_state=seed, dtype=dtype).feature_map

@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, rows
-from dmo.estimators.base import load_expansions, store_expansions, with_prefix, without_prefix
+from dmo.estimators.base import load_expansions, store_expansions
 from dmo.estimators.exact import build, choose_storage, exact_engine
 from dmo.estimators.lowrank_engine import fit_maps, is_exact
 from dmo.estimators.views import per_view
-from dmo.expansions import KernelExpansion
+from dmo.expansions import Expansion, FactorExpansion, KernelExpansion
 from dmo.kernels import Precomputed, parse
 from dmo.lowrank import FeatureMap
 from dmo.multikernel import MultiKernel
@@ -27,15 +27,13 @@ _RIDGE = 1.0 / 64  # the smallest 1 / rho to expect, times C
 
 
 @dataclass(frozen=True)
-class LowRankFunction:
-    """f(x) = sum_v f_v(x)' weights_v + offset for feature maps f_v of the views."""
+class KernelFunction:
+    """The sum of expansions: of one kernel over all views, or of one low-rank kernel per view."""
 
-    maps: Mapping[str, FeatureMap]
-    weights: Mapping[str, np.ndarray]
-    offset: np.ndarray
+    expansions: Mapping[str, Expansion]
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
-        return self.offset + sum(self.maps[view](views[view]) @ self.weights[view] for view in self.maps)
+        return np.asarray(sum(expansion(views) for expansion in self.expansions.values()))
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class PrecomputedFunction:
         return np.asarray(rows(views[self.view]) @ self.coefficients) + self.offset
 
 
-Function = KernelExpansion | LowRankFunction | PrecomputedFunction
+Function = KernelFunction | PrecomputedFunction
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,8 @@ def prepare_kernel(
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Function:
         inner, shift = built.operator.expansion(coefficients)
-        return KernelExpansion(built.kernel, dict(views), inner, offset + shift, built.dtype)
+        expansion = KernelExpansion(built.kernel, dict(views), inner, offset + shift, built.dtype)
+        return KernelFunction({"all": expansion})
 
     return Fitted(built.operator, "cg" if isinstance(built.operator, Tiles) else "auto", function)
 
@@ -90,8 +89,8 @@ def _precomputed(who: str, views: Mapping[str, Rows]) -> Fitted:
     if len(views) != 1:
         raise ValueError(f"{who}: a precomputed kernel is one array (n x n), got {len(views)} views; add them up first")
     view, source = next(iter(views.items()))
-    matrix = rows(source)
-    matrix = np.asarray(matrix.toarray() if scipy.sparse.issparse(matrix) else matrix, dtype=np.float64)
+    given = rows(source)
+    matrix = np.asarray(given.toarray() if isinstance(given, scipy.sparse.csr_array) else given, dtype=np.float64)
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(
             f"{who}: a precomputed kernel must be n x n, got {matrix.shape}; pass k(x_i, x_j) of all pairs"
@@ -112,8 +111,11 @@ def _low_rank(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows]) -> Fitt
         raise ValueError("no kernel to build; pass at least one view")
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Function:
-        weights = {view: share * _transposed(maps[view], views[view], coefficients) for view in maps}
-        return LowRankFunction(dict(maps), weights, offset)
+        expansions: dict[str, Expansion] = {}
+        for view, feature_map in maps.items():
+            weights = share * _transposed(feature_map, views[view], coefficients)
+            expansions[view] = FactorExpansion.of(view, feature_map, weights, share * offset)
+        return KernelFunction(expansions)
 
     return Fitted(total, "auto", function)
 
@@ -134,27 +136,13 @@ def _transposed(feature_map: FeatureMap, source: Rows, coefficients: np.ndarray)
 
 def store_function(function: Function) -> tuple[dict[str, Any], dict[str, Any]]:
     """A function as (arrays, JSON meta) for a model store."""
-    if isinstance(function, KernelExpansion):
-        arrays, meta = store_expansions({"f": function})
-        return arrays, {**meta, "function": "kernel"}
-    arrays = {"offset": function.offset}
-    if isinstance(function, PrecomputedFunction):
-        return arrays | {"coefficients": function.coefficients}, {"function": "precomputed", "view": function.view}
-    metas = {}
-    for view, feature_map in function.maps.items():
-        parts, metas[view] = feature_map.to_arrays()
-        arrays |= with_prefix(f"maps/{view}", parts) | {f"weights/{view}": function.weights[view]}
-    return arrays, {"function": "low-rank", "maps": metas}
+    if isinstance(function, KernelFunction):
+        return store_expansions(function.expansions)
+    return {"coefficients": function.coefficients, "offset": function.offset}, {"precomputed": function.view}
 
 
 def load_function(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Function:
     """The function that `store_function` described."""
-    if meta["function"] == "kernel":
-        return load_expansions(arrays, meta)["f"]
-    if meta["function"] == "precomputed":
-        return PrecomputedFunction(meta["view"], arrays["coefficients"], arrays["offset"])
-    maps = {
-        view: FeatureMap.from_arrays(without_prefix(f"maps/{view}", arrays), part)
-        for view, part in meta["maps"].items()
-    }
-    return LowRankFunction(maps, {view: arrays[f"weights/{view}"] for view in maps}, arrays["offset"])
+    if "precomputed" in meta:
+        return PrecomputedFunction(meta["precomputed"], arrays["coefficients"], arrays["offset"])
+    return KernelFunction(load_expansions(arrays, meta))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from dmo.methods.llt import Certificate, Problem, certificate
 from dmo.operators import LowRank, Operator
@@ -23,6 +24,9 @@ _CHECK = 25  # iterations between two certificates
 _REBALANCE = (15, 45, 105, 225, 465)  # iterations at which rho may change
 _BALANCE = 0.05  # wanted ratio of the relative primal to the relative dual residual: see `_rebalanced`
 _STEP = 4.0  # rho is a power of this, so that a path of problems meets the same factorisations again
+_ONE_THREAD = (
+    2**25
+)  # numbers in a kernel or factor up to which more BLAS threads gain little and may wait for each other
 _MEMORY = 15  # pairs that the extrapolation remembers
 
 
@@ -39,9 +43,9 @@ class State:
 class Fit:
     """A solution.
 
-    `dual` A (n x L), `bias` (L), `certificate`, `support` (row numbers of the samples with a dual coefficient in the loss's
-    subgradient other than 0: those outside the tube), `iterations`, `factorisations` made for it, relative `residuals`
-    (primal, dual), `converged`, and the `state` that warm-starts a neighbouring problem.
+    `dual` A (n x L), `bias` (L), `certificate`, `support`: the samples outside the tube in a direction of their frame,
+    those with a nonzero dual coefficient (row numbers), `iterations`, `factorisations` made for it, the relative
+    `residuals` (primal, dual), `converged`, and the `state` that warm-starts a neighbouring problem.
     """
 
     dual: np.ndarray
@@ -121,42 +125,38 @@ class _QuadraticStep:
 class _Extrapolation:
     """Anderson's method (type II) for s = s + g(s), with a way back when a step makes |g| more than twice as large."""
 
-    def __init__(self, memory: int = _MEMORY):
-        self.memory = memory
+    def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
         """Drop all pairs: the map has changed."""
-        self._s: np.ndarray | None = None
+        self._last: tuple[np.ndarray, np.ndarray] | None = None  # s + g and g of the point before
         self._moves: list[np.ndarray] = []  # differences of s + g
         self._changes: list[np.ndarray] = []  # differences of g
         self._gram = np.zeros((0, 0))
-        self._fallback: np.ndarray | None = None
-        self._size = np.inf
+        self._extrapolated = False
 
     def next(self, s: np.ndarray, g: np.ndarray) -> np.ndarray:
         """The next point from s and its residual g."""
-        size = float(np.linalg.norm(g))
-        if self._fallback is not None and size > 2 * self._size:
-            back = self._fallback
-            self.forget()
-            return back
         plain = s + g
-        if self._s is not None:
-            self._remember(plain - self._plain, g - self._g)
-        self._s, self._g, self._plain, self._size = s, g, plain, size
+        if self._last is not None:
+            before, residual = self._last
+            if self._extrapolated and np.linalg.norm(g) > 2 * np.linalg.norm(residual):
+                self.forget()
+                return before
+            self._remember(plain - before, g - residual)
+        self._last = plain, g
+        self._extrapolated = bool(self._changes)
         if not self._changes:
             return plain
         gram = self._gram + 1e-10 * np.trace(self._gram) * np.eye(len(self._gram))
-        weights = np.linalg.solve(gram, [np.vdot(change, g) for change in self._changes])
-        self._fallback = plain
-        step = plain.copy()
+        weights = np.linalg.lstsq(gram, [np.vdot(change, g) for change in self._changes])[0]
         for weight, move in zip(weights, self._moves, strict=True):
-            step -= weight * move
-        return step
+            plain = plain - weight * move
+        return plain
 
     def _remember(self, move: np.ndarray, change: np.ndarray) -> None:
-        if len(self._moves) == self.memory:
+        if len(self._moves) == _MEMORY:
             del self._moves[0], self._changes[0]
             self._gram = self._gram[1:, 1:]
         self._moves.append(move)
@@ -186,14 +186,14 @@ class _Iteration:
         return float(_STEP ** np.floor(np.log(min(rho, self._largest)) / np.log(_STEP) + 0.5))
 
     def _split(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Z, and which samples have a residual outside the tube (that is, a nonzero dual coefficient)."""
+        """Z (n x L), and the rotated dual coefficients that belong to it: 0 inside the tube, exactly."""
         R = self.problem.rotate(s - self.problem.targets)
         T = self.problem.loss.prox(R, self.problem.C / self.rho)
-        return self.problem.targets + self.problem.rotate_back(T), (T != R).any(axis=1)
+        return self.problem.targets + self.problem.rotate_back(T), self.rho * (T - R)
 
     def evaluate(self) -> None:
         """Both steps from s."""
-        self.Z, self.outside = self._split(self.s)
+        self.Z, self.rotated = self._split(self.s)
         self.A, self.bias = self._step(2 * self.Z - self.s)
         self.F = 2 * self.Z - self.s - self.A / self.rho
         self.g = _RELAXATION * (self.F - self.Z)
@@ -206,11 +206,13 @@ class _Iteration:
         """Change rho where the residuals are out of balance; True where it was changed.
 
         For this loss the iteration is fastest when the relative dual residual, rho |Z' - Z| / |A| of a plain step, is
-        about 20 times the relative primal one, |F - Z| / |F|: measured over kernels from narrow to broad, C = 0.1..100.
+        about 20 times the relative primal one, |F - Z| / max(|F|, |Y|) with F and Y centred: measured over kernels from
+        narrow to broad and C from 0.1 to 100.
         """
         following, _ = self._split(self.s + self.g)
         primal, dual = float(np.linalg.norm(self.F - self.Z)), float(np.linalg.norm(following - self.Z))
-        spread, size = float(np.linalg.norm(self.F - self.F.mean(axis=0))), float(np.linalg.norm(self.A))
+        size = float(np.linalg.norm(self.A))
+        spread = max(float(np.linalg.norm(M - M.mean(axis=0))) for M in (self.F, self.problem.targets))
         if min(primal, dual, spread, size) <= 0:
             return False
         ratio = (primal / spread) / (self.rho * dual / size)
@@ -227,8 +229,9 @@ class _Iteration:
         """|F - Z| / |F - mean| and |A - rho (Z - s)| / |A|."""
         size = float(np.linalg.norm(self.F - self.Z))
         spread = float(np.linalg.norm(self.F - self.F.mean(axis=0)))
-        dual = float(np.linalg.norm(self.A))
-        return _ratio(size, spread), _ratio(self.rho * size, dual)
+        least = 1e-6 * float(np.linalg.norm(self.problem.targets))
+        dual = max(float(np.linalg.norm(self.A)), self.rho * least)
+        return _ratio(size, max(spread, least)), _ratio(self.rho * size, dual)
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -266,9 +269,9 @@ def admm(
         raise ValueError(f"max_iter = {max_iter}; at least one iteration is needed")
     factors = Factors(problem.kernel) if factors is None else factors
     made = factors.made
-    run = _Iteration(problem, factors, start, rho)
     best: Fit | None = None
-    with stage("alternating directions") as advance:
+    with stage("alternating directions") as advance, threadpool_limits(_threads(problem.kernel)):
+        run = _Iteration(problem, factors, start, rho)
         for iteration in range(1, max_iter + 1):
             run.evaluate()
             advance(1)
@@ -284,10 +287,15 @@ def admm(
     return best
 
 
+def _threads(kernel: Operator) -> int | None:
+    numbers = kernel.factor.size if isinstance(kernel, LowRank) else kernel.n**2
+    return 1 if numbers <= _ONE_THREAD else None
+
+
 def _fit(run: _Iteration, iterations: int, factorisations: int, tolerance: float) -> Fit:
-    multiplier = run.rho * (run.Z - run.s)
+    multiplier = run.problem.rotate_back(run.rotated)
     proof, residuals = certificate(run.problem, run.A, run.bias, multiplier), run.residuals()
     converged = proof.gap <= tolerance and max(residuals) <= np.sqrt(tolerance)
     state = State(run.Z, multiplier, run.rho)
-    support = np.flatnonzero(run.outside)
+    support = np.flatnonzero(run.rotated.any(axis=1))
     return Fit(run.A, run.bias, proof, support, iterations, factorisations, residuals, converged, state)

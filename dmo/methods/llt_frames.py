@@ -34,9 +34,9 @@ def neighbourhood_frames(Y: np.ndarray, n_neighbors: int, neighbours: Neighbours
     Memory: 8 n L^2 bytes. Source: Liu, Lin, Yu 2009, Algorithm 1.
     """
     if neighbours == "distinct":
-        distinct, where = np.unique(Y, axis=0, return_inverse=True)
+        distinct, inverse = np.unique(Y, axis=0, return_inverse=True)
         frames = neighbourhood_frames(distinct, min(n_neighbors, len(distinct)))
-        return Frames(frames.basis[where.ravel()], frames.ranks[where.ravel()])
+        return Frames(frames.basis[inverse], frames.ranks[inverse])
     n, L = Y.shape
     search = NearestNeighbors(n_neighbors=n_neighbors).fit(Y)
     floor = _TOLERANCE * max(float(np.abs(Y - Y.mean(axis=0)).max()), np.finfo(np.float64).tiny) * np.sqrt(n_neighbors)

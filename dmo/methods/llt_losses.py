@@ -15,8 +15,10 @@ EPSILON_INSENSITIVE = "epsilon-insensitive"
 class Loss(Protocol):
     """A convex, even loss l(r) of one number; arrays are taken entry by entry."""
 
-    bounded: bool
-    """Whether C l has a conjugate that is finite on [-C, C] only, that is, whether dual coefficients are in a box."""
+    @property
+    def bounded(self) -> bool:
+        """Whether (C l)* is finite on [-C, C] only, that is, whether dual coefficients are in a box."""
+        ...
 
     def value(self, R: np.ndarray) -> float:
         """The sum of l over the entries."""
@@ -36,7 +38,10 @@ class EpsilonInsensitive:
     """max(|r| - epsilon, 0). Source: Vapnik 1995."""
 
     epsilon: float
-    bounded: bool = True
+
+    @property
+    def bounded(self) -> bool:
+        return True
 
     def value(self, R: np.ndarray) -> float:
         return float(np.maximum(np.abs(R) - self.epsilon, 0.0).sum())

@@ -1,0 +1,134 @@
+"""Multi-output regularised projection: MORP, for features and kernels."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dmo.estimators.projecting import Projection, check_outputs
+from dmo.estimators.roads import FormTask, Road, project
+from dmo.estimators.trace import bounded
+from dmo.estimators.views import count_components
+from dmo.labels import LabelKernel
+from dmo.methods.morp import FORMS, Form
+from dmo.methods.projections import Settings
+
+
+class MORP(Projection):
+    """Multi-output regularised projection: a few features that keep the inputs and foretell all outputs.
+
+    They are the top directions of C = (1 - supervision) K + supervision (tr K / tr K_Y) K_Y, for K a kernel of the
+    inputs and K_Y a kernel of the outputs, as functions of new inputs. supervision = 0 is kernel PCA.
+
+    Parameters
+    ----------
+    kernel : kernel or its name
+        Of the inputs; "linear" is the linear form, on dense or sparse rows.
+    supervision : float in [0, 1]
+        beta: share of the outputs.
+    gamma : float >= 0
+        Ridge of the functions, in units of the kernel (of the trace that it has). 0 needs a kernel of full rank, unless
+        supervision is 0 or the kernel is low-rank or linear in the primal, where the pseudo-inverse serves.
+    n_components : int
+    form : "simplified", "regularised" or "direct"
+        Eigenvectors of C and then a ridge regression of them; the paper's regularised problem, which needs a kernel of
+        full rank and refuses another; or the direct one, X'CXw = lambda (X'X + gamma I)w. See `dmo.methods.morp`.
+    label_kernel : "linear", a kernel or its name, SetKernel, SequenceKernel or "precomputed"
+        Similarity of the outputs: vectors, sets, sequences, or the n x n matrix itself as y.
+    center : bool
+        Centre both kernels (new rows by the training means).
+    approximation : "exact", Exact(...), Nystrom(...) or Meka(...)
+    tolerance : float
+        Residual of the eigenpairs relative to the largest eigenvalue.
+    max_iter : int
+        Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
+    random_state : int or None
+
+    In a numeric y, NaN is a value that was not given (a missing rating) and counts as 0. Attributes: expansion_,
+    eigenvalues_ (descending), n_components_, embedding_ (n x n_components, where the fit gives it), n_iter_; decoder_
+    and decoder_offset_ of `decision_function`.
+    Source: Yu, Yu, Tresp 2005, "Multi-output regularized feature projection", eqs. 6, 11-16.
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        supervision: float = 0.5,
+        gamma: float = 1e-3,
+        n_components: int = 2,
+        form: Form = "simplified",
+        label_kernel: LabelKernel = "linear",
+        center: bool = True,
+        approximation: Any = "exact",
+        tolerance: float = 1e-6,
+        max_iter: int = 300,
+        random_state: int | None = 0,
+    ):
+        self.kernel = kernel
+        self.supervision = supervision
+        self.gamma = gamma
+        self.n_components = n_components
+        self.form = form
+        self.label_kernel = label_kernel
+        self.center = center
+        self.approximation = approximation
+        self.tolerance = tolerance
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from samples X (n x d) and outputs y (n x L numbers, n classes, or as the label kernel asks)."""
+        view, source = self._source(X, reset=True)
+        road = Road(self.kernel, self.approximation, self.tolerance, self.max_iter, self.random_state)
+        self._learn(fit_form(self, view, source, y, bool(self.center), road))
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of the outputs for samples X (m x L): least squares from the coordinates; of classes, one column each.
+
+        Raises ValueError where a label kernel other than "linear" left no columns to score.
+        """
+        return decoded(self, X)
+
+    def __sklearn_tags__(self) -> Tags:
+        return supervised_tags(super().__sklearn_tags__())
+
+
+def fit_form(model: Any, view: str, source: Any, y: Any, center: bool, road: Road) -> Any:
+    """Solve `model.form` for its supervision, gamma, n_components and label kernel."""
+    who = type(model).__name__
+    if model.form not in FORMS:
+        raise ValueError(f"{who}: form = {model.form!r}; known: {', '.join(map(repr, FORMS))}")
+    beta, gamma = bounded(who, "supervision", model.supervision), bounded(who, "gamma", model.gamma)
+    n = source.shape[0]
+    if isinstance(model.n_components, float):
+        raise ValueError(f"{who}: n_components must be a whole number, got {model.n_components!r}")
+    k = count_components(who, model.n_components, 1, n, n)
+    labels = check_outputs(who, y, n, model.label_kernel)
+    task = FormTask(model.form, Settings(supervision=beta, ridge=gamma), center)
+    try:
+        return project(who, task, view, source, labels, k, road)
+    except ValueError as error:
+        if str(error).startswith(who):
+            raise
+        raise type(error)(f"{who}: {error}") from error
+
+
+def decoded(model: Any, X: Any) -> np.ndarray:
+    """The decoder that the fit left, applied to the coordinates of X."""
+    check_is_fitted(model)
+    if model.label_kernel != "linear":
+        raise ValueError(
+            f"{type(model).__name__}: outputs with a label kernel have no columns to score; learn from the coordinates"
+        )
+    return model.transform(X) @ model.decoder_ + model.decoder_offset_
+
+
+def supervised_tags(tags: Tags) -> Tags:
+    """Tags of an estimator that needs y."""
+    tags.target_tags.required = True
+    return tags

@@ -1,0 +1,317 @@
+"""The roads to a projection of one view: an exact kernel, a linear kernel's dual or primal, or a low-rank kernel."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import psutil
+import scipy.sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from dmo.blocks import Rows, rows
+from dmo.cluster import current_client
+from dmo.estimators.exact import build, choose_storage, exact_engine
+from dmo.estimators.linear import LinearExpansion, RowGram, dense
+from dmo.estimators.lowrank_engine import fit_maps, is_exact
+from dmo.expansions import Expansion, FactorExpansion, KernelExpansion
+from dmo.kernels import Linear, parse
+from dmo.methods.morp import Form, morp_moments, morp_operator
+from dmo.methods.projections import Method, Samples, Settings
+from dmo.methods.trace import power_of
+from dmo.methods.trace_engines import ROWS, WEIGHTED, Fit, fit_moments, fit_operator
+from dmo.moments import LABELS, Moments
+from dmo.multikernel import MultiKernel
+from dmo.onepass import collect_moments
+from dmo.operators import Operator
+
+_BLOCK = 4096
+_SINGLE = 1e-5  # residual that products in float32 can reach
+
+
+class Task(Protocol):
+    """What is to be solved, whatever the road. `center`: of rows and labels; `ridge`: the smallest that is solved with;
+    `decodes`: whether a decoder of the labels is wanted."""
+
+    decodes: ClassVar[bool]
+
+    @property
+    def center(self) -> bool: ...
+
+    @property
+    def ridge(self) -> float: ...
+
+    def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """(label columns, diagonal) that a pass over the rows needs."""
+        ...
+
+    def moments(self, samples: Samples, moments: Moments, k: int) -> Fit: ...
+
+    def operator(
+        self, samples: Samples, K: Operator, k: int, tolerance: float, max_steps: int, random_state: int | None
+    ) -> Fit: ...
+
+
+@dataclass(frozen=True)
+class MethodTask:
+    """A method of the table."""
+
+    decodes: ClassVar[bool] = False
+
+    method: Method
+    settings: Settings
+    center: bool
+
+    @property
+    def ridge(self) -> float:
+        return self.settings.ridge if "ridge" in self.method.parameters else np.inf
+
+    def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
+        problem = self.method.problem(samples, self.settings)
+        return problem.factor, problem.diagonal
+
+    def moments(self, samples: Samples, moments: Moments, k: int) -> Fit:
+        return fit_moments(self.method.problem(samples, self.settings), moments, k, self.center)
+
+    def operator(
+        self, samples: Samples, K: Operator, k: int, tolerance: float, max_steps: int, random_state: int | None
+    ) -> Fit:
+        return fit_operator(self.method.problem(samples, self.settings), K, k, tolerance, max_steps, random_state)
+
+
+@dataclass(frozen=True)
+class FormTask:
+    """A form of multi-output regularised projection."""
+
+    decodes: ClassVar[bool] = True
+
+    form: Form
+    settings: Settings
+    center: bool
+
+    @property
+    def ridge(self) -> float:
+        return 0.0 if self.form == "regularised" and self.settings.supervision else self.settings.ridge
+
+    def floored(self, ridge: float) -> FormTask:
+        """The task with this ridge in the place of 0, where it solves for labels."""
+        settings = self.settings
+        if settings.ridge or not settings.supervision or self.form == "regularised":
+            return self
+        return replace(self, settings=replace(settings, ridge=ridge))
+
+    def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
+        return samples.factor, None  # without supervision for the decoder alone
+
+    def moments(self, samples: Samples, moments: Moments, k: int) -> Fit:
+        return morp_moments(self.form, samples, self.settings, moments, k)
+
+    def operator(
+        self, samples: Samples, K: Operator, k: int, tolerance: float, max_steps: int, random_state: int | None
+    ) -> Fit:
+        return morp_operator(self.form, samples, self.settings, K, k, tolerance, max_steps, random_state)
+
+
+@dataclass(frozen=True)
+class Road:
+    """How the eigenproblem is reached: the estimator's arguments of the same names; of a linear kernel also `dual` (None:
+    by the shape) and `floor`, the share of the mean diagonal that a ridge of 0 stands for in the dual problem."""
+
+    kernel: Any
+    approximation: Any
+    tolerance: float
+    max_iter: int
+    random_state: int | None
+    dual: bool | None = None
+    floor: float = 0.0
+
+
+@dataclass(frozen=True)
+class Projected:
+    """What was learnt: the function of new rows, the fit, the training coordinates where they come at no cost, and a
+    least-squares decoder of the label columns (k x q) from coordinates, with its offset (q); None without labels."""
+
+    expansion: Expansion
+    fit: Fit
+    embedding: np.ndarray | None
+    decoder: tuple[np.ndarray, np.ndarray] | None = None
+
+
+def decode(moments: Moments) -> tuple[np.ndarray, np.ndarray] | None:
+    """Least squares of LABELS on ROWS with an intercept, from their moments: coefficients (k x q) and offset (q)."""
+    if LABELS not in moments.widths:
+        return None
+    places, centred = moments.places(), moments.centred().gram
+    Z = places[ROWS]
+    B = power_of(centred[Z, Z], -1.0) @ centred[Z, places[LABELS]]
+    mean = moments.mean()
+    return B, mean[places[LABELS]] - mean[Z] @ B
+
+
+def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """`decode` from coordinates in memory (n x k)."""
+    if samples.labels is None or not task.decodes:
+        return None
+    return decode(Moments.of({ROWS: np.asarray(embedding, np.float64), LABELS: samples.labels}))
+
+
+def project(who: str, task: Task, view: str, X: Rows, labels: np.ndarray | None, k: int, road: Road) -> Projected:
+    """Solve a task on rows X (n x d) and a label factor (n x q, or None)."""
+    samples = Samples(X.shape[0], 1.0, labels, task.center)
+    kernel = parse(road.kernel)
+    if not is_exact(who, road.approximation):
+        return _low_rank(who, task, view, X, samples, k, road)
+    if isinstance(kernel, Linear) and kernel.normalise is None:
+        dual = X.shape[1] > X.shape[0] if road.dual is None else road.dual
+        return _dual(who, task, view, X, samples, k, road) if dual else _primal(who, task, view, X, samples, k)
+    return _kernel(who, task, view, X, samples, k, road)
+
+
+def _kernel(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+    """The exact engine: the n x n kernel as an operator."""
+    engine = exact_engine(who, road.approximation)
+    storage = choose_storage(engine, samples.n, 1)
+    sources = {view: X}
+    kernel = MultiKernel.of(view, parse(road.kernel))
+    built = build(who, engine, kernel, sources, task.ridge, storage, road.random_state)
+    operator = built.operator.centered() if task.center else built.operator
+    if built.dtype == np.float32:
+        road = replace(road, tolerance=max(road.tolerance, _SINGLE))
+    fit = _solve(who, task, samples, operator, k, road)
+    coefficients, offset = operator.expansion(fit.coefficients)
+    expansion = KernelExpansion(built.kernel, sources, np.ascontiguousarray(coefficients), offset, built.dtype)
+    embedding = operator @ fit.coefficients
+    return Projected(expansion, fit, embedding, decode_rows(task, samples, embedding))
+
+
+def _dual(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+    """A linear kernel through n x n products with the rows; the function of new rows is linear again."""
+    gram = RowGram(rows(X).astype(np.float64))
+    operator = gram.centered() if task.center else gram
+    if road.floor and isinstance(task, FormTask):
+        task = task.floored(road.floor * float(operator.diagonal().mean()))
+    fit = _solve(who, task, samples, operator, k, road)
+    alpha = fit.coefficients - fit.coefficients.mean(axis=0) if task.center else fit.coefficients
+    W = np.asarray(gram.X.T @ alpha)
+    offset = -np.asarray(gram.X.mean(axis=0)).ravel() @ W if task.center else np.zeros(k)
+    embedding = operator @ fit.coefficients
+    return Projected(LinearExpansion(view, W, offset), fit, embedding, decode_rows(task, samples, embedding))
+
+
+def _solve(who: str, task: Task, samples: Samples, operator: Operator, k: int, road: Road) -> Fit:
+    seen = replace(samples, trace=float(operator.diagonal().sum()))
+    fit = task.operator(seen, operator, k, road.tolerance, road.max_iter, road.random_state)
+    if not fit.converged:
+        warnings.warn(
+            f"{who}: the eigenproblem stopped after {fit.steps} block steps with a residual of {fit.residual:.1e}; "
+            f"raise max_iter, or the tolerance above {road.tolerance:g}",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    return fit
+
+
+def _primal(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int) -> Projected:
+    """A linear kernel through d x d moments of the rows as they are."""
+    needed, free = 8 * 4.0 * X.shape[1] ** 2, psutil.virtual_memory().available
+    if needed > free / 2:
+        raise ValueError(
+            f"{who}: {X.shape[1]} features need {needed / 2**30:.1f} GiB of moments, free are {free / 2**30:.1f} GiB; "
+            f"take the dual problem, or approximation=Nystrom(...)"
+        )
+    first = rows(X, slice(0, _BLOCK))
+    shift = None if scipy.sparse.issparse(first) or not task.center else first.mean(axis=0, dtype=np.float64)
+    moments = _pass(task, view, X, samples, _AsIs(shift))
+    fit, offset, decoder = _small(task, samples, moments, k)
+    offset = offset if shift is None else offset - shift @ fit.coefficients
+    return Projected(LinearExpansion(view, fit.coefficients, offset), fit, None, decoder)
+
+
+def _low_rank(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+    """The moment engine: one pass over the factor rows of a low-rank kernel."""
+    feature_map = fit_maps(who, road.approximation, road.kernel, {view: X}, road.random_state)[view]
+    raw = _pass(task, view, X, samples, feature_map)
+    mixing = feature_map.mixing
+    moments = raw if mixing is None else raw.mixed({name: mixing for name in (ROWS, WEIGHTED) if name in raw.widths})
+    fit, offset, decoder = _small(task, samples, moments, k)
+    return Projected(FactorExpansion.of(view, feature_map, fit.coefficients, offset), fit, None, decoder)
+
+
+def _small(
+    task: Task, samples: Samples, moments: Moments, k: int
+) -> tuple[Fit, np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
+    """The fit from moments, the offset of new rows, and the decoder."""
+    where = moments.places()[ROWS]
+    inner = moments.centred() if task.center else moments
+    trace = float(np.trace(inner.gram[where, where]))
+    fit = task.moments(replace(samples, trace=trace), moments, k)
+    offset = -(moments.mean()[where] @ fit.coefficients) if task.center else np.zeros(k)
+    decoder = decode(moments.mixed({ROWS: fit.coefficients})) if task.decodes else None
+    if decoder is not None and samples.labels is not None:
+        B, rest = decoder  # of coordinates less their offset, for label columns that may be centred
+        mean = samples.labels.mean(axis=0) if task.center else np.zeros(B.shape[1])
+        decoder = B, rest + mean - offset @ B
+    return fit, offset, decoder
+
+
+def _pass(task: Task, view: str, X: Rows, samples: Samples, feature_map: Any) -> Moments:
+    """Moments of the mapped rows, the label columns and, if the task has a diagonal, the weighted rows."""
+    labels, diagonal = task.columns(samples)
+    sources: dict[str, Rows] = {ROWS: X}
+    maps: dict[str, Any] = {ROWS: feature_map}
+    if labels is not None:
+        sources[LABELS], maps[LABELS] = labels, _AsIs(None)
+    if diagonal is not None:
+        sources[WEIGHTED], maps[WEIGHTED] = _Tagged(X, diagonal), _Weighted(feature_map)
+    return collect_moments(sources, None, maps, client=current_client())[0]
+
+
+@dataclass(frozen=True)
+class _AsIs:
+    """Rows as their own factor rows, less a shift that keeps the digits of features far from the origin."""
+
+    shift: np.ndarray | None
+
+    def raw(self, block: Any) -> Any:
+        if scipy.sparse.issparse(block):
+            return block
+        block = block if block.dtype.kind == "f" else block.astype(np.float64)
+        return block if self.shift is None else block - self.shift
+
+
+@dataclass(frozen=True)
+class _Tagged:
+    """Rows with their weight as one more column."""
+
+    source: Rows
+    weights: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.source.shape[0], self.source.shape[1] + 1
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(np.float64)
+
+    def __getitem__(self, where: slice) -> Any:
+        block, weight = rows(self.source, where), self.weights[where, None]
+        if scipy.sparse.issparse(block):
+            return scipy.sparse.csr_array(scipy.sparse.hstack([block, scipy.sparse.csr_array(weight)]))
+        return np.hstack([block, weight])
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """Factor rows multiplied by their weight, the last column."""
+
+    feature_map: Any
+
+    def raw(self, block: Any) -> Any:
+        weight = dense(block[:, -1:])
+        found = self.feature_map.raw(block[:, :-1])
+        if scipy.sparse.issparse(found):
+            return scipy.sparse.csr_array(found.multiply(weight))
+        return (found.dense() if hasattr(found, "dense") else found) * weight

@@ -1,0 +1,345 @@
+"""The experiments of the LLT-SVR paper: manifolds, correlated noise, multi-label data, curves and pictures.
+
+    python pipelines/llt_tables.py OUT                              # everything, 100 trials (about half an hour)
+    python pipelines/llt_tables.py OUT --only table1 --trials 10
+    python pipelines/llt_tables.py OUT --only table4 --data FOLDER  # FOLDER/mulan/yeast, FOLDER/mulan/scene
+
+Inputs of the manifold experiments are three-dimensional LLE embeddings of the outputs (Twin Peaks and Swiss Roll, scaled
+to unit variance); a trial is a random split of them. Kernel width and C are tuned for the naive regression, by
+cross-validation on training samples, and LLT-SVR takes them over, as in the paper. OUT gets one JSON and one Markdown
+table per experiment, and the pictures.
+Source: Liu, Lin, Yu 2009, section 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from sklearn.manifold import LocallyLinearEmbedding
+from sklearn.model_selection import KFold
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.svm import SVR
+
+from dmo.datasets import read_arff, read_label_list
+from dmo.estimators.llt import LLTSVR, CoupledSVR
+from dmo.kernels import RBF
+from dmo.methods.llt_frames import Neighbours
+from dmo.metrics import jaccard_accuracy
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+EPSILON = 0.1
+SCALES = (0.25, 0.35, 0.5, 0.7, 1.0)
+COSTS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+KAPPAS = (4, 6, 8, 12, 20, 40, 80)
+SIZES = (50, 100, 200, 400)
+UNSEEN = 10_000  # the seed of the split that parameters are tuned on
+Row = dict[str, Any]
+
+
+def twin_peaks(n: int, rng: np.random.Generator) -> np.ndarray:
+    """(x, y, sin(pi x) tanh(3 y)) for x, y uniform in -1..1."""
+    x, y = rng.uniform(-1, 1, (2, n))
+    return np.column_stack([x, y, np.sin(np.pi * x) * np.tanh(3 * y)])
+
+
+def swiss_roll(n: int, rng: np.random.Generator) -> np.ndarray:
+    """(t cos t, 21 h, t sin t) for t uniform in 1.5 pi .. 4.5 pi, h in 0..1."""
+    t, h = 1.5 * np.pi * (1 + 2 * rng.random(n)), rng.random(n)
+    return np.column_stack([t * np.cos(t), 21 * h, t * np.sin(t)])
+
+
+MANIFOLDS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
+    "Twin Peaks": twin_peaks,
+    "Swiss Roll": swiss_roll,
+}
+
+
+@cache
+def data(manifold: str, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """n samples: their LLE embedding (n x 3) and the points of the manifold (n x 3, centred, unit variance)."""
+    points = MANIFOLDS[manifold](n, np.random.default_rng(0))
+    points = (points - points.mean(axis=0)) / points.std()
+    embedding = LocallyLinearEmbedding(n_components=3, n_neighbors=12, eigen_solver="dense", random_state=0)
+    return embedding.fit_transform(points), points
+
+
+Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Inputs and (noisy) outputs for training, inputs and true outputs for testing."""
+
+
+def split(manifold: str, n: int, n_train: int, trial: int, noise: np.ndarray | None = None) -> Split:
+    """A random part of n_train samples for training, with noise of the given covariance, the rest for testing."""
+    X, Y = data(manifold, n)
+    rng = np.random.default_rng(trial)
+    order = rng.permutation(n)
+    learn, test = order[:n_train], order[n_train:]
+    error = 0.0 if noise is None else rng.multivariate_normal(np.zeros(len(noise)), noise, n_train)
+    return X[learn], Y[learn] + error, X[test], Y[test]
+
+
+Parameters = tuple[float, float, float]
+"""Kernel scale, C, epsilon."""
+
+
+def sweep(
+    X: np.ndarray,
+    Y: np.ndarray,
+    epsilons: Sequence[float],
+    measures: Mapping[str, Callable[[np.ndarray, np.ndarray], float]],
+) -> dict[str, dict[Parameters, float]]:
+    """Cross-validated values of each measure for the naive regression, over kernel scales, C and epsilon."""
+    found: dict[str, dict[Parameters, float]] = {name: {} for name in measures}
+    folds = list(KFold(3, shuffle=True, random_state=0).split(X))
+    for scale in shown(SCALES, "cross-validation"):
+        for learn, held in folds:
+            naive = LLTSVR(RBF(scale=scale), frame="identity", tolerance=1e-3)
+            for model in naive.path(X[learn], Y[learn], COSTS, epsilons):
+                key = scale, model.C, model.epsilon
+                outputs = model.predict(X[held])
+                for name, measure in measures.items():
+                    found[name][key] = found[name].get(key, 0.0) + measure(Y[held], outputs) / len(folds)
+    return found
+
+
+def shown(items: Sequence[Any], title: str) -> Iterable[Any]:
+    """The items, with a bar on standard error."""
+    return track(items, title, console=Console(stderr=True))
+
+
+def errors(Y: np.ndarray, outputs: np.ndarray) -> tuple[float, float]:
+    """Mean l1 and l2 length of the error vectors."""
+    gap = outputs - Y
+    return float(np.abs(gap).sum(axis=1).mean()), float(np.sqrt((gap**2).sum(axis=1)).mean())
+
+
+def methods(scale: float, cost: float, epsilon: float, kappa: int) -> dict[str, Any]:
+    """The regressions that are compared, with the same kernel, C and epsilon."""
+    common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tolerance": 1e-5}
+    return {
+        "LLT-SVR": LLTSVR(RBF(scale=scale), n_neighbors=kappa, **common),
+        "Naive SVR": LLTSVR(RBF(scale=scale), frame="identity", **common),
+        "Vazquez-Walter": CoupledSVR(RBF(scale=scale), **common),
+    }
+
+
+def tuned_for(manifold: str, arguments: argparse.Namespace, noise: np.ndarray | None = None) -> Parameters:
+    """Parameters of the naive regression, from the training part of a split that is no trial."""
+    X, Y, _, _ = split(manifold, arguments.samples, arguments.train, UNSEEN, noise)
+    values = sweep(X, Y, [EPSILON], {"l1": lambda true, got: errors(true, got)[0]})["l1"]
+    return min(values, key=values.__getitem__)
+
+
+def trials(manifold: str, arguments: argparse.Namespace, noise: np.ndarray | None = None) -> list[Row]:
+    """Mean and deviation of the errors on test samples over the trials, noise on the training outputs only."""
+    scale, cost, epsilon = tuned_for(manifold, arguments, noise)
+    collected: dict[str, list[tuple[float, float]]] = {}
+    for trial in shown(range(arguments.trials), manifold):
+        X, Y, new, truth = split(manifold, arguments.samples, arguments.train, trial, noise)
+        for name, model in methods(scale, cost, epsilon, arguments.kappa).items():
+            collected.setdefault(name, []).append(errors(truth, model.fit(X, Y).predict(new)))
+    naive = np.array(collected["Naive SVR"])
+    rows = []
+    for name, values in collected.items():
+        table = np.array(values)
+        rows.append(
+            {
+                "manifold": manifold,
+                "method": name,
+                "l1": table[:, 0].mean(),
+                "l1 deviation": table[:, 0].std(),
+                "l2": table[:, 1].mean(),
+                "l2 deviation": table[:, 1].std(),
+                "l1 below naive": f"{(table[:, 0] < naive[:, 0]).sum()}/{len(table)}",
+                "worst l1": table[:, 0].max(),
+                "scale, C, epsilon": f"{scale:g}, {cost:g}, {epsilon:g}",
+            }
+        )
+    return rows
+
+
+def table1(arguments: argparse.Namespace) -> list[Row]:
+    """Both manifolds without noise."""
+    return [row for manifold in MANIFOLDS for row in trials(manifold, arguments)]
+
+
+def table2(arguments: argparse.Namespace) -> list[Row]:
+    """Noise of deviation 0.2 on the outputs, with correlation 0, 0.5 and 0.9 between each two of them."""
+    rows = []
+    for correlation in (0.0, 0.5, 0.9):
+        covariance = 0.2**2 * (correlation + (1 - correlation) * np.eye(3))
+        for manifold in MANIFOLDS:
+            rows += [{"correlation": correlation} | row for row in trials(manifold, arguments, covariance)]
+    return rows
+
+
+def table4(arguments: argparse.Namespace) -> list[Row]:
+    """Labels +1/-1 of yeast and scene: Jaccard accuracy on the published test part."""
+    rows = []
+    for name in ("yeast", "scene"):
+        folder = arguments.data / "mulan" / name
+        if not folder.is_dir():
+            raise SystemExit(f"{folder}: no such folder; pass --data, or set DMO_DATA to a folder with mulan/{name}")
+        names = read_label_list(folder / f"{name}.xml.xz")
+        (X, L), (new, truth) = (read_arff(folder / f"{name}-{part}.arff.xz", names) for part in ("train", "test"))
+        Y = 2.0 * L - 1
+        measures = {"regression error": lambda a, b: -float(np.abs(a - b).mean()), "accuracy": accuracy}
+        values = sweep(X, Y, [EPSILON, 0.5], measures)
+        narrow = {key: value for key, value in values["accuracy"].items() if key[2] == EPSILON}
+        tuned = {
+            "regression error": max(values["regression error"], key=values["regression error"].__getitem__),
+            f"accuracy, epsilon = {EPSILON}": max(narrow, key=narrow.__getitem__),
+            "accuracy": max(values["accuracy"], key=values["accuracy"].__getitem__),
+        }
+        for criterion, (scale, cost, epsilon) in tuned.items():
+            common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tolerance": 1e-5}
+            kernel = RBF(scale=scale)
+            neighbours, kappa = best_neighbourhood(LLTSVR(kernel, **common), X, Y)
+            models: dict[str, Any] = {
+                f"LLT-SVR ({kappa} {neighbours})": LLTSVR(kernel, n_neighbors=kappa, neighbours=neighbours, **common),
+                "Naive SVR": LLTSVR(kernel, frame="identity", **common),
+                "Vazquez-Walter": CoupledSVR(kernel, **common),
+            }
+            known = {"data": name, "tuned by": criterion, "scale, C, epsilon": f"{scale:g}, {cost:g}, {epsilon:g}"}
+            for title, model in models.items():
+                start = time.perf_counter()
+                model.fit(X, Y)
+                spent = time.perf_counter() - start
+                got = model.predict(new)
+                rows.append(known | {"method": title, "accuracy": accuracy(truth, got), "seconds": spent})
+            rows.append(known | {"method": "scikit-learn SVR", **_libsvm(kernel, cost, epsilon, X, Y, new, truth)})
+    return rows
+
+
+def _libsvm(kernel: RBF, cost: float, epsilon: float, X: Any, Y: Any, new: Any, truth: Any) -> Row:
+    start = time.perf_counter()
+    fitted = kernel.fit(X)
+    model = MultiOutputRegressor(SVR(kernel="precomputed", C=cost, epsilon=epsilon)).fit(fitted(X, dtype=np.float64), Y)
+    spent = time.perf_counter() - start
+    return {"accuracy": accuracy(truth, model.predict(fitted(new, X, dtype=np.float64))), "seconds": spent}
+
+
+def accuracy(truth: np.ndarray, outputs: np.ndarray) -> float:
+    """Mean of |H & Z| / |H | Z| for H = {j: f_j > 0}."""
+    return jaccard_accuracy((truth > 0).astype(np.uint8), (outputs > 0).astype(np.uint8))
+
+
+def best_neighbourhood(model: LLTSVR, X: np.ndarray, Y: np.ndarray) -> tuple[Neighbours, int]:
+    """The neighbourhood of the best cross-validated accuracy on training samples, all else as tuned for naive."""
+    choices: list[tuple[Neighbours, int]] = [("samples", kappa) for kappa in (6, 30, 100, 200, 300, 500)]
+    choices += [("distinct", kappa) for kappa in (6, 10, 15)]
+    scores = dict.fromkeys(choices, 0.0)
+    folds = list(KFold(3, shuffle=True, random_state=0).split(X))
+    for neighbours, kappa in shown(choices, "neighbourhoods"):
+        for learn, held in folds:
+            model.set_params(neighbours=neighbours, n_neighbors=kappa, tolerance=1e-3).fit(X[learn], Y[learn])
+            scores[neighbours, kappa] += accuracy(Y[held], model.predict(X[held]))
+    return max(scores, key=scores.__getitem__)
+
+
+def figure5(arguments: argparse.Namespace) -> list[Row]:
+    """l1 error of LLT and naive against kappa (at the given training size) and against the training size."""
+    rows = []
+    repeats = max(2, arguments.trials // 5)
+    for manifold in MANIFOLDS:
+        scale, cost, epsilon = tuned_for(manifold, arguments)
+        points = [("kappa", kappa, arguments.train, kappa) for kappa in KAPPAS]
+        points += [("training samples", size, size, arguments.kappa) for size in SIZES]
+        for axis, value, size, kappa in shown(points, f"curves: {manifold}"):
+            found: dict[str, list[float]] = {"LLT-SVR": [], "Naive SVR": []}
+            for trial in range(repeats):
+                X, Y, new, truth = split(manifold, arguments.samples, size, trial)
+                models = methods(scale, cost, epsilon, kappa)
+                for name, values in found.items():
+                    values.append(errors(truth, models[name].fit(X, Y).predict(new))[0])
+            for name, values in found.items():
+                known = {"manifold": manifold, "axis": axis, "value": value, "method": name}
+                rows.append(known | {"l1": np.mean(values), "l1 deviation": np.std(values)})
+    _draw_curves(rows, arguments.out / "figure5.png")
+    return rows
+
+
+def _draw_curves(rows: list[Row], path: Path) -> None:
+    figure, axes = plt.subplots(2, 2, figsize=(9, 7), layout="constrained")
+    for i, manifold in enumerate(MANIFOLDS):
+        for j, axis in enumerate(("kappa", "training samples")):
+            for name, marker in (("LLT-SVR", "o-"), ("Naive SVR", "s--")):
+                part = [r for r in rows if (r["manifold"], r["axis"], r["method"]) == (manifold, axis, name)]
+                x, y, d = ([r[key] for r in part] for key in ("value", "l1", "l1 deviation"))
+                axes[i, j].errorbar(x, y, d, fmt=marker, label=name, capsize=2)
+            axes[i, j].set(title=manifold, xlabel=axis, ylabel="l1 error", xscale="log")
+            axes[i, j].set_xticks(x, x)
+            axes[i, j].minorticks_off()
+            axes[i, j].legend()
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def figures(arguments: argparse.Namespace) -> list[Row]:
+    """Figs. 3 and 4: test points of each manifold as they are, and as the two regressions give them back."""
+    rows = []
+    for number, manifold in enumerate(MANIFOLDS, 3):
+        scale, cost, epsilon = tuned_for(manifold, arguments)
+        X, Y, new, truth = split(manifold, arguments.samples, arguments.train, 0)
+        points_of = {"outputs": truth}
+        for name in ("LLT-SVR", "Naive SVR"):
+            points_of[name] = methods(scale, cost, epsilon, arguments.kappa)[name].fit(X, Y).predict(new)
+            l1, l2 = errors(truth, points_of[name])
+            rows.append({"figure": number, "manifold": manifold, "method": name, "l1": l1, "l2": l2})
+        figure = plt.figure(figsize=(12, 4), layout="constrained")
+        for i, (title, points) in enumerate(points_of.items(), 1):
+            axes: Any = figure.add_subplot(1, 3, i, projection="3d")
+            colour = truth[:, 2] if manifold == "Twin Peaks" else np.hypot(truth[:, 0], truth[:, 2])
+            axes.scatter(*points.T, c=colour, s=6, cmap="viridis")
+            axes.set_title(f"{manifold}: {title}")
+            axes.view_init(25, -60 if manifold == "Twin Peaks" else -80)
+        figure.savefig(arguments.out / f"figure{number}.png", dpi=130)
+        plt.close(figure)
+    return rows
+
+
+EXPERIMENTS = {"table1": table1, "table2": table2, "table4": table4, "figures": figures, "figure5": figure5}
+
+
+def write(rows: list[Row], name: str, out: Path) -> None:
+    """NAME.json and NAME.md."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(rows, indent=1, default=float) + "\n")
+    heads = list(rows[0])
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    for row in rows:
+        cells = (f"{row[h]:.4f}" if isinstance(row[h], float) else str(row[h]) for h in heads)
+        lines.append("| " + " | ".join(cells) + " |")
+    (out / f"{name}.md").write_text("\n".join(lines) + "\n")
+    print(f"\n{name}\n" + "\n".join(lines), flush=True)
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="folder for tables and pictures")
+    parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--train", type=int, default=200, help="training samples of the manifolds")
+    parser.add_argument("--samples", type=int, default=1000, help="samples of each manifold, for training and testing")
+    parser.add_argument("--kappa", type=int, default=12, help="outputs in a neighbourhood, on the manifolds")
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DMO_DATA", "../shared/data")))
+    arguments = parser.parse_args(given)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name in arguments.only:
+        write(EXPERIMENTS[name](arguments), name, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
