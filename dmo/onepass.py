@@ -116,7 +116,8 @@ def _resume(checkpoint: str | None, configuration: str, n_folds: int) -> tuple[l
 
 
 def _save(checkpoint: str, configuration: str, folds: Sequence[Moments], done: int) -> None:
-    arrays, metas = {}, []
+    arrays: dict[str, np.ndarray] = {}
+    metas = []
     for i, moments in enumerate(folds):
         parts, meta = moments.to_arrays()
         arrays |= {f"{i}/{key}": value for key, value in parts.items()}

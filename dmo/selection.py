@@ -190,8 +190,8 @@ def _one_by_one(
         scores = []
         for number in range(int(fold.max()) + 1):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-            part = {name: Subset(source, train) for name, source in sources.items()}
-            new = {name: Subset(source, test) for name, source in sources.items()}
+            part: Any = {name: Subset(source, train) for name, source in sources.items()}
+            new: Any = {name: Subset(source, test) for name, source in sources.items()}
             fitted = clone(model).set_params(**setting)
             if not isinstance(views, (Mapping, list, tuple)):
                 part, new = next(iter(part.values()))[:], next(iter(new.values()))[:]

@@ -81,7 +81,9 @@ def test_any_estimator_with_a_decision_function_can_be_swept():
         def decision_function(self, X):
             return np.column_stack([part.decision_function(X) for part in self.estimators_])
 
-    result = sweep(Chain(RidgeClassifier()), VIEWS["a"], LABELS, {"estimator__alpha": [0.1, 10.0]}, folds=3, metric="auc-macro")
+    result = sweep(
+        Chain(RidgeClassifier()), VIEWS["a"], LABELS, {"estimator__alpha": [0.1, 10.0]}, folds=3, metric="auc-macro"
+    )
     assert 0.5 < result.best_score <= 1
 
 
