@@ -46,24 +46,24 @@ def pick(X: blocks.Rows, index: np.ndarray) -> Matrix:
     return scipy.sparse.vstack(pieces, format="csr") if scipy.sparse.issparse(pieces[0]) else np.concatenate(pieces)
 
 
-def mean_row(
+def central_row(
     X: np.ndarray, index: np.ndarray | None, normalise: str | None, owner: str, names: np.ndarray | None = None
 ) -> np.ndarray:
-    """Mean (d, float64) of the normalised rows `index` (all when None) of dense rows; errors name row i `names[i]`."""
+    """Mean (d, float64) of up to 512 normalised rows, evenly spaced among the rows `index` (all when None) of X.
+
+    Any point amid the rows serves to centre them. Errors name row i `names[i]`.
+    """
     index = np.arange(len(X)) if index is None else index
-    names = np.arange(len(X)) if names is None else names
-    total = np.zeros(X.shape[1])
-    for where in blocks.row_blocks(len(index), max(1, 2**18 // max(X.shape[1], 1))):
-        part = index[where]
-        block = X[part[0] : part[-1] + 1] if part[-1] - part[0] + 1 == len(part) else X[part]
-        ready = rows.ready(block, normalise, None, np.float64, True, normalise == "hellinger", owner, names[part])[0]
-        total += ready.sum(axis=0)
-    return total / max(len(index), 1)
+    index = index[:: max(1, -(-len(index) // 512))]
+    names = index if names is None else names[index]
+    needs = normalise == "hellinger"
+    return rows.ready(X[index], normalise, None, np.float64, True, needs, owner, names)[0].mean(axis=0)
 
 
-def strips(pair: str, n: int, n_threads: int | None) -> list[slice]:
-    """Row strips of a lower triangle: wide enough for the product's speed and for every thread."""
-    return blocks.row_blocks(n, 1024 if pair in ("dot", "l2") else max(1024, 256 * threads.thread_count(n_threads)))
+def strips(n: int) -> list[slice]:
+    """Row strips of a lower triangle, of equal height up to 1536: high enough for the product's speed and for threads."""
+    count = max(1, -(-n // 1536))
+    return blocks.row_blocks(n, max(1, -(-n // count)))
 
 
 def resolve(

@@ -32,7 +32,8 @@ class Kernel(ABC, Generic[P]):
         """The kernel with everything that depends on the data set to numbers.
 
         Arguments: `X` n x d, any row source; all its rows are looked at up to `bandwidths.SAMPLE` rows, else a random
-        sample of so many. `random_state`: int, numpy Generator or RandomState, or None.
+        sample of so many. `random_state`: int, numpy Generator or RandomState, or None. A bandwidth rule holds the
+        distances of these rows in float32, 268 MB at the most.
         """
 
     @abstractmethod
@@ -142,7 +143,7 @@ class RowKernel(Kernel[Prepared]):
         kernel = self._prefit(X, index)
         p = kernel._prepare(X, dtype, None)
         n, at_once = len(p), not kernel._ruled()
-        K, parts = np.empty((n, n), p.dtype), bandwidths.strips(self.pair, n, n_threads)
+        K, parts = np.empty((n, n), p.dtype), bandwidths.strips(n)
         with stage(f"{self.name} kernel", n) as advance:
             for where in parts:
                 pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True, n_threads)
@@ -210,7 +211,7 @@ class BandwidthKernel(RowKernel):
     def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
         if not self._needs_fit():
             return self
-        X = X if hasattr(X, "shape") else np.asarray(X)
+        X = rows.source(X)
         index = bandwidths.sample(X.shape[0], random_state)
         X = rows.read(X if index is None else bandwidths.pick(X, index), self.name)
         kernel = self._prefit(X, None, index)
@@ -218,7 +219,7 @@ class BandwidthKernel(RowKernel):
             return kernel
         p = kernel._prepare(X, np.float32, index)
         K = np.empty((len(p), len(p)), p.dtype)
-        for where in bandwidths.strips(self.pair, len(p), None):
+        for where in bandwidths.strips(len(p)):
             pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True)
         return kernel._resolved(p, K, None, None)
 
@@ -257,25 +258,6 @@ class CentredKernel(BandwidthKernel):
         if self.offset is not None:
             object.__setattr__(self, "offset", tuple(float(v) for v in self.offset))
 
-    def _prepare(self, X: blocks.Rows, dtype: Any, names: np.ndarray | None) -> Prepared:
-        p = super()._prepare(X, dtype, names)
-        if not self._ruled():
-            self._check_digits(p)
-        return p
-
-    def _resolved(self, p: Prepared, K: np.ndarray, index: np.ndarray | None, n_threads: int | None) -> Self:
-        kernel = super()._resolved(p, K, index, n_threads)
-        kernel._check_digits(p)
-        return kernel
-
-    def _check_digits(self, p: Prepared) -> None:
-        lost = np.finfo(p.dtype).eps / 2 * p.norms.max(initial=0.0) / self.width**2
-        if self.offset is None and lost > 1e-3:
-            raise ValueError(
-                f"{self.name}: rows lie so far from the origin that {p.dtype} loses the distances (error about "
-                f"{lost:.0e}); fit the kernel on dense rows, or take dtype float64"
-            )
-
     def _floor(self, p: Prepared) -> float:
         if scipy.sparse.issparse(p.values):
             return float(np.sqrt(16 * np.finfo(p.dtype).eps * p.norms.mean()))
@@ -287,7 +269,7 @@ class CentredKernel(BandwidthKernel):
     def _prefit(self, X: Any, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
         if self.offset is not None or scipy.sparse.issparse(X):
             return self
-        return replace(self, offset=tuple(bandwidths.mean_row(X, index, self.normalise, self.name, names).tolist()))
+        return replace(self, offset=tuple(bandwidths.central_row(X, index, self.normalise, self.name, names).tolist()))
 
     def _offset(self) -> tuple[float, ...] | None:
         return self.offset

@@ -36,19 +36,22 @@ class PreparedParts:
 
 @dataclass(frozen=True)
 class PreparedSquare:
-    """Rows of a precomputed kernel against all n training rows; `start`: the training row that the first one is."""
+    """Rows of a precomputed kernel against all training rows.
+
+    Arguments: `values` m x n; `start`: the training row that the first one is, None for new rows.
+    """
 
     values: np.ndarray
-    start: int = 0
+    start: int | None
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, where: slice) -> PreparedSquare:
-        start, _, step = where.indices(len(self))
+        begin, _, step = where.indices(len(self))
         if step != 1:
             raise ValueError(f"precomputed: slices of prepared rows have step 1, got {step}")
-        return PreparedSquare(self.values[where], self.start + start)
+        return PreparedSquare(self.values[where], None if self.start is None else self.start + begin)
 
     @property
     def dtype(self) -> np.dtype:
@@ -161,19 +164,21 @@ class Precomputed(Kernel[PreparedSquare]):
     """A kernel matrix that the user computed: X is the n x n kernel of the training rows, or m x n for new rows.
 
     A tile of training rows is a part of the matrix; `tile(new, training[i:j])` takes columns i..j of the given rows.
+    Rows prepared from a square matrix are the training rows.
     Whether the matrix is positive semidefinite is not checked: exp(-d^2) of L1 or chi-square distances d is not.
     """
 
     name = "precomputed"
 
     def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
-        n, m = X.shape
+        n, m = rows.source(X).shape
         if n != m:
             raise ValueError(f"precomputed: the training kernel must be square, got {n} x {m}; pass k(train, train)")
         return self
 
     def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> PreparedSquare:
-        return PreparedSquare(rows.ready(rows.dense(X, self.name), None, None, dtype, False, False, self.name)[0])
+        values = rows.ready(rows.dense(X, self.name), None, None, dtype, False, False, self.name)[0]
+        return PreparedSquare(values, 0 if values.shape[0] == values.shape[1] else None)
 
     def tile(self, x: PreparedSquare, y: PreparedSquare, out: np.ndarray | None = None) -> np.ndarray:
         if x.values.shape[1] != y.values.shape[1]:
@@ -181,15 +186,15 @@ class Precomputed(Kernel[PreparedSquare]):
                 f"precomputed: x has {x.values.shape[1]} columns, the training kernel {y.values.shape[1]}; "
                 "pass k(new, train) with a column per training row"
             )
-        if y.start + len(y) > y.values.shape[1]:
+        if y.start is None:
             raise ValueError("precomputed: y must be rows of the square training kernel; pass new rows as x")
         K = output(out, (len(x), len(y)), x.dtype, self.name)
         K[:] = x.values[:, y.start : y.start + len(y)]
         return K
 
     def diagonal(self, x: PreparedSquare) -> np.ndarray:
-        n, m = x.values.shape
-        if x.start + n > m:
+        n = len(x)
+        if x.start is None:
             raise ValueError(
                 "precomputed: the diagonal of new rows is unknown; pass rows of the square training kernel"
             )
@@ -205,7 +210,7 @@ class Precomputed(Kernel[PreparedSquare]):
             raise ValueError(
                 f"precomputed: the training kernel must be symmetric, got entries that differ by {worst:.2g}"
             )
-        return K, self
+        return (K if worst == 0.0 else (K + K.T) / 2), self
 
     def to_dict(self) -> dict[str, Any]:
         return {"kernel": self.name}

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from .. import blocks
-from . import loops
+from . import loops, rows
 from .base import BandwidthKernel, CentredKernel, RowKernel
 from .pairs import Map
 from .rows import Prepared, check_normalisation
@@ -31,6 +31,27 @@ class RBF(CentredKernel):
 
     def _map(self) -> Map:
         return Map(loops.GAUSSIAN, LOG2_E / self.width**2)
+
+    def _prepare(self, X: blocks.Rows, dtype: Any, names: np.ndarray | None) -> Prepared:
+        p = super()._prepare(X, dtype, names)
+        if not self._ruled():
+            self._check_digits(p)
+        return p
+
+    def _resolved(self, p: Prepared, K: np.ndarray, index: np.ndarray | None, n_threads: int | None) -> Self:
+        kernel = super()._resolved(p, K, index, n_threads)
+        kernel._check_digits(p)
+        return kernel
+
+    def _check_digits(self, p: Prepared) -> None:
+        if self.offset is not None or not len(p):
+            return
+        lost = np.finfo(p.dtype).eps / 2 * float(np.median(p.norms)) / self.width**2
+        if lost > 1e-3:
+            raise ValueError(
+                f"rbf: rows lie so far from the origin that {p.dtype} loses the distances (error about "
+                f"{lost:.0e}); fit the kernel on dense rows, or take dtype float64"
+            )
 
 
 @dataclass(frozen=True)
@@ -143,7 +164,7 @@ class Polynomial(RowKernel):
             raise ValueError(f"polynomial: coef0 must be a number >= 0, got {self.coef0!r}")
 
     def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
-        return self._prefit(X if hasattr(X, "shape") else np.asarray(X), None)
+        return self._prefit(rows.source(X), None)
 
     def _prefit(self, X: Any, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
         return self if self.gamma is not None else replace(self, gamma=1.0 / X.shape[1])

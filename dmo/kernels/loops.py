@@ -46,11 +46,11 @@ ANY_ORDER = (*EXACT_ORDER, "reassoc", "arcp")
 
 def _power_series(degree: int) -> tuple[float, ...]:
     """Coefficients, highest power first, of the Chebyshev fit of 2^f on [-1/2, 1/2]."""
-    series = chebyshev.chebinterpolate(lambda t: 2.0 ** (t / 2), degree)
-    power = np.zeros(degree + 1)
-    found = chebyshev.cheb2poly(series)  # without trailing zeros
-    power[: len(found)] = found
-    return tuple(float(c) for c in (power * 2.0 ** np.arange(degree + 1))[::-1])
+    nodes: Any = chebyshev.chebpts1(4 * degree)
+    series: Any = np.zeros(degree + 1)
+    found: Any = chebyshev.cheb2poly(chebyshev.chebfit(nodes, 2.0 ** (nodes / 2), degree))  # without trailing zeros
+    series[: len(found)] = found
+    return tuple(float(c) for c in (series * 2.0 ** np.arange(degree + 1))[::-1])
 
 
 _A6, _A5, _A4, _A3, _A2, _A1, _A0 = (np.float32(c) for c in _power_series(6))
@@ -120,19 +120,19 @@ def map_tile(op, a, b, power, K, start, stop, hx, hy):  # type: ignore[no-untype
 def map_lower(op, a, b, power, K, start, stop, h, mirror):  # type: ignore[no-untyped-def]
     """Apply `_map_row` to the rows start..stop of the lower triangle (diagonal included); copy it above if `mirror`.
 
-    Goes by squares of 32 x 64, which are copied while they are still in the first-level cache.
+    Goes by pieces of 16 x 1024, which are copied, a cache line at a time, before they leave the cache.
     """
-    for i0 in range(start, stop, 32):
-        i1 = min(i0 + 32, stop)
-        for j0 in range(0, i0, 64):
-            j1 = min(j0 + 64, i0)
+    for i0 in range(start, stop, 16):
+        i1 = min(i0 + 16, stop)
+        for j0 in range(0, i0, 1024):
+            j1 = min(j0 + 1024, i0)
             for i in range(i0, i1):
                 _map_row(op, a, b, power, K[i, j0:j1], h[i], h[j0:j1])
             if mirror:
-                below, above = K[i0:i1, j0:j1], K[j0:j1, i0:i1]
-                for j in range(j1 - j0):
-                    for i in range(i1 - i0):
-                        above[j, i] = below[i, j]
+                for j in range(j0, j1):
+                    above = K[j, i0:i1]
+                    for i in range(above.shape[0]):
+                        above[i] = K[i0 + i, j]
         for i in range(i0, i1):
             _map_row(op, a, b, power, K[i, i0 : i + 1], h[i], h[i0 : i + 1])
             if mirror:
@@ -291,6 +291,26 @@ def refine_sparse(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ig
                         l += 1
                     total += difference * difference
                 K[first + i, j] = np.sqrt(total)
+
+
+@compiled()
+def count_entries(source, counts):  # type: ignore[no-untyped-def]
+    """counts[i] = entries of row i that are not zero."""
+    for i in range(source.shape[0]):
+        count, row = 0, source[i]
+        for f in range(row.shape[0]):
+            count += row[f] != 0
+        counts[i] = count
+
+
+@compiled()
+def fill_sparse(source, indptr, indices, data):  # type: ignore[no-untyped-def]
+    """Write the columns and values of the entries that are not zero; the arrays have room for one more."""
+    for i in range(source.shape[0]):
+        k, row = indptr[i], source[i]
+        for f in range(row.shape[0]):
+            indices[k], data[k] = f, row[f]
+            k += row[f] != 0
 
 
 @compiled("contract", "nsz", "reassoc")

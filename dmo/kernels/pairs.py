@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from . import loops, threads
-from .rows import SPARSE_BELOW, Matrix, Prepared, as_common
+from .rows import SPARSE_BELOW, Matrix, Prepared, as_common, readable
 
 THROUGH_COMMON = {
     "dot": (loops.DOT, 0.0),
@@ -55,7 +55,20 @@ def go_sparse(pair: str, X: Matrix) -> Matrix:
     """X as CSR where it is dense, mostly zeros, and the pair's value goes through common features."""
     if scipy.sparse.issparse(X) or pair not in FEATURE_BY_FEATURE or X.size == 0:
         return X
-    return scipy.sparse.csr_array(X) if np.count_nonzero(X) < SPARSE_BELOW * X.size else X
+    X = np.ascontiguousarray(X) if X.dtype.isnative and X.dtype.kind in "iu" else readable(X)
+    counts = np.zeros(len(X) + 1, np.int64)
+    loops.count_entries(X, counts[1:])
+    indptr = np.cumsum(counts)
+    total = int(indptr[-1])
+    if total >= SPARSE_BELOW * X.size:
+        return X
+    small = max(total, X.shape[1]) < np.iinfo(np.int32).max
+    indices, data = np.empty(total + 1, np.int32 if small else np.int64), np.empty(total + 1, X.dtype)
+    loops.fill_sparse(X, indptr, indices, data)
+    held = (data[:-1], indices[:-1], indptr.astype(indices.dtype))
+    made = scipy.sparse.csr_array(held, shape=X.shape)
+    made.has_canonical_format = True
+    return made
 
 
 def fill(
@@ -73,7 +86,7 @@ def fill(
     """
     dense = not scipy.sparse.issparse(x.values) and not scipy.sparse.issparse(y.values)
     if dense and pair in ("dot", "l2"):
-        if lower:  # the square on the diagonal apart: BLAS computes one half of it
+        if lower:  # the square on the diagonal apart: NumPy takes BLAS's symmetric product for it
             if first:
                 np.matmul(x.values, y.values[:first].T, out=K[first : first + len(x), :first])
             np.matmul(x.values, x.values.T, out=K[first : first + len(x), first : first + len(x)])

@@ -76,17 +76,22 @@ def origin(pair: str, normalise: str | None, offset: tuple[float, ...] | None) -
     return start if offset is None else zlib.crc32(np.asarray(offset).tobytes(), start)
 
 
+def source(X: Any) -> blocks.Rows:
+    """A row source: sparse matrices of any format as CSR, arrays as they are, lists as arrays."""
+    if scipy.sparse.issparse(X):
+        return scipy.sparse.csr_array(X)
+    return X if hasattr(X, "shape") else np.asarray(X)
+
+
 def read(X: blocks.Rows, owner: str) -> Matrix:
-    """All rows of a source in memory: a matrix of real numbers, dense or canonical CSR."""
-    block = blocks.rows(X if hasattr(X, "shape") or scipy.sparse.issparse(X) else np.asarray(X))
-    if block.ndim != 2:
-        raise ValueError(f"{owner}: needs a matrix of n rows x d columns, got {block.ndim} dimension(s); reshape it")
+    """All rows of a source in memory: a matrix of real numbers, dense or CSR."""
+    X = source(X)
+    if len(X.shape) != 2:
+        raise ValueError(f"{owner}: needs a matrix of n rows x d columns, got shape {tuple(X.shape)}; reshape it")
+    block = blocks.rows(X)
     if block.dtype.kind not in "buif":
         raise TypeError(f"{owner}: needs rows of real numbers, got dtype {block.dtype}; convert them")
-    if block.dtype.kind == "f" and block.dtype.itemsize in (4, 8):
-        return block
-    exact = np.float32 if block.dtype.itemsize <= 2 else np.float64
-    return block.astype(exact) if scipy.sparse.issparse(block) else block
+    return block
 
 
 def dense(X: blocks.Rows, owner: str) -> np.ndarray:
@@ -95,7 +100,7 @@ def dense(X: blocks.Rows, owner: str) -> np.ndarray:
     return block.toarray() if scipy.sparse.issparse(block) else block
 
 
-def _readable(block: np.ndarray) -> np.ndarray:
+def readable(block: np.ndarray) -> np.ndarray:
     """A block of dense rows as C-contiguous float32 (where that is exact) or float64."""
     if block.dtype.kind == "f" and block.dtype.itemsize in (4, 8):
         return np.ascontiguousarray(block, dtype=block.dtype.newbyteorder("="))
@@ -149,7 +154,7 @@ def ready(
     out, norms = np.empty((n, d), dtype), np.empty(n)
     shift = np.zeros(d) if offset is None else np.asarray(offset)
     for where in blocks.row_blocks(n, max(1, 2**18 // max(d, 1))):
-        block = _readable(X[where].toarray() if scipy.sparse.issparse(X) else X[where])
+        block = readable(X[where].toarray() if scipy.sparse.issparse(X) else X[where])
         if non_negative and block.size and block.min() < 0:
             row, column = (int(k) for k in np.argwhere(block < 0)[0])
             place = {"value": block[row, column], "row": names[where.start + row], "column": column}

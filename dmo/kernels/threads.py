@@ -30,11 +30,13 @@ def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = 
     threads = thread_count(n_threads)
     size = max(least, -(-n // threads))
     size += -size % 32
-    starts = range(0, n, size)
-    if len(starts) <= 1:
-        if n:
-            task(0, n)
+    pieces = [(start, min(start + size, n)) for start in range(0, n, size)]
+    if len(pieces) < 2:
+        for piece in pieces:
+            task(*piece)
         return
-    with ThreadPoolExecutor(min(threads, len(starts))) as pool:
-        for done in [pool.submit(task, start, min(start + size, n)) for start in starts]:
-            done.result()
+    with ThreadPoolExecutor(len(pieces) - 1) as pool:
+        others = [pool.submit(task, *piece) for piece in pieces[1:]]
+        task(*pieces[0])
+        for other in others:
+            other.result()
