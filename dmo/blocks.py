@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -17,6 +17,9 @@ import scipy.sparse
 
 Rows = Any
 """A row source: n x d, read by row slices."""
+
+Block: TypeAlias = np.ndarray | scipy.sparse.csr_array
+"""Rows in memory."""
 
 
 def row_blocks(n: int, size: int) -> list[slice]:
@@ -26,15 +29,29 @@ def row_blocks(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subset:
     """Some rows of a row source, in the order of `index`, without reading the others.
 
-    Arguments: `source`, a row source of n rows; `index`, an integer array of row numbers in 0..n-1.
+    Arguments: `source`, a row source of n rows; `index`, an integer array of row numbers in 0..n-1. A slice reads every
+    chunk of the source that it touches once, one at a time. Raises ValueError for an index of another kind.
     """
 
     source: Rows
     index: np.ndarray
+
+    def __post_init__(self) -> None:
+        index = np.asarray(self.index)
+        if index.size == 0:
+            index = index.astype(np.intp)
+        if index.ndim != 1 or index.dtype.kind not in "iu":
+            raise ValueError(f"a subset needs a list of row numbers, got {index.dtype} of shape {index.shape}")
+        if index.size and (index.min() < 0 or index.max() >= self.source.shape[0]):
+            raise ValueError(
+                f"a subset of {self.source.shape[0]} rows has row numbers {index.min()} to {index.max()}; "
+                f"they must lie in 0 to {self.source.shape[0] - 1}"
+            )
+        object.__setattr__(self, "index", index)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -47,26 +64,61 @@ class Subset:
     def __len__(self) -> int:
         return len(self.index)
 
-    def __getitem__(self, where: slice) -> np.ndarray | scipy.sparse.csr_array:
+    def __getitem__(self, where: slice) -> Block:
         picked = self.index[where]
         if len(picked) == 0:
             return rows(self.source, slice(0, 0))
-        low, high = int(picked.min()), int(picked.max()) + 1
-        block = rows(self.source, slice(low, high))
-        return block if high - low == len(picked) and np.all(np.diff(picked) == 1) else block[picked - low]
+        if np.all(np.diff(picked) == 1):
+            return rows(self.source, slice(int(picked[0]), int(picked[-1]) + 1))
+        if isinstance(self.source, np.ndarray) or scipy.sparse.issparse(self.source):
+            return self.source[picked]
+        return _gather(self.source, picked)
 
 
-def rows(source: Rows, where: slice | None = None) -> np.ndarray | scipy.sparse.csr_array:
-    """Read rows `where` (None: all) of a row source into memory: a NumPy array, or CSR where the source is sparse."""
+def _gather(source: Rows, picked: np.ndarray) -> Block:
+    """Rows `picked` of a source that is read by slices only: chunk by chunk, then put in order."""
+    order = np.argsort(picked, kind="stable")
+    rising = picked[order]
+    parts = []
+    for run in np.split(rising, np.flatnonzero(np.diff(rising // _chunk_rows(source))) + 1):
+        low = int(run[0])
+        parts.append(rows(source, slice(low, int(run[-1]) + 1))[run - low])
+    whole = scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
+    return whole[np.argsort(order)]
+
+
+def _chunk_rows(source: Rows) -> int:
+    """Rows that are read together: of a Zarr or dask array's chunks, else 1024."""
+    chunks = getattr(source, "chunks", None)
+    if not chunks:
+        return 1024
+    return chunks[0] if isinstance(chunks[0], int) else max(chunks[0])
+
+
+def rows(source: Rows, where: slice | None = None) -> Block:
+    """Read rows `where` (None: all) of a row source into memory: a NumPy array, or CSR where the source is sparse.
+
+    The result may share memory with the source: copy it before writing to it.
+    """
     block = source[slice(None) if where is None else where]
     if hasattr(block, "compute"):
-        block = block.compute(scheduler="threads")
+        block = _computed(block)
     if scipy.sparse.issparse(block):
         return scipy.sparse.csr_array(block)
     return np.asarray(block)
 
 
-def iterate(source: Rows, size: int) -> Iterator[tuple[slice, np.ndarray | scipy.sparse.csr_array]]:
+def _computed(block: Any) -> Any:
+    """The values of a dask array: by threads of this process, by its cluster where it is persisted on one."""
+    try:
+        return block.compute(scheduler="threads")
+    except ValueError as error:
+        if "Missing dependency" not in str(error):
+            raise
+        return block.compute()
+
+
+def iterate(source: Rows, size: int) -> Iterator[tuple[slice, Block]]:
     """Pairs (slice, rows) of blocks of at most `size` rows, in order."""
     for where in row_blocks(source.shape[0], size):
         yield where, rows(source, where)
@@ -74,11 +126,11 @@ def iterate(source: Rows, size: int) -> Iterator[tuple[slice, np.ndarray | scipy
 
 def fingerprint(source: Rows, size: int = 8192) -> str:
     """SHA-256 (16 hex digits) of a row source's shape and values: tells two inputs apart, whatever their container."""
-    digest = hashlib.sha256(repr(tuple(source.shape)).encode())
+    digest = hashlib.sha256(repr((tuple(source.shape), np.dtype(source.dtype).name)).encode())
     for _, block in iterate(source, size):
         if scipy.sparse.issparse(block):
-            block.sort_indices()
-            for part in (block.indptr.astype(np.int64), block.indices.astype(np.int64), block.data):
+            csr = scipy.sparse.csr_array(block).sorted_indices()
+            for part in (csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data):
                 digest.update(np.ascontiguousarray(part).data)
         else:
             digest.update(np.ascontiguousarray(block).data)

@@ -43,30 +43,33 @@ def block_krylov(
 ) -> Eigenpairs:
     """The k algebraically largest eigenpairs of a symmetric map.
 
-    Arguments: `apply`: an n x m block to its image; `start`: n x s block, s >= k, that spans a good guess;
-    `tolerance`: residual |M u - theta u| / |theta_1| at which a pair counts as converged; `max_steps`: blocks to apply
-    the map to; `max_basis`: columns kept (default 5 s + k), above which the basis restarts from its best vectors.
+    Arguments: `apply`: an n x m block to its image; `start`: n x s block of rank k at least that spans a good guess;
+    `tolerance`: residual |M u - theta u| relative to the largest |theta| found, at which a pair counts as converged;
+    `max_steps`: blocks to apply the map to; `max_basis`: columns (default 5 s + k) above which the basis restarts from
+    its 2 k best vectors. Two bases of that size are the memory, n x max_basis float64 each.
+    Raises ValueError for a start of rank below k, or a map whose values are not finite.
     """
     basis = orthonormalise(start)
+    if k < 1:
+        raise ValueError(f"k = {k} eigenpairs; ask for at least 1")
     if basis.shape[1] < k:
         raise ValueError(f"the start spans {basis.shape[1]} dimensions, {k} eigenpairs need at least {k}")
     limit = max_basis or 5 * start.shape[1] + k
     image = np.zeros((len(basis), 0))
-    block, history = basis, []
+    block, history, scale = basis, [], np.finfo(float).tiny
     with stage("eigenpairs (block steps)") as advance:
         while True:
-            image = np.hstack([image, apply(block)])
+            new = apply(block)
+            image = np.hstack([image, new])
             advance(1)
-            projected = basis.T @ image
-            values, vectors = np.linalg.eigh((projected + projected.T) / 2)
-            values, vectors = values[::-1], vectors[:, ::-1]
+            values, vectors = _leading(basis.T @ image)
             ritz, mapped = basis @ vectors[:, :k], image @ vectors[:, :k]
-            residuals = np.linalg.norm(mapped - ritz * values[:k], axis=0) / max(abs(values[0]), np.finfo(float).tiny)
+            scale = max(scale, np.abs(values).max())
+            residuals = np.linalg.norm(mapped - ritz * values[:k], axis=0) / scale
             history.append(float(values[:k].sum()))
             converged = bool((residuals <= tolerance).all())
             if converged or len(history) >= max_steps:
                 break
-            new = image[:, -block.shape[1] :]
             if basis.shape[1] + new.shape[1] > limit:
                 keep = min(basis.shape[1], 2 * k)
                 basis, image = basis @ vectors[:, :keep], image @ vectors[:, :keep]
@@ -76,3 +79,11 @@ def block_krylov(
                 break
             basis = np.hstack([basis, block])
     return Eigenpairs(values[:k], fix_signs(ritz), residuals, history, converged)
+
+
+def _leading(projected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenpairs of the symmetric part of a small matrix, largest first."""
+    if not np.isfinite(projected).all():
+        raise ValueError("eigenpairs: the map returned values that are not finite; check its input for NaN and inf")
+    values, vectors = np.linalg.eigh((projected + projected.T) / 2)
+    return values[::-1], vectors[:, ::-1]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dmo.blocks import Rows, gram, row_blocks
+from dmo.blocks import Rows, row_blocks
 
 Cross = Callable[[Rows], np.ndarray]
 """m new rows -> the m x n block of kernel values between them and the n rows of the operator."""
@@ -29,6 +29,7 @@ class Operator:
 
     n: int
     dtype: np.dtype
+    __array_ufunc__ = None  # np.float64(2) * A is ours to answer, not NumPy's
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -60,7 +61,10 @@ class Operator:
         raise ValueError(f"{type(self).__name__}: no new rows can be taken; build the operator from a kernel and rows")
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(C, offset) with `cross(X) @ coefficients == raw(X) @ C + offset`, raw being the kernel before wrapping."""
+        """(C, offset) with `cross(X) @ coefficients == raw(X) @ C + offset`, raw being the kernel before wrapping.
+
+        Raises ValueError for a sum whose terms need different C.
+        """
         return coefficients, np.zeros(coefficients.shape[1:])
 
     def __matmul__(self, B: np.ndarray) -> np.ndarray:
@@ -78,10 +82,10 @@ class Operator:
         return B if np.issubdtype(B.dtype, np.floating) else B.astype(np.float64)
 
     def __add__(self, other: Operator) -> Sum:
-        return Sum(self, other)
+        return Sum(self, other) if isinstance(other, Operator) else NotImplemented
 
     def __rmul__(self, factor: float) -> Scaled:
-        return Scaled(self, factor)
+        return Scaled(self, factor) if isinstance(factor, (int, float, np.number)) else NotImplemented
 
     __mul__ = __rmul__
 
@@ -94,10 +98,17 @@ class Operator:
         return Centered(self)
 
 
+def _real(array: np.ndarray) -> np.ndarray:
+    """The array itself where it is float32 or float64, else a float64 copy."""
+    array = np.asarray(array)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
 class Dense(Operator):
-    """A matrix in this process's memory (n x n, float32 or float64, symmetric)."""
+    """A matrix in this process's memory (n x n, symmetric; float32 or float64, others are taken as float64)."""
 
     def __init__(self, matrix: np.ndarray, cross: Cross | None = None):
+        matrix = _real(matrix)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"a symmetric operator needs a square matrix, got shape {matrix.shape}")
         self.matrix, self.n, self.dtype, self._cross = matrix, matrix.shape[0], matrix.dtype, cross
@@ -117,16 +128,19 @@ class Dense(Operator):
         return np.ascontiguousarray(self.matrix[index].T)
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
-        return self.matrix.astype(dtype)
+        return self.matrix.astype(dtype, order="C")
 
     def cross(self, X: Rows) -> np.ndarray:
         return super().cross(X) if self._cross is None else self._cross(X)
 
 
 class LowRank(Operator):
-    """F F' for a tall factor F (n x r)."""
+    """F F' for a tall factor F (n x r; float32 or float64, others are taken as float64)."""
 
     def __init__(self, factor: np.ndarray, cross: Cross | None = None):
+        factor = _real(factor)
+        if factor.ndim != 2:
+            raise ValueError(f"a low-rank operator needs a factor of n rows and r columns, got shape {factor.shape}")
         self.factor, self.n, self.dtype, self._cross = factor, factor.shape[0], factor.dtype, cross
 
     @property
@@ -134,8 +148,15 @@ class LowRank(Operator):
         return self.factor.shape[1]
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        F = self.factor.astype(dtype, copy=False)
-        return F @ gram(F, B.reshape(self.n, -1)).astype(dtype).reshape((self.rank, *B.shape[1:]))
+        blocks = row_blocks(self.n, _STRIP)
+        small = np.zeros((self.rank, *B.shape[1:]))
+        for where in blocks:
+            small += self.factor[where].astype(dtype, copy=False).T @ B[where]
+        small = small.astype(dtype)
+        out = np.empty(B.shape, dtype)
+        for where in blocks:
+            np.matmul(self.factor[where].astype(dtype, copy=False), small, out=out[where])
+        return out
 
     def diagonal(self) -> np.ndarray:
         return np.einsum("ij,ij->i", self.factor, self.factor, dtype=np.float64)
@@ -176,6 +197,12 @@ class Sum(Operator):
 
     def cross(self, X: Rows) -> np.ndarray:
         return self.left.cross(X) + self.right.cross(X)
+
+    def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        (C, offset), (D, other) = self.left.expansion(coefficients), self.right.expansion(coefficients)
+        if not np.array_equal(C, D):
+            raise ValueError("a sum of differently weighted or centred operators has no single expansion; wrap the sum")
+        return C, offset + other
 
 
 class Scaled(Operator):

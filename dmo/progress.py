@@ -36,19 +36,30 @@ def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict
 
 @contextmanager
 def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A named stage of `total` steps; yields `advance(steps)`. Stages may be nested."""
-    display, seconds, start = _display.get(), _seconds.get(), time.perf_counter()
+    """A named stage of at most `total` steps; yields `advance(steps)`. Stages may be nested.
+
+    A stage that ends is shown as complete with the steps it took; one that raises stops where it stands, as "failed".
+    """
+    display, seconds, start, done = _display.get(), _seconds.get(), time.perf_counter(), 0
     task = None if display is None else display.add_task(name, total=total)
 
     def advance(steps: int = 1) -> None:
+        nonlocal done
+        done += steps
         if display is not None and task is not None:
             display.advance(task, steps)
 
     try:
         yield advance
+    except BaseException:
+        if display is not None and task is not None:
+            display.update(task, description=f"{name} (failed)")
+            display.stop_task(task)
+        raise
+    else:
+        if display is not None and task is not None:
+            steps = done or total or 1
+            display.update(task, total=steps, completed=steps)
     finally:
         if seconds is not None:
             seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
-        if display is not None and task is not None:
-            done = display.tasks[task].completed
-            display.update(task, total=total if total is not None else max(done, 1), completed=total or max(done, 1))

@@ -1,23 +1,26 @@
 """Solutions of (A + c I) X = B for a symmetric positive semidefinite operator A and a ridge c > 0.
 
 `factorise` chooses the method and returns a solver to use many times: Woodbury for a low-rank A, Cholesky while the
-factor fits in memory, otherwise block conjugate gradients with a Nystrom preconditioner.
+factor fits in memory and pays, otherwise block conjugate gradients with a Nystrom preconditioner.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
 import psutil
 import scipy.linalg
 
-from dmo.blocks import gram, orthonormalise, row_blocks
+from dmo.blocks import orthonormalise, row_blocks
 from dmo.lowrank import BlockLowRank, DenseFactor, Factor, StackedFactor, rpcholesky
 from dmo.operators import Centered, LowRank, Operator, Scaled, Sum
 
 Method = Literal["auto", "cholesky", "cg", "woodbury"]
+log = logging.getLogger("dmo")
+_STRIP = 4096
 
 
 class IllConditioned(ValueError):
@@ -26,7 +29,12 @@ class IllConditioned(ValueError):
 
 @dataclass(frozen=True)
 class Solution:
-    """`value` (B's shape), products with A used, relative true residuals per column (None if unchecked), method."""
+    """What a solver found.
+
+    `value` (B's shape, float64); `iterations`: products with A that the search took (conjugate gradients; the products
+    that check residuals come on top) or refinements (direct methods); `residuals`: |B - (A + c I) X| / |B| per column,
+    true ones in float64 (None if unchecked); `converged`: all of them at most the tolerance; `method`.
+    """
 
     value: np.ndarray
     iterations: int
@@ -39,7 +47,10 @@ class Solver(Protocol):
     method: str
 
     def solve(self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True) -> Solution:
-        """Solve for the columns of B (n x k) from the start `x0`; `check=False` spares a direct method its residual."""
+        """Solve for B (n, or n x k) from the start `x0`; `check=False` spares a direct method its residual.
+
+        Raises ValueError where B or x0 has another number of rows, or holds NaN or inf.
+        """
         ...
 
     def inverse_diagonal(self) -> np.ndarray:
@@ -56,31 +67,51 @@ def factorise(
     preconditioner: NystromPreconditioner | None = None,
     memory: float | None = None,
     random_state: int | None = None,
+    columns: int | None = None,
 ) -> Solver:
     """A solver of (A + ridge I) X = B.
 
-    Arguments: `tolerance`: relative residual per column at which conjugate gradients stop; `max_products`: products
-    with A they may use; `preconditioner`: one made before for the same A (it serves every ridge); `memory`: bytes that
-    a dense factor may take (default: half of what is free).
+    Arguments: `tolerance`: relative true residual per column at which a solution counts as converged; `max_products`:
+    products with A that conjugate gradients may use; `preconditioner`: one made before for the same A (it serves every
+    ridge); `memory`: bytes that a dense factor may take (default: half of what is free); `columns`: right-hand sides
+    that will be solved with this solver, over all calls; with it "auto" takes the method of least predicted cost,
+    without it ("many") Cholesky wherever the factor fits.
     Raises IllConditioned where A + ridge I is not positive definite, ValueError for a ridge that is not positive.
     """
     if not ridge > 0:
         raise ValueError(f"ridge must be positive, got {ridge}; the smallest useful value is the kernel's noise floor")
+    factor = low_rank_factor(A) if method in ("auto", "woodbury") else None
     if method == "auto":
         budget = psutil.virtual_memory().available / 2 if memory is None else memory
-        factor = low_rank_factor(A)
-        if factor is not None:
-            return WoodburySolver(A, ridge, factor)
-        method = "cholesky" if 8.0 * A.n * A.n <= budget else "cg"
+        if factor is not None and factor.shape[1] < A.n:
+            method = "woodbury"
+        elif 8.0 * A.n * A.n > budget:
+            method = "cg"
+        elif columns is None or _saved(A, columns) < 10:
+            method = "cholesky"
+        else:
+            preconditioner = preconditioner or NystromPreconditioner.of(A, default_rank(A.n), random_state)
+            method = "cg" if preconditioner.products(ridge, tolerance) < _saved(A, columns) else "cholesky"
+        log.info("solve: %s for %d x %d, ridge %g, %s right-hand sides", method, A.n, A.n, ridge, columns or "many")
     if method == "woodbury":
-        return WoodburySolver(A, ridge)
+        return WoodburySolver(A, ridge, factor, tolerance)
     if method == "cholesky":
-        return CholeskySolver(A, ridge)
+        return CholeskySolver(A, ridge, tolerance)
     if method == "cg":
         if preconditioner is None:
             preconditioner = NystromPreconditioner.of(A, default_rank(A.n), random_state)
         return BlockCG(A, ridge, preconditioner, tolerance, max_products)
     raise ValueError(f"unknown method {method!r}; known: 'auto', 'cholesky', 'cg', 'woodbury'")
+
+
+def _saved(A: Operator, columns: int) -> float:
+    """Products A @ B (B: n x columns) that a float64 Cholesky factor costs, less those that a preconditioner does.
+
+    In one precision n / (6 k): n^3 / 6 multiplications against n^2 k. Products with fewer than 32 columns take as long
+    as with 32: they wait for memory.
+    """
+    k = max(32, columns)
+    return (8.0 / A.dtype.itemsize) * A.n / (6.0 * k) - 2.0 * default_rank(A.n) ** 2 / (A.n * k)
 
 
 def solve(
@@ -92,8 +123,9 @@ def solve(
     tolerance: float = 1e-8,
     random_state: int | None = None,
 ) -> Solution:
-    """(A + ridge I)^-1 B with true residuals; see `factorise`."""
-    return factorise(A, ridge, method, tolerance, random_state=random_state).solve(np.asarray(B, np.float64), x0)
+    """(A + ridge I)^-1 B (B: n or n x k) with true residuals; see `factorise`."""
+    columns = int(np.prod(np.shape(B)[1:]))
+    return factorise(A, ridge, method, tolerance, random_state=random_state, columns=columns).solve(B, x0)
 
 
 def default_rank(n: int) -> int:
@@ -119,26 +151,57 @@ def low_rank_factor(A: Operator) -> Factor | None:
     return None
 
 
-def _relative(residual: np.ndarray, B: np.ndarray) -> np.ndarray:
-    scale = np.linalg.norm(B, axis=0)
-    return np.linalg.norm(residual, axis=0) / np.where(scale > 0, scale, 1.0)
+def _block(what: str, B: np.ndarray, n: int) -> np.ndarray:
+    """B as an n x k float64 array, checked."""
+    B = np.asarray(B, np.float64)
+    if B.ndim not in (1, 2) or len(B) != n:
+        raise ValueError(f"solve: {what} has shape {B.shape}, the operator is {n} x {n}; pass one row per sample")
+    if not np.isfinite(B).all():
+        raise ValueError(f"solve: {what} holds NaN or inf in row {int(np.argwhere(~np.isfinite(B))[0, 0])}")
+    return B.reshape(n, -1)
 
 
-class _Direct:
+class _Solver:
+    """Checks and shapes of a solve; what follows is each method's own."""
+
     method: str
 
-    def __init__(self, A: Operator, ridge: float):
-        self.A, self.ridge = A, ridge
+    def __init__(self, A: Operator, ridge: float, tolerance: float):
+        self.A, self.ridge, self.tolerance = A, ridge, tolerance
+
+    def solve(self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True) -> Solution:
+        block = _block("the right-hand side", B, self.A.n)
+        start = None if x0 is None else _block("the start", x0, self.A.n)
+        if start is not None and start.shape != block.shape:
+            raise ValueError(f"solve: the start has shape {start.shape}, the right-hand side {block.shape}")
+        solution = self._solve(block, start, check)
+        return replace(solution, value=solution.value.reshape(np.shape(B)))
+
+    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool) -> Solution:
+        raise NotImplementedError
+
+    def _residual(self, B: np.ndarray, X: np.ndarray) -> np.ndarray:
+        return B - self.A.product(X) - self.ridge * X
+
+
+class _Direct(_Solver):
+    """A factorisation, refined against the true residual where that is asked for and above the tolerance."""
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
-    def solve(self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True) -> Solution:
+    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool) -> Solution:
         X = self._apply(B)
         if not check:
             return Solution(X, 0, None, True, self.method)
-        residuals = _relative(B - self.A.product(X) - self.ridge * X, B)
-        return Solution(X, 1, residuals, bool((residuals <= 1e-6).all()), self.method)
+        scale = np.linalg.norm(B, axis=0)
+        scale[scale == 0] = 1.0
+        R, steps = self._residual(B, X), 0
+        while (np.linalg.norm(R, axis=0) > self.tolerance * scale).any() and steps < 3:
+            X, steps = X + self._apply(R), steps + 1
+            R = self._residual(B, X)
+        residuals = np.linalg.norm(R, axis=0) / scale
+        return Solution(X, steps, residuals, bool((residuals <= self.tolerance).all()), self.method)
 
 
 class CholeskySolver(_Direct):
@@ -146,8 +209,8 @@ class CholeskySolver(_Direct):
 
     method = "cholesky"
 
-    def __init__(self, A: Operator, ridge: float):
-        super().__init__(A, ridge)
+    def __init__(self, A: Operator, ridge: float, tolerance: float = 1e-8):
+        super().__init__(A, ridge, tolerance)
         matrix = A.dense(np.float64)
         matrix.flat[:: A.n + 1] += ridge
         # LAPACK works on columns: the transpose of this symmetric row-major array is the same matrix without a copy
@@ -164,9 +227,13 @@ class CholeskySolver(_Direct):
         return X
 
     def inverse_diagonal(self) -> np.ndarray:
-        """diag((A + c I)^-1) (n): what leave-one-out predictions need."""
+        """diag((A + c I)^-1) (n): what leave-one-out predictions need. Takes 8 n^2 bytes more while it runs."""
         inverse, _ = scipy.linalg.lapack.dtrtri(self._factor, lower=1)
-        return np.einsum("ij,ij->j", np.tril(inverse), np.tril(inverse))
+        out = np.zeros(self.A.n)
+        for where in row_blocks(self.A.n, 512):
+            strip = np.tril(inverse[where], k=where.start)
+            out += np.einsum("ij,ij->j", strip, strip)
+        return out
 
 
 class WoodburySolver(_Direct):
@@ -177,8 +244,8 @@ class WoodburySolver(_Direct):
 
     method = "woodbury"
 
-    def __init__(self, A: Operator, ridge: float, factor: Factor | None = None):
-        super().__init__(A, ridge)
+    def __init__(self, A: Operator, ridge: float, factor: Factor | None = None, tolerance: float = 1e-8):
+        super().__init__(A, ridge, tolerance)
         F = low_rank_factor(A) if factor is None else factor
         if F is None:
             raise ValueError(f"woodbury needs a low-rank operator, got {type(A).__name__}; take 'cholesky' or 'cg'")
@@ -198,16 +265,16 @@ class WoodburySolver(_Direct):
     def inverse_diagonal(self) -> np.ndarray:
         """diag((A + c I)^-1) (n)."""
         out = np.empty(self.A.n)
-        for where in row_blocks(self.A.n, 4096):
+        for where in row_blocks(self.A.n, _STRIP):
             rows = self._F.rows(where).T
             half = scipy.linalg.solve_triangular(self._small[0], rows, lower=True, check_finite=False)
             out[where] = (1 - np.einsum("ij,ij->j", half, half)) / self.ridge
         return out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NystromPreconditioner:
-    """An approximation U diag(values) U' of A (U: n x r orthonormal); one serves every ridge.
+    """An approximation U diag(values) U' of A (U: n x r orthonormal, values ascending); one serves every ridge.
 
     Source: Frangella, Tropp, Udell 2023, eq. 1.3, on randomly pivoted Cholesky columns.
     """
@@ -219,24 +286,41 @@ class NystromPreconditioner:
     def of(cls, A: Operator, rank: int, random_state: int | None = None) -> NystromPreconditioner:
         """From `rank` columns of A chosen by randomly pivoted Cholesky."""
         F = rpcholesky(A.diagonal(), A.columns, rank, random_state).factor
-        values, vectors = np.linalg.eigh(gram(F))
-        keep = values > 1e-12 * values[-1]
-        vectors, values = vectors[:, keep] / np.sqrt(values[keep]), values[keep]
-        return cls((F @ vectors.astype(F.dtype)), values)
+        blocks = row_blocks(A.n, _STRIP)
+        square = np.zeros((F.shape[1], F.shape[1]))
+        for where in blocks:
+            strip = F[where].astype(np.float64)
+            square += strip.T @ strip
+        values, vectors = np.linalg.eigh(square)
+        keep = values > 1e-10 * values.max(initial=0.0)
+        turn = vectors[:, keep] / np.sqrt(values[keep])
+        basis = np.empty((A.n, turn.shape[1]), F.dtype)
+        for where in blocks:
+            basis[where] = F[where] @ turn
+        return cls(basis, values[keep])
 
     def apply(self, R: np.ndarray, ridge: float) -> np.ndarray:
         """P^-1 R with P the approximation plus the ridge, scaled so that the rest of the space stays as it is."""
+        if not self.values.size:
+            return R
         along = (self.basis.T @ R.astype(self.basis.dtype)).astype(np.float64)
         along *= ((self.values[0] + ridge) / (self.values + ridge) - 1.0)[:, None]
         return R + self.basis @ along.astype(self.basis.dtype)
 
+    def products(self, ridge: float, tolerance: float) -> float:
+        """Products that conjugate gradients are predicted to use: the bound for the condition number that is left."""
+        left = 1.0 + float(self.values[0] if self.values.size else 0.0) / ridge
+        return 1.0 + 0.5 * float(np.sqrt(left) * np.log(2.0 / tolerance))
 
-class BlockCG:
+
+class BlockCG(_Solver):
     """Preconditioned block conjugate gradients: one Krylov space for all columns, orthonormalised at every step.
 
-    Products run in A's own precision; whenever the recursion has gained three digits, or claims convergence, the
-    residual is replaced by the true one in float64. Converged columns are frozen. A start at the solution costs the one
-    product that checks it and 0 iterations. Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
+    Products run in A's own precision. Whenever the recursion has gained two digits (float32), claims convergence or is out of
+    products, its residual is replaced by the true one in float64; the search goes on from the direction it had.
+    Columns that have truly converged are frozen; all are scaled to length one, so that small ones count as much. A start
+    at the solution costs the one product that checks it and 0 iterations.
+    Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
     """
 
     method = "cg"
@@ -244,8 +328,8 @@ class BlockCG:
     def __init__(
         self, A: Operator, ridge: float, preconditioner: NystromPreconditioner, tolerance: float, max_products: int
     ):
-        self.A, self.ridge, self.preconditioner = A, ridge, preconditioner
-        self.tolerance, self.max_products = tolerance, max_products
+        super().__init__(A, ridge, tolerance)
+        self.preconditioner, self.max_products = preconditioner, max_products
 
     def inverse_diagonal(self) -> np.ndarray:
         raise ValueError(
@@ -253,49 +337,74 @@ class BlockCG:
             "take standardise=0, or a kernel that fits in memory"
         )
 
-    def _residual(self, B: np.ndarray, X: np.ndarray) -> np.ndarray:
-        return B - self.A.product(X) - self.ridge * X
+    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool) -> Solution:
+        scale = np.linalg.norm(B, axis=0)
+        some = np.flatnonzero(scale > 0)  # zero columns have the solution zero
+        X, residuals, iterations = np.zeros(B.shape), np.zeros(B.shape[1]), 0
+        if some.size:
+            length = scale[some]
+            X[:, some], R = self._start(B[:, some], None if x0 is None else x0[:, some], length)
+            X[:, some], residuals[some], iterations = self._search(B[:, some] / length, X[:, some] / length, R / length)
+            X *= scale
+        return Solution(X, iterations, residuals, bool((residuals <= self.tolerance).all()), self.method)
 
-    def solve(self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True) -> Solution:
-        X = np.zeros(B.shape) if x0 is None else np.array(x0, np.float64)
-        R = B.astype(np.float64) if x0 is None else self._residual(B, X)
-        target = self.tolerance * np.linalg.norm(B, axis=0)
-        best, iterations = np.inf, 0
-        while iterations < self.max_products:
-            active = np.flatnonzero(np.linalg.norm(R, axis=0) > target)
-            worst = float(_relative(R, B).max(initial=0.0))
-            if not active.size or worst > 0.5 * best:  # converged, or rounding lets the true residual fall no further
-                break
-            best = worst
-            D, used = self._cycle(R[:, active], target[active], self.max_products - iterations)
-            iterations += used
-            X[:, active] += D
-            R[:, active] = self._residual(B[:, active], X[:, active])
-        residuals = _relative(R, B)
-        return Solution(X, iterations, residuals, bool((residuals <= self.tolerance * (1 + 1e-9)).all()), self.method)
+    def _start(self, B: np.ndarray, x0: np.ndarray | None, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where to start, and its residuals: at zero in the columns where x0 is no better."""
+        if x0 is None:
+            return np.zeros(B.shape), B
+        R = self._residual(B, x0)
+        better = np.linalg.norm(R, axis=0) < length
+        return np.where(better, x0, 0.0), np.where(better, R, B)
 
-    def _cycle(self, R: np.ndarray, target: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
-        """Corrections D for residuals R by one recursion, until every column is at its target or 1e-5 of its start."""
-        R, D = R.copy(), np.zeros(R.shape)
-        goal = np.maximum(0.5 * target, (1e-5 if self.A.dtype == np.float32 else 1e-10) * np.linalg.norm(R, axis=0))
-        active = np.arange(R.shape[1])
-        P = orthonormalise(self.preconditioner.apply(R, self.ridge), tolerance=1e-8)
-        used = 0
-        while active.size and used < budget and P.shape[1]:
+    def _search(self, B: np.ndarray, X: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """X, its true residuals' norms and the products used, from X with residuals R; columns of B have length one."""
+        size = np.linalg.norm(R, axis=0)  # of the true residuals, as last computed
+        active = np.flatnonzero(size > self.tolerance)
+        P, used = self._directions(R[:, active]), 0
+        gain = 1e-2 if self.A.dtype == np.float32 else 1e-8  # beyond it the recursion drifts from the true residual
+        while active.size and used < self.max_products and P.shape[1]:
             Q = self.A @ P + self.ridge * P
             used += 1
-            curvature = P.T @ Q
-            factor, info = scipy.linalg.lapack.dpotrf((curvature + curvature.T) / 2, lower=1)
-            if info != 0:
-                raise IllConditioned(
-                    f"conjugate gradients met a direction of negative curvature: the kernel plus ridge {self.ridge:g} "
-                    f"is not positive definite in {self.A.dtype}; raise the ridge or take float64 kernels"
-                )
+            factor = self._curvature(P, Q)
             step = scipy.linalg.cho_solve((factor, True), P.T @ R[:, active], check_finite=False)
-            D[:, active] += P @ step
+            X[:, active] += P @ step
             R[:, active] -= Q @ step
-            active = active[np.linalg.norm(R[:, active], axis=0) > goal[active]]
-            Z = self.preconditioner.apply(R[:, active], self.ridge)
-            back = scipy.linalg.cho_solve((factor, True), Q.T @ Z, check_finite=False)
-            P = orthonormalise(Z - P @ back, tolerance=1e-8)
-        return D, used
+            claimed = np.linalg.norm(R[:, active], axis=0)
+            done = used == self.max_products or claimed.max() <= 0.5 * self.tolerance
+            if done or np.median(claimed / size[active]) <= gain:
+                R[:, active] = self._residual(B[:, active], X[:, active])
+                before, size[active] = size[active], np.linalg.norm(R[:, active], axis=0)
+                if (size[active] > 0.5 * before).all():  # rounding lets the true residuals fall no further
+                    break
+                active = active[size[active] > self.tolerance]
+            P = self._directions(R[:, active], P, Q, factor)
+        if active.size and not P.shape[1]:
+            size[active] = np.linalg.norm(self._residual(B[:, active], X[:, active]), axis=0)
+        return X, size, used
+
+    def _directions(
+        self,
+        R: np.ndarray,
+        P: np.ndarray | None = None,
+        Q: np.ndarray | None = None,
+        factor: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """The next block of directions (orthonormal): preconditioned residuals, conjugate to the last block P."""
+        Z = self.preconditioner.apply(R, self.ridge)
+        Z = Z / np.maximum(np.linalg.norm(Z, axis=0), np.finfo(float).tiny)
+        if P is not None and Q is not None:
+            Z -= P @ scipy.linalg.cho_solve((factor, True), Q.T @ Z, check_finite=False)
+        return orthonormalise(Z, tolerance=1e-8)
+
+    def _curvature(self, P: np.ndarray, Q: np.ndarray) -> np.ndarray:
+        """The lower Cholesky factor of P'(A + c I) P."""
+        curvature = P.T @ Q
+        if not np.isfinite(curvature).all():
+            raise ValueError("solve: a product with the operator is not finite; check the kernel for NaN and inf")
+        factor, info = scipy.linalg.lapack.dpotrf((curvature + curvature.T) / 2, lower=1)
+        if info != 0:
+            raise IllConditioned(
+                f"conjugate gradients met a direction of negative curvature: the kernel plus ridge {self.ridge:g} "
+                f"is not positive definite in {self.A.dtype}; raise the ridge or take float64 kernels"
+            )
+        return factor

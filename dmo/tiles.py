@@ -7,11 +7,16 @@ shares are summed in a tree. No task is pinned to a worker; a lost worker costs 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 from dmo.blocks import Rows, Subset, row_blocks
@@ -19,13 +24,21 @@ from dmo.multikernel import MultiKernel
 from dmo.operators import Cross, Operator
 
 Pair = tuple[int, int]
+T = TypeVar("T")
+_FAN_IN = 4  # shares that one task of the tree adds up
+_PATIENCE = 60.0  # seconds to wait for a first worker when all were lost
+_TRIES = 3  # of a product whose scattered blocks were lost
+log = logging.getLogger("dmo")
 
 
 class TileSource(Protocol):
     """The lower tiles (i >= j) of a symmetric n x n matrix in square blocks; picklable: workers open it."""
 
-    n: int
-    block: int
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def block(self) -> int: ...
 
     def tile(self, i: int, j: int) -> np.ndarray: ...
 
@@ -34,8 +47,9 @@ class TileSource(Protocol):
 class FeatureTiles:
     """Tiles computed from features.
 
-    Arguments: `kernel`: fitted; `sources`: view name -> row source (n x d_view), read block by block; `block`: rows per
-    tile; `dtype` of the entries.
+    Arguments: `kernel`: fitted; `sources`: view name -> row source (n x d_view), read block by block where it is lazy
+    (Zarr, dask, a store's view), sent whole to every worker where it is an array in memory; `block`: rows per tile;
+    `dtype` of the entries. Raises ValueError where the views have different numbers of rows.
     """
 
     kernel: MultiKernel
@@ -44,11 +58,19 @@ class FeatureTiles:
     dtype: Any = np.float32
 
     def __post_init__(self) -> None:
-        self.n = next(iter(self.sources.values())).shape[0]
+        sizes = {name: source.shape[0] for name, source in self.sources.items()}
+        if len(set(sizes.values())) != 1:
+            raise ValueError(f"tiles need views of the same samples, got rows {sizes}")
+        self.n = next(iter(sizes.values()))
         self._held: tuple[int, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the features that lie in memory, and travel with a copy of this object."""
+        return sum(_held_bytes(source) for source in self.sources.values())
 
     def _prepare(self, i: int) -> dict[str, Any]:
         return self.kernel.prepare(self.sources, slice(i * self.block, min((i + 1) * self.block, self.n)), self.dtype)
@@ -59,16 +81,27 @@ class FeatureTiles:
             held = self._held = (i, self._prepare(i))
         return self.kernel.tile(held[1], held[1] if i == j else self._prepare(j))
 
-    def diagonal(self) -> np.ndarray:
-        blocks = range(len(row_blocks(self.n, self.block)))
-        return np.concatenate([self.kernel.diagonal(self._prepare(i)) for i in blocks]).astype(np.float64)
+    def _blocks(self, blocks: Sequence[int] | None) -> Sequence[int]:
+        return range(len(row_blocks(self.n, self.block))) if blocks is None else blocks
 
-    def columns(self, index: np.ndarray) -> np.ndarray:
-        """Columns `index` of the matrix (n x len(index)), without its other entries."""
+    def diagonal(self, blocks: Sequence[int] | None = None) -> np.ndarray:
+        """The diagonal entries (float64) of the row blocks `blocks` (None: all), without the tiles."""
+        parts = [self.kernel.diagonal(self._prepare(i)) for i in self._blocks(blocks)]
+        return np.concatenate(parts).astype(np.float64)
+
+    def columns(self, index: np.ndarray, blocks: Sequence[int] | None = None) -> np.ndarray:
+        """Columns `index` in the row blocks `blocks` (None: all), without the matrix's other entries."""
         picked = {name: Subset(source, np.asarray(index)) for name, source in self.sources.items()}
         chosen = self.kernel.prepare(picked, slice(None), self.dtype)
-        blocks = range(len(row_blocks(self.n, self.block)))
-        return np.concatenate([self.kernel.tile(self._prepare(i), chosen) for i in blocks])
+        return np.concatenate([self.kernel.tile(self._prepare(i), chosen) for i in self._blocks(blocks)])
+
+
+def _held_bytes(source: Rows) -> int:
+    if isinstance(source, Subset):
+        return _held_bytes(source.source) + source.index.nbytes
+    if scipy.sparse.issparse(source):
+        return sum(part.nbytes for part in (source.data, source.indices, source.indptr))
+    return source.nbytes if isinstance(source, np.ndarray) else 0
 
 
 def lower_pairs(n: int, block: int) -> list[Pair]:
@@ -76,33 +109,31 @@ def lower_pairs(n: int, block: int) -> list[Pair]:
     return [(i, j) for i in range(len(row_blocks(n, block))) for j in range(i + 1)]
 
 
-def grouped(pairs: list[Pair], count: int) -> list[list[Pair]]:
-    """`pairs` cut into at most `count` runs of nearly equal length, so that a run shares strips."""
-    count = max(1, min(count, len(pairs)))
-    edges = np.linspace(0, len(pairs), count + 1).round().astype(int)
-    return [pairs[a:b] for a, b in itertools.pairwise(edges)]
+def grouped(items: Sequence[T], count: int) -> list[list[T]]:
+    """`items` cut into at most `count` runs of nearly equal length, so that a run of pairs shares strips."""
+    count = max(1, min(count, len(items)))
+    edges = np.linspace(0, len(items), count + 1).round().astype(int)
+    return [list(items[a:b]) for a, b in itertools.pairwise(edges)]
+
+
+# What a task does with a group of tiles, given as arrays in the order of `pairs` or as the source that has them.
+Tiled = list[np.ndarray] | TileSource
 
 
 def compute_tiles(source: TileSource, pairs: list[Pair]) -> list[np.ndarray]:
     """The tiles of `pairs`, in order: the task that makes tiles resident."""
-    with threadpool_limits(1):
-        return [source.tile(i, j) for i, j in pairs]
+    return [source.tile(i, j) for i, j in pairs]
 
 
-def multiply_tiles(
-    tiles: list[np.ndarray] | TileSource, pairs: list[Pair], n: int, block: int, B: np.ndarray
-) -> np.ndarray:
-    """The share of the tiles `pairs` (given as arrays or as a source) in A @ B: n x k, B's dtype."""
-    with threadpool_limits(1):
-        return _multiply(tiles, pairs, n, block, B)
+def _iterate(tiles: Tiled, pairs: list[Pair]) -> Iterator[tuple[int, int, np.ndarray]]:
+    for number, (i, j) in enumerate(pairs):
+        yield i, j, tiles[number] if isinstance(tiles, list) else tiles.tile(i, j)
 
 
-def _multiply(
-    tiles: list[np.ndarray] | TileSource, pairs: list[Pair], n: int, block: int, B: np.ndarray
-) -> np.ndarray:
-    slices = row_blocks(n, block)
+def multiply_tiles(tiles: Tiled, pairs: list[Pair], slices: list[slice], B: np.ndarray) -> np.ndarray:
+    """The share of the tiles `pairs` in A @ B: n x k, B's dtype."""
     out = np.zeros(B.shape, B.dtype)
-    for (i, j), tile in zip(pairs, _iterate(tiles, pairs), strict=True):
+    for i, j, tile in _iterate(tiles, pairs):
         tile = tile.astype(B.dtype, copy=False)
         out[slices[i]] += tile @ B[slices[j]]
         if i != j:
@@ -110,16 +141,45 @@ def _multiply(
     return out
 
 
-def _iterate(tiles: list[np.ndarray] | TileSource, pairs: list[Pair]) -> Iterator[np.ndarray]:
-    if isinstance(tiles, list):
-        yield from tiles
-    else:
-        for i, j in pairs:
-            yield tiles.tile(i, j)
+def pick_diagonal(tiles: Tiled, pairs: list[Pair], slices: list[slice]) -> np.ndarray:
+    """The share of the tiles `pairs` in the diagonal: n, float64."""
+    own = [at for at, (i, j) in enumerate(pairs) if i == j]
+    out = np.zeros(slices[-1].stop)
+    for i, _, tile in _iterate(_some(tiles, own), [pairs[at] for at in own]):
+        out[slices[i]] = np.diagonal(tile)
+    return out
 
 
-def _add(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    return left + right
+def pick_columns(
+    tiles: Tiled, pairs: list[Pair], slices: list[slice], index: np.ndarray, dtype: Any = np.float32
+) -> np.ndarray:
+    """The share of the tiles `pairs` in columns `index` (n x len(index)); reads only tiles that hold some of them."""
+    holder = index // slices[0].stop
+    touched = set(holder.tolist())
+    own = [at for at, pair in enumerate(pairs) if touched.intersection(pair)]
+    out = np.zeros((slices[-1].stop, len(index)), dtype)
+    for i, j, tile in _iterate(_some(tiles, own), [pairs[at] for at in own]):
+        for rows_of, columns_of, part in ((i, j, tile), (j, i, tile.T))[: 1 if i == j else 2]:
+            here = np.flatnonzero(holder == columns_of)
+            out[slices[rows_of], here] = part[:, index[here] - slices[columns_of].start]
+    return out
+
+
+def _some(tiles: Tiled, numbers: list[int]) -> Tiled:
+    return [tiles[at] for at in numbers] if isinstance(tiles, list) else tiles
+
+
+def _task(function: Callable[..., T], *arguments: Any) -> T:
+    """A task on a worker: one BLAS thread, since the worker's threads share its cores already."""
+    with threadpool_limits(1):
+        return function(*arguments)
+
+
+def _add(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
+    total = first.copy()
+    for other in others:
+        total += other
+    return total
 
 
 class Tiles(Operator):
@@ -127,7 +187,9 @@ class Tiles(Operator):
 
     Arguments: `source`; `client`: a distributed.Client, or None to run in this process; `resident`: keep the tiles in
     the workers' memory (this process's without a client) from the first product on, instead of asking the source for
-    them at every product; `groups`: tasks per product (default: four per worker thread); `cross`: see `Operator.cross`.
+    them at every product; `dtype` of products; `cross`: see `Operator.cross`; `groups`: tasks per product (default:
+    four per worker thread). This process holds n x k blocks only, except in `dense`.
+    Raises ValueError at the first product that `worker_bytes` predicts to exceed a worker's memory limit.
     """
 
     def __init__(
@@ -141,67 +203,154 @@ class Tiles(Operator):
     ):
         self.source, self.client, self.resident, self._cross = source, client, resident, cross
         self.n, self.dtype = source.n, np.dtype(dtype)
-        threads = 1 if client is None else max(1, sum(client.nthreads().values()))
-        self.groups = grouped(lower_pairs(self.n, source.block), groups or (1 if client is None else 4 * threads))
+        self._slices = row_blocks(self.n, source.block)
+        self._tasks = 1 if client is None else groups or 4 * max(1, sum(client.nthreads().values()))
+        self.groups = grouped(lower_pairs(self.n, source.block), self._tasks)
         self._kept: list[Any] | None = None
         self._shared: Any = None
+        self._allowed = -1  # bytes of the largest block whose product was found to fit
+
+    def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
+        """Predicted peak memory (bytes) of a worker in a product with n x `columns` entries of `itemsize` bytes.
+
+        Its part of the resident tiles (and one group more, since groups are not cut), a copy of the features that lie
+        in memory, the block with the shares that are added up, and per thread a tile read, cast and multiplied.
+        """
+        threads = [1] if self.client is None else list(self.client.nthreads().values()) or [1]
+        part = min(1.0, max(threads) / sum(threads) + 1 / len(self.groups)) if self.resident else 0.0
+        tile = min(self.source.block, self.n) ** 2
+        kept = part * self.n * (self.n + self.source.block) / 2 * self.dtype.itemsize
+        tall = (_FAN_IN + 2) * self.n * columns * itemsize
+        return int(kept + tall + max(threads) * 3 * tile * itemsize + getattr(self.source, "nbytes", 0))
+
+    def _check_memory(self, B: np.ndarray) -> None:
+        if B.nbytes <= self._allowed:
+            return
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        limit = min((worker["memory_limit"] for worker in workers if worker["memory_limit"]), default=0)
+        needed = self.worker_bytes(B.size // self.n, B.dtype.itemsize)
+        if limit and needed > limit:
+            raise ValueError(
+                f"a product with {self.n} x {self.n} tiles needs {needed / 2**30:.2f} GiB on a worker, its limit is "
+                f"{limit / 2**30:.2f} GiB; take more or larger workers, smaller blocks, or tiles that are not resident"
+            )
+        self._allowed = B.nbytes
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self.client.submit(_task, function, *arguments, pure=False)
+
+    def _scattered(self) -> Any:
+        """The source, sent to all workers once."""
+        if self._shared is None:
+            self._shared = self.client.scatter(self.source, broadcast=True, hash=False)
+        return self._shared
 
     def _tiles(self) -> list[Any]:
-        """Per group what `multiply_tiles` takes: arrays, futures of arrays, or the source itself (a future of it)."""
-        if self._kept is not None:
-            return self._kept
-        if self.client is None:
-            kept = [
-                [self.source.tile(i, j) for i, j in group] if self.resident else self.source for group in self.groups
-            ]
-        else:
-            if self._shared is None:
-                self._shared = self.client.scatter(self.source, broadcast=True, hash=False)
-            kept = [self._shared] * len(self.groups)
-            if self.resident:
-                kept = [
-                    self.client.submit(compute_tiles, self._shared, group, pure=False) for group in self.groups
+        """Per group what a task takes: arrays (a future of them), or the source (a future of it)."""
+        if self._kept is None:
+            if self.client is None:
+                self._kept = [
+                    compute_tiles(self.source, group) if self.resident else self.source for group in self.groups
                 ]
-        self._kept = kept
-        return kept
+            elif self.resident:
+                self._kept = self._computed()
+            else:
+                self._kept = [self._scattered()] * len(self.groups)
+        return self._kept
+
+    def _computed(self) -> list[Any]:
+        return [self._submit(compute_tiles, self._scattered(), group) for group in self.groups]
+
+    def _retry(self, work: Callable[[], T]) -> T:
+        """The result of `work`, begun anew where scattered blocks were lost with the workers that held them.
+
+        Tasks are recomputed by the scheduler, but what is scattered is not; a broadcast is no guard, since the
+        scheduler's memory manager drops its copies but one after some seconds.
+        """
+        from distributed.comm import CommClosedError
+
+        for _ in range(_TRIES - 1):
+            try:
+                return work()
+            except (CancelledError, CommClosedError, TimeoutError) as error:
+                log.warning("tiles: workers were lost (%s); trying again", type(error).__name__)
+                self._kept = self._shared = None
+                time.sleep(1.0)  # until the scheduler has noticed
+                self.client.wait_for_workers(1, timeout=_PATIENCE)
+        return work()
+
+    def _sum(self, function: Callable[..., np.ndarray], *tall: np.ndarray) -> np.ndarray:
+        """The sum over the groups of `function(tiles, pairs, slices, *tall)`; `tall` is scattered once."""
+        if self.client is None:
+            return function(self._tiles()[0], self.groups[0], self._slices, *tall)
+
+        def work() -> np.ndarray:
+            sent = [self.client.scatter(block, broadcast=True, hash=False) for block in tall]
+            shares = [
+                self._submit(function, tiles, group, self._slices, *sent)
+                for tiles, group in zip(self._tiles(), self.groups, strict=True)
+            ]
+            while len(shares) > 1:
+                batches = [shares[at : at + _FAN_IN] for at in range(0, len(shares), _FAN_IN)]
+                shares = [self._submit(_add, *batch) if len(batch) > 1 else batch[0] for batch in batches]
+            return shares[0].result()
+
+        return self._retry(work)
+
+    def _stacked(self, function: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
+        """`function(source, *arguments, blocks)` over all row blocks, one below the other."""
+        blocks = range(len(self._slices))
+        if self.client is None:
+            return function(self.source, *arguments, blocks)
+
+        def work() -> np.ndarray:
+            parts = [
+                self._submit(function, self._scattered(), *arguments, part) for part in grouped(blocks, self._tasks)
+            ]
+            return np.concatenate(self.client.gather(parts))
+
+        return self._retry(work)
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        if self.client is None:
-            out = np.zeros(B.shape, dtype)
-            for tiles, group in zip(self._tiles(), self.groups, strict=True):
-                out += _multiply(tiles, group, self.n, self.source.block, B)
-            return out
-        shared = self.client.scatter(B, broadcast=True, hash=False)
-        shares = [
-            self.client.submit(multiply_tiles, tiles, group, self.n, self.source.block, shared, pure=False)
-            for tiles, group in zip(self._tiles(), self.groups, strict=True)
-        ]
-        while len(shares) > 1:
-            odd = [shares[-1]] if len(shares) % 2 else []
-            pairs = zip(shares[0:-1:2], shares[1::2], strict=False)
-            shares = [self.client.submit(_add, a, b, pure=False) for a, b in pairs] + odd
-        return shares[0].result()
+        if self.client is not None:
+            self._check_memory(B)
+        return self._sum(multiply_tiles, B)
 
     def diagonal(self) -> np.ndarray:
         if isinstance(self.source, FeatureTiles):
-            return self.source.diagonal()
-        blocks = range(len(row_blocks(self.n, self.source.block)))
-        return np.concatenate([np.diagonal(self.source.tile(i, i)) for i in blocks]).astype(np.float64)
+            return self._stacked(FeatureTiles.diagonal)
+        return self._sum(pick_diagonal)
 
     def columns(self, index: np.ndarray) -> np.ndarray:
-        if isinstance(self.source, FeatureTiles):
-            return self.source.columns(index)
-        unit = np.zeros((self.n, len(index)), self.dtype)
-        unit[index, np.arange(len(index))] = 1
-        return self._apply(unit, self.dtype)
+        if isinstance(self.source, FeatureTiles) and not self.resident:
+            return self._stacked(FeatureTiles.columns, np.asarray(index))
+        return self._sum(partial(pick_columns, dtype=self.dtype), np.asarray(index))
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
-        slices = row_blocks(self.n, self.source.block)
         matrix = np.empty((self.n, self.n), dtype)
-        for i, j in lower_pairs(self.n, self.source.block):
-            tile = self.source.tile(i, j)
-            matrix[slices[i], slices[j]] = tile
-            matrix[slices[j], slices[i]] = tile.T
+
+        def fill(tiles: Tiled, pairs: list[Pair]) -> None:
+            for i, j, tile in _iterate(tiles, pairs):
+                matrix[self._slices[i], self._slices[j]] = tile
+                matrix[self._slices[j], self._slices[i]] = tile.T
+
+        def work() -> np.ndarray:
+            from distributed import as_completed
+
+            futures = self._tiles() if self.resident else self._computed()
+            group_of = {future.key: group for future, group in zip(futures, self.groups, strict=True)}
+            for future in as_completed(futures, loop=self.client.loop):
+                fill(future.result(), group_of[future.key])
+                if not self.resident:
+                    future.release()
+            return matrix
+
+        if self.client is None:
+            fill(self._tiles()[0], self.groups[0])
+        elif self.resident or isinstance(self.source, FeatureTiles):
+            return self._retry(work)
+        else:
+            fill(self.source, lower_pairs(self.n, self.source.block))
         return matrix
 
     def cross(self, X: Rows) -> np.ndarray:

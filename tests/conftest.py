@@ -1,7 +1,9 @@
 """Fixtures that every test module shares."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,3 +16,21 @@ def dmo_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no data sets at {folder}; set DMO_DATA to a folder that has them")
     return folder
+
+
+@pytest.fixture(scope="session")
+def local_cluster() -> Iterator[Any]:
+    """A LocalCluster of two single-threaded worker processes, started once for all tests."""
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def client(local_cluster: Any) -> Iterator[Any]:
+    """A client of `local_cluster`, which is not Dask's default client."""
+    from distributed import Client
+
+    with Client(local_cluster, set_as_default=False) as client:
+        yield client

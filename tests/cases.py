@@ -1,0 +1,149 @@
+"""Small matrices, kernels and operators, each with a dense NumPy oracle, that several test modules share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.spatial.distance import cdist
+from sklearn.preprocessing import KernelCenterer
+from threadpoolctl import threadpool_info
+
+from dmo.kernels import RBF
+from dmo.lowrank import FeatureMap, meka
+from dmo.multikernel import MultiKernel
+from dmo.operators import Dense, LowRank, Operator
+from dmo.tiles import FeatureTiles, Tiles
+
+N, BLOCK, SIGMA = 83, 20, 2.0
+
+
+def rows(n: int = N, d: int = 5, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def gaussian(X: np.ndarray, Y: np.ndarray | None = None, sigma: float = SIGMA) -> np.ndarray:
+    """The Gaussian kernel by SciPy's distances, float64."""
+    return np.exp(-cdist(X, X if Y is None else Y, "sqeuclidean") / (2 * sigma**2))
+
+
+X, NEW = rows(), rows(7, seed=1)
+K, K_NEW = gaussian(X), gaussian(NEW, X)
+F, F_NEW = rows(N, 6, seed=2), rows(7, 6, seed=3)
+
+
+def feature_tiles(features: np.ndarray = X, block: int = BLOCK, dtype: type = np.float32) -> FeatureTiles:
+    return FeatureTiles(MultiKernel.of("x", RBF(SIGMA).fit(features)), {"x": features}, block, dtype)
+
+
+@dataclass
+class ArrayTiles:
+    """The tiles of a matrix in memory."""
+
+    matrix: np.ndarray
+    block: int
+
+    @property
+    def n(self) -> int:
+        return len(self.matrix)
+
+    def tile(self, i: int, j: int) -> np.ndarray:
+        return self.matrix[i * self.block : (i + 1) * self.block, j * self.block : (j + 1) * self.block]
+
+
+@dataclass
+class ThreadTiles:
+    """Tiles whose entries are the number of threads that BLAS may use where the tile is computed."""
+
+    n: int
+    block: int
+
+    def tile(self, i: int, j: int) -> np.ndarray:
+        threads = max(found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas")
+        return np.full((self.block, self.block), threads, np.float32)
+
+
+@dataclass
+class Case:
+    """An operator, the matrix it stands for, and the block between new rows and old that `cross` should give."""
+
+    operator: Operator
+    matrix: np.ndarray
+    cross: np.ndarray
+    raw: np.ndarray
+    tolerance: float
+
+
+def _leaf(operator: Operator, matrix: np.ndarray, cross: np.ndarray) -> Case:
+    return Case(operator, matrix, cross, cross, 1e-12 if operator.dtype == np.float64 else 2e-6)
+
+
+def dense(dtype: type) -> Case:
+    return _leaf(Dense(K.astype(dtype), lambda Z: gaussian(Z, X)), K, K_NEW)
+
+
+def low_rank(dtype: type) -> Case:
+    return _leaf(LowRank(F.astype(dtype), lambda Z: F_NEW @ F.T), F @ F.T, F_NEW @ F.T)
+
+
+@lru_cache(maxsize=1)
+def _meka() -> FeatureMap:
+    return meka(RBF(SIGMA).fit(X), X, rank=12, clusters=3, dtype=np.float64, random_state=0)
+
+
+def block_low_rank() -> Case:
+    fitted = _meka()
+    old, new = fitted(X), fitted(NEW)
+    return _leaf(fitted.operator(X), old @ old.T, new @ old.T)
+
+
+def tiles(resident: bool, dtype: type) -> Case:
+    source = feature_tiles(dtype=dtype)
+    return _leaf(Tiles(source, resident=resident, dtype=dtype, cross=lambda Z: gaussian(Z, X)), K, K_NEW)
+
+
+def array_tiles() -> Case:
+    return _leaf(Tiles(ArrayTiles(K, BLOCK), dtype=np.float64, cross=lambda Z: gaussian(Z, X)), K, K_NEW)
+
+
+def centered(inner: Case) -> Case:
+    centerer = KernelCenterer().fit(inner.matrix)
+    matrix, cross = centerer.transform(inner.matrix), centerer.transform(inner.cross)
+    return Case(inner.operator.centered(), matrix, cross, inner.raw, inner.tolerance)
+
+
+def scaled(inner: Case, factor: float) -> Case:
+    return Case(factor * inner.operator, factor * inner.matrix, factor * inner.cross, inner.raw, inner.tolerance)
+
+
+def shifted(inner: Case, c: float) -> Case:
+    return Case(inner.operator.shift(c), inner.matrix + c * np.eye(N), inner.cross, inner.raw, inner.tolerance)
+
+
+def added(left: Case, right: Case) -> Case:
+    raw, tolerance = left.raw + right.raw, max(left.tolerance, right.tolerance)
+    return Case(left.operator + right.operator, left.matrix + right.matrix, left.cross + right.cross, raw, tolerance)
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "dense32": lambda: dense(np.float32),
+    "dense64": lambda: dense(np.float64),
+    "low-rank32": lambda: low_rank(np.float32),
+    "low-rank64": lambda: low_rank(np.float64),
+    "block-low-rank": block_low_rank,
+    "tiles32-recomputed": lambda: tiles(False, np.float32),
+    "tiles32-resident": lambda: tiles(True, np.float32),
+    "tiles64-recomputed": lambda: tiles(False, np.float64),
+    "tiles-of-array": array_tiles,
+    "sum": lambda: added(dense(np.float64), low_rank(np.float64)),
+    "sum-mixed": lambda: added(tiles(False, np.float32), low_rank(np.float64)),
+    "scaled": lambda: scaled(dense(np.float64), -0.7),
+    "shifted": lambda: shifted(dense(np.float32), 0.3),
+    "centered32": lambda: centered(dense(np.float32)),
+    "centered64": lambda: centered(tiles(True, np.float64)),
+    "centered-sum": lambda: centered(added(dense(np.float64), low_rank(np.float64))),
+    "sum-of-centered": lambda: added(centered(dense(np.float64)), centered(low_rank(np.float64))),
+    "shifted-scaled-centered": lambda: shifted(scaled(centered(dense(np.float64)), 3.0), 0.1),
+}

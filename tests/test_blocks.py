@@ -1,0 +1,184 @@
+"""Row sources of every container, subsets, fingerprints, and the algebra of tall blocks."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmo.blocks import Subset, fingerprint, gram, iterate, orthonormalise, row_blocks, rows
+
+RNG = np.random.default_rng(0)
+A = (RNG.random((50, 4)) * (RNG.random((50, 4)) < 0.5)).astype(np.float32)
+
+
+def as_zarr(array: np.ndarray) -> zarr.Array:
+    store = zarr.create_array(zarr.storage.MemoryStore(), shape=array.shape, chunks=(8, 3), dtype=array.dtype)
+    store[:] = array
+    return store
+
+
+CONTAINERS = {
+    "numpy": lambda: A,
+    "fortran": lambda: np.asfortranarray(A),
+    "csr-array": lambda: scipy.sparse.csr_array(A),
+    "csr-matrix": lambda: scipy.sparse.csr_matrix(A),
+    "dask": lambda: da.from_array(A, chunks=(7, 2)),
+    "dask-of-csr": lambda: da.from_array(A, chunks=(7, 4)).map_blocks(scipy.sparse.csr_array),
+    "zarr": lambda: as_zarr(A),
+    "subset": lambda: Subset(as_zarr(np.vstack([A[::-1], A])), np.arange(50, 100)),
+    "subset-reversed": lambda: Subset(as_zarr(A[::-1]), np.arange(50)[::-1]),
+}
+
+
+def dense(block: Any) -> np.ndarray:
+    return block.toarray() if scipy.sparse.issparse(block) else block
+
+
+@dataclass
+class Slices:
+    """A row source that allows slices only and remembers them."""
+
+    array: np.ndarray
+    read: list[slice] = field(default_factory=list)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        assert isinstance(where, slice)
+        self.read.append(where)
+        return self.array[where]
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+@pytest.mark.parametrize("where", [None, slice(0, 50), slice(3, 20), slice(45, 99), slice(5, 5)])
+def test_rows_are_the_same_from_every_container(name: str, where: slice | None) -> None:
+    block = rows(CONTAINERS[name](), where)
+    assert isinstance(block, np.ndarray | scipy.sparse.csr_array)
+    assert scipy.sparse.issparse(block) == ("csr" in name)
+    assert block.dtype == np.float32
+    np.testing.assert_array_equal(dense(block), A if where is None else A[where])
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_a_subset_of_every_container_gives_its_rows_in_the_order_asked_for(name: str) -> None:
+    index = np.array([40, 3, 3, 49, 0, 17, 18, 19, 2])
+    subset = Subset(CONTAINERS[name](), index)
+    assert subset.shape == (9, 4)
+    assert len(subset) == 9
+    for where in (slice(None), slice(1, 6), slice(5, 8), slice(3, 3)):
+        np.testing.assert_array_equal(dense(rows(subset, where)), A[index[where]])
+    np.testing.assert_array_equal(dense(rows(Subset(subset, np.array([8, 0])))), A[[2, 40]])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 4999), min_size=1, max_size=60))
+def test_a_subset_reads_each_chunk_it_touches_once_and_no_other(index: list[int]) -> None:
+    source = Slices(np.arange(10000).reshape(5000, 2))
+    picked = np.array(index)
+    np.testing.assert_array_equal(rows(Subset(source, picked)), source.array[picked])
+    assert len(source.read) <= len(np.unique(picked // 1024))
+    assert sum(part.stop - part.start for part in source.read) <= min(1024 * len(source.read), np.ptp(picked) + 1)
+
+
+def test_a_dask_array_persisted_on_a_cluster_is_read(client: Any) -> None:
+    with client.as_current():
+        held = client.persist(da.from_array(A, chunks=(7, 4)))
+        np.testing.assert_array_equal(rows(held, slice(3, 30)), A[3:30])
+
+
+@pytest.mark.parametrize(
+    ("index", "sentence"),
+    [
+        ([0, 50], "row numbers 0 to 50; they must lie in 0 to 49"),
+        ([-1, 3], "row numbers -1 to 3; they must lie in 0 to 49"),
+        (np.ones(50, bool), "needs a list of row numbers, got bool"),
+        ([[1, 2]], r"got int64 of shape \(1, 2\)"),
+        ([0.5], "got float64"),
+    ],
+)
+def test_a_subset_refuses_what_is_no_row_number(index: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Subset(A, index)
+
+
+def test_an_empty_subset_has_no_rows() -> None:
+    assert rows(Subset(as_zarr(A), [])).shape == (0, 4)
+
+
+@given(st.integers(0, 300), st.integers(1, 100))
+def test_row_blocks_cover_every_row_once_in_order(n: int, size: int) -> None:
+    blocks = row_blocks(n, size)
+    assert [i for where in blocks for i in range(n)[where]] == list(range(n))
+    assert all(where.stop - where.start <= size for where in blocks)
+
+
+def test_row_blocks_refuse_a_size_below_one() -> None:
+    with pytest.raises(ValueError, match="block size must be at least 1, got 0"):
+        row_blocks(5, 0)
+
+
+def test_iterate_gives_all_rows_with_their_slices() -> None:
+    parts = list(iterate(CONTAINERS["zarr"](), 9))
+    assert [where for where, _ in parts] == row_blocks(50, 9)
+    np.testing.assert_array_equal(np.concatenate([block for _, block in parts]), A)
+
+
+def test_a_fingerprint_knows_values_shape_and_type_but_not_the_container() -> None:
+    same = {fingerprint(CONTAINERS[name]()) for name in ("numpy", "fortran", "dask", "zarr", "subset")}
+    sparse = {fingerprint(CONTAINERS[name]()) for name in ("csr-array", "csr-matrix", "dask-of-csr")}
+    changed = A.copy()
+    changed[49, 3] += 1e-6
+    others = {fingerprint(array) for array in (changed, A[:49], A.reshape(100, 2), A.astype(np.float64), A[::-1])}
+    assert len(same) == len(sparse) == 1
+    assert len(others) == 5
+    assert not others & same
+
+
+def test_a_fingerprint_ignores_the_order_in_which_sparse_entries_are_kept_and_leaves_it_alone() -> None:
+    shuffled = scipy.sparse.csr_array((np.array([2.0, 1.0]), np.array([3, 0]), np.array([0, 2])), (1, 4))
+    assert fingerprint(shuffled) == fingerprint(scipy.sparse.csr_array(np.array([[1.0, 0, 0, 2]])))
+    np.testing.assert_array_equal(shuffled.indices, [3, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gram_sums_in_float64_whatever_the_blocks(dtype: type) -> None:
+    F, G = RNG.standard_normal((200, 5)).astype(dtype), RNG.standard_normal((200, 3)).astype(dtype)
+    exact = F.astype(np.float64).T @ G.astype(np.float64)
+    for size in (1, 7, 8192):
+        assert gram(F, G, size).dtype == np.float64
+        np.testing.assert_allclose(gram(F, G, size), exact, atol=1e-12 if dtype == np.float64 else 2e-5)
+    np.testing.assert_array_equal(gram(F), gram(F, F))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 6), st.integers(0, 5), st.integers(0, 99))
+def test_orthonormalise_spans_the_columns_outside_what_is_there(n: int, k: int, rank: int, q: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    B = rng.standard_normal((n, min(n, rank))) @ rng.standard_normal((min(n, rank), k)) * 10.0 ** rng.integers(-8, 8)
+    there = np.linalg.qr(rng.standard_normal((n, min(n, q))))[0]
+    Q = orthonormalise(B, there)
+    whole = np.hstack([there, Q])
+    np.testing.assert_allclose(whole.T @ whole, np.eye(whole.shape[1]), atol=1e-12)
+    assert np.linalg.norm(B - whole @ (whole.T @ B)) <= 1e-9 * max(np.linalg.norm(B), 1e-300)
+    assert Q.shape[1] <= np.linalg.matrix_rank(B) if B.size else Q.shape[1] == 0
+
+
+def test_orthonormalise_keeps_a_direction_nearly_inside_what_is_there() -> None:
+    there, _ = np.linalg.qr(RNG.standard_normal((100, 3)))
+    new = scipy.linalg.null_space(there.T)[:, :1]
+    Q = orthonormalise(there @ np.ones((3, 1)) + 1e-7 * new, there)
+    assert abs(float(Q[:, 0] @ new[:, 0])) == pytest.approx(1, abs=1e-8)
+    assert np.abs(there.T @ Q).max() < 1e-14

@@ -1,0 +1,160 @@
+"""Every way to connect: this process, a local cluster, an address, a scheduler file, the environment; and the refusals."""
+
+import json
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from cases import ArrayTiles, K, N
+
+from dmo.cluster import connect, current_client
+from dmo.operators import Dense
+from dmo.tiles import Tiles
+
+B = np.random.default_rng(0).standard_normal((N, 2))
+
+
+@pytest.fixture(autouse=True)
+def _no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+
+
+@pytest.fixture
+def scheduler_file(local_cluster: Any, tmp_path: Path) -> str:
+    path = tmp_path / "scheduler.json"
+    written = {"type": "Scheduler", "id": local_cluster.scheduler.id, "address": local_cluster.scheduler_address}
+    path.write_text(json.dumps(written), encoding="utf-8")
+    return str(path)
+
+
+def product() -> np.ndarray:
+    return Tiles(ArrayTiles(K, 30), current_client(), dtype=np.float64) @ B
+
+
+def worker_count(client: Any) -> int:
+    return len(client.scheduler_info(n_workers=-1)["workers"])
+
+
+@pytest.mark.parametrize("where", [None, "in-process"])
+def test_work_runs_in_this_process_unless_said_otherwise(where: str | None) -> None:
+    with connect(where) as place:
+        assert current_client() is None
+        assert (place.client, place.where, place.dashboard) == (None, "in this process", None)
+        np.testing.assert_allclose(product(), Dense(K) @ B, atol=1e-12)
+
+
+def test_an_address_connects_to_a_running_scheduler(local_cluster: Any) -> None:
+    with connect(local_cluster.scheduler_address) as place:
+        assert current_client() is place.client
+        assert place.client.scheduler.address == local_cluster.scheduler_address
+        assert place.where.startswith(f"{local_cluster.scheduler_address}, ")
+        np.testing.assert_allclose(product(), Dense(K) @ B, atol=1e-12)
+    assert current_client() is None
+    assert place.client.status == "closed"
+
+
+def test_the_number_of_workers_is_told(local_cluster: Any, client: Any) -> None:
+    client.wait_for_workers(2, timeout=60)
+    with connect(local_cluster.scheduler_address) as place:
+        assert place.where.endswith(", 2 workers")
+
+
+def test_a_scheduler_file_connects(local_cluster: Any, scheduler_file: str) -> None:
+    with connect(scheduler_file) as place:
+        assert place.client.scheduler.address == local_cluster.scheduler_address
+        assert place.client.submit(os.getpid).result() != os.getpid()
+
+
+def test_the_environment_names_the_place(local_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", local_cluster.scheduler_address)
+    with connect() as place:
+        assert place.client.scheduler.address == local_cluster.scheduler_address
+    with connect("in-process") as place:
+        assert place.client is None
+
+
+def test_a_local_cluster_is_made_and_taken_down() -> None:
+    with connect("local", workers=1, memory_limit="1GiB") as place:
+        workers = place.client.scheduler_info(n_workers=-1)["workers"]
+        assert [worker["nthreads"] for worker in workers.values()] == [1]
+        assert [worker["memory_limit"] for worker in workers.values()] == [2**30]
+        assert all("127.0.0.1" in address for address in [*workers, place.client.scheduler.address])
+        assert place.dashboard is None or "127.0.0.1" in place.dashboard
+        pids = list(place.client.run(os.getpid).values())
+        assert worker_count(place.client) == 1
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_block_that_raises_leaves_nothing_behind(local_cluster: Any) -> None:
+    with pytest.raises(ZeroDivisionError), connect(local_cluster.scheduler_address) as place:
+        raise ZeroDivisionError
+    assert current_client() is None
+    assert place.client.status == "closed"
+
+
+def test_blocks_may_be_nested_and_the_inner_one_counts(local_cluster: Any) -> None:
+    with connect(local_cluster.scheduler_address) as outer:
+        with connect("in-process"):
+            assert current_client() is None
+        with connect(local_cluster.scheduler_address) as inner:
+            assert current_client() is inner.client is not outer.client
+        assert current_client() is outer.client
+        assert outer.client.submit(abs, -2).result() == 2
+        assert dask.delayed(os.getpid)().compute() != os.getpid()
+    assert current_client() is None
+
+
+@pytest.mark.parametrize("where", ["nowhere", "localhost:8786", "LOCAL", "."])
+def test_an_unknown_place_is_refused(where: str) -> None:
+    sentence = (
+        f"no cluster '{where}': pass 'in-process', 'local', an address such as tcp://host:8786, or a scheduler file"
+    )
+    with pytest.raises(ValueError, match=sentence), connect(where):
+        pass
+
+
+def test_an_unknown_protocol_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown address scheme 'http'"), connect("http://127.0.0.1:1"):
+        pass
+
+
+@pytest.mark.parametrize("text", ["no json", "[1, 2]", "{}"])
+def test_a_file_that_is_no_scheduler_file_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(text, encoding="utf-8")
+    sentence = "model.json is not a scheduler file: pass the one that `dask scheduler --scheduler-file` wrote"
+    with pytest.raises(ValueError, match=sentence), connect(str(path)):
+        pass
+
+
+def test_a_place_where_nobody_answers_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        with (
+            pytest.raises(OSError, match=f"no scheduler answers at {address}: start one"),
+            connect(address, timeout=0.5),
+        ):
+            pass
+
+
+def test_a_scheduler_without_workers_is_named() -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR
+    ) as empty:
+        address = empty.scheduler_address
+        with (
+            pytest.raises(OSError, match=f"the scheduler at {address} has no workers after 0.3 s: start them"),
+            connect(address, timeout=0.3),
+        ):
+            pass
+    assert current_client() is None

@@ -1,0 +1,195 @@
+"""One contract for every operator: each test runs over the list of cases, against a dense matrix by SciPy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import CASES, K_NEW, NEW, Case, F, K, N, X, centered, dense, gaussian, low_rank
+from numpy.testing import assert_allclose
+from sklearn.preprocessing import KernelCenterer
+
+from dmo.operators import Centered, Dense, LowRank, Operator, Sum
+
+B = np.random.default_rng(7).standard_normal((N, 4))
+
+
+@pytest.fixture(params=CASES)
+def case(request: Any) -> Case:
+    return CASES[request.param]()
+
+
+def close(case: Case, got: np.ndarray, wanted: np.ndarray) -> None:
+    assert_allclose(got, wanted, rtol=0, atol=case.tolerance * max(1.0, float(np.abs(wanted).max(initial=0.0))))
+
+
+def test_shape_and_bytes(case: Case) -> None:
+    assert case.operator.shape == (N, N)
+    assert case.operator.nbytes == N * N * case.operator.dtype.itemsize
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_product_has_the_value_of_the_matrix_and_the_type_of_the_block(case: Case, dtype: type) -> None:
+    block = B.astype(dtype)
+    product = case.operator @ block
+    assert product.dtype == dtype
+    case.tolerance = max(case.tolerance, 2e-6 if dtype == np.float32 else 0.0)
+    close(case, product, case.matrix @ B)
+
+
+def test_a_product_takes_vectors_integers_and_any_memory_layout(case: Case) -> None:
+    close(case, case.operator @ B[:, 0], case.matrix @ B[:, 0])
+    close(case, case.operator.product(B[:, 0]), case.matrix @ B[:, 0])
+    ones = np.arange(2 * N).reshape(N, 2) % 3
+    close(case, case.operator @ ones, case.matrix @ ones)
+    close(case, case.operator @ np.asfortranarray(B)[:, ::2], case.matrix @ B[:, ::2])
+    assert (case.operator @ np.zeros((N, 0))).shape == (N, 0)
+
+
+def test_a_product_leaves_the_block_alone(case: Case) -> None:
+    block = B.copy()
+    case.operator @ block
+    case.operator.product(block)
+    np.testing.assert_array_equal(block, B)
+
+
+def test_a_float64_product_is_that_of_the_entries_to_float64s_precision(case: Case) -> None:
+    entries = case.operator.dense(np.float64)
+    close(case, entries, case.matrix)
+    product = case.operator.product(B.astype(np.float32))
+    assert product.dtype == np.float64
+    assert_allclose(
+        product, entries @ B.astype(np.float32).astype(np.float64), rtol=0, atol=1e-12 * np.abs(entries).sum()
+    )
+
+
+@pytest.mark.parametrize("block", [np.zeros((N + 1, 2)), np.zeros((2, N)), np.zeros(3), np.float64(1.0)])
+def test_a_block_of_other_rows_is_refused(case: Case, block: np.ndarray) -> None:
+    for multiply in (case.operator.__matmul__, case.operator.product):
+        with pytest.raises(ValueError, match=f"operator is {N} x {N}, the block has shape .* one row per sample"):
+            multiply(block)
+
+
+def test_the_diagonal(case: Case) -> None:
+    diagonal = case.operator.diagonal()
+    assert diagonal.dtype == np.float64
+    close(case, diagonal, np.diagonal(case.matrix))
+
+
+@pytest.mark.parametrize("index", [[0], [82, 5, 5, 40, 19, 20], []])
+def test_columns_in_the_order_asked_for(case: Case, index: list[int]) -> None:
+    columns = case.operator.columns(np.array(index, dtype=int))
+    assert columns.dtype == case.operator.dtype
+    assert columns.shape == (N, len(index))
+    close(case, columns, case.matrix[:, index])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_dense_array_is_the_callers_to_overwrite(case: Case, dtype: type) -> None:
+    matrix = case.operator.dense(dtype)
+    assert matrix.dtype == dtype
+    assert matrix.flags.c_contiguous
+    matrix[:] = 0
+    case.tolerance = max(case.tolerance, 2e-6)
+    close(case, case.operator.dense(dtype), case.matrix)
+
+
+def test_cross_is_scaled_and_centred_as_the_entries_are(case: Case) -> None:
+    assert case.operator.cross(NEW).shape == (len(NEW), N)
+    close(case, case.operator.cross(NEW), case.cross)
+
+
+def test_an_expansion_over_the_raw_kernel_gives_what_cross_gives(case: Case) -> None:
+    C, offset = case.operator.expansion(B)
+    assert offset.shape == (4,)
+    close(case, case.raw @ C + offset, case.cross @ B)
+
+
+def test_sums_multiples_and_shifts_form_nothing(case: Case) -> None:
+    A = case.operator
+    combined = (np.float64(2.0) * A + A * 3).shift(0.5)
+    assert isinstance(combined, Operator)
+    close(case, combined @ B, 5 * case.matrix @ B + 0.5 * B)
+    close(case, combined.diagonal(), 5 * np.diagonal(case.matrix) + 0.5)
+    close(case, combined.dense(), 5 * case.matrix + 0.5 * np.eye(N))
+    close(case, combined.cross(NEW), 5 * case.cross)
+
+
+def test_centring_twice_is_centring_once(case: Case) -> None:
+    close(case, case.operator.centered().centered() @ B, case.operator.centered() @ B)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_centring_is_scikit_learns(offset: float) -> None:
+    oracle = KernelCenterer().fit(K + offset)
+    A = Dense(K + offset, lambda Z: gaussian(Z, X) + offset).centered()
+    assert_allclose(A.dense(), oracle.transform(K + offset), atol=1e-12 * (1 + offset))
+    assert_allclose(A @ B, oracle.transform(K + offset) @ B, atol=1e-11 * (1 + offset))
+    assert_allclose(A.cross(NEW), oracle.transform(K_NEW + offset), atol=1e-12 * (1 + offset))
+    assert_allclose((A @ B).sum(axis=0), 0, atol=1e-12 * (1 + offset) * N)
+
+
+def test_float32_products_differ_from_float64_products_by_rounding_only() -> None:
+    A = dense(np.float32).operator
+    single, double = A @ B, A.product(B)
+    assert single.dtype == double.dtype == np.float64
+    assert 1e-9 < np.abs(single - double).max() < 1e-5
+
+
+def test_centring_costs_one_product_for_the_means_and_only_when_they_are_needed() -> None:
+    class Counted(Dense):
+        calls = 0
+
+        def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+            Counted.calls += 1
+            return super()._apply(B, dtype)
+
+    A = Centered(Counted(K, lambda Z: gaussian(Z, X)))
+    A @ B
+    assert Counted.calls == 1
+    A.diagonal()
+    A.columns(np.array([1]))
+    A.cross(NEW)
+    A.expansion(B)
+    assert Counted.calls == 2
+
+
+@pytest.mark.parametrize("matrix", [K.astype(int), K > 0.5, K.astype(np.float16)])
+def test_other_number_types_are_taken_as_float64(matrix: np.ndarray) -> None:
+    assert Dense(matrix).dtype == np.float64
+    assert_allclose(Dense(matrix) @ B, matrix.astype(np.float64) @ B, atol=1e-12)
+    assert LowRank(matrix).dtype == np.float64
+
+
+def test_operators_without_new_rows_say_so() -> None:
+    for operator in (Dense(K), LowRank(F), Dense(K).centered(), 2 * Dense(K), Dense(K).shift(1) + LowRank(F)):
+        with pytest.raises(ValueError, match="no new rows can be taken; build the operator from a kernel and rows"):
+            operator.cross(NEW)
+
+
+def test_shapes_that_are_no_operator_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"needs a square matrix, got shape \(83, 6\)"):
+        Dense(F)
+    with pytest.raises(ValueError, match=r"needs a factor of n rows and r columns, got shape \(83,\)"):
+        LowRank(F[:, 0])
+    with pytest.raises(ValueError, match="operators of 83 and 3 samples cannot be added; use the same samples"):
+        Sum(Dense(K), Dense(np.eye(3)))
+
+
+def test_arithmetic_with_what_is_no_operator_or_number_is_a_type_error() -> None:
+    A: Any = Dense(K)
+    for wrong in (lambda: A + 1, lambda: A + K, lambda: A * A, lambda: "x" * A, lambda: B.T @ A):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+def test_a_sum_with_terms_weighted_differently_has_no_expansion_over_one_raw_kernel() -> None:
+    for operator in (2 * Dense(K) + LowRank(F), Dense(K).centered() + LowRank(F)):
+        with pytest.raises(ValueError, match="has no single expansion; wrap the sum"):
+            operator.expansion(B)
+
+
+def test_the_oracle_itself_centres_a_sum_like_a_sum_of_centred() -> None:
+    one, other = dense(np.float64), low_rank(np.float64)
+    assert_allclose(
+        centered(one).matrix + centered(other).matrix, KernelCenterer().fit_transform(K + F @ F.T), atol=1e-12
+    )

@@ -1,0 +1,84 @@
+"""Progress of stages: silent unless asked for, true about what failed."""
+
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+from dmo.progress import bars, stage
+
+
+def shown(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()[-1] if console.file.getvalue() else ""
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=io.StringIO(), width=120)
+
+
+def test_a_library_call_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with stage("quiet", 3) as advance:
+        advance(3)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("total", "steps", "counter"),
+    [
+        (4, [1, 1, 2], "4/4"),
+        (10, [1, 1], "2/2"),
+        (None, [1] * 3, "3/3"),
+        (5, [], "5/5"),
+        (None, [], "1/1"),
+        (0, [], "1/1"),
+    ],
+)
+def test_a_stage_that_ends_is_complete_with_the_steps_it_took(
+    console: Console, total: int | None, steps: list[int], counter: str
+) -> None:
+    with bars(console), stage("work", total) as advance:
+        for step in steps:
+            advance(step)
+    assert "work " in shown(console)
+    assert f" {counter} " in shown(console)
+
+
+def test_a_stage_that_raises_is_shown_as_failed_where_it_stood(console: Console) -> None:
+    def failing() -> None:
+        with stage("work", 8) as advance:
+            advance(3)
+            raise ZeroDivisionError
+
+    with bars(console) as seconds, pytest.raises(ZeroDivisionError):
+        failing()
+    assert "work (failed)" in shown(console)
+    assert "3/8" in shown(console)
+    assert "8/8" not in shown(console)
+    assert "work" in seconds
+
+
+def test_seconds_of_stages_are_added_up_by_name(console: Console) -> None:
+    with bars(console) as seconds:
+        for _ in range(2):
+            with stage("outer"), stage("inner"):
+                time.sleep(0.02)
+    assert set(seconds) == {"outer", "inner"}
+    assert 0.04 <= seconds["inner"] <= seconds["outer"] < 2
+
+
+def test_bars_may_be_switched_off_and_still_take_the_time(console: Console) -> None:
+    with bars(console, disable=True) as seconds, stage("work"):
+        pass
+    assert shown(console) == ""
+    assert seconds["work"] >= 0
+
+
+def test_stages_after_the_block_are_silent_again(console: Console) -> None:
+    with bars(console) as seconds:
+        pass
+    with stage("later"):
+        pass
+    assert seconds == {}

@@ -1,0 +1,404 @@
+"""Solutions of (A + c I) X = B by every method, against numpy.linalg.solve on the dense matrix."""
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import CASES, F, K, N, gaussian, low_rank, rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dmo.operators import Dense, LowRank, Operator
+from dmo.solve import (
+    BlockCG,
+    IllConditioned,
+    Method,
+    NystromPreconditioner,
+    Solution,
+    default_rank,
+    factorise,
+    low_rank_factor,
+    solve,
+)
+
+RNG = np.random.default_rng(11)
+B = RNG.standard_normal((N, 5))
+METHODS: list[Method] = ["cholesky", "cg"]
+POSITIVE = [name for name in CASES if name != "scaled"]  # its factor is negative
+
+
+class Counted(Dense):
+    """Counts products in the operator's precision and in float64, and remembers how wide they were."""
+
+    def __init__(self, matrix: np.ndarray):
+        super().__init__(matrix)
+        self.widths: list[int] = []
+        self.checks = 0
+
+    def __matmul__(self, B: np.ndarray) -> np.ndarray:
+        self.widths.append(B.shape[1])
+        return super().__matmul__(B)
+
+    def product(self, B: np.ndarray) -> np.ndarray:
+        self.checks += 1
+        return super().product(B)
+
+
+def true_residuals(matrix: np.ndarray, ridge: float, X: np.ndarray, B: np.ndarray) -> np.ndarray:
+    matrix = matrix.astype(np.float64)
+    return np.linalg.norm(B - matrix @ X - ridge * X, axis=0) / np.linalg.norm(B, axis=0)
+
+
+def conjugate(A: Operator, ridge: float, rank: int = 20, tolerance: float = 1e-8, products: int = 500) -> BlockCG:
+    return BlockCG(A, ridge, NystromPreconditioner.of(A, rank, 0), tolerance, products)
+
+
+@pytest.fixture(scope="module")
+def large() -> np.ndarray:
+    """A float32 kernel of 700 points whose norm (some 300) is 10^5 times the smaller ridges below."""
+    return gaussian(rows(700, 6, seed=3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("method", ["auto", *METHODS])
+@pytest.mark.parametrize("name", POSITIVE)
+def test_every_operator_is_solved_as_numpy_solves_its_matrix(name: str, method: Method) -> None:
+    case = CASES[name]()
+    matrix = case.operator.dense()
+    for ridge in (0.5, 0.02):
+        solution = solve(case.operator, B, ridge, method=method)
+        wanted = np.linalg.solve(matrix + ridge * np.eye(N), B)
+        assert solution.converged
+        assert solution.residuals is not None
+        assert solution.residuals.max() <= 1e-8
+        assert_allclose(solution.residuals, true_residuals(matrix, ridge, solution.value, B), rtol=0.01, atol=1e-12)
+        assert_allclose(solution.value, wanted, atol=1e-7 * np.abs(wanted).max() / ridge)
+
+
+@pytest.mark.parametrize("name", ["low-rank32", "low-rank64", "block-low-rank", "centered-sum"])
+@pytest.mark.parametrize("ridge", [10.0, 1e-3, 1e-6])
+def test_woodbury_is_numpys_solution(name: str, ridge: float) -> None:
+    operator = (CASES["low-rank64"]().operator + 2 * low_rank(np.float64).operator).centered()
+    if name != "centered-sum":
+        operator = CASES[name]().operator
+    solution = factorise(operator, ridge).solve(B)
+    assert solution.method == "woodbury"
+    matrix = operator.dense() + ridge * np.eye(N)
+    assert true_residuals(matrix, 0.0, solution.value, B).max() < 1e-8 + 1e-13 / ridge
+    assert_allclose(solution.value, np.linalg.solve(matrix, B), atol=1e-8 * np.abs(solution.value).max() + 1e-9)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "woodbury"])
+def test_shapes_of_the_right_hand_side_come_back(method: Method) -> None:
+    solver = factorise(LowRank(F), 0.1, method)
+    block = solver.solve(B)
+    assert_allclose(solver.solve(B[:, 0]).value, block.value[:, 0], atol=1e-6)
+    assert solver.solve(np.zeros((N, 0))).value.shape == (N, 0)
+    assert_allclose(solver.solve(np.asfortranarray(B)).value, block.value, atol=1e-10)
+    assert_allclose(solver.solve(np.ones(N, int)).value, solver.solve(np.ones(N)).value)
+    assert block.residuals is not None
+    assert block.residuals.shape == (5,)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "woodbury"])
+@pytest.mark.parametrize(
+    ("right", "start", "sentence"),
+    [
+        (np.ones((N + 1, 2)), None, r"the right-hand side has shape \(84, 2\), the operator is 83 x 83"),
+        (np.ones((N, 2, 2)), None, r"the right-hand side has shape \(83, 2, 2\)"),
+        (np.where(np.arange(N) == 4, np.nan, 1.0), None, "the right-hand side holds NaN or inf in row 4"),
+        (B, np.full((N, 5), np.inf), "the start holds NaN or inf in row 0"),
+        (B, np.ones((N, 4)), r"the start has shape \(83, 4\), the right-hand side \(83, 5\)"),
+    ],
+)
+def test_wrong_right_hand_sides_are_refused(method: Method, right: Any, start: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        factorise(LowRank(F), 0.1, method).solve(right, start)
+
+
+@pytest.mark.parametrize("ridge", [0.0, -1.0, np.nan])
+def test_a_ridge_that_is_not_positive_is_refused(ridge: float) -> None:
+    with pytest.raises(ValueError, match=f"ridge must be positive, got {ridge}"):
+        factorise(Dense(K), ridge)
+
+
+def test_unknown_methods_and_woodbury_of_a_full_matrix_are_refused() -> None:
+    with pytest.raises(ValueError, match="unknown method 'lu'; known: 'auto', 'cholesky', 'cg', 'woodbury'"):
+        factorise(Dense(K), 0.1, "lu")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="woodbury needs a low-rank operator, got Dense; take 'cholesky' or 'cg'"):
+        factorise(Dense(K), 0.1, "woodbury")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_matrix_that_is_not_positive_definite_is_refused(method: Method) -> None:
+    sentence = {
+        "cholesky": r"kernel plus ridge 0.1 is not positive definite \(Cholesky stopped at row \d+ of 83\); raise the ridge",
+        "cg": "direction of negative curvature: the kernel plus ridge 0.1 is not positive definite in float64; raise",
+    }[method]
+    with pytest.raises(IllConditioned, match=sentence):
+        factorise(Dense(K - 2 * np.eye(N)), 0.1, method).solve(B)
+
+
+def test_a_kernel_with_nan_is_refused_by_conjugate_gradients() -> None:
+    broken = K.copy()
+    broken[3, 70] = np.nan
+    preconditioner = NystromPreconditioner.of(Dense(K), 20, 0)
+    with pytest.raises(ValueError, match="a product with the operator is not finite; check the kernel for NaN and inf"):
+        BlockCG(Dense(broken), 0.1, preconditioner, 1e-8, 100).solve(B)
+
+
+@pytest.mark.parametrize("ridge", [0.1, 0.01, 0.001])
+def test_float32_products_reach_a_true_float64_residual(large: np.ndarray, ridge: float) -> None:
+    right = np.random.default_rng(0).standard_normal((700, 8))
+    solution = conjugate(Dense(large), ridge, 140).solve(right)
+    assert solution.converged
+    assert true_residuals(large, ridge, solution.value, right).max() <= 1e-8
+
+
+def test_true_residuals_are_checked_seldom(large: np.ndarray) -> None:
+    A = Counted(large)
+    solution = BlockCG(A, 0.01, NystromPreconditioner.of(Dense(large), 140, 0), 1e-8, 500).solve(
+        B_large := large[:, :8]
+    )
+    assert solution.iterations == len(A.widths)
+    assert 1 <= A.checks <= 6 < len(A.widths)
+    A = Counted(large.astype(np.float64))
+    assert BlockCG(A, 0.01, NystromPreconditioner.of(A, 140, 0), 1e-8, 500).solve(B_large).converged
+    assert A.checks <= 3
+
+
+def test_a_start_at_the_solution_takes_no_iteration_and_one_check(large: np.ndarray) -> None:
+    right = np.random.default_rng(0).standard_normal((700, 4))
+    A = Counted(large)
+    solver = conjugate(A, 0.1, 140)
+    first = solver.solve(right)
+    A.widths, A.checks = [], 0
+    again = solver.solve(right, first.value)
+    assert (again.iterations, len(A.widths), A.checks) == (0, 0, 1)
+    assert again.converged
+    assert_allclose(again.value, first.value, rtol=1e-14)
+    near = solver.solve(right, first.value * (1 + 1e-4))
+    assert near.converged
+    assert 0 < near.iterations < first.iterations
+
+
+def test_a_start_is_not_written_to() -> None:
+    start = np.ones((N, 5))
+    conjugate(Dense(K), 0.1).solve(B, start)
+    assert_array_equal(start, 1.0)
+
+
+def test_converged_columns_are_frozen(large: np.ndarray) -> None:
+    right = np.random.default_rng(0).standard_normal((700, 6))
+    A = Counted(large)
+    solver = conjugate(A, 0.01, 100)
+    exact = solver.solve(right).value
+    start = exact.copy()
+    start[:, 3] = 0
+    A.widths = []
+    solution = solver.solve(right, start)
+    assert set(A.widths) == {1}
+    assert_allclose(np.delete(solution.value, 3, 1), np.delete(exact, 3, 1), rtol=1e-14)
+    assert solution.converged
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "right",
+    [
+        np.zeros((N, 3)),
+        np.hstack([B, np.zeros((N, 2))]),
+        np.hstack([B, B, B[:, :1] + B[:, 1:2]]),
+        np.hstack([B, B + 1e-10 * B[:, ::-1]]),
+        RNG.standard_normal((N, N + 20)),
+        np.eye(N),
+        B * 10.0 ** np.array([-150, -12, 0, 12, 150]),
+    ],
+    ids=["zero", "some zero", "duplicated", "nearly duplicated", "more columns than rows", "identity", "scales"],
+)
+def test_awkward_right_hand_sides_are_solved_column_by_column(right: np.ndarray, dtype: type) -> None:
+    A = Dense(K.astype(dtype))
+    for start in (None, np.ones(right.shape)):
+        solution = conjugate(A, 0.05).solve(right, start)
+        wanted = np.linalg.solve(A.dense() + 0.05 * np.eye(N), right)
+        assert solution.converged
+        assert np.isfinite(solution.value).all()
+        scale = np.abs(wanted).max(axis=0)
+        assert (np.abs(solution.value - wanted).max(axis=0) <= 2e-6 * scale).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 40), st.floats(-6, 2), st.booleans(), st.integers(0, 999))
+def test_conjugate_gradients_never_give_nan_and_report_the_truth(
+    n: int, rank: int, k: int, digits: float, single: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    G = rng.standard_normal((n, rank))
+    matrix = (G @ G.T).astype(np.float32 if single else np.float64)
+    right, ridge = rng.standard_normal((n, k)), 10.0**digits
+    try:
+        solution = conjugate(Dense(matrix), ridge, max(1, n // 5), products=60).solve(right)
+    except IllConditioned:
+        assert np.linalg.eigvalsh(matrix.astype(np.float64)).min() + ridge < 1e-5 * (1 + np.linalg.norm(matrix, 2))
+        return
+    assert np.isfinite(solution.value).all()
+    assert solution.residuals is not None
+    true = true_residuals(matrix, ridge, solution.value, right)
+    rounding = 1e-15 * np.linalg.norm(matrix) * np.linalg.norm(solution.value) / np.linalg.norm(right, axis=0).min()
+    assert_allclose(solution.residuals, true, rtol=1e-2, atol=1e-12 + 10 * rounding)
+    assert solution.converged == (solution.residuals.max() <= 1e-8)
+    assert solution.iterations <= 60
+
+
+def test_too_few_products_are_reported(large: np.ndarray) -> None:
+    right = np.random.default_rng(0).standard_normal((700, 4))
+    solution = conjugate(Dense(large), 1e-3, 50, products=3).solve(right)
+    assert not solution.converged
+    assert solution.iterations == 3
+    assert solution.residuals is not None
+    assert_allclose(solution.residuals, true_residuals(large, 1e-3, solution.value, right), rtol=1e-6)
+    assert not conjugate(Dense(large), 1e-3, 50, products=0).solve(right).converged
+
+
+def test_a_tolerance_that_rounding_forbids_ends_and_is_reported() -> None:
+    for method in METHODS:
+        solution = factorise(Dense(K), 0.1, method, tolerance=1e-30).solve(B)
+        assert not solution.converged
+        assert solution.residuals is not None
+        assert solution.residuals.max() < 1e-12
+        assert solution.iterations < 100
+
+
+def test_the_tolerance_is_the_relative_residual_of_every_column(large: np.ndarray) -> None:
+    right = np.random.default_rng(0).standard_normal((700, 4)) * [1.0, 1e3, 1e-3, 1.0]
+    used = []
+    for tolerance in (1e-2, 1e-5, 1e-8):
+        solution = conjugate(Dense(large), 0.01, 100, tolerance).solve(right)
+        assert true_residuals(large, 0.01, solution.value, right).max() <= tolerance
+        used.append(solution.iterations)
+    assert used == sorted(set(used))
+
+
+def test_a_direct_method_may_be_spared_its_check() -> None:
+    for method, A in (("cholesky", Dense(K)), ("woodbury", LowRank(F))):
+        solver = factorise(A, 0.1, method)
+        quick = solver.solve(B, check=False)
+        assert quick.residuals is None
+        assert_allclose(quick.value, solver.solve(B).value, atol=1e-9)
+
+
+def test_the_preconditioner_saves_products(large: np.ndarray) -> None:
+    right = np.random.default_rng(0).standard_normal((700, 4))
+    used = [conjugate(Dense(large), 0.01, rank).solve(right).iterations for rank in (1, 70, 200)]
+    assert used[0] > 1.5 * used[1] > 1.5 * used[2]
+
+
+def test_one_preconditioner_serves_every_ridge(large: np.ndarray) -> None:
+    preconditioner = NystromPreconditioner.of(Dense(large), 140, 0)
+    right = np.random.default_rng(0).standard_normal((700, 4))
+    for ridge in (1.0, 0.1, 0.01):
+        assert factorise(Dense(large), ridge, "cg", preconditioner=preconditioner).solve(right).converged
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_preconditioner_is_the_inverse_of_its_approximation_plus_the_ridge(dtype: type) -> None:
+    A = Dense(gaussian(rows(120, 3, seed=5)).astype(dtype))
+    made = NystromPreconditioner.of(A, 30, 0)
+    U, ridge = made.basis.astype(np.float64), 0.01
+    tolerance = 1e-10 if dtype == np.float64 else 1e-5
+    assert_allclose(U.T @ U, np.eye(U.shape[1]), atol=tolerance)
+    approximation = (U * made.values) @ U.T
+    assert np.linalg.norm(A.dense() - approximation, 2) < 0.2 * np.linalg.norm(A.dense(), 2)
+    inverse = np.linalg.inv(approximation + ridge * np.eye(120)) * (made.values[0] + ridge)
+    outside = (np.eye(120) - U @ U.T) * (1 - (made.values[0] + ridge) / ridge)
+    R = np.random.default_rng(0).standard_normal((120, 3))
+    assert_allclose(made.apply(R, ridge), (inverse + outside) @ R, atol=1e3 * tolerance)
+
+
+def test_a_zero_matrix_is_solved_by_its_ridge() -> None:
+    A = Dense(np.zeros((N, N)))
+    for method in METHODS:
+        assert_allclose(solve(A, B, 0.5, method=method).value, 2 * B)
+    assert NystromPreconditioner.of(A, 10, 0).values.size == 0
+
+
+def test_default_rank_is_a_fifth_up_to_a_thousand() -> None:
+    assert [default_rank(n) for n in (1, 4, 5, 500, 5000, 10**6)] == [1, 1, 1, 100, 1000, 1000]
+
+
+@pytest.mark.parametrize("method", ["cholesky", "woodbury"])
+def test_the_inverse_diagonal_gives_leave_one_out_predictions(method: Method) -> None:
+    A, ridge = LowRank(F), 0.3
+    solver = factorise(A, ridge, method)
+    matrix = A.dense()
+    assert_allclose(solver.inverse_diagonal(), np.diagonal(np.linalg.inv(matrix + ridge * np.eye(N))), atol=1e-10)
+    shortcut = B - solver.solve(B).value / solver.inverse_diagonal()[:, None]
+    for i in (0, 17, N - 1):
+        rest = np.delete(np.arange(N), i)
+        dual = np.linalg.solve(matrix[np.ix_(rest, rest)] + ridge * np.eye(N - 1), B[rest])
+        assert_allclose(shortcut[i], matrix[i, rest] @ dual, atol=1e-8)
+
+
+def test_the_inverse_diagonal_of_many_rows_is_made_by_strips() -> None:
+    A = Dense(gaussian(rows(1100, 4)))
+    wanted = np.diagonal(np.linalg.inv(A.dense() + 0.1 * np.eye(1100)))
+    assert_allclose(factorise(A, 0.1, "cholesky").inverse_diagonal(), wanted, rtol=1e-8)
+
+
+def test_conjugate_gradients_have_no_inverse_diagonal() -> None:
+    with pytest.raises(ValueError, match="leave-one-out scores need a factorised kernel"):
+        factorise(Dense(K), 0.1, "cg").inverse_diagonal()
+
+
+def chosen(A: Operator, ridge: float = 0.1, **how: Any) -> str:
+    return factorise(A, ridge, **how).method
+
+
+def test_auto_takes_woodbury_for_what_is_truly_low_rank() -> None:
+    assert chosen(LowRank(F)) == "woodbury"
+    assert chosen(LowRank(RNG.standard_normal((N, N)))) == "cholesky"
+    assert chosen(LowRank(RNG.standard_normal((N, 2 * N)))) == "cholesky"
+    assert chosen(Dense(K) + LowRank(F)) == "cholesky"
+    assert chosen(Dense(K).centered()) == "cholesky"
+
+
+def test_auto_takes_cholesky_while_it_fits_and_conjugate_gradients_beyond() -> None:
+    assert chosen(Dense(K)) == "cholesky"
+    assert chosen(Dense(K), memory=8 * N * N) == "cholesky"
+    assert chosen(Dense(K), memory=8 * N * N - 1) == "cg"
+
+
+def test_auto_takes_the_cheaper_method_for_a_known_number_of_columns(caplog: Any) -> None:
+    easy = Dense(gaussian(rows(2000, 2)).astype(np.float32))
+    with caplog.at_level(logging.INFO, "dmo"):
+        assert chosen(easy, 1.0, columns=20) == "cg"
+    assert "solve: cg for 2000 x 2000, ridge 1, 20 right-hand sides" in caplog.text
+    assert chosen(easy, 1.0, columns=2000) == "cholesky"
+    made = NystromPreconditioner.of(easy, 50, 0)
+    poor = NystromPreconditioner(made.basis, made.values * 1e6)  # leaves a large condition number
+    assert chosen(easy, 1.0, columns=20, preconditioner=poor) == "cholesky"
+
+
+def test_the_predicted_number_of_products_is_of_the_right_size(large: np.ndarray) -> None:
+    right = np.random.default_rng(0).standard_normal((700, 4))
+    preconditioner = NystromPreconditioner.of(Dense(large), 140, 0)
+    for ridge in (1.0, 0.1, 0.01):
+        used = BlockCG(Dense(large), ridge, preconditioner, 1e-8, 500).solve(right).iterations
+        assert preconditioner.products(ridge, 1e-8) / 3 <= used <= 3 * preconditioner.products(ridge, 1e-8)
+
+
+def test_low_rank_factors_follow_the_algebra() -> None:
+    A, other = LowRank(F), LowRank(F[:, :2])
+    for operator in (A, A.centered(), 3 * A, A + other, (2 * (A + other)).centered()):
+        factor = low_rank_factor(operator)
+        assert factor is not None
+        whole = factor.rows(slice(0, N))
+        assert_allclose(whole @ whole.T, operator.dense(), atol=1e-12)
+    for operator in (-1 * A, A.shift(1.0), A + Dense(K), Dense(K)):
+        assert low_rank_factor(operator) is None
+
+
+def test_a_solution_says_by_which_method() -> None:
+    found: list[Solution] = [solve(LowRank(F), B, 0.1, method=method) for method in ("cholesky", "cg", "woodbury")]
+    assert [solution.method for solution in found] == ["cholesky", "cg", "woodbury"]

@@ -1,0 +1,324 @@
+"""Tiles of a symmetric matrix: in this process and on a cluster, resident, recomputed and streamed from a store."""
+
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+import scipy.sparse
+import zarr
+from cases import BLOCK, NEW, SIGMA, ArrayTiles, K, N, ThreadTiles, X, feature_tiles, gaussian, rows
+from distributed import Future
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from threadpoolctl import threadpool_limits
+
+from dmo import stores
+from dmo.kernels import RBF
+from dmo.multikernel import MultiKernel
+from dmo.operators import Dense
+from dmo.tiles import FeatureTiles, Tiles, _task, compute_tiles, grouped, lower_pairs
+
+B = np.random.default_rng(5).standard_normal((N, 3))
+ORACLE = Dense(K, lambda Z: gaussian(Z, X))
+
+
+@dataclass
+class CountedTiles(ArrayTiles):
+    """Remembers which tiles were asked for."""
+
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    def tile(self, i: int, j: int) -> np.ndarray:
+        self.asked.append((i, j))
+        return super().tile(i, j)
+
+
+class RandomTiles(ArrayTiles):
+    """New values at every call: tells what was fetched from what was computed again."""
+
+    def tile(self, i: int, j: int) -> np.ndarray:
+        shape = super().tile(i, j).shape
+        tile = np.random.default_rng().random(shape, np.float32)
+        return tile + tile.T if i == j else tile
+
+
+class BrokenTiles(ArrayTiles):
+    def tile(self, i: int, j: int) -> np.ndarray:
+        raise stores.StoreError(f"tile {(i, j)} is damaged; write it again")
+
+
+class Spy:
+    """A client that remembers what was submitted."""
+
+    def __init__(self, client: Any):
+        self._client = client
+        self.calls: list[tuple[Any, ...]] = []
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        self.calls.append(arguments)
+        return self._client.submit(function, *arguments, **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def in_memory(folder: Path) -> FeatureTiles:
+    return feature_tiles(dtype=np.float64)
+
+
+def sparse(folder: Path) -> FeatureTiles:
+    return FeatureTiles(in_memory(folder).kernel, {"x": scipy.sparse.csr_array(X)}, BLOCK, np.float64)
+
+
+def from_zarr(folder: Path) -> FeatureTiles:
+    array = zarr.create_array(str(folder / "features.zarr"), shape=X.shape, chunks=(7, 5), dtype=X.dtype)
+    array[:] = X
+    return FeatureTiles(in_memory(folder).kernel, {"x": array}, BLOCK, np.float64)
+
+
+def kernel_store(folder: Path) -> Any:
+    writer = stores.create_kernel(folder / "kernel.zarr", N, BLOCK, np.float64)
+    for i, j in writer.missing():
+        writer.write(i, j, in_memory(folder).tile(i, j))
+    writer.finish()
+    return stores.open_kernel(folder / "kernel.zarr")
+
+
+def resident_bytes(client: Any, A: Tiles) -> list[dict[str, int]]:
+    """Bytes of A's groups of tiles that every worker holds, by group (several hold one after a task was moved)."""
+    keys = [future.key for future in A._kept or []]
+
+    def held(keys: list[str], dask_worker: Any) -> dict[str, int]:
+        return {key: sum(tile.nbytes for tile in dask_worker.data[key]) for key in keys if key in dask_worker.data}
+
+    return list(client.run(held, keys).values())
+
+
+def check(A: Tiles) -> None:
+    """All that an operator offers is as `ORACLE` has it."""
+    index = np.array([82, 5, 5, 19, 20])
+    assert_allclose(A @ B, K @ B, atol=1e-12)
+    assert_allclose(A.product(B[:, 0]), K @ B[:, 0], atol=1e-12)
+    assert_allclose(A @ B.astype(np.float32), K @ B, atol=1e-5)
+    assert_allclose(A.diagonal(), np.ones(N), atol=1e-14)
+    assert_allclose(A.columns(index), K[:, index], atol=1e-14)
+    assert_allclose(A.dense(), K, atol=1e-14)
+    assert_allclose(A.centered() @ B, ORACLE.centered() @ B, atol=1e-12)
+    assert_allclose(A.centered().cross(NEW), ORACLE.centered().cross(NEW), atol=1e-12)
+
+
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "recomputed"])
+@pytest.mark.parametrize("make", [in_memory, sparse, from_zarr, kernel_store])
+@pytest.mark.parametrize("where", ["in-process", "cluster"])
+def test_every_place_and_source_gives_what_the_dense_matrix_gives(
+    make: Callable[[Path], Any], resident: bool, where: str, client: Any, tmp_path: Path
+) -> None:
+    workers = client if where == "cluster" else None
+    check(Tiles(make(tmp_path), workers, resident, np.float64, lambda Z: gaussian(Z, X)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 45), st.integers(0, 4), st.booleans(), st.integers(0, 99))
+def test_nothing_depends_on_the_tiles_size(n: int, block: int, k: int, resident: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = rng.standard_normal((n, n))
+    matrix += matrix.T
+    A = Tiles(ArrayTiles(matrix, block), resident=resident, dtype=np.float64)
+    tall, index = rng.standard_normal((n, k)), rng.integers(0, n, 5)
+    assert_allclose(A @ tall, matrix @ tall, atol=1e-12)
+    assert_array_equal(A.diagonal(), np.diagonal(matrix))
+    assert_array_equal(A.columns(index), matrix[:, index])
+    assert_array_equal(A.dense(), matrix)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 80))
+def test_groups_hold_every_pair_once_and_are_nearly_equal(n: int, block: int, count: int) -> None:
+    pairs = lower_pairs(n, block)
+    groups = grouped(pairs, count)
+    assert [pair for group in groups for pair in group] == pairs
+    assert len(groups) == min(count, len(pairs))
+    assert max(map(len, groups)) - min(map(len, groups)) <= 1
+
+
+@pytest.mark.parametrize("groups", [1, 2, 5, 100])
+def test_a_product_does_not_depend_on_the_number_of_tasks(groups: int, client: Any) -> None:
+    A = Tiles(ArrayTiles(K, BLOCK), client, dtype=np.float64, groups=groups)
+    assert_allclose(A @ B, K @ B, atol=1e-13)
+
+
+def test_float32_on_the_cluster_is_float32_in_this_process(client: Any) -> None:
+    source = feature_tiles()
+    here, there = Tiles(source) @ B, Tiles(source, client, resident=True) @ B
+    assert_allclose(here, there, atol=2e-6 * np.abs(here).max())
+    assert_allclose(Tiles(source, client).product(B), Tiles(source).dense() @ B, atol=1e-12)
+
+
+def test_each_pair_of_blocks_is_computed_once_a_product_and_once_ever_when_resident() -> None:
+    for resident, products in ((False, 2), (True, 1)):
+        source = CountedTiles(K, BLOCK)
+        A = Tiles(source, resident=resident)
+        assert source.asked == []
+        A @ B
+        A @ B
+        assert source.asked == lower_pairs(N, BLOCK) * products
+
+
+def test_columns_ask_for_the_tiles_that_hold_them_only() -> None:
+    source = CountedTiles(K, BLOCK)
+    Tiles(source).columns(np.array([45, 41]))
+    assert source.asked == [(2, 0), (2, 1), (2, 2), (3, 2), (4, 2)]
+    source.asked.clear()
+    Tiles(source).diagonal()
+    assert source.asked == [(i, i) for i in range(5)]
+
+
+def test_features_are_read_block_by_block() -> None:
+    class Reads:
+        shape, dtype, longest = X.shape, X.dtype, 0
+
+        def __getitem__(self, where: slice) -> np.ndarray:
+            Reads.longest = max(Reads.longest, len(X[where]))
+            return X[where]
+
+    source = FeatureTiles(feature_tiles().kernel, {"x": Reads()}, BLOCK, np.float64)
+    A = Tiles(source, dtype=np.float64)
+    assert_allclose(A @ B, K @ B, atol=1e-12)
+    A.diagonal()
+    assert Reads.longest == BLOCK
+    assert source.nbytes == 0
+    assert feature_tiles().nbytes == X.nbytes
+
+
+def test_several_views_are_combined_tile_by_tile() -> None:
+    views = {"x": X, "z": rows(seed=9)}
+    kernel = RBF(SIGMA).fit(X)
+    source = FeatureTiles(MultiKernel({"x": kernel, "z": kernel}, {"x": 0.5, "z": 2.0}), views, BLOCK, np.float64)
+    assert_allclose(Tiles(source).dense(), 0.5 * K + 2 * gaussian(views["z"]), atol=1e-12)
+    with pytest.raises(ValueError, match=r"tiles need views of the same samples, got rows \{'x': 83, 'z': 40\}"):
+        FeatureTiles(source.kernel, {"x": X, "z": X[:40]}, BLOCK)
+
+
+def test_a_copy_of_the_tiles_leaves_prepared_rows_behind() -> None:
+    source = feature_tiles()
+    source.tile(2, 1)
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy._held is None
+    assert_array_equal(copy.tile(3, 1), source.tile(3, 1))
+
+
+def test_tasks_of_a_product_are_few_and_tiles_are_made_once(client: Any) -> None:
+    spy = Spy(client)
+    A = Tiles(ArrayTiles(K.astype(np.float32), 3), spy, resident=True)
+    threads, pairs = 2, len(lower_pairs(N, 3))
+    assert not spy.calls
+    A @ B
+    made = [call for call in spy.calls if call[0] is compute_tiles]
+    assert sorted(pair for call in made for pair in call[2]) == sorted(lower_pairs(N, 3))
+    assert len(made) == 4 * threads < pairs
+    spy.calls.clear()
+    A @ B
+    assert len(spy.calls) <= 6 * threads
+    held = {key: size for worker in resident_bytes(client, A) for key, size in worker.items()}
+    lower = sum(tile.nbytes for tile in compute_tiles(ArrayTiles(K.astype(np.float32), 3), lower_pairs(N, 3)))
+    assert sum(held.values()) == lower
+
+
+def test_no_features_and_no_block_travel_inside_a_graph(client: Any) -> None:
+    features, spy = rows(2000, 40), Spy(client)
+    tall = rows(2000, 20, seed=4)
+    source = FeatureTiles(MultiKernel.of("x", RBF(SIGMA).fit(features)), {"x": features}, 250)
+    A = Tiles(source, spy)
+    A @ tall
+    A.diagonal()
+    A.columns(np.arange(5))
+    assert len(spy.calls) > 20
+    for call in spy.calls:
+        assert len(cloudpickle.dumps([part for part in call if not isinstance(part, Future)])) < 10_000
+
+
+def test_dense_fetches_what_the_workers_hold(client: Any) -> None:
+    A = Tiles(RandomTiles(K, BLOCK), client, resident=True)
+    matrix = A.dense(np.float32)
+    assert_array_equal(A.dense(np.float32), matrix)
+    assert_array_equal(A.columns(np.arange(N))[:20], matrix[:20])
+    lower = np.tril(matrix, -BLOCK)
+    assert_allclose((A @ np.eye(N, dtype=np.float32))[60:, :20], lower[60:, :20], atol=1e-6)
+    again = Tiles(RandomTiles(K, BLOCK), resident=True)
+    assert_array_equal(again.dense(np.float32), again.dense(np.float32))
+
+
+def test_an_error_of_a_tile_reaches_the_caller_as_it_is(client: Any) -> None:
+    for resident in (True, False):
+        with pytest.raises(stores.StoreError, match=r"tile \(0, 0\) is damaged; write it again"):
+            Tiles(BrokenTiles(K, 100), client, resident) @ B
+
+
+def test_a_task_uses_one_blas_thread_and_leaves_the_setting_as_it_was() -> None:
+    source = ThreadTiles(4, 4)
+    with threadpool_limits(2):
+        if source.tile(0, 0).max() < 2:
+            pytest.skip("BLAS has one thread here")
+        assert _task(source.tile, 0, 0).max() == 1
+        assert source.tile(0, 0).max() == 2
+
+
+def test_workers_compute_with_one_blas_thread(client: Any) -> None:
+    assert_array_equal(Tiles(ThreadTiles(6, 3), client) @ np.ones((6, 1)), np.full((6, 1), 6.0))
+
+
+def test_a_product_that_cannot_fit_is_refused_with_both_numbers(client: Any) -> None:
+    A = Tiles(ThreadTiles(1_000_000, 250_000), client, resident=True)
+    limit = min(worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()) / 2**30
+    assert A.worker_bytes(1, 4) > 4 * 1e12 / 4
+    with pytest.raises(ValueError, match=rf"tiles needs \d+\.\d\d GiB on a worker, its limit is {limit:.2f} GiB; take"):
+        A @ np.zeros((1_000_000, 1), np.float32)
+
+
+def test_predicted_bytes_cover_what_a_worker_holds(client: Any) -> None:
+    A = Tiles(ArrayTiles(K.astype(np.float32), 10), client, resident=True)
+    A @ B
+    assert 0 < max(sum(held.values()) for held in resident_bytes(client, A)) <= A.worker_bytes(3)
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_a_scattered_source_that_is_lost_is_sent_again(client: Any, resident: bool) -> None:
+    A = Tiles(feature_tiles(), client, resident)
+    first = A @ B
+    client.cancel([A._shared, *(A._kept or [])], force=True)
+    assert_allclose(A @ B, first, atol=1e-5)
+    client.cancel([A._shared, *(A._kept or [])], force=True)
+    assert_allclose(A.dense(np.float32) @ B, first, atol=1e-4)
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_a_worker_killed_during_a_product_changes_nothing(client: Any, resident: bool, tmp_path: Path) -> None:
+    client.wait_for_workers(2, timeout=60)
+    mark = tmp_path / "killed"
+    A = Tiles(KillingTiles(K.astype(np.float32), 20, str(mark), 7 if resident else 11), client, resident)
+    assert_allclose(A @ B, K @ B, atol=1e-5)
+    assert mark.exists()
+    assert_allclose(A @ B, K @ B, atol=1e-5)
+
+
+@dataclass
+class KillingTiles(ArrayTiles):
+    """Tiles that end their worker's process, once: at the tile of that number."""
+
+    mark: str
+    number: int
+
+    def tile(self, i: int, j: int) -> np.ndarray:
+        if lower_pairs(self.n, self.block).index((i, j)) == self.number and not os.path.exists(self.mark):
+            with open(self.mark, "w"):
+                pass
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().tile(i, j)
