@@ -10,6 +10,8 @@ venv: .venv/.done
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	# an oracle of the tests that caps scikit-learn below what dmo is tested on, and works with it
+	$(BIN)/python -m pip install --quiet --no-deps skmatter==0.4.1
 	touch $@
 
 demo: venv
