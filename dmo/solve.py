@@ -316,10 +316,10 @@ class NystromPreconditioner:
 class BlockCG(_Solver):
     """Preconditioned block conjugate gradients: one Krylov space for all columns, orthonormalised at every step.
 
-    Products run in A's own precision. Whenever the recursion has gained two digits (float32), claims convergence or is out of
-    products, its residual is replaced by the true one in float64; the search goes on from the direction it had.
-    Columns that have truly converged are frozen; all are scaled to length one, so that small ones count as much. A start
-    at the solution costs the one product that checks it and 0 iterations.
+    Products run in A's own precision. Whenever the recursion has gained two digits (eight in float64), claims
+    convergence or is out of products, its residual is replaced by the true one in float64; the search goes on from the
+    direction it had. Columns that have truly converged are frozen; all are scaled to length one, so that small ones
+    count as much. A start at the solution costs the one product that checks it and 0 iterations.
     Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
     """
 

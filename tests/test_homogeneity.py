@@ -8,8 +8,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
-from dmo import KGHA, Exact, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge
+from dmo import KGHA, Exact, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge, Nystrom
 from dmo.blocks import gram
+from dmo.cluster import connect
 from dmo.kernels import RBF
 from dmo.methods import homogeneity as exact
 from dmo.methods.homogeneity_moments import RotatedMoments, homogeneity
@@ -255,3 +256,24 @@ def test_gram_of_blocks_is_the_gram_of_all():
     F = rng.standard_normal((50, 3)).astype(np.float32)
     np.testing.assert_allclose(gram(F, size=7), F.T.astype(float) @ F, rtol=1e-6)
     assert Dense(gram(F)).shape == (3, 3)
+
+
+@pytest.mark.parametrize("storage", ["resident", "stored"])
+def test_a_cluster_gives_the_scores_of_one_process(storage, local_cluster, tmp_path):
+    views, Y = two_views(n=150)
+    engine = Exact(storage=storage, block=40, path=str(tmp_path), precision="float64")
+    expected = KGHA(ridge=0.1, n_components=5).fit(views, Y).decision_function(views)
+    with connect(local_cluster.scheduler_address):
+        scores = KGHA(ridge=0.1, n_components=5, approximation=engine).fit(views, Y).decision_function(views)
+        low = MultiViewRidge(approximation=Nystrom(rank=50, random_state=0)).fit(views, Y).decision_function(views)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    here = MultiViewRidge(approximation=Nystrom(rank=50, random_state=0)).fit(views, Y).decision_function(views)
+    np.testing.assert_allclose(low, here, atol=1e-5)
+
+
+def test_a_solve_that_stops_short_warns():
+    views, Y = two_views(n=60)
+    K = RBF().fit(views["a"])(views["a"], dtype=np.float64)
+    smoother = exact.Smoother(factorise(Dense(K), 1e-4, "cg", max_products=1), 1e-4)
+    with pytest.warns(ConvergenceWarning, match="stopped at a relative residual"):
+        smoother(Y.astype(float))

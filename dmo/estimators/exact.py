@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import psutil
+from threadpoolctl import threadpool_limits
 
 from dmo import stores
 from dmo.blocks import Rows, Subset, fingerprint, rows
@@ -22,7 +23,7 @@ from dmo.multikernel import MultiKernel
 from dmo.operators import Dense, LowRank, Operator
 from dmo.progress import stage
 from dmo.solve import Method, factorise
-from dmo.tiles import FeatureTiles, Tiles
+from dmo.tiles import FeatureTiles, Tiles, grouped
 
 log = logging.getLogger("dmo")
 _SMALL = 2048  # up to so many samples float64 costs nothing that one would notice
@@ -182,6 +183,14 @@ def _in_memory(
     return FittedKernel(replace(kernel, kernels=fitted), Dense(total), dtype)
 
 
+def _write_tiles(shared: tuple[Any, FeatureTiles], pairs: list[tuple[int, int]]) -> None:
+    """The task that computes and stores some tiles; run twice, it writes the same."""
+    writer, tiles = shared
+    with threadpool_limits(1):
+        for i, j in pairs:
+            writer.write(i, j, tiles.tile(i, j))
+
+
 def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> Any:
     """A kernel store of `tiles` under the engine's path, completed where it is not; its reader is a tile source."""
     description = {
@@ -191,11 +200,19 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
     path = f"{engine.path}/{'-'.join(sources)}-{digest}.zarr"
     writer = stores.create_kernel(path, tiles.n, engine.block, np.dtype(tiles.dtype), description)
-    missing = writer.missing()
+    missing, client = writer.missing(), current_client()
     with stage(f"kernel store {'+'.join(sources)}", len(missing)) as advance:
-        for i, j in missing:
-            writer.write(i, j, tiles.tile(i, j))
-            advance(1)
+        if client is None:
+            for i, j in missing:
+                writer.write(i, j, tiles.tile(i, j))
+                advance(1)
+        elif missing:
+            shared = client.scatter((writer, tiles), broadcast=True, hash=False)
+            groups = grouped(missing, 4 * max(1, sum(client.nthreads().values())))
+            futures = [client.submit(_write_tiles, shared, group, pure=False) for group in groups]
+            for done, group in zip(futures, groups, strict=True):
+                done.result()
+                advance(len(group))
     writer.finish()
     return stores.open_kernel(path)
 

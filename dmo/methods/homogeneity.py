@@ -7,11 +7,13 @@ CCA weights all views by 1, homogeneity analysis takes indicator matrices and c 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.linalg
+from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import gram, orthonormalise
 from dmo.eigen import Eigenpairs, block_krylov, fix_signs
@@ -35,6 +37,14 @@ class Smoother:
         if start is not None and start.shape != B.shape:
             start = None
         solution = self.solver.solve(B, start, check=False)
+        if not solution.converged:
+            worst = np.nan if solution.residuals is None else solution.residuals.max()
+            warnings.warn(
+                f"a kernel solve with ridge {self.ridge:g} stopped at a relative residual of {worst:.1e}; "
+                f"raise the ridge, or take float64 kernels or ones that fit in memory",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         self._last = solution.value if self.solver.method == "cg" else None
         return solution.value
 

@@ -1,0 +1,239 @@
+"""Every global projection against an implementation that someone else wrote, or against its formula written out."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+from sklearn.cross_decomposition import CCA, PLSSVD
+from sklearn.decomposition import PCA, KernelPCA, TruncatedSVD
+from sklearn.linear_model import Ridge
+
+from dmo.methods.projections import METHODS, Problem, Samples, Settings
+from dmo.methods.trace import pencil_krylov, solve_trace
+from dmo.methods.trace_engines import ROWS, WEIGHTED, fit_moments, fit_operator
+from dmo.moments import LABELS, Moments
+from dmo.operators import Dense, Operator
+
+RNG = np.random.default_rng(0)
+N, D, L, K = 120, 9, 5, 3
+X = RNG.standard_normal((N, D)) @ RNG.standard_normal((D, D)) + 3.0
+Y = ((X - X.mean(axis=0)) @ RNG.standard_normal((D, L)) + 4 * RNG.standard_normal((N, L)) > 1.5).astype(float)
+XC, YC = X - X.mean(axis=0), Y - Y.mean(axis=0)
+H = np.eye(N) - 1 / N
+
+
+def moments_of(problem: Problem, rows: np.ndarray) -> Moments:
+    groups = {ROWS: rows}
+    if problem.factor is not None:
+        groups[LABELS] = problem.factor
+    if problem.diagonal is not None:
+        groups[WEIGHTED] = problem.diagonal[:, None] * rows
+    return Moments.collect([{name: part[i : i + 50] for name, part in groups.items()} for i in range(0, N, 50)])
+
+
+def both(name: str, k: int = K, labels: np.ndarray = Y, **settings: float):
+    """Coordinates of the training samples by moments and by operators, and the eigenvalues of both."""
+    method = METHODS[name]
+    centred = XC if method.center else X
+    samples = Samples(N, float((centred**2).sum()), labels if method.supervised else None, method.center)
+    problem = method.problem(samples, Settings(**settings))
+    small = fit_moments(problem, moments_of(problem, X), k, method.center)
+    exact = fit_operator(problem, Dense(centred @ centred.T), k, tolerance=1e-13)
+    return centred @ small.coefficients, centred @ (centred.T @ exact.coefficients), small, exact
+
+
+def angle(A: np.ndarray, B: np.ndarray) -> float:
+    """Largest principal angle in degrees, from sines: exact for small ones."""
+    P, Q = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
+    return float(np.degrees(np.arcsin(min(1.0, np.linalg.norm(Q - P @ (P.T @ Q), 2)))))
+
+
+def moments_only(name: str, k: int = K, **settings: float) -> np.ndarray:
+    """Coordinates by moments; for covariance constraints without a ridge, where K of rank D has no inverse."""
+    method = METHODS[name]
+    problem = method.problem(Samples(N, float((XC**2).sum()), Y, method.center), Settings(**settings))
+    return XC @ fit_moments(problem, moments_of(problem, X), k, method.center).coefficients
+
+
+def same(name: str, wanted: np.ndarray, **settings: float) -> None:
+    small, exact, a, b = both(name, wanted.shape[1], **settings)
+    assert angle(small, wanted) < 1e-5
+    assert angle(exact, wanted) < 1e-5
+    np.testing.assert_allclose(a.values, b.values, rtol=1e-8)
+
+
+def by_formula(A: np.ndarray, B: np.ndarray | None, k: int = K) -> np.ndarray:
+    """W of the k algebraically largest eigenvalues, by SciPy's dense solver."""
+    values, vectors = scipy.linalg.eigh(A, B)
+    return vectors[:, np.argsort(values)[::-1][:k]]
+
+
+def test_pca_is_scikit_learns_to_the_scale():
+    small, exact, a, _ = both("pca")
+    reference = PCA(K).fit(X)
+    for scores in (small, exact):
+        np.testing.assert_allclose(np.abs(scores), np.abs(reference.transform(X)), atol=1e-8)
+    np.testing.assert_allclose(a.values / (N - 1), reference.explained_variance_, rtol=1e-10)
+
+
+def test_lsi_is_truncated_svd():
+    reference = TruncatedSVD(K, algorithm="arpack", tol=1e-13, random_state=0).fit_transform(X)
+    for scores in both("lsi")[:2]:
+        np.testing.assert_allclose(np.abs(scores), np.abs(reference), atol=1e-8)
+
+
+def test_pls_is_plssvd():
+    same("pls", PLSSVD(K, scale=False).fit_transform(X, Y)[0])
+
+
+def test_cca_is_scikit_learns_cca():
+    reference = CCA(K, scale=False, max_iter=50000, tol=1e-14).fit(X, Y).transform(X)
+    assert angle(moments_only("cca", ridge=0.0), reference) < 1e-5
+
+
+@pytest.mark.parametrize("shrinkage", [0.01, 0.3, 0.9])
+def test_regularised_cca_is_ridge_cca(shrinkage):
+    from cca_zoo.linear import RidgeCCA
+
+    reference = RidgeCCA(n_components=K, shrinkage=shrinkage).fit([XC, YC])
+    same("cca", XC @ reference.weights_[0], ridge=shrinkage / (1 - shrinkage) * (N - 1))
+
+
+def test_opls_is_its_formula_and_for_one_label_ridge_regression():
+    ridge = 2.0
+    same("opls", XC @ by_formula(XC.T @ YC @ YC.T @ XC, XC.T @ XC + ridge * np.eye(D)), ridge=ridge)
+    predicted = Ridge(alpha=ridge, fit_intercept=False).fit(XC, YC[:, :1]).predict(XC)
+    assert angle(both("opls", 1, Y[:, :1], ridge=ridge)[0], predicted.reshape(-1, 1)) < 1e-5
+
+
+@pytest.mark.parametrize("balance", [0.0, 0.3, 1.0])
+def test_mddm_in_both_constraints(balance):
+    A, B = XC.T @ Y @ Y.T @ XC, balance * XC.T @ XC + (1 - balance) * np.eye(D)
+    wanted = XC @ by_formula(A, B)
+    if balance < 1:
+        same("mddm", wanted, balance=balance)
+    assert angle(moments_only("mddm", balance=balance), wanted) < 1e-5
+
+
+def test_hsic_estimates_are_their_definitions():
+    small, _, a, _ = both("hsic-0")
+    KY = Y @ Y.T
+    K1 = np.outer(small[:, 0], small[:, 0])
+    assert a.values[0] == pytest.approx(np.trace(K1 @ H @ KY @ H) / (N - 1) ** 2)
+    small, exact, a, _ = both("hsic-1")
+    for j in range(K):  # Song et al. 2012, eq. 5, on the one-dimensional linear kernel of each coordinate
+        own, other = np.outer(small[:, j], small[:, j]), KY.copy()
+        np.fill_diagonal(own, 0.0)
+        np.fill_diagonal(other, 0.0)
+        unbiased = np.trace(own @ other) + own.sum() * other.sum() / ((N - 1) * (N - 2))
+        unbiased = (unbiased - 2 / (N - 2) * (own @ other).sum()) / (N * (N - 3))
+        assert a.values[j] == pytest.approx(unbiased)
+    assert angle(small, exact) < 1e-5
+
+
+def test_unbiased_hsic_takes_the_algebraically_largest_of_an_indefinite_matrix():
+    noise = np.random.default_rng(1).permutation(N)  # labels without a relation: negative values are the largest ones
+    _, _, a, b = both("hsic-1", D, Y[noise])
+    assert a.values[-1] < 0 < a.values[0]
+    assert abs(a.values[-1]) > abs(a.values[D // 2])
+    np.testing.assert_allclose(a.values, b.values, atol=1e-10 * a.values[0])
+    assert (np.diff(a.values) <= 0).all()
+
+
+@pytest.mark.parametrize("expansion", ["hsl-1", "hsl-2", "hsl-3"])
+def test_hypergraphs_are_their_incidence_written_out(expansion):
+    ridge, S = 0.5, np.zeros((N, N))
+    members = [np.flatnonzero(Y[:, c]) for c in range(L)]
+    degree = np.zeros(N)
+    for edge in members:
+        weight = {"hsl-1": 1.0, "hsl-2": 1 / len(edge) ** 2, "hsl-3": 1 / len(edge)}[expansion]
+        for i in edge:
+            degree[i] += 1.0 if expansion == "hsl-3" else weight * len(edge)
+            S[i, edge] += weight
+    share = np.array([1 / np.sqrt(d) if d else 0.0 for d in degree])
+    assert (degree == 0).any(), "a sample without labels is part of the test"
+    S *= share[:, None] * share
+    same(expansion, XC @ by_formula(XC.T @ S @ XC, XC.T @ XC + ridge * np.eye(D)), ridge=ridge)
+
+
+def test_slvm_and_kernel_dependency_estimation_regress_principal_components():
+    beta, ridge = 0.4, 0.7
+    joint = (1 - beta) * XC @ XC.T + beta * YC @ YC.T
+    Z = KernelPCA(K, kernel="precomputed").fit_transform(joint)
+    same("slvm", Ridge(alpha=ridge, fit_intercept=False).fit(XC, Z).predict(XC), supervision=beta, ridge=ridge)
+    components = PCA(K).fit_transform(Y)
+    predicted = Ridge(alpha=ridge, fit_intercept=False).fit(XC, components).predict(XC)
+    small, exact, *_ = both("kde", ridge=ridge)
+    np.testing.assert_allclose(np.abs(small), np.abs(predicted), atol=1e-8)
+    np.testing.assert_allclose(np.abs(exact), np.abs(predicted), atol=1e-8)
+
+
+KERNEL = np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2) / 40.0)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "lsi"])
+def test_engines_agree_on_a_kernel_of_full_rank(name):
+    method = METHODS[name]
+    kernel = H @ KERNEL @ H if method.center else KERNEL
+    rows = np.linalg.cholesky(KERNEL + 1e-13 * np.eye(N))
+    problem = method.problem(Samples(N, float(np.trace(kernel)), Y, method.center), Settings(ridge=0.1))
+    small = fit_moments(problem, moments_of(problem, rows), K, method.center)
+    operator: Operator = Dense(KERNEL).centered() if method.center else Dense(KERNEL)
+    exact = fit_operator(problem, operator, K, tolerance=1e-13)
+    centred = rows - rows.mean(axis=0) if method.center else rows
+    assert angle(centred @ small.coefficients, kernel @ exact.coefficients) < 1e-5
+    np.testing.assert_allclose(small.values, exact.values, rtol=1e-8)
+
+
+def test_kernel_cca_predicts_its_own_correlations():
+    """Kernel CCA with a ridge on both sides: the eigenvalues are squared correlations of the regularised problem."""
+    ridge, kernel = 0.1, H @ KERNEL @ H
+    inverse = np.linalg.inv(kernel + ridge * np.eye(N))
+    labels = YC @ np.linalg.inv(YC.T @ YC + ridge * np.eye(L)) @ YC.T
+    wanted = np.sort(np.linalg.eigvals(inverse @ kernel @ labels).real)[::-1][:K]
+    problem = METHODS["cca"].problem(Samples(N, float(np.trace(kernel)), Y), Settings(ridge=ridge))
+    fit = fit_operator(problem, Dense(KERNEL).centered(), K)
+    np.testing.assert_allclose(fit.values, wanted, rtol=1e-8)
+
+
+def test_trace_solver_is_definite_on_the_range_of_b_alone():
+    rng = np.random.default_rng(2)
+    half = rng.standard_normal((8, 5))
+    A, B = rng.standard_normal((8, 8)), half @ half.T
+    found = solve_trace(A + A.T, B, 5)
+    np.testing.assert_allclose(found.vectors.T @ B @ found.vectors, np.eye(5), atol=1e-10)
+    assert (np.diff(found.values) <= 0).all()
+    assert found.values[-1] < 0
+    assert (found.vectors[np.abs(found.vectors).argmax(axis=0), range(5)] > 0).all()
+    with pytest.raises(ValueError, match="n_components = 6, but the problem has only 5 directions"):
+        solve_trace(A + A.T, B, 6)
+
+
+def test_pencil_restarts_and_still_converges():
+    rng = np.random.default_rng(3)
+    n = 400
+    C = np.diag(np.linspace(1.0, 2.0, n))
+    S = rng.standard_normal((n, n))
+    S = S + S.T
+    pairs = pencil_krylov(lambda B: C @ B, lambda B: S @ B, rng.standard_normal((n, 6)), 4, 1e-10, 300)
+    assert pairs.converged
+    assert pairs.steps > 12, "the basis was restarted"
+    root = np.sqrt(C)
+    np.testing.assert_allclose(pairs.values, np.linalg.eigvalsh(root @ S @ root)[::-1][:4], rtol=1e-10)
+    assert pairs.values[0] > 0
+
+
+def test_a_ridge_of_zero_is_refused_where_the_kernel_has_no_inverse():
+    problem = METHODS["cca"].problem(Samples(N, 1.0, Y), Settings(ridge=0.0))
+    with pytest.raises(ValueError, match="the kernel of 120 samples has not full rank"):
+        fit_operator(problem, Dense(XC @ XC.T), 2)
+    with pytest.raises(ValueError, match="hsic-1 needs at least 4 samples"):
+        METHODS["hsic-1"].problem(Samples(3, 1.0, Y[:3]), Settings())
+    with pytest.raises(ValueError, match="need labels of 0 and 1"):
+        METHODS["hsl-1"].problem(Samples(N, 1.0, Y * 2), Settings())
+
+
+def test_the_table_names_paper_and_formula():
+    for name, method in METHODS.items():
+        assert "|" in method.formula, name
+        assert any(character.isdigit() for character in method.source), name
+        assert set(method.parameters) <= {"label_kernel", "ridge", "supervision", "balance"}

@@ -1,0 +1,156 @@
+"""The SGML reader, the selections and the tf-idf store: against scikit-learn, known counts, and broken files."""
+
+import io
+import lzma
+import tarfile
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
+
+from dmo.datasets import DataError
+from dmo.datasets.reuters import ingest_reuters, parse, read_reuters, select
+from dmo.datasets.text import Vocabulary, tokens
+from dmo.stores import open_features
+
+
+def story(number, topics, body, lewis="TRAIN", has="YES", title="A TITLE"):
+    marked = "".join(f"<D>{topic}</D>" for topic in topics)
+    return (
+        f'<REUTERS TOPICS="{has}" LEWISSPLIT="{lewis}" CGISPLIT="TRAINING-SET" OLDID="1" NEWID="{number}">\n'
+        f"<DATE>26-FEB-1987</DATE>\n<TOPICS>{marked}</TOPICS>\n<PLACES><D>usa</D></PLACES>\n<TEXT>&#2;\n"
+        f"<TITLE>{title}</TITLE>\n<DATELINE> X - </DATELINE><BODY>{body}\n&#3;</BODY></TEXT>\n</REUTERS>\n"
+    )
+
+
+STORIES = [
+    story(1, ["cocoa"], "Cocoa prices &lt;rose&gt; in Bahia, cocoa bags"),
+    story(2, ["grain", "wheat"], "Wheat and grain fell; wheat sold"),
+    story(3, [], "Nothing of note", has="NO"),
+    story(4, ["wheat"], "Wheat rose", lewis="TEST"),
+    story(5, ["ship"], "Ship sank with cocoa", lewis="TEST"),
+    story(6, ["grain"], "Unused", lewis="NOT-USED"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "in").mkdir()
+    head = '<!DOCTYPE lewis SYSTEM "lewis.dtd">\n'
+    (tmp_path / "in" / "reut2-000.sgm").write_text(head + "".join(STORIES[:3]), encoding="latin-1")
+    (tmp_path / "in" / "reut2-001.sgm").write_text(head + "".join(STORIES[3:]), encoding="latin-1")
+    return tmp_path / "in"
+
+
+def archived(folder, path):
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for file in sorted(folder.iterdir(), reverse=True):
+            archive.add(file, f"./{file.name}")
+    path.write_bytes(lzma.compress(data.getvalue()))
+    return path
+
+
+def test_documents_are_what_the_markup_says(folder, tmp_path):
+    found = list(read_reuters(folder))
+    assert [document.number for document in found] == [1, 2, 3, 4, 5, 6]
+    assert found[1].topics == ("grain", "wheat")
+    assert found[0].title == "A TITLE"
+    assert "prices <rose> in Bahia" in found[0].text
+    assert not any(ord(c) < 32 and c != "\n" for document in found for c in document.text)
+    assert [document.modapte for document in found] == ["train", "train", None, "test", "test", None]
+    assert list(read_reuters(archived(folder, tmp_path / "all.tar.xz"))) == found
+    assert list(read_reuters(folder / "reut2-000.sgm")) == found[:3]
+
+
+def test_text_without_markup_is_its_body():
+    raw = STORIES[0].replace("<TITLE>A TITLE</TITLE>\n<DATELINE> X - </DATELINE><BODY>", "").replace("</BODY>", "")
+    assert tokens(parse(raw, "here").text) == ["cocoa", "prices", "rose", "bahia", "cocoa", "bags"]
+
+
+def test_selections(folder):
+    every = select(read_reuters(folder))
+    assert every.numbers == {"train": [1, 2], "test": [4, 5]}
+    assert every.topics == ["cocoa", "grain", "ship", "wheat"]
+    np.testing.assert_array_equal(every.labels(), [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 1], [0, 0, 1, 0]])
+    assert select(read_reuters(folder), "modapte-90").topics == ["wheat"]
+    assert select(read_reuters(folder), "mlsi").numbers == {"all": [2]}
+    with pytest.raises(ValueError, match="selection = 'modlewis'; known: modapte, modapte-90, mlsi"):
+        select(read_reuters(folder), "modlewis")
+
+
+def test_tf_idf_is_scikit_learns():
+    rng = np.random.default_rng(0)
+    words = ["wheat", "cocoa", "the", "ship", "x", "grain", "and", "oil"]
+    texts = [" ".join(rng.choice(words, rng.integers(0, 12))) for _ in range(30)]
+    vectors = TfidfVectorizer(
+        token_pattern=r"[a-z][a-z]+", stop_words=sorted(ENGLISH_STOP_WORDS), sublinear_tf=True
+    ).fit(texts[:20])
+    vocabulary = Vocabulary.learn(texts[:20])
+    assert vocabulary.words == vectors.get_feature_names_out().tolist()
+    np.testing.assert_allclose(vocabulary.rows(texts).toarray(), vectors.transform(texts).toarray(), atol=1e-6)
+    assert vocabulary.rows([]).shape == (0, len(vocabulary.words))
+    with pytest.raises(DataError, match="no word in 50 or more"):
+        Vocabulary.learn(texts, 50)
+
+
+def test_the_store_keeps_rows_names_and_splits(folder, tmp_path):
+    store = ingest_reuters(folder, tmp_path / "out.zarr", block=3)
+    assert store.split.tolist() == ["train", "train", "test", "test"]
+    assert store.sample_ids == ["1", "2", "4", "5"]
+    assert store.label_names == ["cocoa", "grain", "ship", "wheat"]
+    vocabulary = store.attributes["vocabulary"]
+    assert "bahia" in vocabulary
+    assert "sank" not in vocabulary, "words of test documents alone are unknown"
+    texts = [document.text for document in read_reuters(folder) if document.modapte]
+    wanted = Vocabulary.learn(texts[:2]).rows(texts).toarray()
+    np.testing.assert_array_equal(store.views["words"][:].toarray(), wanted)
+    assert open_features(tmp_path / "out.zarr").view_info("words").kind == "sparse"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (STORIES[0] + STORIES[1][:150], "inside the document of line 10; the file is truncated"),
+        (STORIES[0].replace("</REUTERS>\n", "") + STORIES[1], "opens a document inside another"),
+        ("</REUTERS>\n" + STORIES[0], "line 1 ends a document that was not begun"),
+        (STORIES[0].replace(' NEWID="1"', ""), 'has no NEWID="number"'),
+        (STORIES[0].replace('NEWID="1"', 'NEWID="x"'), 'has no NEWID="number"'),
+        (STORIES[0].replace('LEWISSPLIT="TRAIN"', ""), "document 1 has no LEWISSPLIT"),
+        (STORIES[0].replace("</TOPICS>", ""), "no whole <TOPICS> element"),
+        (STORIES[0].replace("</TEXT>", ""), "no whole <TEXT> element"),
+        ("not the collection\n", "no <REUTERS> document"),
+        (STORIES[0].replace("bags", "x " * 2**20), "begins a document of over"),
+    ],
+)
+def test_a_damaged_file_is_named(text, sentence, tmp_path):
+    (tmp_path / "reut2-000.sgm").write_text(text, encoding="latin-1")
+    with pytest.raises(DataError, match=sentence) as caught:
+        ingest_reuters(tmp_path, tmp_path / "out.zarr")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out.zarr").exists()
+
+
+def test_damaged_archives_are_named(folder, tmp_path):
+    path = archived(folder, tmp_path / "all.tar.xz")
+    for content in (path.read_bytes()[:-80], lzma.compress(b"no tar at all" * 100), b"neither"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"all\.tar\.xz: not a readable tar archive"):
+            list(read_reuters(path))
+    with pytest.raises(FileNotFoundError, match=r"absent\.tar: no such file"):
+        list(read_reuters(tmp_path / "absent.tar"))
+
+
+def test_the_real_collection_has_its_published_counts(dmo_data):
+    """Distribution 1.0's README: ModApte has 9603 training and 3299 test documents; 90 topics are in both parts."""
+    source = dmo_data / "reuters21578" / "reuters21578.tar.xz"
+    if not source.exists():
+        pytest.skip(f"no {source}")
+    documents = list(read_reuters(source))
+    assert [document.number for document in documents] == list(range(1, 21579))
+    chosen = select(iter(documents), "modapte-90")
+    assert {split: len(numbers) for split, numbers in chosen.numbers.items()} == {"train": 9603, "test": 3299}
+    assert len(chosen.topics) == 90
+    paper = select(iter(documents), "mlsi")
+    assert (len(paper.numbers["all"]), len(paper.topics)) == (1600, 47)
+    assert (paper.labels().sum(axis=1) > 0).all()
