@@ -18,6 +18,7 @@ from dmo.lowrank import FeatureMap, choose, meka, nystrom
 from dmo.lowrank.growth import Rank
 from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.meka_fit import Basis, Link
+from dmo.lowrank.nystrom import FIT_ROWS
 
 Precision = Literal["float32", "float64"]
 
@@ -94,6 +95,7 @@ class Nystrom(_Approximation):
     landmarks : "rpcholesky" (randomly pivoted Cholesky), "kmeans" (centres) or "uniform"
     tolerance : float, relative Frobenius error that rank="auto" meets (default 0.01)
     memory : float, bytes of the n x rank factor that rank="auto" stays within
+    fit_rows : int, rows that the map is learnt from, a random sample where there are more
     precision : "float32" or "float64" factor rows; None: as X by itself, float32 as an `approximation`
     random_state : int, None: the estimator's
 
@@ -107,6 +109,7 @@ class Nystrom(_Approximation):
         landmarks: Landmarks = "rpcholesky",
         tolerance: float | None = None,
         memory: float | None = None,
+        fit_rows: int = FIT_ROWS,
         precision: Precision | None = None,
         random_state: int | None = None,
     ):
@@ -115,11 +118,12 @@ class Nystrom(_Approximation):
         self.landmarks = landmarks
         self.tolerance = tolerance
         self.memory = memory
+        self.fit_rows = fit_rows
         self.precision = precision
         self.random_state = random_state
 
     def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
-        return nystrom(kernel, X, self.rank, self.landmarks, seed, dtype, self.tolerance, self.memory)
+        return nystrom(kernel, X, self.rank, self.landmarks, seed, dtype, self.tolerance, self.memory, self.fit_rows)
 
 
 class Meka(_Approximation):
@@ -134,7 +138,7 @@ class Meka(_Approximation):
     basis : "block-row" (the best basis for all links of a cluster) or "eigen" (for the cluster itself)
     link : "exact" (projection, n^2 / 2 kernel values) or "sampled" (least squares, n 4 S rank kernel values)
     eta : float in [0, 1), share of the links between clusters that is set to zero, the farthest first
-    tolerance, memory, precision, random_state : as in `Nystrom`
+    tolerance, memory, fit_rows, precision, random_state : as in `Nystrom`
 
     Attributes: `map_` (FeatureMap), `error_` (its sampled errors). See `dmo.lowrank.meka`.
     """
@@ -149,6 +153,7 @@ class Meka(_Approximation):
         eta: float = 0.0,
         tolerance: float | None = None,
         memory: float | None = None,
+        fit_rows: int = FIT_ROWS,
         precision: Precision | None = None,
         random_state: int | None = None,
     ):
@@ -160,6 +165,7 @@ class Meka(_Approximation):
         self.eta = eta
         self.tolerance = tolerance
         self.memory = memory
+        self.fit_rows = fit_rows
         self.precision = precision
         self.random_state = random_state
 
@@ -176,6 +182,7 @@ class Meka(_Approximation):
             dtype=dtype,
             tolerance=self.tolerance,
             memory=self.memory,
+            fit_rows=self.fit_rows,
         )
 
 
@@ -188,7 +195,7 @@ class BestLowRank(_Approximation):
     rank : int, rank of Nystrom; n * rank numbers are the memory of both (default 1000)
     memory : float, their memory in bytes, in place of `rank`
     clusters : int, clusters of MEKA
-    precision, random_state : as in `Nystrom`
+    fit_rows, precision, random_state : as in `Nystrom`
 
     Attributes: `map_` (FeatureMap), `error_` (its sampled errors). See `dmo.lowrank.choose`.
     """
@@ -199,6 +206,7 @@ class BestLowRank(_Approximation):
         rank: int | None = None,
         memory: float | None = None,
         clusters: int = 10,
+        fit_rows: int = FIT_ROWS,
         precision: Precision | None = None,
         random_state: int | None = None,
     ):
@@ -206,8 +214,11 @@ class BestLowRank(_Approximation):
         self.rank = rank
         self.memory = memory
         self.clusters = clusters
+        self.fit_rows = fit_rows
         self.precision = precision
         self.random_state = random_state
 
     def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
-        return choose(kernel, X, self.rank, self.memory, self.clusters, random_state=seed, dtype=dtype).feature_map
+        return choose(
+            kernel, X, self.rank, self.memory, self.clusters, random_state=seed, dtype=dtype, fit_rows=self.fit_rows
+        ).feature_map

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,6 @@ from dmo.kernels import Kernel
 from dmo.lowrank.errors import sampled_error
 from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.maps import FeatureMap
-from dmo.lowrank.meka import meka_rank
 from dmo.lowrank.meka_fit import meka
 from dmo.lowrank.nystrom import FIT_ROWS, fit_kernel, nystrom
 from dmo.lowrank.sampling import check_count, check_rows, draw
@@ -36,16 +36,17 @@ def choose(
     rank: int | None = None,
     memory: float | None = None,
     clusters: int = 10,
-    landmarks: Landmarks = "rpcholesky",
+    landmarks: Sequence[Landmarks] = ("rpcholesky", "kmeans"),
     random_state: int | np.random.Generator | None = None,
     dtype: Any = np.float32,
     fit_rows: int = FIT_ROWS,
 ) -> Choice:
-    """Fit Nystrom and MEKA at equal memory and keep the one with the smaller error on kernel values of held-out rows.
+    """Fit Nystrom and MEKA at equal memory and keep the one with the smallest error on kernel values of held-out rows.
 
-    Arguments: `kernel`, `X`, `landmarks`, `dtype`, `fit_rows` as for `nystrom`; `rank` of Nystrom, whose n x rank numbers
-    are the memory of both (default 1000), or `memory` in bytes; `clusters` of MEKA. 512 rows (at most a quarter) are held
-    out of both fits; the errors are those of the kernel between them and up to 4096 rows.
+    Arguments: `kernel`, `X`, `dtype`, `fit_rows` as for `nystrom`; `rank` of Nystrom, whose n x rank numbers are the
+    memory of all (default 1000), or `memory` in bytes; `clusters` of MEKA; `landmarks` of Nystrom to try. 512 rows (at
+    most a quarter) are held out of the fits; the errors are those of the kernel between them and up to 2048 rows.
+    The result's `errors` has "nystrom-<landmarks>" and "meka".
     """
     check_rows("choose", kernel, X)
     if rank is not None and memory is not None:
@@ -58,11 +59,13 @@ def choose(
     rest = Subset(X, np.setdiff1d(np.arange(n), held, assume_unique=True))
     fitted = fit_kernel(kernel, X, rng)
     seed = int(rng.integers(2**31))
-    allowed, average = max(1, int(numbers // n)), max(1, meka_rank(n, clusters, numbers))
+    allowed, bytes_each = max(1, int(numbers // n)), max(numbers, n + clusters**2) * itemsize
     maps: dict[str, FeatureMap] = {
-        "nystrom": nystrom(fitted, rest, allowed, landmarks, seed, dtype, fit_rows=fit_rows),
-        "meka": meka(fitted, rest, clusters, average, random_state=seed, dtype=dtype, fit_rows=fit_rows),
+        f"nystrom-{kind}": nystrom(fitted, rest, allowed, kind, seed, dtype, fit_rows=fit_rows) for kind in landmarks
     }
+    maps["meka"] = meka(
+        fitted, rest, clusters, "auto", random_state=seed, dtype=dtype, memory=bytes_each, fit_rows=fit_rows
+    )
     probes = held if len(held) else None
     errors = {name: sampled_error(m, X, seed, probes) for name, m in maps.items()}
     best = min(errors, key=lambda name: errors[name]["relative_error"])

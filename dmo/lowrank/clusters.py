@@ -10,10 +10,12 @@ import numpy as np
 from dmo.blocks import row_blocks
 from dmo.kernels import Kernel
 from dmo.lowrank.landmarks import Space, assign, kmeans, metric_space, to_space
+from dmo.lowrank.sampling import draw
 from dmo.progress import stage
 
 _LARGEST = 2.0  # times the average size
 _STRIP = 2048
+_PER_CLUSTER, _LEAST = 200, 2048  # rows that the clustering looks at
 
 
 def balanced_centres(E: Any, clusters: int, rng: np.random.Generator) -> np.ndarray:
@@ -24,7 +26,7 @@ def balanced_centres(E: Any, clusters: int, rng: np.random.Generator) -> np.ndar
     """
     centres = kmeans(E, clusters, rng, iterations=20)
     for _ in range(2 * clusters):
-        nearest = assign(E, centres, np.float64)
+        nearest = assign(E, centres)
         counts = np.bincount(nearest, minlength=len(centres))
         centres, counts, biggest = centres[counts > 0], counts[counts > 0], int(counts.argmax())
         if len(centres) == clusters and counts.max() <= _LARGEST * E.shape[0] / clusters:
@@ -36,8 +38,7 @@ def balanced_centres(E: Any, clusters: int, rng: np.random.Generator) -> np.ndar
         if len(centres) == clusters and clusters > 1:
             kept[counts.argmin()] = False
         centres = np.concatenate([centres[kept], halves])[:clusters]
-    nearest = assign(E, centres, np.float64)
-    return centres[np.bincount(nearest, minlength=len(centres)) > 0]
+    return centres[np.bincount(assign(E, centres), minlength=len(centres)) > 0]
 
 
 def allocate(sizes: np.ndarray, total: int) -> np.ndarray:
@@ -67,8 +68,11 @@ class Partition:
         """At most `clusters` balanced clusters of the rows X, in the space where the kernel measures."""
         space = metric_space(kernel)
         with stage("MEKA clusters"):
-            centres = balanced_centres(to_space(X, space), clusters, rng).astype(np.float64)
+            look = X[draw(X.shape[0], max(_PER_CLUSTER * clusters, _LEAST), rng)]
+            centres = balanced_centres(to_space(look, space), clusters, rng).astype(np.float64)
             nearest = nearest_centre(X, space, centres)
+            used = np.unique(nearest)  # a cluster of the rows looked at is not empty, save by a change of precision
+            centres, nearest = centres[used], np.searchsorted(used, nearest)
         edges = np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=len(centres)))])
         ordered = X[np.argsort(nearest, kind="stable")]
         return cls(kernel, dtype, space, centres, edges, ordered, kernel.prepare(ordered, dtype))
@@ -92,7 +96,5 @@ class Partition:
 
 def nearest_centre(X: Any, space: Space, centres: np.ndarray) -> np.ndarray:
     """Cluster of every row of X (in memory); in float64, so that it does not depend on how rows are batched."""
-    found = [
-        assign(to_space(X[where], space, np.float64), centres, np.float64) for where in row_blocks(X.shape[0], 512)
-    ]
+    found = [assign(to_space(X[where], space, np.float64), centres) for where in row_blocks(X.shape[0], 512)]
     return np.concatenate([np.zeros(0, dtype=np.int64), *found])

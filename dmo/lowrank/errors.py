@@ -8,7 +8,7 @@ from dmo.blocks import Rows
 from dmo.lowrank.maps import FeatureMap
 from dmo.lowrank.sampling import draw, gather
 
-_PROBES, _OTHERS = 256, 3840
+_PROBES, _OTHERS = 256, 1792
 
 
 def sampled_error(
@@ -20,7 +20,7 @@ def sampled_error(
     """Errors of a feature map on rows X (row source, n x d) as a JSON dict.
 
     "relative_error": |K - F F'|_F / |K|_F estimated from the kernel between `probes` (row numbers; None: 256 random
-    rows) and up to 4096 rows, in float64, diagonal and other entries weighted by their numbers; "residual_diagonal": mean
+    rows) and up to 2048 rows, in float64, diagonal and other entries weighted by their numbers; "residual_diagonal": mean
     of k(x, x) - |f(x)|^2 over the probes, relative to the mean of k(x, x); "probes", "rows": the sizes of the sample.
     """
     rng, n, kernel = np.random.default_rng(random_state), X.shape[0], feature_map.kernel

@@ -8,14 +8,14 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import row_blocks
-from dmo.kernels import Kernel
+from dmo.kernels import Kernel, normalise_rows
 from dmo.lowrank.pivoting import rpcholesky
 
 Landmarks = Literal["rpcholesky", "kmeans", "uniform"]
 KINDS = ("rpcholesky", "kmeans", "uniform")
 Space = Literal["raw", "l1", "l2", "hellinger", "sqrt"]
 _STRIP = 2048
-_PER_CENTRE, _LOOK = 40, 8192  # rows that k-means looks at: more move the centres by less than their spacing
+_PER_CENTRE, _LOOK = 20, 2048  # rows that k-means looks at: more move the centres by less than their spacing
 
 
 def choose_landmarks(
@@ -57,20 +57,9 @@ def metric_space(kernel: Kernel) -> Space:
 
 def to_space(X: Any, space: Space, dtype: Any = np.float32) -> np.ndarray | scipy.sparse.csr_array:
     """Rows in that space, sparse where X is."""
-    X = X.astype(dtype)
-    if space in ("l1", "hellinger", "l2"):
-        size = X.multiply(X) if scipy.sparse.issparse(X) and space == "l2" else X * X if space == "l2" else abs(X)
-        total = np.asarray(size.sum(axis=1)).ravel()
-        total = np.sqrt(total) if space == "l2" else total
-        scale = (1 / np.where(total > 0, total, 1)).astype(dtype)
-        X = (
-            scipy.sparse.csr_array(scipy.sparse.diags_array(scale) @ X)
-            if scipy.sparse.issparse(X)
-            else X * scale[:, None]
-        )
-    if space in ("hellinger", "sqrt"):
-        X = np.sqrt(abs(X))
-    return X
+    if space in ("raw", "sqrt"):
+        return (np.sqrt(abs(X)) if space == "sqrt" else X).astype(dtype)
+    return normalise_rows(X, space, dtype)
 
 
 def from_space(centres: np.ndarray, space: Space, sparse: bool) -> np.ndarray | scipy.sparse.csr_array:
@@ -79,40 +68,41 @@ def from_space(centres: np.ndarray, space: Space, sparse: bool) -> np.ndarray | 
     return scipy.sparse.csr_array(rows) if sparse else rows
 
 
-def kmeans(
-    E: np.ndarray | scipy.sparse.csr_array, k: int, rng: np.random.Generator, iterations: int = 10, start: Any = None
-) -> np.ndarray:
-    """Centres (at most k x d, float32, all different) by Lloyd's iterations from random rows, on a sample if E is long."""
+def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.ndarray:
+    """At most k centres (float32) of rows E (n x d) by Lloyd's iterations from random rows, on a sample if E is long."""
     look = max(_PER_CENTRE * k, _LOOK)
     if E.shape[0] > look:
         E = E[np.sort(rng.choice(E.shape[0], size=look, replace=False))]
-    n = E.shape[0]
-    centres = _dense(E[np.sort(rng.choice(n, size=min(k, n), replace=False))]) if start is None else start
+    n, middle, lowest = E.shape[0], np.zeros(E.shape[1], np.float32), -np.inf
+    if not scipy.sparse.issparse(E):
+        middle, lowest = E.mean(axis=0, dtype=np.float64).astype(np.float32), E.min(axis=0)
+        E = E - middle
+    centres = _dense(E[np.sort(rng.choice(n, size=min(k, n), replace=False))])
     for _ in range(iterations):
-        nearest = assign(E, centres)
+        nearest = _nearest(E, centres)
         counts = np.bincount(nearest, minlength=len(centres))
         member = scipy.sparse.csr_array((np.ones(n, np.float32), (nearest, np.arange(n))), shape=(len(centres), n))
-        sums = _dense(member @ E)
-        moved = (sums / np.maximum(counts, 1)[:, None].astype(np.float32))[counts > 0]
-        if moved.shape == centres.shape and np.allclose(moved, centres, rtol=1e-4, atol=1e-6 * abs(centres).max()):
-            return moved
+        moved = (_dense(member @ E) / np.maximum(counts, 1)[:, None].astype(np.float32))[counts > 0]
+        done = moved.shape == centres.shape and abs(moved - centres).max() <= 1e-4 * abs(centres).max()
         centres = moved
-    return centres
+        if done:
+            break
+    return np.maximum(centres + middle, lowest)  # rounding makes no negative histograms
 
 
-def assign(E: np.ndarray | scipy.sparse.csr_array, centres: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
-    """Number of the nearest centre of every row (the first of equals), from products in `dtype`."""
-    middle = centres.mean(axis=0, dtype=np.float64)
-    shifted = centres - middle
-    half = np.einsum("ij,ij->i", shifted, shifted) / 2
-    if scipy.sparse.issparse(E):  # |e - c|^2 / 2 = |s|^2 / 2 - (e - m)'s + const for c = m + s; e stays as it is
-        half = half + shifted @ middle
-    steps = np.ascontiguousarray(shifted.T, dtype=dtype)
-    out = np.empty(E.shape[0], dtype=np.int64)
-    for where in row_blocks(E.shape[0], _STRIP):
-        part = E[where] if scipy.sparse.issparse(E) else E[where] - middle
-        out[where] = np.argmin(half - part.astype(dtype) @ steps, axis=1)
-    return out
+def assign(E: Any, centres: np.ndarray) -> np.ndarray:
+    """Number of the nearest centre of every row (the first of equals), in float64: rows may come in any batches."""
+    centres = centres.astype(np.float64)
+    middle = np.zeros(centres.shape[1]) if scipy.sparse.issparse(E) else centres.mean(axis=0)
+    return _nearest(E.astype(np.float64) if scipy.sparse.issparse(E) else E - middle, centres - middle)
+
+
+def _nearest(E: Any, centres: np.ndarray) -> np.ndarray:
+    """Nearest centres from products in the precision of E: |e - c|^2 / 2 = |c|^2 / 2 - e'c and what all c share."""
+    half = (np.einsum("ij,ij->i", centres, centres, dtype=np.float64) / 2).astype(E.dtype)
+    columns = np.ascontiguousarray(centres.T)
+    strips = [np.argmin(half - E[where] @ columns, axis=1) for where in row_blocks(E.shape[0], _STRIP)]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *strips])
 
 
 def _dense(X: Any) -> np.ndarray:

@@ -18,7 +18,7 @@ BLOCK = 4096
 """Rows that a map works on at a time."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FeatureMap:
     """A fitted map x -> factor row, so that k(x, y) ~ f(x)'f(y).
 
@@ -48,6 +48,9 @@ class FeatureMap:
     def raw(self, X: Rows) -> np.ndarray | BlockRows:
         """Rows before mixing (m x r0) of m rows in memory, dense or block-sparse."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(kernel={self.kernel}, rank={self.rank}, error={self.error})"
 
     def numbers(self, n: int) -> int:
         """Numbers that the factor of n rows takes (what approximations are compared at)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,7 @@ from dmo.lowrank.landmarks import Space
 from dmo.lowrank.maps import BLOCK, FeatureMap
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MekaMap(FeatureMap):
     """f(x) = T' w(x), w(x) = M_s' [k(Z_s, x); k(Z_0, x)] in the columns of the cluster s whose centre is nearest.
 
@@ -119,9 +118,3 @@ def _project(kernel: Kernel, rows: Any, local: Any, shared: Any, projection: np.
     if len(shared):
         out += kernel.tile(rows, shared) @ projection[m:]
     return out
-
-
-def meka_rank(n: int, clusters: int, numbers: float) -> int:
-    """Largest average k_s at which MEKA's n k + (S k)^2 numbers stay within `numbers`; 0 where even 1 does not."""
-    square = clusters * clusters
-    return math.floor((-n + math.sqrt(n * n + 4 * square * numbers)) / (2 * square))

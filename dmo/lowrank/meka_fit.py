@@ -19,15 +19,16 @@ from dmo.lowrank.errors import sampled_error
 from dmo.lowrank.growth import Rank, fit_rank
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks, from_space
 from dmo.lowrank.maps import FeatureMap
-from dmo.lowrank.meka import MekaMap, meka_rank
-from dmo.lowrank.nystrom import FIT_ROWS, fit_kernel
+from dmo.lowrank.meka import MekaMap
+from dmo.lowrank.nystrom import FIT_ROWS, fit_kernel, inverse_root
 from dmo.lowrank.sampling import check_count, check_finite, check_rows, draw, gather
 from dmo.progress import stage
 
 Basis = Literal["block-row", "eigen"]
 Link = Literal["exact", "sampled"]
-_LOCAL, _SHARED = 2, 2  # landmarks of a cluster and of all clusters, times the average rank
-_PROBES, _SAMPLES = 2, 4  # rows sampled per cluster for a basis and for sampled links, times the cluster's rank
+_LOCAL, _SHARED = 2, 1  # landmarks of a cluster and of all clusters, times the average rank
+_PROBES, _SAMPLES = 1, 4  # rows sampled per cluster for a basis and for sampled links, times the cluster's rank
+_SMOOTH = 0.005  # what a direction's norm as a function counts against it, times the smallest eigenvalue kept of K_ss
 _SPARSE_WIDTH = 8192  # sparse rows wider than this take rows as landmarks: centres of theirs would be dense
 
 
@@ -70,7 +71,7 @@ def meka(
     if not 0 <= eta < 1:
         raise ValueError(f"meka: eta = {eta}; it is the share of links to leave out, from 0 to below 1")
     rng = np.random.default_rng(random_state)
-    index = draw(X.shape[0], fit_rows, rng)
+    index = draw(X.shape[0], check_count("meka", "fit_rows", fit_rows), rng)
     sample = gather(X, index)
     check_finite("meka", sample, index)
     partition = Partition.of(fit_kernel(kernel, X, rng), sample, clusters, np.dtype(dtype), rng)
@@ -80,13 +81,24 @@ def meka(
         found = _Fit(partition, clusters * k, landmarks, np.random.default_rng(seed)).map(basis, link, eta)
         return found.with_error(sampled_error(found, X, seed))
 
-    n, itemsize = X.shape[0], np.dtype(dtype).itemsize
-    allowed = None if memory is None else meka_rank(n, clusters, memory / itemsize)
-    if allowed == 0:
-        raise ValueError(
-            f"meka: memory = {memory:.3g} bytes is below one column per cluster; allow {n * itemsize} or more"
-        )
+    n, numbers = X.shape[0], None if memory is None else memory / np.dtype(dtype).itemsize
+    if numbers is not None and numbers < n + clusters**2:
+        needed = (n + clusters**2) * np.dtype(dtype).itemsize
+        raise ValueError(f"meka: memory = {memory:.3g} bytes is below one column per cluster; allow {needed} or more")
+    allowed = None if numbers is None else rank_within(numbers, n, partition.sizes, clusters)
     return fit_rank("meka", fit, rank, math.ceil(sample.shape[0] / clusters), tolerance, allowed)
+
+
+def rank_within(numbers: float, n: int, sizes: np.ndarray, clusters: int) -> int:
+    """Largest average k, at least 1, at which n rows' k_s numbers each and (S k)^2 links stay within `numbers`."""
+    spread = n * clusters * float(((sizes / sizes.sum()) ** 2).sum())
+    k = math.ceil((-spread + math.sqrt(spread**2 + 4 * clusters**2 * numbers)) / (2 * clusters**2))
+    while k > 1:
+        ranks = allocate(sizes, min(clusters * k, int(sizes.sum())))
+        if n * float(ranks @ sizes) / sizes.sum() + ranks.sum() ** 2 <= numbers:
+            break
+        k -= 1
+    return k
 
 
 @dataclass
@@ -99,6 +111,7 @@ class _Cluster:
     to_Q: np.ndarray  # Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q
     sampled: np.ndarray  # numbers of the rows J_s of X that stand for the cluster in sums over rows
     weights: np.ndarray  # of these rows
+    roughness: np.ndarray  # m x m: squared norms of the functions Q in the kernel's own space, times _SMOOTH k(x, x)
     U: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # m x k_s: the basis is W_s = Q U
     own: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # W_s' K_ss W_s
     seen: np.ndarray = field(
@@ -142,19 +155,23 @@ class _Fit:
             rows.sizes / rows.X.shape[0],
         )
 
-    def _span(self, s: int, rank: int, times: int) -> _Cluster:
-        """An orthonormal basis of what the landmarks of cluster s span, small singular values left out, and its sample."""
+    def _span(self, s: int, rank: int, times: float) -> _Cluster:
+        """An orthonormal basis of what the landmarks of cluster s span, and a sample of its rows."""
         kernel, dtype, where = self.rows.kernel, self.rows.dtype, self.rows.where(s)
         X, size = self.rows.X[where], where.stop - where.start
         count = (_LOCAL if self.shared.shape[0] else _LOCAL + _SHARED) * rank
         Z = X if count >= size else choose_landmarks(kernel, X, count, self.kind, self.rng)
-        mine = kernel.prepare(X, np.float64)
-        values = [kernel.tile(mine, kernel.prepare(part, np.float64)) for part in (Z, self.shared) if part.shape[0]]
-        Q, sigma, Vt = scipy.linalg.svd(np.hstack(values), full_matrices=False, check_finite=False)
-        keep = sigma > (1e-6 if dtype == np.float32 else 1e-12) * max(sigma[0], 1e-300)
-        Q, to_Q = Q[:, keep], Vt[keep].T / sigma[keep]
-        picked, weights = _by_leverage(Q, max(times * rank, 16), self.rng)
-        return _Cluster(min(rank, Q.shape[1]), Z, Q.astype(dtype), to_Q, where.start + picked, weights)
+        stack = scipy.sparse.vstack if scipy.sparse.issparse(Z) else np.concatenate
+        landmarks = kernel.prepare(stack([Z, self.shared]) if self.shared.shape[0] else Z, np.float64)
+        Q = kernel.tile(kernel.prepare(X, np.float64), landmarks)
+        to_Q, square = np.eye(len(landmarks)), kernel.tile(landmarks, landmarks)
+        for _ in range(3):  # whitened by the landmarks' own kernel, then orthonormalised by Cholesky QR, twice
+            keep, inverse = inverse_root(square, dtype)
+            Q, to_Q = Q[:, keep] @ inverse, to_Q[:, keep] @ inverse
+            square = Q.T @ Q
+        picked, weights = _by_leverage(Q, max(math.ceil(times * rank), 16), self.rng)
+        roughness = to_Q.T @ kernel.tile(landmarks, landmarks) @ to_Q
+        return _Cluster(min(rank, Q.shape[1]), Z, Q.astype(dtype), to_Q, where.start + picked, weights, roughness)
 
     def _find_bases(self, clusters: Sequence[_Cluster], basis: Basis, link: Link) -> None:
         """Choose U of every cluster: the k_s directions in the span of Q that hold most of K_ss or of K_s,:."""
@@ -172,7 +189,11 @@ class _Fit:
                 if basis == "block-row" and seen is not None:
                     others = np.delete(seen, np.s_[self.edges[s] : self.edges[s + 1]], axis=1)
                     energy = own @ own + others @ others.T
-                c.U = np.ascontiguousarray(np.linalg.eigh(energy)[1][:, ::-1][:, : c.rank])
+                drop = (1e-6 if rows.dtype == np.float32 else 1e-12) ** (1 if basis == "eigen" else 2)
+                c.rank = min(c.rank, len(own))
+                level = max(float(np.linalg.eigvalsh(own)[-c.rank]), 0.0)
+                c.U = _leading(energy, _SMOOTH * level * c.roughness, c.rank, drop)
+                c.rank = c.U.shape[1]
                 c.own = c.U.T @ own @ c.U
                 if link == "sampled" and seen is not None:
                     c.seen = c.U.T @ seen
@@ -219,6 +240,13 @@ class _Fit:
         values = rows.kernel.tile(prepared, prepared)
         ranked = sorted(pairs, key=lambda pair: -values[pair])
         return sorted(ranked[: len(pairs) - math.floor(eta * len(pairs))])
+
+
+def _leading(square: np.ndarray, roughness: np.ndarray, rank: int, drop: float) -> np.ndarray:
+    """Orthonormal span of the `rank` directions u with the largest u'Eu / (u'u + u'Ru), fewer where E falls below drop."""
+    values, vectors = scipy.linalg.eigh(square, np.eye(len(square)) + roughness, check_finite=False)
+    count = min(rank, int((values > drop * max(values.max(initial=0.0), 1e-300)).sum()))
+    return np.linalg.qr(vectors[:, ::-1][:, :count])[0]
 
 
 def _by_leverage(Q: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

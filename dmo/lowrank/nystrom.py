@@ -17,14 +17,14 @@ from dmo.lowrank.errors import sampled_error
 from dmo.lowrank.growth import Rank, fit_rank
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks
 from dmo.lowrank.maps import BLOCK, FeatureMap
-from dmo.lowrank.sampling import check_finite, check_rows, draw, gather
+from dmo.lowrank.sampling import check_count, check_finite, check_rows, draw, gather
 from dmo.progress import stage
 
 FIT_ROWS = 20_000
 """Rows that a map is fitted on; of more rows, a random sample of this size."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NystromMap(FeatureMap):
     """f(x) = P' k(Z, x): landmarks Z (r x d) and the projection P (r x r), P P' = k(Z, Z)^-1."""
 
@@ -86,7 +86,7 @@ def nystrom(
     """
     check_rows("nystrom", kernel, X)
     rng = np.random.default_rng(random_state)
-    index = draw(X.shape[0], fit_rows, rng)
+    index = draw(X.shape[0], check_count("nystrom", "fit_rows", fit_rows), rng)
     sample = gather(X, index)
     check_finite("nystrom", sample, index)
     fitted, seed = fit_kernel(kernel, X, rng), int(rng.integers(2**31))
@@ -107,25 +107,28 @@ def nystrom(
 
 
 def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype: Any = np.float32) -> NystromMap:
-    """The Nystrom map of a fitted kernel with landmarks Z (m x d); landmarks that depend on others are dropped.
-
-    k(Z, Z) is factorised in float64: pivoted Cholesky drops residual pivots below 1e-7 (float32 factor rows) or 1e-12
-    (float64) of the largest diagonal entry, the rest gets a jitter of 1e-9 m or 1e-14 m of the mean one.
-    """
-    dtype = np.dtype(dtype)
-    drop, jitter = (1e-7, 1e-9) if dtype == np.float32 else (1e-12, 1e-14)
+    """The Nystrom map of a fitted kernel with landmarks Z (m x d); landmarks that depend on others are dropped."""
     prepared = kernel.prepare(Z, np.float64)
-    square = kernel.tile(prepared, prepared)
+    keep, projection = inverse_root(kernel.tile(prepared, prepared), np.dtype(dtype))
+    return NystromMap(kernel, np.dtype(dtype), Z[keep], projection)
+
+
+def inverse_root(square: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """(keep, P) with P P' = A[keep, keep]^-1 for a positive semidefinite A = k(Z, Z) (m x m, float64).
+
+    Pivoted Cholesky drops residual pivots below 1e-7 (where factor rows will be float32) or 1e-12 (float64) of the
+    largest diagonal entry; what is kept gets a jitter of 1e-9 or 1e-14 times its number of rows and its mean diagonal.
+    """
+    drop, jitter = (1e-7, 1e-9) if dtype == np.float32 else (1e-12, 1e-14)
     square = (square + square.T) / 2
-    _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(
-        square, tol=drop * max(float(square.diagonal().max()), 1e-300), lower=1
-    )
+    tolerance = drop * max(float(square.diagonal().max(initial=0.0)), 1e-300)
+    _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tolerance, lower=1)
     keep = np.sort(pivots[:rank] - 1)
     square = square[np.ix_(keep, keep)]
-    square.flat[:: rank + 1] += jitter * rank * (np.trace(square) / max(rank, 1))
+    square.flat[:: rank + 1] += jitter * np.trace(square)
     triangle = np.linalg.cholesky(square)
-    projection = scipy.linalg.solve_triangular(triangle, np.eye(rank), lower=True, check_finite=False).T
-    return NystromMap(kernel, dtype, Z[keep], np.ascontiguousarray(projection))
+    inverse = scipy.linalg.solve_triangular(triangle, np.eye(rank), lower=True, check_finite=False)
+    return keep, np.ascontiguousarray(inverse.T)
 
 
 def fit_kernel(kernel: str | Kernel, X: Rows, rng: np.random.Generator) -> Kernel:

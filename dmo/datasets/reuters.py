@@ -1,0 +1,260 @@
+"""Reuters-21578: SGML documents as they are distributed, the selections that papers use, and tf-idf feature stores."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from lzma import LZMAError
+from pathlib import Path
+from typing import IO, Literal
+from zlib import error as ZlibError
+
+import numpy as np
+
+from dmo.datasets.files import DataError, Stacked, open_binary
+from dmo.datasets.text import Vocabulary
+from dmo.datasets.writing import Source, write
+from dmo.progress import stage
+from dmo.stores import FeatureStore, Provenance
+
+Selection = Literal["modapte", "modapte-90", "mlsi"]
+SELECTIONS = ("modapte", "modapte-90", "mlsi")
+_ATTRIBUTE = re.compile(r'([A-Z]+)="([^"]*)"')
+_ITEM = re.compile(r"<D>(.*?)</D>", re.DOTALL)
+_TAG = re.compile(r"<[^<>]*>")
+_LONGEST = 1 << 20  # bytes of one document: the longest of the collection has 20 000
+
+
+@dataclass(frozen=True)
+class Document:
+    """One story: its `number` (NEWID), `topics`, `title`, `text` (title and body), and the marks that splits are made of
+    (`has_topics`: TOPICS="YES"; `lewis`: TRAIN, TEST or NOT-USED; `cgis`)."""
+
+    number: int
+    topics: tuple[str, ...]
+    title: str
+    text: str
+    has_topics: bool
+    lewis: str
+    cgis: str
+
+    @property
+    def modapte(self) -> str | None:
+        """ "train" or "test" of the modified Apte split, or None."""
+        return {"TRAIN": "train", "TEST": "test"}.get(self.lewis) if self.has_topics else None
+
+
+def read_reuters(source: str | os.PathLike[str]) -> Iterator[Document]:
+    """The documents in order of the files' names: one document in memory at a time.
+
+    Arguments: `source`: a folder of .sgm files, a tar archive of them (plain or compressed), or one .sgm file.
+    Raises FileNotFoundError; DataError with file and line where a document is cut off, nested or lacks its number,
+    topics or text, and where there are no documents at all.
+    """
+    found = 0
+    for name, open_file in _files(Path(source)):
+        for document in _documents(open_file, name):
+            found += 1
+            yield document
+    if not found:
+        raise DataError(
+            f"{source}: no <REUTERS> document in any .sgm file; pass the folder or archive of the collection"
+        )
+
+
+def _files(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    if source.is_dir():
+        paths = sorted(path for path in source.iterdir() if ".sgm" in path.suffixes)
+        for path in paths:
+            with open_binary(path) as file:
+                yield str(path), file
+        return
+    if not source.exists():
+        raise FileNotFoundError(f"{source}: no such file")
+    if ".sgm" in source.suffixes:
+        with open_binary(source) as file:
+            yield str(source), file
+        return
+    try:
+        # the members are read in the order of their names, and a compressed stream would start again for each of them
+        with tempfile.TemporaryFile() as plain, open_binary(source) as stream:
+            shutil.copyfileobj(stream, plain, 1 << 20)
+            plain.seek(0)
+            with tarfile.open(fileobj=plain) as archive:
+                members = sorted((m for m in archive.getmembers() if m.name.endswith(".sgm")), key=lambda m: m.name)
+                for member in members:
+                    content = archive.extractfile(member)
+                    if content is not None:
+                        yield f"{source}::{member.name.removeprefix('./')}", content
+    except (tarfile.TarError, EOFError, LZMAError, ZlibError) as error:
+        raise DataError(f"{source}: not a readable tar archive of .sgm files ({error}); fetch it again") from None
+
+
+def _documents(file: IO[bytes], name: str) -> Iterator[Document]:
+    held: list[bytes] = []
+    size = first = number = 0
+    for number, line in enumerate(file, 1):
+        opens, closes = line.count(b"<REUTERS "), line.count(b"</REUTERS>")
+        if opens > 1 or closes > 1 or (opens and held):
+            raise DataError(f"{name}: line {number} opens a document inside another; the file is damaged")
+        if opens:
+            held, size, first = [line], len(line), number
+        elif held:
+            held.append(line)
+            size += len(line)
+        elif closes:
+            raise DataError(f"{name}: line {number} ends a document that was not begun; the file is damaged")
+        if closes:
+            yield parse(b"".join(held).decode("latin-1"), f"{name}: line {first}")
+            held = []
+        elif size > _LONGEST and held:
+            raise DataError(f"{name}: line {first} begins a document of over {_LONGEST} bytes; its end is missing")
+    if held:
+        raise DataError(f"{name}: ends at line {number} inside the document of line {first}; the file is truncated")
+
+
+def parse(text: str, where: str) -> Document:
+    """One <REUTERS> element as a Document; `where` names it in errors (DataError)."""
+    head, _, rest = text.partition(">")
+    marks = dict(_ATTRIBUTE.findall(head))
+    if not marks.get("NEWID", "").isdigit():
+        raise DataError(f'{where}: the document has no NEWID="number"; the file is damaged')
+    for mark in ("TOPICS", "LEWISSPLIT", "CGISPLIT"):
+        if mark not in marks:
+            raise DataError(f"{where}: document {marks['NEWID']} has no {mark}; no split can be made without it")
+    topics = tuple(clean(topic) for topic in _ITEM.findall(_element(rest, "TOPICS", where)))
+    story = _element(rest, "TEXT", where)
+    title = clean(_optional(story, "TITLE"))
+    body = _optional(story, "BODY") if "<BODY>" in story else story.partition(">")[2] if "<TITLE>" not in story else ""
+    return Document(
+        int(marks["NEWID"]),
+        topics,
+        title,
+        f"{title}\n{clean(_TAG.sub(' ', body))}",
+        marks["TOPICS"] == "YES",
+        marks["LEWISSPLIT"],
+        marks["CGISPLIT"],
+    )
+
+
+def clean(text: str) -> str:
+    """Entities resolved, control characters as spaces, white space at the ends dropped."""
+    return re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", " ", html.unescape(text)).strip()
+
+
+def _element(text: str, tag: str, where: str) -> str:
+    """From the opening tag's name to the closing tag."""
+    start = text.find(f"<{tag}")
+    end = text.find(f"</{tag}>", start)
+    if start < 0 or end < 0:
+        raise DataError(f"{where}: the document has no whole <{tag}> element; the file is damaged")
+    return text[start + 1 + len(tag) : end]
+
+
+def _optional(text: str, tag: str) -> str:
+    return text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A selection: document numbers and their topics by split, and the topics that label it (columns, sorted)."""
+
+    numbers: dict[str, list[int]]
+    marks: dict[str, list[tuple[str, ...]]]
+    topics: list[str]
+
+    def labels(self) -> np.ndarray:
+        """n x L, 0/1, splits one below the other."""
+        column = {topic: j for j, topic in enumerate(self.topics)}
+        rows = [row for part in self.marks.values() for row in part]
+        Y = np.zeros((len(rows), len(column)), dtype=np.uint8)
+        for i, row in enumerate(rows):
+            Y[i, [column[topic] for topic in row if topic in column]] = 1
+        return Y
+
+
+def select(documents: Iterator[Document], selection: Selection = "modapte", random_state: int = 0) -> Chosen:
+    """Choose documents and topics, in one pass that keeps numbers and topics alone.
+
+    "modapte": the modified Apte split, 9603 training and 3299 test documents, all topics that occur; "modapte-90": the
+    same documents, topics with a training and a test document; "mlsi": 1600 documents without a split, as many as
+    [MLSI] reports with its 47 topics: drawn at random from the documents of the modified Apte split with two topics or
+    more, of which the 47 most frequent topics are kept (the paper's own list was not published).
+    """
+    if selection not in SELECTIONS:
+        raise ValueError(f"reuters: selection = {selection!r}; known: {', '.join(SELECTIONS)}")
+    numbers: dict[str, list[int]] = {"train": [], "test": []}
+    marks: dict[str, list[tuple[str, ...]]] = {"train": [], "test": []}
+    for document in documents:
+        if document.modapte is not None:
+            numbers[document.modapte].append(document.number)
+            marks[document.modapte].append(document.topics)
+    if selection == "mlsi":
+        return _multilabel(numbers, marks, 1600, 47, random_state)
+    used = {split: {topic for row in rows for topic in row} for split, rows in marks.items()}
+    every = used["train"] | used["test"] if selection == "modapte" else used["train"] & used["test"]
+    return Chosen(numbers, marks, sorted(every))
+
+
+def _multilabel(
+    numbers: dict[str, list[int]], marks: dict[str, list[tuple[str, ...]]], size: int, n_topics: int, seed: int
+) -> Chosen:
+    pairs = [(n, row) for split in numbers for n, row in zip(numbers[split], marks[split]) if len(set(row)) > 1]
+    counts = Counter(topic for _, row in pairs for topic in set(row))
+    topics = sorted(sorted(counts, key=lambda topic: (-counts[topic], topic))[:n_topics])
+    pairs = [(n, row) for n, row in pairs if set(row) & set(topics)]
+    index = np.random.default_rng(seed).permutation(len(pairs))[:size]
+    kept = [pairs[i] for i in np.sort(index)]
+    return Chosen({"all": [n for n, _ in kept]}, {"all": [row for _, row in kept]}, topics)
+
+
+def ingest_reuters(
+    source: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    selection: Selection = "modapte",
+    min_documents: int = 1,
+    block: int = 1024,
+    overwrite: bool = False,
+    random_state: int = 0,
+) -> FeatureStore:
+    """Write a selection of Reuters-21578 as a feature store: view "words", tf-idf rows (CSR, float32), topics as labels.
+
+    Arguments: `source`: see `read_reuters`; `store`: path or URL; `selection`: see `select`; `min_documents`: training
+    documents that a word must occur in; `block`: documents a block. The vocabulary (learnt from the training documents)
+    is the store's attribute "vocabulary", NEWIDs are sample ids, topics label names. Memory: the vocabulary, one block,
+    and the labels. Raises DataError and FileNotFoundError as `read_reuters`.
+    """
+    with stage("select documents"):
+        chosen = select(read_reuters(source), selection, random_state)
+
+    def texts(split: str) -> Callable[[], Iterator[str]]:
+        wanted = set(chosen.numbers[split])
+        return lambda: (document.text for document in read_reuters(source) if document.number in wanted)
+
+    splits = [split for split, numbers in chosen.numbers.items() if numbers]
+    if not splits:
+        raise DataError(f"{source}: no document of the selection {selection!r}; pass the whole collection")
+    with stage("vocabulary"):
+        vocabulary = Vocabulary.learn(texts(splits[0])(), min_documents)
+    parts = [vocabulary.source(len(chosen.numbers[s]), texts(s), f"{source} ({s})", block) for s in splits]
+    rows: Sequence[int] = [number for split in splits for number in chosen.numbers[split]]
+    found = Source(
+        views={"words": Stacked(parts, str(source)) if len(parts) > 1 else parts[0]},
+        labels=chosen.labels(),
+        label_names=chosen.topics,
+        sample_ids=[str(number) for number in rows],
+        counts={split: len(chosen.numbers[split]) for split in splits},
+        attributes={"dataset": "reuters21578", "selection": selection, "vocabulary": vocabulary.words},
+        provenance=Provenance(
+            parameters={"selection": selection, "min_documents": min_documents, "seed": random_state}
+        ),
+    )
+    return write(found, store, block=block, overwrite=overwrite)

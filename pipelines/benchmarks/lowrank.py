@@ -1,0 +1,262 @@
+"""Error against memory of low-rank kernels: Nystrom by landmarks, MEKA by basis and link, the best of that rank.
+
+For every data set and bandwidth factor (times the mean distance) one table: the relative Frobenius error at equal memory
+(n x r numbers for Nystrom of rank r; n k_s + (S k)^2 for MEKA), seconds, and the same seconds in products of the n x n
+kernel with 130 columns timed in this process. Errors are those of whole rows of the kernel, 2000 drawn at random.
+"reference" is randomly pivoted Cholesky one pivot at a time. Real views come from the folder in DMO_DATA (default
+../shared/data). With --out, a picture per data set and factor, if matplotlib is there.
+
+    python pipelines/benchmarks/lowrank.py --rows 4000 --ranks 100 200 --seeds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+import scipy.linalg
+from rich.console import Console
+from rich.table import Table
+
+from dmo.blocks import row_blocks, rows
+from dmo.datasets.generated import generated
+from dmo.datasets.matlab import read_matlab
+from dmo.kernels import RBF, Kernel, gram_matrix
+from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom
+
+DATA = Path(os.environ.get("DMO_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+NYSTROM = ("uniform", "rpcholesky", "kmeans")
+MEKA = {f"meka {basis}, {link}": (basis, link) for basis in ("eigen", "block-row") for link in ("exact", "sampled")}
+_STRIP = 1024
+
+
+def clustered(n: int, d: int = 512, seed: int = 0) -> np.ndarray:
+    """n rows near an 8-dimensional curved surface around sixty centres, many of them rare, with a little noise."""
+    rng = np.random.default_rng(seed)
+    centres, slopes = rng.standard_normal((60, 8)), rng.standard_normal((8, d)) / 8**0.5
+    share = 1 / np.arange(1, 61)
+    latent = centres[rng.choice(60, size=n, p=share / share.sum())] + 0.25 * rng.standard_normal((n, 8))
+    return (np.tanh(latent @ slopes) + 0.02 * rng.standard_normal((n, d))).astype(np.float32)
+
+
+def load(name: str, n: int) -> tuple[np.ndarray, str | None] | None:
+    """At most n rows of a data set and their normalisation; None where its files are not there."""
+    if name == "clustered":
+        return clustered(n), None
+    if name == "generated":
+        source = generated("espgame", scale=max(1.0, n / 18_000)).views["gist"]
+        return rows(source, slice(0, n)), None
+    archive, _, view = name.partition("/")
+    if archive == "espgame":
+        path = DATA / "espgame" / f"lear_{view}__espgame.mat"
+        return (read_matlab(path, ["X_all"])["X_all"][:n], "hellinger") if path.exists() else None
+    path = DATA / archive / "features" / f"{archive}_{view}.npz"
+    if not path.exists():
+        return None
+    with np.load(path) as file:
+        X = file["X"]
+    return X[np.random.default_rng(0).permutation(len(X))[:n]], None if view == "Gist" else "hellinger"
+
+
+@dataclass
+class Case:
+    """One kernel matrix in memory and the rows that errors are measured on."""
+
+    X: np.ndarray
+    kernel: Kernel
+    K: np.ndarray
+    results: dict[str, list[tuple[int, float, float, float]]] = field(default_factory=dict)
+
+    @cached_property
+    def probes(self) -> np.ndarray:
+        return np.sort(np.random.default_rng(1).choice(len(self.X), size=min(2000, len(self.X)), replace=False))
+
+    @cached_property
+    def product(self) -> float:
+        """Seconds of one product of the kernel with 130 columns: the least of three."""
+        B, seconds = np.ones((len(self.X), 130), np.float32), []
+        for _ in range(3):
+            start = time.perf_counter()
+            self.K @ B
+            seconds.append(time.perf_counter() - start)
+        return min(seconds)
+
+    def error(self, F: np.ndarray) -> float:
+        """Relative Frobenius error of F F' on the probed rows."""
+        total = wrong = 0.0
+        for where in row_blocks(len(self.probes), _STRIP):
+            index = self.probes[where]
+            exact = self.K[index]
+            total += float(np.square(exact, dtype=np.float64).sum())
+            wrong += float(np.square(exact - F[index] @ F.T, dtype=np.float64).sum())
+        return (wrong / total) ** 0.5
+
+    def add(self, name: str, rank: int, fits: Callable[[int], FeatureMap], seeds: int) -> None:
+        """Fit with several seeds: median error, its range and the least seconds."""
+        errors, seconds, numbers = [], [], 0
+        for seed in range(seeds):
+            start = time.perf_counter()
+            found = fits(seed)
+            seconds.append(time.perf_counter() - start)
+            errors.append(self.error(found(self.X)))
+            numbers = found.numbers(len(self.X))
+        self.note(name, rank, errors, min(seconds), numbers)
+
+    def note(self, name: str, rank: int, errors: list[float], seconds: float, numbers: int) -> None:
+        self.results.setdefault(name, []).append((rank, float(np.median(errors)), seconds, numbers / 1e6))
+
+
+def reference(case: Case, rank: int, seed: int) -> np.ndarray:
+    """Landmarks of randomly pivoted Cholesky one pivot at a time (Chen, Epperly, Tropp, Webber 2025, algorithm 2.1)."""
+    rng, n = np.random.default_rng(seed), len(case.X)
+    residual, F, pivots = np.ones(n), np.zeros((rank, n), np.float32), np.zeros(rank, dtype=int)
+    for i in range(rank):
+        pivots[i] = rng.choice(n, p=residual / residual.sum())
+        column = case.K[pivots[i]] - F[:i, pivots[i]] @ F[:i]
+        F[i] = column / np.sqrt(max(float(column[pivots[i]]), 1e-12))
+        residual = np.maximum(residual - np.square(F[i], dtype=np.float64), 0)
+        residual[pivots[: i + 1]] = 0
+    return case.X[pivots]
+
+
+def best_of_rank(case: Case, rank: int, start: np.ndarray) -> np.ndarray:
+    """A factor of the best approximation of that rank: subspace iteration from a Nystrom factor, twice."""
+    extra = np.random.default_rng(0).standard_normal((len(case.X), rank // 10 + 10)).astype(np.float32)
+    Q = np.linalg.qr(np.hstack([start, case.K @ extra]))[0]
+    for _ in range(2):
+        Q = np.linalg.qr(case.K @ Q)[0]
+    small = Q.T @ (case.K @ Q)
+    values, vectors = scipy.linalg.eigh(((small + small.T) / 2).astype(np.float64))
+    return Q @ (vectors[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0))).astype(np.float32)
+
+
+def measure(X: np.ndarray, kernel: Kernel, ranks: list[int], clusters: int, seeds: int, console: Console) -> Case:
+    """All methods at the memory of Nystrom of each rank."""
+    K, fitted = gram_matrix(kernel, X)
+    case, n = Case(X, fitted, K), len(X)
+    for rank in ranks:
+        bytes_each = 4.0 * n * rank
+        for kind in NYSTROM:
+            case.add(f"nystrom {kind}", rank, partial(nystrom, fitted, X, rank, kind), seeds)
+        start = time.perf_counter()
+        errors = [case.error(from_landmarks(fitted, reference(case, rank, seed))(X)) for seed in range(min(seeds, 3))]
+        case.note("reference", rank, errors, (time.perf_counter() - start) / len(errors), n * rank)
+        for name, (basis, link) in MEKA.items():
+            fit = partial(meka, fitted, X, clusters, "auto", basis, link, None, 0.0, memory=bytes_each)
+            case.add(name, rank, fit, 1)
+        start = time.perf_counter()
+        chosen = choose(fitted, X, memory=bytes_each, clusters=clusters, random_state=0)
+        seconds, F = time.perf_counter() - start, chosen.feature_map(X)
+        case.note("auto", rank, [case.error(F)], seconds, chosen.feature_map.numbers(n))
+        console.log(f"rank {rank}: auto took {chosen.feature_map.kind} of", _errors(chosen.errors))
+        start = time.perf_counter()
+        F = best_of_rank(case, rank, nystrom(fitted, X, rank, "kmeans", 0)(X))
+        case.note("best of this rank", rank, [case.error(F)], time.perf_counter() - start, n * rank)
+    return case
+
+
+def _errors(errors: dict[str, dict[str, float]]) -> dict[str, float]:
+    return {name: float(f"{error['relative_error']:.3g}") for name, error in errors.items()}
+
+
+def tabulate(title: str, case: Case, ranks: list[int]) -> Table:
+    """Rows: methods; columns: error, numbers and seconds at each memory."""
+    table = Table(title=f"{title}; one product takes {case.product:.3f} s", title_justify="left")
+    table.add_column("")
+    for rank in ranks:
+        for column in (f"error, {rank} n numbers", "million numbers", "seconds", "products"):
+            table.add_column(column, justify="right")
+    for name, found in case.results.items():
+        cells = []
+        for _, error, seconds, numbers in found:
+            cells += [f"{error:.3g}", f"{numbers:.1f}", f"{seconds:.2f}", f"{seconds / case.product:.0f}"]
+        table.add_row(name, *cells)
+    return table
+
+
+def ratios(case: Case, factor: float) -> Table:
+    """What the approximations promise, at the largest memory."""
+    error = {name: found[-1][1] for name, found in case.results.items()}
+    best_meka = error["meka block-row, exact"]
+    checks = {
+        "pivoted Cholesky / reference (1.05)": error["nystrom rpcholesky"] / error["reference"],
+        "pivoted Cholesky / uniform (0.8)": error["nystrom rpcholesky"] / error["nystrom uniform"],
+        "block-row, sampled / exact (1.1)": error["meka block-row, sampled"] / best_meka,
+        "eigen, sampled / exact (1.1)": error["meka eigen, sampled"] / error["meka eigen, exact"],
+        "auto / best of nystrom and block-row MEKA": error["auto"]
+        / min(error["nystrom rpcholesky"], error["nystrom kmeans"], best_meka),
+    }
+    if factor < 1:
+        checks["block-row MEKA / best of this rank (1)"] = best_meka / error["best of this rank"]
+    else:
+        checks["block-row MEKA / uniform Nystrom (1)"] = best_meka / error["nystrom uniform"]
+    table = Table("ratio of errors (wanted below)", "")
+    for name, value in checks.items():
+        table.add_row(name, f"{value:.3f}")
+    return table
+
+
+def plot(title: str, case: Case, path: Path) -> None:
+    """Error against memory, both logarithmic."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    for name, found in case.results.items():
+        style = {"nystrom": "-", "meka": "--"}.get(name.split()[0], ":")
+        axes.loglog([f[3] for f in found], [f[1] for f in found], style, marker="o", markersize=4, label=name)
+    axes.set(xlabel="million numbers in memory", ylabel="relative Frobenius error", title=title)
+    axes.legend(fontsize=7)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", help="ranks of Nystrom that set the memory (default n/80, /40, /20)"
+    )
+    parser.add_argument("--clusters", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.3])
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        default=["clustered", "generated", "espgame/DenseHue", "corel5k/Gist", "corel5k/DenseHueV3H1"],
+        help="clustered, generated, espgame/<view> or corel5k/<view>",
+    )
+    parser.add_argument("--out", type=Path, help="folder for pictures")
+    arguments = parser.parse_args()
+    console = Console(width=None if Console().is_terminal else 160)
+    for name in arguments.data:
+        loaded = load(name, arguments.rows)
+        if loaded is None:
+            console.print(f"{name}: no such files under {DATA}; set DMO_DATA")
+            continue
+        X, normalise = loaded
+        base = RBF(normalise=normalise).fit(X, 0)
+        ranks = arguments.ranks or [len(X) // 80, len(X) // 40, len(X) // 20]
+        for factor in arguments.factors:
+            kernel = replace(base, scale=factor)
+            case = measure(X, kernel, ranks, arguments.clusters, arguments.seeds, console)
+            title = f"{name}, {len(X)} x {X.shape[1]}, rbf at {factor:g} x the mean distance"
+            console.print(tabulate(title, case, ranks), ratios(case, factor))
+            if arguments.out:
+                arguments.out.mkdir(parents=True, exist_ok=True)
+                try:
+                    plot(title, case, arguments.out / f"lowrank-{name.replace('/', '-')}-{factor:g}.png")
+                except ImportError:
+                    console.print("no pictures: matplotlib is not installed")
+
+
+if __name__ == "__main__":
+    main()
