@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from .base import BandwidthKernel, CentredKernel, RowKernel
 from .pairs import Map
 from .rows import Prepared, check_normalisation
 
-LOG2_E = float(np.log2(np.e))
+LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
