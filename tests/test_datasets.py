@@ -228,6 +228,13 @@ def test_matlab_survives_damage_anywhere(tmp_path_factory, damage, compressed):
             assert np.abs(array).sum() >= 0 or np.isnan(array.sum())
 
 
+def test_matlab_refuses_a_sparse_matrix_of_absurdly_many_rows(tmp_path):
+    path = tmp_path / "a.mat"
+    scipy.io.savemat(path, {"S": scipy.sparse.csc_array((np.ones(1), ([0], [0])), shape=(2_000_000_000, 1))})
+    with pytest.raises(DataError, match="to have fewer than 2000000000 rows"):
+        read_matlab(path)
+
+
 # ---------------------------------------------------------------- .npy, .npz, Zarr
 
 

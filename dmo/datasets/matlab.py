@@ -33,6 +33,10 @@ ENOUGH = 4096
 """Bytes that hold the flags, dimensions and name of any matrix of a few dimensions."""
 
 
+ROWS_PER_BYTE = 1024
+"""Rows of a sparse matrix per byte that it takes in the file, above which its dimensions are taken as damaged."""
+
+
 class _Parts:
     """The parts of one matrix, read one after the other from its bytes; DataError where one runs over their end."""
 
@@ -197,6 +201,8 @@ def _dense(parts: _Parts, shape: tuple[int, ...]) -> np.ndarray:
 def _sparse(parts: _Parts, shape: tuple[int, ...]) -> scipy.sparse.csr_array:
     if len(shape) != 2:
         raise parts.fail(f"two dimensions of a sparse matrix, got {shape}")
+    if shape[0] > ROWS_PER_BYTE * len(parts.data):
+        raise parts.fail(f"a matrix of {len(parts.data)} bytes to have fewer than {shape[0]} rows")
     rows = parts.next("row numbers", "iu").astype(np.int64)
     starts = parts.next("column starts", "iu").astype(np.int64)
     values = parts.next("values")
