@@ -204,6 +204,26 @@ class _Direct(_Solver):
         return Solution(X, steps, residuals, bool((residuals <= self.tolerance).all()), self.method)
 
 
+def cholesky_in_place(A: np.ndarray, block: int = 4096) -> int:
+    """The lower Cholesky factor of a column-major symmetric A (n x n, float64) in its lower triangle; 0, or the row at
+    which A is found not positive definite (counted from 1). The upper triangle keeps what it had.
+
+    By blocks of columns: OpenBLAS 0.3.30's own factorisation ends the process from about n = 16 000 on two threads.
+    """
+    n = len(A)
+    for columns in row_blocks(n, block):
+        start, stop = columns.start, columns.stop
+        corner, info = scipy.linalg.lapack.dpotrf(A[columns, columns], lower=1, clean=0)
+        if info != 0:
+            return start + int(info)
+        A[columns, columns] = corner
+        panel = scipy.linalg.blas.dtrsm(1.0, corner, A[stop:, columns], side=1, lower=1, trans_a=1)
+        A[stop:, columns] = panel
+        for rest in row_blocks(n - stop, block):
+            A[stop + rest.start :, stop + rest.start : stop + rest.stop] -= panel[rest.start :] @ panel[rest].T
+    return 0
+
+
 class CholeskySolver(_Direct):
     """One float64 Cholesky factorisation: n^3 / 3 multiplications, 8 n^2 bytes, then 2 n^2 per right-hand side."""
 
@@ -214,7 +234,8 @@ class CholeskySolver(_Direct):
         matrix = A.dense(np.float64)
         matrix.flat[:: A.n + 1] += ridge
         # LAPACK works on columns: the transpose of this symmetric row-major array is the same matrix without a copy
-        factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
+        factor = matrix.T
+        info = cholesky_in_place(factor)
         if info != 0:
             raise IllConditioned(
                 f"the kernel plus ridge {ridge:g} is not positive definite (Cholesky stopped at row {info} of {A.n}); "

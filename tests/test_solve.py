@@ -17,6 +17,7 @@ from dmo.solve import (
     Method,
     NystromPreconditioner,
     Solution,
+    cholesky_in_place,
     default_rank,
     factorise,
     low_rank_factor,
@@ -400,3 +401,16 @@ def test_low_rank_factors_follow_the_algebra() -> None:
 def test_a_solution_says_by_which_method() -> None:
     found: list[Solution] = [solve(LowRank(F), B, 0.1, method=method) for method in ("cholesky", "cg", "woodbury")]
     assert [solution.method for solution in found] == ["cholesky", "cg", "woodbury"]
+
+
+def test_the_blocked_cholesky_is_numpy_s():
+    rng = np.random.default_rng(0)
+    F = rng.standard_normal((50, 60))
+    A = np.asfortranarray(F @ F.T)
+    expected = np.linalg.cholesky(A)
+    for block in (7, 25, 50, 64):
+        factor = A.copy(order="F")
+        assert cholesky_in_place(factor, block) == 0
+        np.testing.assert_allclose(np.tril(factor), expected, rtol=1e-9, atol=1e-12)
+    A[30, 30] = -1.0
+    assert cholesky_in_place(A.copy(order="F"), 8) == 31
