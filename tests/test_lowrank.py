@@ -220,6 +220,16 @@ def test_constant_features_have_rank_one():
         np.testing.assert_allclose(product(found, constant), 1.0, atol=1e-5)
 
 
+@pytest.mark.parametrize("link", ["exact", "sampled"])
+def test_features_of_zeros_have_rank_zero(link):
+    zeros = np.zeros((30, 4))
+    for found in (nystrom(Linear(), zeros, 5, random_state=0), meka(Linear(), zeros, 3, 5, link=link, random_state=0)):
+        assert found(zeros).shape == (30, 0)
+    mixed = np.vstack([zeros, np.eye(4)])
+    found = meka(Linear(), mixed, 3, 5, link=link, random_state=0)
+    np.testing.assert_allclose(product(found, mixed), mixed @ mixed.T, atol=1e-6)
+
+
 def test_auto_rank_meets_the_tolerance_or_the_memory():
     for fit in (nystrom, lambda kernel, rows, **given: meka(kernel, rows, 3, **given)):
         met = fit(NARROW, X, rank="auto", tolerance=0.05, random_state=0)

@@ -136,7 +136,7 @@ class Meka(_Approximation):
     rank : int or "auto"
         Average rank per cluster, in proportion to the clusters' sizes; S * rank is at most the number of samples.
     basis : "block-row" (the best basis for all links of a cluster) or "eigen" (for the cluster itself)
-    link : "exact" (projection, n^2 / 2 kernel values) or "sampled" (least squares, n 4 S rank kernel values)
+    link : "exact" (projection, n^2 / 2 kernel values) or "sampled" (least squares, n 5 S rank kernel values)
     eta : float in [0, 1), share of the links between clusters that is set to zero, the farthest first
     tolerance, memory, fit_rows, precision, random_state : as in `Nystrom`
 

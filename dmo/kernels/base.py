@@ -142,18 +142,14 @@ class RowKernel(Kernel[Prepared]):
         index = bandwidths.sample(X.shape[0], random_state)
         kernel = self._prefit(X, index)
         p = kernel._prepare(X, dtype, None)
-        n, at_once = len(p), not kernel._ruled()
-        K, parts = np.empty((n, n), p.dtype), bandwidths.strips(n)
+        n = len(p)
+        K = np.empty((n, n), p.dtype)
         with stage(f"{self.name} kernel", n) as advance:
-            for where in parts:
+            for where in bandwidths.strips(n):
                 pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True, n_threads)
-                if at_once:
-                    pairs.finish_lower(kernel._map(), p, K, where, n_threads)
                 advance(where.stop - where.start)
-        if not at_once:
-            kernel = kernel._resolved(p, K, index, n_threads)
-            for where in parts:
-                pairs.finish_lower(kernel._map(), p, K, where, n_threads)
+        kernel = kernel._resolved(p, K, index, n_threads)
+        pairs.finish_lower(kernel._map(), p, K, n_threads)
         K.flat[:: n + 1] = kernel.diagonal(p)
         return K, kernel
 

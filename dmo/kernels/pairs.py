@@ -154,11 +154,9 @@ def finish(change: Map, x: Prepared, y: Prepared, K: np.ndarray, n_threads: int 
     )
 
 
-def finish_lower(change: Map, x: Prepared, K: np.ndarray, where: slice, n_threads: int | None = None) -> None:
-    """Turn rows `where` of the lower triangle into kernel values and copy them above the diagonal."""
+def finish_lower(change: Map, x: Prepared, K: np.ndarray, n_threads: int | None = None) -> None:
+    """Turn the pair values in the lower triangle into kernel values and copy them above the diagonal."""
     h = change.norms(x)
-
-    def task(start: int, stop: int) -> None:
-        loops.map_lower(*change.numbers(K.dtype), K, where.start + start, where.start + stop, h, True)
-
-    threads.over_rows(task, where.stop - where.start, n_threads)
+    threads.over_rows(
+        lambda start, stop: loops.map_lower(*change.numbers(K.dtype), K, start, stop, h, True), len(x), n_threads
+    )

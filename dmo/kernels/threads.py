@@ -26,17 +26,15 @@ def thread_count(n_threads: int | None = None) -> int:
 
 
 def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = None, least: int = 32) -> None:
-    """Call `task(start, stop)` over 0..n in one piece per thread, of at least `least` rows (a multiple of 32)."""
+    """Call `task(start, stop)` over 0..n in pieces of at least `least` rows (a multiple of 32), a few for each thread."""
     threads = thread_count(n_threads)
-    size = max(least, -(-n // threads))
+    size = max(least, -(-n // (threads if threads == 1 else 4 * threads)))
     size += -size % 32
     pieces = [(start, min(start + size, n)) for start in range(0, n, size)]
-    if len(pieces) < 2:
+    if threads == 1 or len(pieces) < 2:
         for piece in pieces:
             task(*piece)
         return
-    with ThreadPoolExecutor(len(pieces) - 1) as pool:
-        others = [pool.submit(task, *piece) for piece in pieces[1:]]
-        task(*pieces[0])
-        for other in others:
-            other.result()
+    with ThreadPoolExecutor(min(threads, len(pieces))) as pool:
+        for done in [pool.submit(task, *piece) for piece in pieces]:
+            done.result()

@@ -43,11 +43,13 @@ def balanced_centres(E: Any, clusters: int, rng: np.random.Generator) -> np.ndar
 
 def allocate(sizes: np.ndarray, total: int) -> np.ndarray:
     """Ranks k_s in proportion to the clusters' sizes, at least 1 and at most the size, `total` in all where that fits."""
-    ranks = np.clip(np.floor(total * sizes / sizes.sum()).astype(int), 1, sizes)
-    while ranks.sum() < min(total, sizes.sum()):
-        room = np.flatnonzero(ranks < sizes)
-        share = total * sizes[room] / sizes.sum() - ranks[room]
-        ranks[room[np.argsort(-share, kind="stable")[: min(total, sizes.sum()) - ranks.sum()]]] += 1
+    total = int(np.clip(total, len(sizes), sizes.sum()))
+    wanted = total * sizes / sizes.sum()
+    ranks = np.clip(np.floor(wanted).astype(int), 1, sizes)
+    while ranks.sum() != total:
+        step = 1 if ranks.sum() < total else -1
+        able = np.flatnonzero(ranks < sizes if step > 0 else ranks > 1)
+        ranks[able[np.argmax(step * (wanted - ranks)[able])]] += step
     return ranks
 
 

@@ -27,8 +27,8 @@ from dmo.progress import stage
 Basis = Literal["block-row", "eigen"]
 Link = Literal["exact", "sampled"]
 _LOCAL, _SHARED = 2, 1  # landmarks of a cluster and of all clusters, times the average rank
-_PROBES, _SAMPLES = 1, 4  # rows sampled per cluster for a basis and for sampled links, times the cluster's rank
-_SMOOTH = 0.005  # what a direction's norm as a function counts against it, times the smallest eigenvalue kept of K_ss
+_PROBES, _SAMPLES = 1, 5  # rows sampled per cluster for a basis and for sampled links, times the cluster's rank
+_SMOOTH = 0.005  # what a direction's roughness counts against it, times the k_s-th eigenvalue of K_ss
 _SPARSE_WIDTH = 8192  # sparse rows wider than this take rows as landmarks: centres of theirs would be dense
 
 
@@ -56,7 +56,7 @@ def meka(
     relative error, default 0.01) needs and the `memory` (bytes of n k + (S k)^2 numbers) allows; `basis`: "block-row"
     (leading left singular vectors of K_s,: within the landmarks' span) or "eigen" (eigenvectors of K_ss within it);
     `link`: "exact" (L = W'KW over all pairs of fitted rows, n^2 / 2 kernel values) or "sampled" (least squares on rows
-    drawn by leverage, n 4 S k values); `landmarks`: as for `nystrom`, None: "kmeans", for wide sparse rows
+    drawn by leverage, n 5 S k values); `landmarks`: as for `nystrom`, None: "kmeans", for wide sparse rows
     "rpcholesky"; `eta`: share of the links between clusters, those of the farthest pairs, that are set to zero;
     `fit_rows`: everything is learnt from a random sample of X of this size where X has more rows.
     L is projected onto the positive semidefinite cone (its best approximation there, as W is orthonormal). The map
@@ -103,20 +103,24 @@ def rank_within(numbers: float, n: int, sizes: np.ndarray, clusters: int) -> int
 
 @dataclass
 class _Cluster:
-    """What the fit knows of one cluster with n_s rows."""
+    """What the fit knows of one cluster.
+
+    `Q` (n_s x m, orthonormal): all that the landmarks span, Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q; `roughness` (m x m): Gram
+    matrix of the functions Q in the kernel's own space; `sampled`, `weights`: numbers of the rows J_s of X that stand for
+    the cluster in sums over rows. Found later: `U` (m x k_s), so that the basis is W_s = Q U; `own` = W_s' K_ss W_s; `seen`
+    = W_s' K_s,J times the weights, J the sampled rows of all clusters.
+    """
 
     rank: int
     landmarks: Any
-    Q: np.ndarray  # n_s x m, orthonormal: all that the landmarks span
-    to_Q: np.ndarray  # Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q
-    sampled: np.ndarray  # numbers of the rows J_s of X that stand for the cluster in sums over rows
-    weights: np.ndarray  # of these rows
-    roughness: np.ndarray  # m x m: squared norms of the functions Q in the kernel's own space, times _SMOOTH k(x, x)
-    U: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # m x k_s: the basis is W_s = Q U
-    own: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # W_s' K_ss W_s
-    seen: np.ndarray = field(
-        default_factory=lambda: np.zeros((0, 0))
-    )  # W_s' K_s,J times the weights, J all sampled rows
+    Q: np.ndarray
+    to_Q: np.ndarray
+    roughness: np.ndarray
+    sampled: np.ndarray
+    weights: np.ndarray
+    U: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    own: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    seen: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 class _Fit:
@@ -171,7 +175,7 @@ class _Fit:
             square = Q.T @ Q
         picked, weights = _by_leverage(Q, max(math.ceil(times * rank), 16), self.rng)
         roughness = to_Q.T @ kernel.tile(landmarks, landmarks) @ to_Q
-        return _Cluster(min(rank, Q.shape[1]), Z, Q.astype(dtype), to_Q, where.start + picked, weights, roughness)
+        return _Cluster(min(rank, Q.shape[1]), Z, Q.astype(dtype), to_Q, roughness, where.start + picked, weights)
 
     def _find_bases(self, clusters: Sequence[_Cluster], basis: Basis, link: Link) -> None:
         """Choose U of every cluster: the k_s directions in the span of Q that hold most of K_ss or of K_s,:."""
@@ -185,16 +189,13 @@ class _Fit:
                 own = rows.project(c.Q, where, rows.prepared[where]) @ c.Q
                 own = (own + own.T) / 2
                 seen = rows.project(c.Q, where, probes) * weights if basis == "block-row" or link == "sampled" else None
-                energy = own
+                energy, drop = own, 1e-6 if rows.dtype == np.float32 else 1e-12
                 if basis == "block-row" and seen is not None:
                     others = np.delete(seen, np.s_[self.edges[s] : self.edges[s + 1]], axis=1)
-                    energy = own @ own + others @ others.T
-                drop = (1e-6 if rows.dtype == np.float32 else 1e-12) ** (1 if basis == "eigen" else 2)
-                c.rank = min(c.rank, len(own))
-                level = max(float(np.linalg.eigvalsh(own)[-c.rank]), 0.0)
-                c.U = _leading(energy, _SMOOTH * level * c.roughness, c.rank, drop)
-                c.rank = c.U.shape[1]
-                c.own = c.U.T @ own @ c.U
+                    energy, drop = own @ own + others @ others.T, drop**2
+                smallest = np.linalg.eigvalsh(own)[::-1][c.rank - 1 : c.rank]  # eigenvalue of K_ss, none of an empty Q
+                c.U = _leading(energy, _SMOOTH * max(smallest.sum(), 0.0) * c.roughness, c.rank, drop)
+                c.rank, c.own = c.U.shape[1], c.U.T @ own @ c.U
                 if link == "sampled" and seen is not None:
                     c.seen = c.U.T @ seen
                 advance(1)
@@ -243,7 +244,12 @@ class _Fit:
 
 
 def _leading(square: np.ndarray, roughness: np.ndarray, rank: int, drop: float) -> np.ndarray:
-    """Orthonormal span of the `rank` directions u with the largest u'Eu / (u'u + u'Ru), fewer where E falls below drop."""
+    """Orthonormal span of the `rank` directions u with the largest u'Eu / u'(I + R)u, fewer where that falls below `drop`.
+
+    A direction can be large on the fitted rows only because its function is rough, and is then wild on other rows: R,
+    its squared norm in the kernel's space times a small eigenvalue, is about _SMOOTH for an eigenfunction and far above 1
+    for such a direction.
+    """
     values, vectors = scipy.linalg.eigh(square, np.eye(len(square)) + roughness, check_finite=False)
     count = min(rank, int((values > drop * max(values.max(initial=0.0), 1e-300)).sum()))
     return np.linalg.qr(vectors[:, ::-1][:, :count])[0]

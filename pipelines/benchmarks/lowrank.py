@@ -1,10 +1,11 @@
 """Error against memory of low-rank kernels: Nystrom by landmarks, MEKA by basis and link, the best of that rank.
 
 For every data set and bandwidth factor (times the mean distance) one table: the relative Frobenius error at equal memory
-(n x r numbers for Nystrom of rank r; n k_s + (S k)^2 for MEKA), seconds, and the same seconds in products of the n x n
-kernel with 130 columns timed in this process. Errors are those of whole rows of the kernel, 2000 drawn at random.
-"reference" is randomly pivoted Cholesky one pivot at a time. Real views come from the folder in DMO_DATA (default
-../shared/data). With --out, a picture per data set and factor, if matplotlib is there.
+(n x r numbers for Nystrom of rank r; n k_s + (S k)^2 for MEKA), the error of the kernel between 1000 new rows and the n
+fitted ones, seconds, and the same seconds in products of the n x n kernel with 130 columns timed in this process. Errors
+are those of whole rows of the kernel, 2000 drawn at random. "reference" is randomly pivoted Cholesky one pivot at a time.
+Real views come from the folder in DMO_DATA (default ../shared/data). With --out, a picture per data set and factor, if
+matplotlib is there.
 
     python pipelines/benchmarks/lowrank.py --rows 4000 --ranks 100 200 --seeds 3
 """
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +31,14 @@ from dmo.datasets.generated import generated
 from dmo.datasets.matlab import read_matlab
 from dmo.kernels import RBF, Kernel, gram_matrix
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom
+from dmo.lowrank.landmarks import Landmarks
+from dmo.lowrank.meka_fit import Basis, Link
 
 DATA = Path(os.environ.get("DMO_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
-NYSTROM = ("uniform", "rpcholesky", "kmeans")
-MEKA = {f"meka {basis}, {link}": (basis, link) for basis in ("eigen", "block-row") for link in ("exact", "sampled")}
+NYSTROM: tuple[Landmarks, ...] = ("uniform", "rpcholesky", "kmeans")
+BASES: tuple[Basis, ...] = ("eigen", "block-row")
+LINKS: tuple[Link, ...] = ("exact", "sampled")
+NEW = 1000
 _STRIP = 1024
 
 
@@ -64,18 +70,34 @@ def load(name: str, n: int) -> tuple[np.ndarray, str | None] | None:
     return X[np.random.default_rng(0).permutation(len(X))[:n]], None if view == "Gist" else "hellinger"
 
 
+@dataclass(frozen=True)
+class Result:
+    """Median error and error on new rows over the seeds, million numbers in memory, least seconds."""
+
+    error: float
+    on_new: float
+    numbers: float
+    seconds: float
+
+
 @dataclass
 class Case:
-    """One kernel matrix in memory and the rows that errors are measured on."""
+    """A kernel matrix in memory, new rows, and the rows that errors are measured on."""
 
     X: np.ndarray
+    new: np.ndarray
     kernel: Kernel
     K: np.ndarray
-    results: dict[str, list[tuple[int, float, float, float]]] = field(default_factory=dict)
+    results: dict[str, list[Result]] = field(default_factory=dict)
 
     @cached_property
     def probes(self) -> np.ndarray:
         return np.sort(np.random.default_rng(1).choice(len(self.X), size=min(2000, len(self.X)), replace=False))
+
+    @cached_property
+    def cross(self) -> np.ndarray:
+        """Kernel between the new rows and X."""
+        return self.kernel.tile(self.kernel.prepare(self.new), self.kernel.prepare(self.X))
 
     @cached_property
     def product(self) -> float:
@@ -87,29 +109,35 @@ class Case:
             seconds.append(time.perf_counter() - start)
         return min(seconds)
 
-    def error(self, F: np.ndarray) -> float:
-        """Relative Frobenius error of F F' on the probed rows."""
-        total = wrong = 0.0
-        for where in row_blocks(len(self.probes), _STRIP):
-            index = self.probes[where]
-            exact = self.K[index]
-            total += float(np.square(exact, dtype=np.float64).sum())
-            wrong += float(np.square(exact - F[index] @ F.T, dtype=np.float64).sum())
-        return (wrong / total) ** 0.5
+    def errors(self, found: FeatureMap) -> tuple[float, float]:
+        """Relative Frobenius errors on the probed rows and on new rows."""
+        F = found(self.X)
+        return relative(self.K, self.probes, F[self.probes], F), relative(self.cross, None, found(self.new), F)
 
-    def add(self, name: str, rank: int, fits: Callable[[int], FeatureMap], seeds: int) -> None:
-        """Fit with several seeds: median error, its range and the least seconds."""
+    def add(self, name: str, fits: Callable[..., FeatureMap], seeds: int) -> None:
+        """Fit with several seeds and note the result."""
         errors, seconds, numbers = [], [], 0
         for seed in range(seeds):
             start = time.perf_counter()
-            found = fits(seed)
+            found = fits(random_state=seed)
             seconds.append(time.perf_counter() - start)
-            errors.append(self.error(found(self.X)))
+            errors.append(self.errors(found))
             numbers = found.numbers(len(self.X))
-        self.note(name, rank, errors, min(seconds), numbers)
+        self.note(name, errors, min(seconds), numbers)
 
-    def note(self, name: str, rank: int, errors: list[float], seconds: float, numbers: int) -> None:
-        self.results.setdefault(name, []).append((rank, float(np.median(errors)), seconds, numbers / 1e6))
+    def note(self, name: str, errors: list[tuple[float, float]], seconds: float, numbers: int) -> None:
+        error, on_new = np.median(errors, axis=0)
+        self.results.setdefault(name, []).append(Result(float(error), float(on_new), numbers / 1e6, seconds))
+
+
+def relative(K: np.ndarray, index: np.ndarray | None, left: np.ndarray, right: np.ndarray) -> float:
+    """|K - left right'|_F / |K|_F over rows `index` of K, strip by strip."""
+    total = wrong = 0.0
+    for where in row_blocks(len(left), _STRIP):
+        exact = K[where] if index is None else K[index[where]]
+        total += float(np.square(exact, dtype=np.float64).sum())
+        wrong += float(np.square(exact - left[where] @ right.T, dtype=np.float64).sum())
+    return (wrong / total) ** 0.5
 
 
 def reference(case: Case, rank: int, seed: int) -> np.ndarray:
@@ -136,28 +164,31 @@ def best_of_rank(case: Case, rank: int, start: np.ndarray) -> np.ndarray:
     return Q @ (vectors[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0))).astype(np.float32)
 
 
-def measure(X: np.ndarray, kernel: Kernel, ranks: list[int], clusters: int, seeds: int, console: Console) -> Case:
+def measure(
+    X: np.ndarray, new: np.ndarray, kernel: Kernel, ranks: list[int], clusters: int, seeds: int, console: Console
+) -> Case:
     """All methods at the memory of Nystrom of each rank."""
     K, fitted = gram_matrix(kernel, X)
-    case, n = Case(X, fitted, K), len(X)
+    case, n = Case(X, new, fitted, K), len(X)
     for rank in ranks:
         bytes_each = 4.0 * n * rank
         for kind in NYSTROM:
-            case.add(f"nystrom {kind}", rank, partial(nystrom, fitted, X, rank, kind), seeds)
+            case.add(f"nystrom {kind}", partial(nystrom, fitted, X, rank, kind), seeds)
         start = time.perf_counter()
-        errors = [case.error(from_landmarks(fitted, reference(case, rank, seed))(X)) for seed in range(min(seeds, 3))]
-        case.note("reference", rank, errors, (time.perf_counter() - start) / len(errors), n * rank)
-        for name, (basis, link) in MEKA.items():
-            fit = partial(meka, fitted, X, clusters, "auto", basis, link, None, 0.0, memory=bytes_each)
-            case.add(name, rank, fit, 1)
+        errors = [case.errors(from_landmarks(fitted, reference(case, rank, seed))) for seed in range(min(seeds, 3))]
+        case.note("reference", errors, (time.perf_counter() - start) / len(errors), n * rank)
+        for basis, link in product(BASES, LINKS):
+            fit = partial(meka, fitted, X, clusters, "auto", basis, link, memory=bytes_each)
+            case.add(f"meka {basis}, {link}", fit, 1)
         start = time.perf_counter()
         chosen = choose(fitted, X, memory=bytes_each, clusters=clusters, random_state=0)
-        seconds, F = time.perf_counter() - start, chosen.feature_map(X)
-        case.note("auto", rank, [case.error(F)], seconds, chosen.feature_map.numbers(n))
+        seconds = time.perf_counter() - start
+        case.note("auto", [case.errors(chosen.feature_map)], seconds, chosen.feature_map.numbers(n))
         console.log(f"rank {rank}: auto took {chosen.feature_map.kind} of", _errors(chosen.errors))
         start = time.perf_counter()
         F = best_of_rank(case, rank, nystrom(fitted, X, rank, "kmeans", 0)(X))
-        case.note("best of this rank", rank, [case.error(F)], time.perf_counter() - start, n * rank)
+        error = relative(case.K, case.probes, F[case.probes], F)
+        case.note("best of this rank", [(error, np.nan)], time.perf_counter() - start, n * rank)
     return case
 
 
@@ -166,36 +197,39 @@ def _errors(errors: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def tabulate(title: str, case: Case, ranks: list[int]) -> Table:
-    """Rows: methods; columns: error, numbers and seconds at each memory."""
+    """Rows: methods; columns: errors, numbers and seconds at each memory."""
     table = Table(title=f"{title}; one product takes {case.product:.3f} s", title_justify="left")
-    table.add_column("")
+    table.add_column("numbers / n")
     for rank in ranks:
-        for column in (f"error, {rank} n numbers", "million numbers", "seconds", "products"):
+        for column in (str(rank), "new rows", "million", "seconds", "products"):
             table.add_column(column, justify="right")
     for name, found in case.results.items():
         cells = []
-        for _, error, seconds, numbers in found:
-            cells += [f"{error:.3g}", f"{numbers:.1f}", f"{seconds:.2f}", f"{seconds / case.product:.0f}"]
+        for r in found:
+            cells += [f"{r.error:.3g}", f"{r.on_new:.3g}", f"{r.numbers:.1f}", f"{r.seconds:.1f}"]
+            cells.append(f"{r.seconds / case.product:.0f}")
         table.add_row(name, *cells)
     return table
 
 
 def ratios(case: Case, factor: float) -> Table:
     """What the approximations promise, at the largest memory."""
-    error = {name: found[-1][1] for name, found in case.results.items()}
-    best_meka = error["meka block-row, exact"]
+    last = {name: found[-1] for name, found in case.results.items()}
+    error = {name: result.error for name, result in last.items()}
+    block_row = error["meka block-row, exact"]
+    candidates = ("nystrom rpcholesky", "nystrom kmeans", "meka block-row, exact")
     checks = {
         "pivoted Cholesky / reference (1.05)": error["nystrom rpcholesky"] / error["reference"],
         "pivoted Cholesky / uniform (0.8)": error["nystrom rpcholesky"] / error["nystrom uniform"],
-        "block-row, sampled / exact (1.1)": error["meka block-row, sampled"] / best_meka,
-        "eigen, sampled / exact (1.1)": error["meka eigen, sampled"] / error["meka eigen, exact"],
-        "auto / best of nystrom and block-row MEKA": error["auto"]
-        / min(error["nystrom rpcholesky"], error["nystrom kmeans"], best_meka),
+        "MEKA eigen, sampled / exact (1.1)": error["meka eigen, sampled"] / error["meka eigen, exact"],
+        "MEKA block-row, sampled / exact (1.1)": error["meka block-row, sampled"] / block_row,
+        "auto / best candidate, new rows (1.1)": last["auto"].on_new / min(last[name].on_new for name in candidates),
     }
     if factor < 1:
-        checks["block-row MEKA / best of this rank (1)"] = best_meka / error["best of this rank"]
+        checks["MEKA block-row / best of this rank (1)"] = block_row / error["best of this rank"]
+        checks["MEKA eigen / best of this rank (1)"] = error["meka eigen, exact"] / error["best of this rank"]
     else:
-        checks["block-row MEKA / uniform Nystrom (1)"] = best_meka / error["nystrom uniform"]
+        checks["MEKA block-row / uniform Nystrom (1)"] = block_row / error["nystrom uniform"]
     table = Table("ratio of errors (wanted below)", "")
     for name, value in checks.items():
         table.add_row(name, f"{value:.3f}")
@@ -212,7 +246,7 @@ def plot(title: str, case: Case, path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for name, found in case.results.items():
         style = {"nystrom": "-", "meka": "--"}.get(name.split()[0], ":")
-        axes.loglog([f[3] for f in found], [f[1] for f in found], style, marker="o", markersize=4, label=name)
+        axes.loglog([r.numbers for r in found], [r.error for r in found], style, marker="o", markersize=4, label=name)
     axes.set(xlabel="million numbers in memory", ylabel="relative Frobenius error", title=title)
     axes.legend(fontsize=7)
     figure.savefig(path, dpi=130)
@@ -223,7 +257,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument(
-        "--ranks", type=int, nargs="+", help="ranks of Nystrom that set the memory (default n/80, /40, /20)"
+        "--ranks", type=int, nargs="+", help="ranks of Nystrom that set the memory (default n/80, n/40, n/20)"
     )
     parser.add_argument("--clusters", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=5)
@@ -238,16 +272,17 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console(width=None if Console().is_terminal else 160)
     for name in arguments.data:
-        loaded = load(name, arguments.rows)
+        loaded = load(name, arguments.rows + NEW)
         if loaded is None:
             console.print(f"{name}: no such files under {DATA}; set DMO_DATA")
             continue
         X, normalise = loaded
+        X, new = X[:-NEW], X[-NEW:]
         base = RBF(normalise=normalise).fit(X, 0)
         ranks = arguments.ranks or [len(X) // 80, len(X) // 40, len(X) // 20]
         for factor in arguments.factors:
             kernel = replace(base, scale=factor)
-            case = measure(X, kernel, ranks, arguments.clusters, arguments.seeds, console)
+            case = measure(X, new, kernel, ranks, arguments.clusters, arguments.seeds, console)
             title = f"{name}, {len(X)} x {X.shape[1]}, rbf at {factor:g} x the mean distance"
             console.print(tabulate(title, case, ranks), ratios(case, factor))
             if arguments.out:
