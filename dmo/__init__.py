@@ -5,6 +5,8 @@ from importlib.metadata import version
 from dmo.estimators import (
     KGHA,
     LLTSVR,
+    MLSI,
+    MORP,
     BestLowRank,
     CoupledSVR,
     Exact,
@@ -13,6 +15,7 @@ from dmo.estimators import (
     MultiSetCCA,
     MultiViewRidge,
     Nystrom,
+    TraceEmbedding,
 )
 from dmo.estimators.base import load
 from dmo.moments import Moments
@@ -21,6 +24,8 @@ __version__ = version("dmo")
 __all__ = [
     "KGHA",
     "LLTSVR",
+    "MLSI",
+    "MORP",
     "BestLowRank",
     "CoupledSVR",
     "Exact",
@@ -30,5 +35,6 @@ __all__ = [
     "MultiSetCCA",
     "MultiViewRidge",
     "Nystrom",
+    "TraceEmbedding",
     "load",
 ]

@@ -5,11 +5,16 @@ from dmo.estimators.exact import Exact
 from dmo.estimators.homogeneity import HomogeneityAnalysis
 from dmo.estimators.kgha import KGHA, MultiSetCCA
 from dmo.estimators.llt import LLTSVR, CoupledSVR
+from dmo.estimators.mlsi import MLSI
+from dmo.estimators.morp import MORP
 from dmo.estimators.ridge import MultiViewRidge
+from dmo.estimators.trace import TraceEmbedding
 
 __all__ = [
     "KGHA",
     "LLTSVR",
+    "MLSI",
+    "MORP",
     "BestLowRank",
     "CoupledSVR",
     "Exact",
@@ -18,4 +23,5 @@ __all__ = [
     "MultiSetCCA",
     "MultiViewRidge",
     "Nystrom",
+    "TraceEmbedding",
 ]
