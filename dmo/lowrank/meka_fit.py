@@ -20,7 +20,7 @@ from dmo.lowrank.growth import Rank, fit_rank
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks, from_space
 from dmo.lowrank.maps import FeatureMap
 from dmo.lowrank.meka import MekaMap
-from dmo.lowrank.nystrom import FIT_ROWS, fit_kernel, inverse_root
+from dmo.lowrank.nystrom import FIT_ROWS, cut_off, fit_kernel, inverse_root
 from dmo.lowrank.sampling import check_count, check_finite, check_rows, draw, gather
 from dmo.progress import stage
 
@@ -29,6 +29,7 @@ Link = Literal["exact", "sampled"]
 _LOCAL, _SHARED = 2, 1  # landmarks of a cluster and of all clusters, times the average rank
 _PROBES, _SAMPLES = 1, 5  # rows sampled per cluster for a basis and for sampled links, times the cluster's rank
 _SMOOTH = 0.005  # what a direction's roughness counts against it, times the k_s-th eigenvalue of K_ss
+_SPAN = (1e-10, 1e-14)  # smallest pivot and jitter of a Cholesky QR in float64
 _SPARSE_WIDTH = 8192  # sparse rows wider than this take rows as landmarks: centres of theirs would be dense
 
 
@@ -169,8 +170,8 @@ class _Fit:
         landmarks = kernel.prepare(stack([Z, self.shared]) if self.shared.shape[0] else Z, np.float64)
         Q = kernel.tile(kernel.prepare(X, np.float64), landmarks)
         to_Q, square = np.eye(len(landmarks)), kernel.tile(landmarks, landmarks)
-        for _ in range(3):  # whitened by the landmarks' own kernel, then orthonormalised by Cholesky QR, twice
-            keep, inverse = inverse_root(square, dtype)
+        for limits in (cut_off(dtype), _SPAN, _SPAN):  # whitened by k(Z, Z), then orthonormalised by Cholesky QR, twice
+            keep, inverse = inverse_root(square, *limits)
             Q, to_Q = Q[:, keep] @ inverse, to_Q[:, keep] @ inverse
             square = Q.T @ Q
         picked, weights = _by_leverage(Q, max(math.ceil(times * rank), 16), self.rng)

@@ -109,17 +109,21 @@ def nystrom(
 def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype: Any = np.float32) -> NystromMap:
     """The Nystrom map of a fitted kernel with landmarks Z (m x d); landmarks that depend on others are dropped."""
     prepared = kernel.prepare(Z, np.float64)
-    keep, projection = inverse_root(kernel.tile(prepared, prepared), np.dtype(dtype))
+    keep, projection = inverse_root(kernel.tile(prepared, prepared), *cut_off(np.dtype(dtype)))
     return NystromMap(kernel, np.dtype(dtype), Z[keep], projection)
 
 
-def inverse_root(square: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """(keep, P) with P P' = A[keep, keep]^-1 for a positive semidefinite A = k(Z, Z) (m x m, float64).
+def cut_off(dtype: np.dtype) -> tuple[float, float]:
+    """The `drop` and `jitter` of `inverse_root` that k(Z, Z) needs where factor rows are of that precision."""
+    return (1e-7, 1e-9) if dtype == np.float32 else (1e-12, 1e-14)
 
-    Pivoted Cholesky drops residual pivots below 1e-7 (where factor rows will be float32) or 1e-12 (float64) of the
-    largest diagonal entry; what is kept gets a jitter of 1e-9 or 1e-14 times its number of rows and its mean diagonal.
+
+def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.ndarray, np.ndarray]:
+    """(keep, P) with P P' = A[keep, keep]^-1 for a positive semidefinite A (m x m, float64).
+
+    Pivoted Cholesky drops residual pivots below `drop` times the largest diagonal entry; the diagonal of what is kept
+    grows by `jitter` times its trace.
     """
-    drop, jitter = (1e-7, 1e-9) if dtype == np.float32 else (1e-12, 1e-14)
     square = (square + square.T) / 2
     tolerance = drop * max(float(square.diagonal().max(initial=0.0)), 1e-300)
     _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tolerance, lower=1)
