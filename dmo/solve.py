@@ -204,7 +204,7 @@ class _Direct(_Solver):
         return Solution(X, steps, residuals, bool((residuals <= self.tolerance).all()), self.method)
 
 
-def cholesky_in_place(A: np.ndarray, block: int = 4096) -> int:
+def cholesky_in_place(A: np.ndarray, block: int = 2048) -> int:
     """The lower Cholesky factor of a column-major symmetric A (n x n, float64) in its lower triangle; 0, or the row at
     which A is found not positive definite (counted from 1). The upper triangle keeps what it had.
 

@@ -4,8 +4,9 @@
 
 Images are the 491 numbers of the MORP paper's descriptor, each scaled to unit variance; categories are the keywords that
 at least `--min-images` images have. MORP, kernel PCA and kernel CCA see the same Gaussian kernel at the mean distance;
-MORP's supervision and gamma and CCA's ridge are chosen on a split of their own, at 20 dimensions, by AUC. The protocol
-(settings I and II) is that of `projection_protocol`. OUT gets morp_images.csv, .json and .png.
+MORP's supervision and gamma (in its direct form) and CCA's ridge are chosen on a split of their own, by the mean AUC of
+all dimensions in setting I. The protocol (settings I and II) is that of `projection_protocol`. OUT gets
+morp_images.csv, .json and .png.
 Source: Yu, Yu, Tresp 2005, "Multi-output regularized feature projection", section 5.
 """
 
@@ -41,7 +42,6 @@ from dmo.progress import bars, stage
 from dmo.stores import StoreError, open_features
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)
-TUNED_AT = 20
 
 
 def load(data: str, work: Path, min_images: int) -> tuple[np.ndarray, np.ndarray]:
@@ -71,21 +71,23 @@ def learners(
         return TraceEmbedding("cca", kernel="rbf", n_components=min(k, rank), **cca).fit(X, Y)
 
     every: dict[str, Learner] = {
-        "MORP": lambda X, Y: MORP("rbf", n_components=k, **morp).fit(X, Y),
+        "MORP": lambda X, Y: MORP("rbf", n_components=k, form="direct", **morp).fit(X, Y),
         "kernel PCA": lambda X, Y: TraceEmbedding("pca", kernel="rbf", n_components=k, tolerance=1e-6).fit(X),
         "kernel CCA": kernel_cca,
     }
     return {name: learner for name, learner in every.items() if only is None or name in only}
 
 
-def tune(X: np.ndarray, Y: np.ndarray, k: int, quick: bool) -> tuple[dict[str, float], dict[str, float]]:
-    """MORP's supervision and gamma, CCA's ridge, by AUC in setting I on a split that no trial has."""
+def tune(
+    X: np.ndarray, Y: np.ndarray, dimensions: Sequence[int], quick: bool
+) -> tuple[dict[str, float], dict[str, float]]:
+    """MORP's supervision and gamma, CCA's ridge, by mean AUC in setting I on a split that no trial has."""
     split = Split.of(Y, UNSEEN)
-    betas, ridges = ((0.5,), (1.0,)) if quick else ((0.1, 0.3, 0.5, 0.7, 0.9), (0.1, 1.0, 10.0, 100.0))
+    betas, ridges = ((0.5,), (1.0,)) if quick else ((0.1, 0.3, 0.5, 0.7, 0.9, 0.99), (0.01, 0.1, 1.0, 10.0, 100.0))
 
     def score(name: str, morp: dict[str, float], cca: dict[str, float]) -> float:
-        found = run_trial(X, Y, split, learners(k, morp, cca, [name]), [k, *range(1, k)][:1])
-        return next((r["auc_macro"] for r in found if r["setting"] == "I"), 0.0)
+        found = run_trial(X, Y, split, learners(dimensions[-1], morp, cca, [name]), dimensions)
+        return float(np.mean([row["auc_macro"] for row in found if row["setting"] == "I"]))
 
     grid = [{"supervision": b, "gamma": g} for b in betas for g in ridges]
     morp = choose(grid, lambda setting: score("MORP", setting, {}))
@@ -118,7 +120,7 @@ def run(options: argparse.Namespace) -> None:
     dimensions, seeds = list(DIMENSIONS), options.seeds
     if options.quick:
         X, Y, dimensions, seeds = X[:400], Y[:400, :16], [3, 6], 2
-    morp, cca = tune(X, Y, min(TUNED_AT, dimensions[-1]), options.quick)
+    morp, cca = tune(X, Y, dimensions, options.quick)
     found: list[Row] = []
     with stage("trials", seeds) as advance:
         for seed in range(seeds):

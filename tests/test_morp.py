@@ -284,3 +284,19 @@ def test_bad_input_gets_a_sentence(case):
         clone(model).fit(X, outputs)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(type(model).__name__)
+
+
+def test_a_single_precision_kernel_does_not_spoil_the_direct_form():
+    """Few samples share much: the uncentred kernel's largest eigenvalue is hundreds of times the wanted ones."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((900, 20)) * np.linspace(1, 0.1, 20)
+    Y = (X @ rng.standard_normal((20, 30)) + rng.standard_normal((900, 30)) > 1).astype(float)
+    model = MORP(
+        RBF(scale=2.0),
+        n_components=40,
+        supervision=0.9,
+        gamma=1.0,
+        form="direct",
+        approximation=Exact(precision="float32"),
+    )
+    assert model.fit(X, Y).n_iter_ < 10

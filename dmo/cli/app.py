@@ -13,9 +13,11 @@ import dmo
 from dmo.cli.apply import annotate, evaluate, transform
 from dmo.cli.compare import plan_command
 from dmo.cli.demo import demo
+from dmo.cli.extract import extract_command
 from dmo.cli.fit import fit_app
 from dmo.cli.info import info
 from dmo.cli.ingest import ingest_app
+from dmo.cli.project import embedding, mlsi, morp, tune_mlsi, tune_morp
 from dmo.cli.tune import tune_app
 
 INTERRUPTED = 130
@@ -82,9 +84,14 @@ def _options(
 
 app.command()(demo)
 app.add_typer(ingest_app, name="ingest")
+app.command("extract")(extract_command)
 app.command()(info)
 app.command("plan")(plan_command)
+for projection in (morp, mlsi, embedding):
+    fit_app.command()(projection)
 app.add_typer(fit_app, name="fit")
+tune_app.command("morp")(tune_morp)
+tune_app.command("mlsi")(tune_mlsi)
 app.add_typer(tune_app, name="tune")
 app.command()(transform)
 app.command()(annotate)

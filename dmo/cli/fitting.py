@@ -12,12 +12,14 @@ from dmo import stores
 from dmo.blocks import Rows
 from dmo.cli import options
 from dmo.cli.options import free, origin
-from dmo.cli.plan import STEPS, Plan, Work, plan, plan_low_rank
+from dmo.cli.pictures import carry_recipe
+from dmo.cli.plan import STEPS, Plan, Work, plan, plan_linear, plan_low_rank
 from dmo.cli.session import Session, cost_rows, quiet, session, show
 from dmo.cluster import connect
 from dmo.estimators import KGHA, Exact, MultiSetCCA
 from dmo.estimators.exact import Precision, Storage, choose_storage
 from dmo.estimators.lowrank_engine import choose_engine
+from dmo.estimators.projecting import Projection
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,17 @@ class Setting:
     sources: Mapping[str, Rows]
     Y: np.ndarray | None
     split: str | None
+
+    def only_kernel(self, who: str) -> str:
+        """The kernel of the one view; raises ValueError where there are more."""
+        return only(who, self.kernel)
+
+
+def only(who: str, kernels: Mapping[str, str]) -> str:
+    """The one kernel of the one view; raises ValueError where there are more."""
+    if len(kernels) != 1:
+        raise ValueError(f"{who} projects one view, got {len(kernels)}; pass --view with one of {', '.join(kernels)}")
+    return next(iter(kernels.values()))
 
 
 def fit(request: Request, make: Callable[[Setting], Any], seed: int) -> None:
@@ -121,6 +134,8 @@ def _who(estimator: Any) -> str:
 
 def _plan(setting: Setting, estimator: Any) -> Plan:
     n, V = _n(setting), len(setting.names)
+    if getattr(estimator, "kernel", "linear") == "linear" and isinstance(estimator, Projection):
+        return plan_linear(n, next(iter(setting.sources.values())), estimator.n_components)
     if not isinstance(setting.engine, Exact):
         labels = 0 if setting.Y is None else setting.Y.shape[1]
         return plan_low_rank(setting.engine, n, labels, setting.sources, setting.kernel)
@@ -144,8 +159,12 @@ def _plan(setting: Setting, estimator: Any) -> Plan:
 
 
 def save(estimator: Any, path: str, store: stores.FeatureStore, split: str | None, seed: int) -> None:
-    """Save a fitted estimator with where it comes from: the store, its own provenance, and the split."""
+    """Save a fitted estimator with where it comes from: the store, its own provenance, and the split.
+
+    Where the store was made from pictures, the model keeps their recipe and vocabularies.
+    """
     estimator.save(path, origin([store.url], store, split, seed))
+    carry_recipe(store, path)
 
 
 def _learnt(estimator: Any) -> dict[str, Any]:
@@ -155,8 +174,9 @@ def _learnt(estimator: Any) -> dict[str, Any]:
         found["n_labels"] = len(estimator.classes_)
     if hasattr(estimator, "n_components_"):
         found["n_components"] = int(estimator.n_components_)
-        found["objective"] = float(estimator.objective_)
         found["steps"] = int(estimator.n_iter_)
+    if hasattr(estimator, "objective_"):
+        found["objective"] = float(estimator.objective_)
     return found
 
 

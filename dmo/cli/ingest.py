@@ -13,6 +13,7 @@ from dmo.cli.options import Block, Json, Overwrite, free
 from dmo.cli.session import Session, amount, cost_rows, session, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.datasets.digits import digits
+from dmo.datasets.reuters import Selection, ingest_reuters
 from dmo.datasets.sources import READERS
 from dmo.datasets.writing import Source, write
 
@@ -47,6 +48,28 @@ def _data_set(name: str) -> Callable[..., None]:
 
 for _name in READERS:
     ingest_app.command(_name, help=f"{CARDS[_name].title}.")(_data_set(_name))
+
+
+@ingest_app.command("reuters")
+def _reuters(
+    source: Annotated[str, typer.Argument(help="Folder of .sgm files, or their archive (reuters21578.tar...).")],
+    store: Store,
+    selection: Annotated[
+        Selection, typer.Option(help="modapte; modapte-90: topics with documents on both sides; mlsi: 1600 documents.")
+    ] = "modapte",
+    min_documents: Annotated[int, typer.Option(min=1, help="Training documents that a word must occur in.")] = 1,
+    block: Block = 1024,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Reuters-21578: news stories as tf-idf rows (sparse), topics as labels."""
+
+    def make() -> stores.FeatureStore:
+        return ingest_reuters(
+            source, store, selection=selection, min_documents=min_documents, block=block, overwrite=overwrite
+        )
+
+    _run(make, store, overwrite, json)
 
 
 @ingest_app.command("digits")

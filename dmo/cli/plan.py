@@ -129,6 +129,19 @@ def plan_low_rank(
     return Plan(name, 8 * columns**2, 16 * columns**2, model, tasks, passing / threads, algebra / double, exact=False)
 
 
+def plan_linear(n: int, source: Rows, components: int) -> Plan:
+    """Costs of a linear projection: the d x d moments of the rows, or the n x n products of them where n is smaller."""
+    d = source.shape[1]
+    side = min(n, d)
+    probe = rows(source, slice(0, min(_SAMPLE, n)))
+    seconds = _best(lambda: probe.T @ probe if d <= n else probe @ probe.T)
+    work = seconds * (n / probe.shape[0]) ** (1 if d <= n else 2)
+    storage = f"{side} x {side} {'moments' if d <= n else 'products of rows'}"
+    return Plan(
+        storage, 8 * side**2, 8 * side**2, 8 * d * components, 0, work, 9.0 * side**3 / multiply_rate(np.float64)
+    )
+
+
 def _tile_seconds(spec: str, source: Rows) -> float:
     """Seconds of one tile of the kernel between the first rows of a view."""
     first = rows(source, slice(0, min(_SAMPLE, source.shape[0])))

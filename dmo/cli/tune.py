@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import typer
 from dmo import stores
 from dmo.cli import options
 from dmo.cli.fit import Combine, Kernel, Output, Seed, Views
-from dmo.cli.fitting import save
+from dmo.cli.fitting import only, save
 from dmo.cli.options import Approximation, Clusters, Features, Json, Overwrite, Rank, Scheduler, Split, free
 from dmo.cli.session import cost_rows, grid, session, show
 from dmo.cluster import connect
@@ -62,7 +63,24 @@ def kgha(
     }
     engine = options.approximation(approximation, rank, clusters)
     estimator = KGHA(approximation=engine, random_state=seed)
-    _tune(estimator, store, model, tried, kernel, views, split, folds, metric, report, scheduler, seed, overwrite, json)
+    tune(
+        Sweep(
+            estimator,
+            store,
+            model,
+            tried,
+            kernel,
+            views,
+            split,
+            folds,
+            metric,
+            report,
+            scheduler,
+            seed,
+            overwrite,
+            json,
+        )
+    )
 
 
 @tune_app.command()
@@ -98,7 +116,24 @@ def ridge(
     }
     engine = options.approximation(approximation, rank, clusters)
     estimator = MultiViewRidge(combine=combine, approximation=engine, random_state=seed)
-    _tune(estimator, store, model, tried, kernel, views, split, folds, metric, report, scheduler, seed, overwrite, json)
+    tune(
+        Sweep(
+            estimator,
+            store,
+            model,
+            tried,
+            kernel,
+            views,
+            split,
+            folds,
+            metric,
+            report,
+            scheduler,
+            seed,
+            overwrite,
+            json,
+        )
+    )
 
 
 def _decoders(prior_power: str, standardise: str, center: str, intercept: str) -> dict[str, list[Any]]:
@@ -110,57 +145,77 @@ def _decoders(prior_power: str, standardise: str, center: str, intercept: str) -
     }
 
 
-def _tune(
-    estimator: Any,
-    store: str,
-    model: str,
-    tried: Mapping[str, Sequence[Any]],
-    kernel: list[str] | None,
-    views: list[str] | None,
-    split: str | None,
-    folds: int,
-    metric: str,
-    report: str | None,
-    scheduler: str | None,
-    seed: int,
-    overwrite: bool,
-    json: bool,
-) -> None:
-    free(model, overwrite)
-    with session(json) as run, connect(scheduler):
-        opened = stores.open_features(store)
-        names = options.chosen_views(opened, views)
-        specs, notes = options.kernels(opened, names, kernel or ())
+@dataclass(frozen=True)
+class Sweep:
+    """What the tune commands have in common; `tried`: parameter -> values; see the help of the options."""
+
+    estimator: Any
+    store: str
+    model: str
+    tried: Mapping[str, Sequence[Any]]
+    kernel: list[str] | None
+    views: list[str] | None
+    split: str | None
+    folds: int
+    metric: str
+    report: str | None
+    scheduler: str | None
+    seed: int
+    overwrite: bool
+    json: bool
+
+
+def tune(asked: Sweep) -> None:
+    """Open, sweep, refit, save, report."""
+    free(asked.model, asked.overwrite)
+    title = f"{type(asked.estimator).__name__} tuned on {asked.store}"
+    with session(asked.json) as run, connect(asked.scheduler):
+        opened = stores.open_features(asked.store)
+        names = options.chosen_views(opened, asked.views)
+        specs, notes = options.kernels(opened, names, asked.kernel or ())
         for note in notes:
             run.note(note)
-        chosen = options.chosen_split(opened, split, "train")
+        chosen = options.chosen_split(opened, asked.split, "train")
         sources, Y, _ = opened.select(chosen)
-        estimator.set_params(kernel=specs)
-        result = sweep(estimator, {name: sources[name] for name in names}, Y, tried, folds, metric, seed)
+        estimator = with_kernels(asked.estimator, specs)
+        used = {name: sources[name] for name in names}
+        result = sweep(estimator, used, Y, asked.tried, asked.folds, asked.metric, asked.seed)
         if opened.label_names is not None:
             result.best_estimator.label_names_ = list(opened.label_names)
-        save(result.best_estimator, model, opened, chosen, seed)
+        save(result.best_estimator, asked.model, opened, chosen, asked.seed)
         record = {
-            "store": store,
-            "model": model,
+            "store": asked.store,
+            "model": asked.model,
             "split": chosen,
-            "metric": metric,
-            "folds": folds,
+            "metric": asked.metric,
+            "folds": asked.folds,
             "best": {**result.best_params, "mean": result.best_score},
             "table": result.table,
             **run.costs(),
         }
-        if report is not None:
-            record["report"] = _report(result, tried, f"{type(estimator).__name__} tuned on {store}", report)
-    if not json:
-        _table(result, tried)
+        if asked.report is not None:
+            record["report"] = _report(result, asked.tried, title, asked.report)
+    if not asked.json:
+        _table(result, asked.tried)
     best = ", ".join(
         f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in result.best_params.items()
     )
-    rows = [("settings", f"{len(result.table)} x {folds} folds"), ("best", best), (metric, f"{result.best_score:.4f}")]
+    rows = [
+        ("settings", f"{len(result.table)} x {asked.folds} folds"),
+        ("best", best),
+        (asked.metric, f"{result.best_score:.4f}"),
+    ]
     rows += [("report", path) for path in record.get("report", [])]
-    show(record, [*rows, *cost_rows(record), ("model", model)], f"{type(estimator).__name__} tuned on {store}", json)
+    show(record, [*rows, *cost_rows(record), ("model", asked.model)], title, asked.json)
+
+
+def with_kernels(estimator: Any, kernels: Mapping[str, str]) -> Any:
+    """The estimator with the kernels of its views; one that projects a single view takes that view's."""
+    if isinstance(estimator, (KGHA, MultiViewRidge)):
+        return estimator.set_params(kernel=kernels)
+    kernel = only(type(estimator).__name__, kernels)
+    return estimator.set_params(kernel=kernel) if "kernel" in estimator.get_params() else estimator
 
 
 def _table(result: SweepResult, tried: Mapping[str, Sequence[Any]]) -> None:

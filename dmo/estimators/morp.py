@@ -40,7 +40,9 @@ class MORP(Projection):
         Similarity of the outputs: vectors, sets, sequences, or the n x n matrix itself as y.
     center : bool
         Centre both kernels (new rows by the training means).
-    approximation : "exact", Exact(...), Nystrom(...) or Meka(...)
+    approximation : "auto", "exact", Exact(...), Nystrom(...), Meka(...) or BestLowRank(...)
+        "auto" is exact where the kernel and its factor fit in memory (and for linear kernels), else the better of
+        Nystrom and MEKA; the reason is logged.
     tolerance : float
         Residual of the eigenpairs relative to the largest eigenvalue.
     max_iter : int
@@ -63,7 +65,7 @@ class MORP(Projection):
         form: Form = "simplified",
         label_kernel: LabelKernel = "linear",
         center: bool = True,
-        approximation: Any = "exact",
+        approximation: Any = "auto",
         tolerance: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,

@@ -15,7 +15,7 @@ from dmo.blocks import Rows, rows
 from dmo.cluster import current_client
 from dmo.estimators.exact import build, choose_storage, exact_engine
 from dmo.estimators.linear import LinearExpansion, RowGram, dense
-from dmo.estimators.lowrank_engine import fit_maps, is_exact
+from dmo.estimators.lowrank_engine import choose_engine, fit_maps, is_exact
 from dmo.expansions import Expansion, FactorExpansion, KernelExpansion
 from dmo.kernels import Linear, parse
 from dmo.methods.morp import Form, morp_moments, morp_operator
@@ -161,9 +161,12 @@ def project(who: str, task: Task, view: str, X: Rows, labels: np.ndarray | None,
     """Solve a task on rows X (n x d) and a label factor (n x q, or None)."""
     samples = Samples(X.shape[0], 1.0, labels, task.center)
     kernel = parse(road.kernel)
+    linear = isinstance(kernel, Linear) and kernel.normalise is None
+    if isinstance(road.approximation, str) and road.approximation == "auto":
+        road = replace(road, approximation="exact" if linear else choose_engine("auto", samples.n, 1))
     if not is_exact(who, road.approximation):
         return _low_rank(who, task, view, X, samples, k, road)
-    if isinstance(kernel, Linear) and kernel.normalise is None:
+    if linear:
         dual = X.shape[1] > X.shape[0] if road.dual is None else road.dual
         return _dual(who, task, view, X, samples, k, road) if dual else _primal(who, task, view, X, samples, k)
     return _kernel(who, task, view, X, samples, k, road)

@@ -123,19 +123,19 @@ def fit_operator(
     if problem.factor is None and problem.diagonal is None and not problem.kernel:
         pairs = search.eigen(lambda B: problem.identity * (K @ B), None)
         return _dual(problem, pairs, pairs.vectors / np.sqrt(pairs.values))
-    S = middle(problem, K)
-    pairs = pencil_krylov(lambda B: K @ B, S, search.start(problem.factor), k, tolerance, max_steps)
+    S = middle(problem, K.product)
+    pairs = pencil_krylov(K.product, S, search.start(problem.factor), k, tolerance, max_steps)
     alpha = pairs.vectors / np.sqrt(np.einsum("ij,ij->j", pairs.vectors, K @ pairs.vectors))
     return _dual(problem, pairs, alpha)
 
 
-def middle(problem: Problem, K: Operator) -> Map:
-    """B -> S B."""
+def middle(problem: Problem, product: Map) -> Map:
+    """B -> S B. `product`: B -> K B; in float64 for a pencil, whose small directions amplify what rounding adds."""
 
     def apply(B: np.ndarray) -> np.ndarray:
         out = problem.identity * B
         if problem.kernel:
-            out = out + problem.kernel * (K @ B)
+            out = out + problem.kernel * product(B)
         if problem.factor is not None:
             inner = problem.factor.T @ B
             out = out + problem.factor @ (inner if problem.core is None else problem.core @ inner)
@@ -188,7 +188,7 @@ def _factored(problem: Problem, K: Operator, k: int) -> Fit:
 
 def _covariance(problem: Problem, search: Search) -> Fit:
     """H S t = lambda t, self-adjoint in t'S t; alpha = (K + c I)^-1 S t / lambda, alpha'(K^2 + c K)alpha = 1."""
-    K, S = search.K, middle(problem, search.K)
+    K, S = search.K, middle(problem, search.K.product)
     solves = bool(problem.ridge) or problem.factor is not None  # else K^-1 S = b I
     invert = Inverse(K, problem.ridge, search.k) if solves else None
     if invert is not None and problem.ridge:
@@ -215,7 +215,7 @@ def _regress(problem: Problem, search: Search) -> Fit:
         Z, residuals = T @ (found.vectors / np.sqrt(found.values)), np.zeros(search.k)
         pairs = Eigenpairs(found.values, Z, residuals, [], True)
     else:
-        pairs = search.eigen(middle(problem, search.K), problem.factor)
+        pairs = search.eigen(middle(problem, lambda B: search.K @ B), problem.factor)
     if problem.factor is None and not problem.ridge:  # kernel PCA: K Z = Z values / b, no solve
         return _dual(problem, pairs, pairs.vectors * (problem.kernel / pairs.values))
     return _dual(problem, pairs, inverse(search.K, problem.ridge, pairs.vectors))

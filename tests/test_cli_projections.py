@@ -1,0 +1,74 @@
+"""Projections of one view from a shell: dmo fit and tune for MORP, MLSI and the embeddings by name."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from typer.testing import CliRunner
+
+import dmo
+from dmo.blocks import rows
+from dmo.cli import app
+from dmo.stores import open_features
+
+RUN = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("projections") / "digits.zarr")
+    assert RUN.invoke(app, ["ingest", "digits", path]).exit_code == 0
+    return path
+
+
+def run(*arguments, code=0):
+    done = RUN.invoke(app, list(arguments))
+    assert done.exit_code == code, done.stderr
+    return done
+
+
+def test_morp_from_store_to_scores(store, tmp_path):
+    model = str(tmp_path / "m.zarr")
+    run("fit", "morp", store, model, "--view", "pixels", "--gamma", "1", "--components", "12")
+    fitted = dmo.load(model)
+    assert (fitted.gamma, fitted.n_components_) == (1.0, 12)
+    record = json.loads(run("evaluate", model, store, "--split", "test", "--json").stdout)
+    assert record["auc_macro"] > 0.9
+
+
+def test_an_embedding_by_name_is_the_librarys(store, tmp_path):
+    model = str(tmp_path / "m.zarr")
+    run(
+        "fit", "embedding", store, model, "--method", "pca", "--view", "pixels", "--components", "3", "--split", "train"
+    )
+    opened = open_features(store)
+    X = rows(opened.select("train")[0]["pixels"]).astype(np.float64)
+    ours, theirs = dmo.load(model).transform({"pixels": X}), PCA(3).fit_transform(X)
+    np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-6 * np.abs(theirs).max())
+
+
+def test_mlsi_fits_and_plans(store, tmp_path):
+    model = tmp_path / "m.zarr"
+    planned = json.loads(run("fit", "mlsi", store, str(model), "--view", "pixels", "--dry-run", "--json").stdout)
+    assert planned["plan"]["storage"] == "64 x 64 moments"
+    assert not model.exists()
+    run("fit", "mlsi", store, str(model), "--view", "pixels", "--components", "5", "--supervision", "0.9")
+    assert dmo.load(str(model)).supervision == 0.9
+
+
+@pytest.mark.parametrize("method", ["morp", "mlsi"])
+def test_supervision_is_chosen_by_cross_validation(method, store, tmp_path):
+    model = str(tmp_path / "m.zarr")
+    grid = ["--supervision", "0,0.9", "--gamma", "1", "--components", "4", "--folds", "2", "--view", "pixels", "--json"]
+    record = json.loads(run("tune", method, store, model, *grid).stdout)
+    means = {row["supervision"]: row["mean"] for row in record["table"]}
+    assert set(means) == {0.0, 0.9}
+    assert record["best"]["supervision"] == max(means, key=lambda beta: means[beta])
+    assert dmo.load(model).supervision == record["best"]["supervision"]
+
+
+@pytest.mark.parametrize("command", [["fit", "morp"], ["fit", "mlsi"], ["tune", "morp"]])
+def test_several_views_are_refused(command, store, tmp_path):
+    done = run(*command, store, str(tmp_path / "m.zarr"), code=2)
+    assert "projects one view, got 4; pass --view with one of" in done.stderr
