@@ -44,9 +44,13 @@ class Request:
     json: bool
     ridge: list[str] | None = None
     default_ridge: float = 1e-1
+    open_choice: bool = False
+    """Leave "auto" to the estimator."""
 
     def engine(self, n: int, kernels: int) -> Any:
         """Exact, Nystrom, Meka or BestLowRank: as asked, else what fits (with its reason in the log)."""
+        if self.open_choice:
+            return options.approximation(self.approximation, self.rank, self.clusters)
         exact = Exact(self.storage, self.precision, self.tile, self.kernels)
         asked = (self.storage, self.precision, self.kernels) != ("auto", "auto", None)
         name = "exact" if self.approximation == "auto" and asked else self.approximation
@@ -94,7 +98,8 @@ def fit(request: Request, make: Callable[[Setting], Any], seed: int) -> None:
             estimator.fit(setting.sources, setting.Y)
             if store.label_names is not None and setting.Y is not None:
                 estimator.label_names_ = list(store.label_names)
-            save(estimator, request.model, store, setting.split, seed)
+            costs = {"plan": expected.to_dict(), **run.costs()}
+            save(estimator, request.model, store, setting.split, seed, costs)
     title = f"{_who(estimator)} on {request.store}"
     record: dict[str, Any] = {"store": request.store, "split": setting.split, "n_samples": _n(setting)}
     record |= {"estimator": type(estimator).__name__, "kernels": setting.kernel}
@@ -136,9 +141,10 @@ def _plan(setting: Setting, estimator: Any) -> Plan:
     n, V = _n(setting), len(setting.names)
     if getattr(estimator, "kernel", "linear") == "linear" and isinstance(estimator, Projection):
         return plan_linear(n, next(iter(setting.sources.values())), estimator.n_components)
-    if not isinstance(setting.engine, Exact):
+    engine = Exact() if isinstance(setting.engine, str) else setting.engine
+    if not isinstance(engine, Exact):
         labels = 0 if setting.Y is None else setting.Y.shape[1]
-        return plan_low_rank(setting.engine, n, labels, setting.sources, setting.kernel)
+        return plan_low_rank(engine, n, labels, setting.sources, setting.kernel)
     labels = 0 if setting.Y is None else setting.Y.shape[1]
     combined = getattr(estimator, "combine", "predictions") != "predictions"
     spectral = isinstance(estimator, (KGHA, MultiSetCCA))
@@ -150,20 +156,25 @@ def _plan(setting: Setting, estimator: Any) -> Plan:
         factors_held=V if spectral else 1,
         columns=columns,
         solves=STEPS + 1 if spectral else 1,
-        storage=choose_storage(setting.engine, n, 1 if combined else V),
-        block=setting.engine.block,
+        storage=choose_storage(engine, n, 1 if combined else V),
+        block=engine.block,
     )
     width = sum(source.shape[1] * np.dtype(source.dtype).itemsize for source in setting.sources.values())
     model_bytes = n * width + 8 * n * columns * work.kernels
     return plan(work, setting.sources, setting.kernel, model_bytes)
 
 
-def save(estimator: Any, path: str, store: stores.FeatureStore, split: str | None, seed: int) -> None:
+def save(
+    estimator: Any, path: str, store: stores.FeatureStore, split: str | None, seed: int, costs: Any = None
+) -> None:
     """Save a fitted estimator with where it comes from: the store, its own provenance, and the split.
 
-    Where the store was made from pictures, the model keeps their recipe and vocabularies.
+    Where the store was made from pictures, the model keeps their recipe and vocabularies; `costs`: what was planned and
+    what it took, JSON.
     """
-    estimator.save(path, origin([store.url], store, split, seed))
+    source = origin([store.url], store, split, seed)
+    parameters = dict(source.parameters) | ({} if costs is None else {"costs": costs})
+    estimator.save(path, stores.Provenance(source.parents, parameters, seed))
     carry_recipe(store, path)
 
 

@@ -101,8 +101,9 @@ def mlsi(
     tolerance: Tolerance = 1e-6,
     max_iter: MaxIter = 300,
     approximation: Annotated[
-        Literal["exact", "nystrom"], typer.Option(help="nystrom: where documents and words are both many.")
-    ] = "exact",
+        Literal["auto", "exact", "krylov", "nystrom"],
+        typer.Option(help="auto: exact up to 4096 documents or words, else in a Krylov subspace of words."),
+    ] = "auto",
     rank: Rank = None,
     seed: Seed = 0,
     overwrite: Overwrite = False,
@@ -140,7 +141,9 @@ def embedding(
     balance: Annotated[float | None, typer.Option(min=0, max=1, help="Constraint of MDDM.")] = None,
     split: Split = None,
     rank: Rank = None,
-    approximation: Annotated[Literal["exact", "nystrom"], typer.Option(help="Of the kernel.")] = "exact",
+    approximation: Annotated[
+        Literal["auto", "exact", "krylov", "nystrom"], typer.Option(help="Of the kernel (krylov: linear only).")
+    ] = "auto",
     seed: Seed = 0,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
@@ -183,7 +186,7 @@ def _linear(
         _one(view),
         split,
         [kernel],
-        "memory",
+        "auto",
         None,
         2048,
         "auto",
@@ -194,6 +197,7 @@ def _linear(
         overwrite,
         dry_run,
         json,
+        open_choice=True,
     )
 
 

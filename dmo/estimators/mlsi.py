@@ -31,8 +31,9 @@ class MLSI(Projection):
     dual : bool or "auto"
         Solve for n coefficients of documents (Table 2 of the paper: one n x n factorisation, 8 n^2 bytes), or for d
         coefficients of words (Table 1: moments of d x d, from one pass); "auto" takes the smaller problem.
-    approximation : "exact", or Nystrom(...): w in the span of as many landmark documents, by one pass over the rows, for
-        collections where both n and d are large
+    approximation : "auto", "exact", Krylov(...) or Nystrom(...)
+        Where documents and words are both many: w in a Krylov subspace of words (a few passes over the rows), or in the
+        span of some landmark documents (one pass). "auto" is exact up to 4096 documents or words, else Krylov().
 
     Attributes: expansion_, components_ (d x n_components, of the exact fit), eigenvalues_, n_components_, embedding_ (of
     the dual fit), n_iter_.
@@ -48,7 +49,7 @@ class MLSI(Projection):
         form: Form = "direct",
         dual: bool | Literal["auto"] = "auto",
         label_kernel: LabelKernel = "linear",
-        approximation: Any = "exact",
+        approximation: Any = "auto",
         tolerance: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -14,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dmo.blocks import Rows, rows
 from dmo.cluster import current_client
 from dmo.estimators.exact import build, choose_storage, exact_engine
+from dmo.estimators.krylov import Krylov, Subspace, find_subspace
 from dmo.estimators.linear import LinearExpansion, RowGram, dense
 from dmo.estimators.lowrank_engine import choose_engine, fit_maps, is_exact
 from dmo.expansions import Expansion, FactorExpansion, KernelExpansion
@@ -29,6 +31,8 @@ from dmo.operators import Operator
 
 _BLOCK = 4096
 _SINGLE = 1e-5  # residual that products in float32 can reach
+_SMALL = 4096  # samples or features of a linear problem that is solved exactly when nothing else is asked for
+log = logging.getLogger("dmo")
 
 
 class Task(Protocol):
@@ -163,7 +167,12 @@ def project(who: str, task: Task, view: str, X: Rows, labels: np.ndarray | None,
     kernel = parse(road.kernel)
     linear = isinstance(kernel, Linear) and kernel.normalise is None
     if isinstance(road.approximation, str) and road.approximation == "auto":
-        road = replace(road, approximation="exact" if linear else choose_engine("auto", samples.n, 1))
+        chosen = _linear_engine(task, X) if linear else choose_engine("auto", samples.n, 1)
+        road = replace(road, approximation=chosen)
+    if isinstance(road.approximation, Krylov):
+        if not linear:
+            raise ValueError(f"{who}: Krylov is for linear functions; with kernel {road.kernel!r} take Nystrom or Meka")
+        return _krylov(task, view, X, samples, k, road)
     if not is_exact(who, road.approximation):
         return _low_rank(who, task, view, X, samples, k, road)
     if linear:
@@ -232,6 +241,25 @@ def _primal(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int) 
     return Projected(LinearExpansion(view, fit.coefficients, offset), fit, None, decoder)
 
 
+def _linear_engine(task: Task, X: Rows) -> Any:
+    """The exact problem of a linear kernel where its smaller side is small, or the form needs it; else a subspace."""
+    side = min(X.shape)
+    if side <= _SMALL or (isinstance(task, FormTask) and task.form == "regularised"):
+        return "exact"
+    log.info("engine: a Krylov subspace (the exact problem is of %d x %d)", side, side)
+    return Krylov()
+
+
+def _krylov(task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+    """A linear kernel in a subspace of linear functions: passes over the rows, then moments in its coordinates."""
+    labels, _ = task.columns(samples)
+    found = find_subspace(road.approximation, X, labels, task.center, road.random_state)
+    moments = _pass(task, view, X, samples, _InSubspace(found))
+    fit, offset, decoder = _small(task, samples, moments, k, found.trace)
+    W = found.basis @ fit.coefficients
+    return Projected(LinearExpansion(view, W, offset - found.mean @ W), fit, None, decoder)
+
+
 def _low_rank(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
     """The moment engine: one pass over the factor rows of a low-rank kernel."""
     feature_map = fit_maps(who, road.approximation, road.kernel, {view: X}, road.random_state)[view]
@@ -243,12 +271,13 @@ def _low_rank(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int
 
 
 def _small(
-    task: Task, samples: Samples, moments: Moments, k: int
+    task: Task, samples: Samples, moments: Moments, k: int, trace: float | None = None
 ) -> tuple[Fit, np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
-    """The fit from moments, the offset of new rows, and the decoder."""
+    """The fit from moments, the offset of new rows, and the decoder. `trace`: of K, where the mapped rows lack some."""
     where = moments.places()[ROWS]
-    inner = moments.centred() if task.center else moments
-    trace = float(np.trace(inner.gram[where, where]))
+    if trace is None:
+        inner = moments.centred() if task.center else moments
+        trace = float(np.trace(inner.gram[where, where]))
     fit = task.moments(replace(samples, trace=trace), moments, k)
     offset = -(moments.mean()[where] @ fit.coefficients) if task.center else np.zeros(k)
     decoder = decode(moments.mixed({ROWS: fit.coefficients})) if task.decodes else None
@@ -282,6 +311,17 @@ class _AsIs:
             return block
         block = block if block.dtype.kind == "f" else block.astype(np.float64)
         return block if self.shift is None else block - self.shift
+
+
+@dataclass(frozen=True)
+class _InSubspace:
+    """Rows less their mean in the coordinates of a subspace."""
+
+    subspace: Subspace
+
+    def raw(self, block: Any) -> Any:
+        Q = self.subspace.basis
+        return np.asarray(block @ Q) - self.subspace.mean @ Q
 
 
 @dataclass(frozen=True)

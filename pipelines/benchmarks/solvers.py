@@ -1,0 +1,96 @@
+"""Solves with one kernel: Cholesky and conjugate gradients of dmo against scikit-learn's KernelRidge.
+
+    python pipelines/benchmarks/solvers.py [--samples 18689] [--ridge 0.1] [--methods cholesky cg sklearn64 sklearn32]
+
+Kernel: Gaussian at the mean distance on a generated store of ESP Game's shape (view gist), float32 entries for dmo, made
+before the clock starts for both. First solve: from the kernel to coefficients for all labels. Further ridge: the same for
+another ridge. Further labels: other right-hand sides under the same ridge. KernelRidge keeps nothing between fits.
+Residuals |B - (K + c I) X| / |B| are those of the worst column on a sample of rows, in float64 arithmetic with the
+entries that the method was given. Each method runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+from projections import measure
+from rich.console import Console
+from rich.table import Table
+from sklearn.kernel_ridge import KernelRidge
+
+from dmo.datasets.generated import generated
+from dmo.kernels import RBF, gram_matrix
+from dmo.operators import Dense
+from dmo.solve import NystromPreconditioner, default_rank, factorise
+
+SAMPLED = 256
+
+
+def run(method: str, samples: int, ridge: float, seed: int = 0) -> dict[str, Any]:
+    """Seconds of the three solves and the worst true residual of the first."""
+    source = generated("espgame", max(0.1, samples / 20770))
+    X, Y = source.views["gist"][:][:samples], np.asarray(source.labels[:], np.float64)[:samples]
+    Y, Y2 = Y - Y.mean(axis=0), np.random.default_rng(seed).standard_normal(Y.shape)
+    K, _ = gram_matrix(RBF(), X, np.float64 if method == "sklearn64" else np.float32, seed)
+    if method.startswith("sklearn"):
+        dtype = K.dtype
+        solve = [
+            lambda c=c, B=B: np.asarray(KernelRidge(alpha=c, kernel="precomputed").fit(K, B.astype(dtype)).dual_coef_)
+            for c, B in ((ridge, Y), (3 * ridge, Y), (ridge, Y2))
+        ]
+    else:
+        operator = Dense(K)
+        kept: dict[str, Any] = {}
+
+        def solver(c: float) -> Any:
+            if method == "cg" and "start" not in kept:
+                kept["start"] = NystromPreconditioner.of(operator, default_rank(samples), seed)
+            return factorise(operator, c, method, 1e-6, preconditioner=kept.get("start"))  # type: ignore[arg-type]
+
+        def first() -> np.ndarray:
+            kept["solver"] = solver(ridge)
+            return kept["solver"].solve(Y).value
+
+        solve = [first, lambda: solver(3 * ridge).solve(Y).value, lambda: kept["solver"].solve(Y2).value]
+    seconds, values = [], []
+    for part in solve:
+        start = time.perf_counter()
+        values.append(part())
+        seconds.append(time.perf_counter() - start)
+    rows = np.sort(np.random.default_rng(seed).choice(samples, SAMPLED, replace=False))
+    strip = K[rows].astype(np.float64)
+    rest = Y[rows] - strip @ values[0] - ridge * values[0][rows]
+    residual = np.linalg.norm(rest, axis=0) / np.linalg.norm(Y[rows], axis=0).clip(min=1e-12)
+    return {"seconds": seconds, "residual": float(residual.max())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=18689)
+    parser.add_argument("--ridge", type=float, default=0.1)
+    parser.add_argument("--methods", nargs="*", default=["sklearn64", "sklearn32", "cholesky", "cg"])
+    asked = parser.parse_args()
+    found = {method: measure(run, method, asked.samples, asked.ridge) for method in asked.methods}
+    table = Table(
+        "method",
+        "first, s",
+        "further ridge, s",
+        "further labels, s",
+        "times the first method",
+        "worst true residual",
+        "peak, GiB",
+        title=f"{asked.samples} samples, 268 labels, ridge {asked.ridge:g}",
+    )
+    base = next(iter(found.values()))["seconds"]
+    for name, row in found.items():
+        times = " / ".join(f"{b / s:.1f}" for b, s in zip(base, row["seconds"], strict=True))
+        cells = [f"{s:.1f}" for s in row["seconds"]]
+        table.add_row(name, *cells, times, f"{row['residual']:.0e}", f"{row['peak']:.1f}")
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
