@@ -1,4 +1,4 @@
-"""All global projections as one estimator."""
+"""All projections and embeddings by eigenvectors as one estimator."""
 
 from __future__ import annotations
 
@@ -7,17 +7,48 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils import Tags
 
+from dmo.estimators.embedding import embed, named, options, partial_labels, refuse_unused, whole
 from dmo.estimators.projecting import Projection, check_outputs
 from dmo.estimators.roads import MethodTask, Road, project
 from dmo.estimators.views import count_components
+from dmo.graphs.rows import read
 from dmo.labels import LabelKernel
+from dmo.methods import catalogue, neighbourhood
+from dmo.methods.catalogue import NEIGHBOURHOOD
+from dmo.methods.discriminant import duplicated
+from dmo.methods.forms import Pencil
+from dmo.methods.neighbourhood import Options
 from dmo.methods.projections import METHODS, Method, Settings
+from dmo.methods.semisupervised import SEMISUPERVISED, SUPERVISED, UNSUPERVISED, labelled, mixed
+from dmo.methods.trace import TracePairs
 
+_DIRECT = {
+    "usc": neighbourhood.usc,
+    "le": neighbourhood.eigenmaps,
+    "nsc": neighbourhood.nsc,
+    "mds": neighbourhood.mds,
+    "isomap": neighbourhood.isomap,
+    "lle": neighbourhood.lle,
+}
+_GRAPH = (
+    "n_neighbors",
+    "n_repelled",
+    "weight",
+    "bandwidth",
+    "adjacency",
+    "metric",
+    "regularisation",
+    "penalty",
+    "smoothness",
+    "n_seeds",
+    "supervised",
+    "unsupervised",
+)
 _DEFAULTS = {"label_kernel": "linear", "ridge": 1e-3, "supervision": 0.5, "balance": 0.5}
 
 
 class TraceEmbedding(Projection):
-    """A global projection of the samples, chosen by name: max tr(W'AW) subject to W'BW = I.
+    """A projection or an embedding of the samples, chosen by name: max tr(W'AW) subject to W'BW = I.
 
     Parameters
     ----------
@@ -26,7 +57,7 @@ class TraceEmbedding(Projection):
     n_components : int
     kernel : kernel or its name
         "linear" projects the features themselves (any row source, sparse rows stay sparse); another kernel makes it
-        the method's kernel form (kernel PCA, kernel CCA, ...).
+        the method's kernel form (kernel PCA, kernel CCA, ...); neighbours are sought among the features.
     label_kernel : "linear", a kernel or its name, SetKernel, SequenceKernel, "precomputed"; None: "linear"
         Similarity of the outputs, for methods that take one. See `dmo.labels`.
     ridge : float >= 0; None: 0.001
@@ -34,14 +65,35 @@ class TraceEmbedding(Projection):
     supervision : float in [0, 1]; None: 0.5
         beta: share of the labels.
     balance : float in [0, 1]; None: 0.5
-        mu of MDDM's constraint mu X'X + (1 - mu) I.
+        mu of MDDM's constraint mu X'X + (1 - mu) I; beta of "self", and the unsupervised share of "mix".
+    n_neighbors : int; None: 15, or all other samples of the class (lfda, sonpp, donpp, onpp-r)
+        Fewer in a class that has fewer samples.
+    n_repelled : int; None: 15
+        Neighbours of other classes (mfa: closest pairs per class).
+    weight : "constant", "gaussian", "local", "inverse", "cosine", "pearson", ... (see `dmo.graphs.weigh`), or n x n
+        Of the edges of the neighbour graph; a symmetric matrix is taken as it is. None: "constant".
+    bandwidth : float or "mean"; of "gaussian" weights
+    adjacency : "union", "mutual" or "sum"; how neighbour lists become symmetric; None: "union"
+    metric : "euclidean" or "cosine", of the neighbours
+    regularisation : float >= 0; None: 0.001
+        Ridge of the reconstruction weights, relative to the trace of the local Gram matrix.
+    penalty : float >= 0; None: 1
+        Weight of what is minimised or repelled: mu of mmc, b1 of ssmmc, lambda of dla, beta of olpp-r, donpp, onpp-r.
+    smoothness : float >= 0; None: 0.1
+        Weight of X'Lap(W)X in ssfda and ssmmc.
+    n_seeds : int or None
+        Random samples to which similarities (by `kernel`) take the place of the features; None: all samples.
+    supervised, unsupervised : names of the two methods of "mix"; None: "fda" and "lpp"
     approximation : "exact", Exact(...), Nystrom(...) or Meka(...)
     tolerance : float
         Residual of the eigenpairs relative to the largest eigenvalue, where they are found by iteration.
     max_iter : int
     random_state : int or None
 
-    A parameter that the method does not use is refused. Attributes: expansion_, eigenvalues_ (descending),
+    A parameter that the method does not use is refused. Methods on a neighbour graph hold the rows in memory. Those that
+    learn from labels take n classes (-1 or NaN: none) or n x L of 0 and 1 (a row of zeros or NaN: none; several labels
+    count as in `MESD`); samples without labels are left out of supervised terms and embedded all the same. Direct methods
+    ("usc", "le", "nsc", "mds", "isomap", "lle") have fit_transform alone. Attributes: expansion_, eigenvalues_ (descending),
     n_components_, embedding_ (n x n_components, where the fit gives it), n_iter_.
     Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 30, 31, 46, and the source of each method.
     """
@@ -56,6 +108,18 @@ class TraceEmbedding(Projection):
         ridge: float | None = None,
         supervision: float | None = None,
         balance: float | None = None,
+        n_neighbors: int | None = None,
+        n_repelled: int | None = None,
+        weight: Any = None,
+        bandwidth: float | str | None = None,
+        adjacency: str | None = None,
+        metric: str | None = None,
+        regularisation: float | None = None,
+        penalty: float | None = None,
+        smoothness: float | None = None,
+        n_seeds: int | None = None,
+        supervised: str | None = None,
+        unsupervised: str | None = None,
         approximation: Any = "exact",
         tolerance: float = 1e-7,
         max_iter: int = 300,
@@ -68,6 +132,18 @@ class TraceEmbedding(Projection):
         self.ridge = ridge
         self.supervision = supervision
         self.balance = balance
+        self.n_neighbors = n_neighbors
+        self.n_repelled = n_repelled
+        self.weight = weight
+        self.bandwidth = bandwidth
+        self.adjacency = adjacency
+        self.metric = metric
+        self.regularisation = regularisation
+        self.penalty = penalty
+        self.smoothness = smoothness
+        self.n_seeds = n_seeds
+        self.supervised = supervised
+        self.unsupervised = unsupervised
         self.approximation = approximation
         self.tolerance = tolerance
         self.max_iter = max_iter
@@ -75,22 +151,14 @@ class TraceEmbedding(Projection):
 
     @staticmethod
     def methods() -> list[dict[str, Any]]:
-        """One dict per method: name, title, problem (objective | constraint), parameters, labels, engines, paper."""
-        return [
-            {
-                "name": name,
-                "title": method.title,
-                "problem": method.formula,
-                "parameters": list(method.parameters),
-                "labels": method.supervised,
-                "engines": ["moments", "exact"],
-                "paper": method.source,
-            }
-            for name, method in METHODS.items()
-        ]
+        """One dict per method: name, title, family, problem (objective | constraint), parameters, labels, engines,
+        out_of_sample, mesd (whether `MESD` has it), oracle of its test, paper."""
+        return catalogue.methods()
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from samples X (n x d) and, where the method is supervised, outputs y (n x L, or as its kernel asks)."""
+        if self.method in NEIGHBOURHOOD:
+            return self._fit_neighbourhood(X, y)
         method, settings = self._method()
         view, source = self._source(X, reset=True)
         k = count_components("TraceEmbedding", self._whole(), 1, source.shape[0], source.shape[0])
@@ -104,21 +172,82 @@ class TraceEmbedding(Projection):
                 "TraceEmbedding", MethodTask(method, settings, method.center), view, source, labels, k, road
             )
         except ValueError as error:
-            raise _named(f"TraceEmbedding({self.method!r})", error) from error
+            raise named(f"TraceEmbedding({self.method!r})", error) from error
         self._learn(learnt)
         return self
 
+    def _fit_neighbourhood(self, X: Any, y: Any) -> Self:
+        """The methods on neighbour graphs and labels of samples."""
+        entry, who = NEIGHBOURHOOD[self.method], f"TraceEmbedding({self.method!r})"
+        given = {name: getattr(self, name) for name in (*_DEFAULTS, *_GRAPH)}
+        refuse_unused(who, given, entry.parameters)
+        chosen = options(who, given)
+        view, source = self._source(X, reset=True)
+        n = source.shape[0]
+        k = count_components("TraceEmbedding", self._whole(), 1, n, n)
+        Y = partial_labels(who, y, n) if entry.supervised else None
+        try:
+            if entry.form == "direct":
+                self._learn_direct(_DIRECT[self.method](read(source), chosen, k))
+            else:
+                road = (self.kernel, self.approximation, self.n_seeds, self.random_state)
+                self._learn(embed(who, lambda rows: self._pencil(rows, Y, chosen), view, source, k, *road))
+        except ValueError as error:
+            raise named(who, error) from error
+        return self
+
+    def _pencil(self, X: Any, Y: np.ndarray | None, chosen: Options) -> tuple[Pencil, np.ndarray | None]:
+        """The problem, and the samples that it is about (None: all)."""
+        if Y is None:
+            return UNSUPERVISED[self.method](X, chosen), None
+        if self.method in SEMISUPERVISED:
+            return SEMISUPERVISED[self.method](X, Y, chosen), None
+        if self.method == "mix":
+            supervised = "fda" if self.supervised is None else self.supervised
+            unsupervised = "lpp" if self.unsupervised is None else self.unsupervised
+            for name, what, known in (
+                ("supervised", supervised, list(SUPERVISED)),
+                ("unsupervised", unsupervised, list(UNSUPERVISED)),
+            ):
+                if what not in known:
+                    raise ValueError(f"{name} = {what!r}; known: {', '.join(known)}")
+            return mixed(supervised, unsupervised, X, Y, chosen), None
+        known_samples, index = labelled(X, Y)
+        return duplicated(self.method, known_samples, chosen), index
+
+    def _learn_direct(self, found: TracePairs) -> None:
+        self.__dict__.pop("expansion_", None)
+        self.embedding_, self.eigenvalues_ = found.vectors, found.values
+        self.n_components_ = self._n_features_out = len(found.values)
+        self.n_iter_ = 1
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Coordinates of samples X (m x d, any row source): m x n_components; refused for direct methods."""
+        if hasattr(self, "eigenvalues_") and not hasattr(self, "expansion_"):
+            near = {"usc": "olpp", "le": "lpp", "nsc": "lpp", "mds": "pca", "lle": "npp"}.get(self.method, "lpp")
+            raise ValueError(
+                f"TraceEmbedding({self.method!r}): embeds the samples that it was fitted on, new ones have no "
+                f"coordinates; use fit_transform, or the projection {near!r}"
+            )
+        return super().transform(X)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        if not hasattr(self, "expansion_"):
+            raise ValueError(
+                f"TraceEmbedding({self.method!r}): has no function of new rows to save; keep its embedding_"
+            )
+        return super()._arrays()
+
     def _whole(self) -> int:
-        if isinstance(self.n_components, bool) or not isinstance(self.n_components, (int, np.integer)):
-            raise ValueError(f"TraceEmbedding: n_components must be a whole number, got {self.n_components!r}")
-        return int(self.n_components)
+        return whole("TraceEmbedding", "n_components", self.n_components)
 
     def _method(self) -> tuple[Method, Settings]:
         """The method and its settings, checked."""
         if self.method not in METHODS:
-            raise ValueError(f"TraceEmbedding: method = {self.method!r}; known: {', '.join(METHODS)}")
+            known = ", ".join([*METHODS, *NEIGHBOURHOOD])
+            raise ValueError(f"TraceEmbedding: method = {self.method!r}; known: {known}")
         method = METHODS[self.method]
-        for name in _DEFAULTS:
+        for name in (*_DEFAULTS, *_GRAPH):
             if getattr(self, name) is not None and name not in method.parameters:
                 uses = ", ".join(method.parameters) or "none"
                 raise ValueError(
@@ -132,7 +261,8 @@ class TraceEmbedding(Projection):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = self.method in METHODS and METHODS[self.method].supervised
+        entry = METHODS.get(self.method) or NEIGHBOURHOOD.get(self.method)
+        tags.target_tags.required = entry is not None and entry.supervised
         return tags
 
 
@@ -145,8 +275,3 @@ def bounded(who: str, name: str, value: Any) -> float:
     if not np.isfinite(value):
         raise ValueError(f"{who}: {name} must be finite, got {value!r}")
     return float(value)
-
-
-def _named(who: str, error: ValueError) -> ValueError:
-    text = str(error)
-    return type(error)(text if text.startswith(who.partition("(")[0]) else f"{who}: {text}")

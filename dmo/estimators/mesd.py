@@ -1,0 +1,103 @@
+"""Supervised embeddings of samples with many labels, by duplication that is never carried out."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils import Tags
+
+from dmo.estimators.embedding import embed, named, options, partial_labels, refuse_unused, whole
+from dmo.estimators.projecting import Projection
+from dmo.estimators.views import count_components
+from dmo.methods.catalogue import NEIGHBOURHOOD
+from dmo.methods.discriminant import DISCRIMINANTS, duplicated
+from dmo.methods.forms import Pencil
+from dmo.methods.semisupervised import labelled
+
+_OPTIONS = ("n_neighbors", "n_repelled", "adjacency", "metric", "regularisation", "penalty", "ridge")
+
+
+class MESD(Projection):
+    """Multi-label embedding by sample duplication: a single-label method in which a sample counts once per label.
+
+    Parameters
+    ----------
+    method : "fda", "lfda", "mfa", "mmc", "dla", "dne", "olpp-r", "sonpp", "donpp" or "onpp-r"
+    weighted : bool
+        Divide every matrix by the numbers of labels of the two samples, so that samples of many labels weigh no more.
+        Features are centred first: the weighted problem depends on their origin.
+    n_components : int
+    ridge : float >= 0; None: 0.001
+        c of X'BX + c I (features in their own units), for fda, lfda and mfa.
+    n_neighbors, n_repelled, adjacency, metric, regularisation, penalty : None: the method's own; see `TraceEmbedding`
+    kernel, n_seeds, approximation, random_state : as in `TraceEmbedding`
+
+    A parameter that the method does not use is refused. Samples without labels (rows of zeros or NaN) are left out of the
+    fit. Attributes: expansion_, eigenvalues_ (descending), n_components_.
+    Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 32, 33.
+    """
+
+    def __init__(
+        self,
+        method: str = "fda",
+        *,
+        weighted: bool = False,
+        n_components: int = 2,
+        ridge: float | None = None,
+        n_neighbors: int | None = None,
+        n_repelled: int | None = None,
+        adjacency: str | None = None,
+        metric: str | None = None,
+        regularisation: float | None = None,
+        penalty: float | None = None,
+        kernel: Any = "linear",
+        n_seeds: int | None = None,
+        approximation: Any = "exact",
+        random_state: int | None = 0,
+    ):
+        self.method = method
+        self.weighted = weighted
+        self.n_components = n_components
+        self.ridge = ridge
+        self.n_neighbors = n_neighbors
+        self.n_repelled = n_repelled
+        self.adjacency = adjacency
+        self.metric = metric
+        self.regularisation = regularisation
+        self.penalty = penalty
+        self.kernel = kernel
+        self.n_seeds = n_seeds
+        self.approximation = approximation
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from samples X (n x d) and labels y (n x c of 0 and 1, or n classes)."""
+        if self.method not in DISCRIMINANTS:
+            raise ValueError(f"MESD: method = {self.method!r}; known: {', '.join(DISCRIMINANTS)}")
+        who = f"MESD({self.method!r})"
+        uses = NEIGHBOURHOOD[self.method].parameters
+        refuse_unused(who, {name: getattr(self, name) for name in _OPTIONS}, uses)
+        chosen = options(who, {name: getattr(self, name) for name in (*_OPTIONS, "n_seeds")})
+        view, source = self._source(X, reset=True)
+        n = source.shape[0]
+        k = count_components("MESD", whole("MESD", "n_components", self.n_components), 1, n, n)
+        Y = partial_labels(who, y, n)
+
+        def pencil(rows: Any) -> tuple[Pencil, np.ndarray]:
+            known, index = labelled(rows, Y)
+            return duplicated(self.method, known, chosen, self.weighted), index
+
+        try:
+            learnt = embed(
+                who, pencil, view, source, k, self.kernel, self.approximation, self.n_seeds, self.random_state
+            )
+        except ValueError as error:
+            raise named(who, error) from error
+        self._learn(learnt)
+        return self
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags

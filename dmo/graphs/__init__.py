@@ -1,0 +1,28 @@
+"""Neighbour graphs: exact and approximate neighbours, adjacency, weights, Laplacians, geodesics; all sparse.
+
+`neighbours` and `nearest` give lists, `adjacency` (or `threshold_graph`) makes a graph, `weigh` gives its edges values.
+"""
+
+from dmo.graphs.adjacency import adjacency, check_connected, check_symmetric, geodesics, laplacian, threshold_graph
+from dmo.graphs.search import Metric, Neighbours, nearest, neighbours, recall
+from dmo.graphs.weights import KINDS, edge_dots, ends, local_scales, reconstruction_weights, weigh
+
+__all__ = [
+    "KINDS",
+    "Metric",
+    "Neighbours",
+    "adjacency",
+    "check_connected",
+    "check_symmetric",
+    "edge_dots",
+    "ends",
+    "geodesics",
+    "laplacian",
+    "local_scales",
+    "nearest",
+    "neighbours",
+    "recall",
+    "reconstruction_weights",
+    "threshold_graph",
+    "weigh",
+]

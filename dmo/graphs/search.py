@@ -1,0 +1,270 @@
+"""Exact nearest neighbours by blocks: matrix products, the best kept on the way, distances again in float64."""
+
+from __future__ import annotations
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dmo.blocks import Rows, row_blocks
+from dmo.graphs import loops
+from dmo.graphs.rows import Ready, alike, distances_to, prepare, product, read, transposed
+from dmo.kernels.threads import over_rows, thread_count
+from dmo.progress import stage
+from dmo.tiles import grouped, lower_pairs
+
+Metric = Literal["euclidean", "cosine"]
+_SPARE = 8
+"""Candidates beyond k that are kept, whose distances are worked out in float64."""
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """`indices` (n x k int64, nearest first, -1: none) and `distances` (n x k float64, inf: none) in `metric`."""
+
+    indices: np.ndarray
+    distances: np.ndarray
+    metric: Metric = "euclidean"
+
+    @property
+    def k(self) -> int:
+        return self.indices.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def neighbours(
+    X: Rows,
+    k: int,
+    metric: Metric = "euclidean",
+    groups: Any = None,
+    other: bool = False,
+    block: int = 1024,
+    method: Literal["exact", "approximate"] = "exact",
+    random_state: int | None = 0,
+    client: Any = None,
+) -> Neighbours:
+    """The k nearest other rows of every row.
+
+    Arguments: `X`: n x d row source, dense or CSR, read into memory; `k` < n; `metric`: "cosine" is 1 - cos, and 1 from
+    a row of zeros; `groups`: n integers: neighbours of the same group only, or with `other` of the other groups only,
+    -1 and inf where there are fewer than k; `block`: rows per tile, of block^2 numbers; `method`: "approximate" needs
+    pynndescent (see `recall`), which `random_state` seeds; `client`: a Dask client whose workers share the exact search.
+    Dense rows are centred and multiplied in float32; where rounding could have hidden a neighbour, its row is
+    searched again in float64. Equally distant rows: the lower row numbers.
+    Raises ValueError for k outside 1..n-1, groups of another length, values not finite, an unknown metric or method.
+    """
+    X = read(X)
+    n = X.shape[0]
+    _check(n, k, metric)
+    if method not in ("exact", "approximate"):
+        raise ValueError(f"neighbours: method = {method!r}; known: exact, approximate")
+    member = None if groups is None else _groups(groups, n)
+    if member is not None and not other:
+        return _in_groups(X, k, metric, member, block, method, random_state, client)
+    if member is None and other:
+        raise ValueError("neighbours: other=True needs groups; pass one group number per row")
+    if method == "approximate":
+        from dmo.graphs.approximate import descend
+
+        if member is not None:
+            raise ValueError("neighbours: the approximate search knows no other groups; take method='exact'")
+        return Neighbours(*descend(X, k, metric, random_state), metric)
+    ready = prepare(X, metric)
+    m = min(k + _SPARE, n - 1)
+    pairs = [(j, i) for i, j in lower_pairs(n, block)]
+    if client is None:
+        rows, keys = _in_threads(ready, pairs, m, block, member)
+    else:
+        rows, keys = _on_cluster(client, ready, pairs, m, block, member)
+    return _finish(ready, ready, rows, keys, k, True, member)
+
+
+def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean", block: int = 1024) -> Neighbours:
+    """The k nearest rows of X (n x d) for every row of X_new (m x d); a row of X is a neighbour of itself here."""
+    X, X_new = read(X), read(X_new)
+    X_new = alike(X_new, X)
+    if X_new.shape[1] != X.shape[1]:
+        raise ValueError(f"nearest: the new rows have {X_new.shape[1]} features, the known ones {X.shape[1]}")
+    _check(X.shape[0] + 1, k, metric)
+    ready = prepare(X, metric)
+    new = prepare(X_new, metric, like=ready)
+    m = min(k + _SPARE, len(ready))
+    return _finish(new, ready, *_search(new, ready, m, block, False, None), k, False, None)
+
+
+def recall(found: Neighbours, X: Rows, sample: int = 500, random_state: int | None = 0) -> float:
+    """Share of the true k nearest that `found` has, on `sample` rows; one as near as the k-th counts as true."""
+    X = read(X)
+    n, k = found.indices.shape
+    picked = np.random.default_rng(random_state).choice(n, min(sample, n), replace=False)
+    exact = nearest(X[picked], X, min(k + 1, n), found.metric)
+    foreign = exact.indices != picked[:, None]
+    foreign[foreign.all(axis=1), -1] = False  # among many equal rows the row itself may be missing
+    true = exact.distances[foreign].reshape(len(picked), k)
+    mine = found.distances[picked]
+    return float((mine <= true[:, -1:] * (1 + 1e-6) + 1e-12).mean())
+
+
+def _check(n: int, k: int, metric: str) -> None:
+    if metric not in ("euclidean", "cosine"):
+        raise ValueError(f"neighbours: metric = {metric!r}; known: euclidean, cosine")
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
+        raise ValueError(f"neighbours: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
+
+
+def _groups(groups: Any, n: int) -> np.ndarray:
+    member = np.asarray(groups)
+    if member.shape != (n,) or member.dtype.kind not in "iub":
+        raise ValueError(
+            f"neighbours: groups have shape {member.shape} and dtype {member.dtype}, the rows are {n}; "
+            f"pass one whole number per row"
+        )
+    return member.astype(np.int64)
+
+
+def _in_groups(
+    X: Any, k: int, metric: Metric, member: np.ndarray, block: int, method: Any, random_state: int | None, client: Any
+) -> Neighbours:
+    """Each group searched by itself."""
+    indices, distances = np.full((len(member), k), -1), np.full((len(member), k), np.inf)
+    for group in np.unique(member):
+        own = np.flatnonzero(member == group)
+        have = min(k, len(own) - 1)
+        if not have:
+            continue
+        found = neighbours(X[own], have, metric, block=block, method=method, random_state=random_state, client=client)
+        indices[own, :have] = np.where(found.indices < 0, -1, own[found.indices])
+        distances[own, :have] = found.distances
+    return Neighbours(indices, distances, metric)
+
+
+def _heaps(n: int, m: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    return np.full((n, m), -1, np.int64), np.full((n, m), np.inf, dtype)
+
+
+def _scan(
+    ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, member: np.ndarray | None, advance: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best m candidates of every row, from these pairs (row block <= column block) of blocks alone."""
+    n, slices, masked = len(ready), row_blocks(len(ready), block), member is not None
+    rows, keys = _heaps(n, m, ready.dtype)
+    group = np.zeros(1, np.int64) if member is None else member
+    held: tuple[int, Any] = (-1, None)
+    for i, j in pairs:
+        if held[0] != j:
+            held = j, transposed(ready, slices[j])
+        S = product(ready, slices[i], held[1])
+        r, c, h = slices[i].start, slices[j].start, ready.h
+        _over(S.shape[0], loops.scan_rows, S, (h, i == j, group, group, masked, keys, rows, r, c))
+        if i != j:
+            _over(S.shape[1], loops.scan_columns, S, (h, group, masked, keys, rows, r, c))
+        if advance is not None:
+            advance(1)
+    return rows, keys
+
+
+def _in_threads(
+    ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, member: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The block pairs shared out among threads that never wait for each other, each with candidates of its own."""
+    parts = grouped(pairs, thread_count())
+    with stage("neighbours (block pairs)", len(pairs)) as advance:
+        if len(parts) == 1:
+            return _scan(ready, pairs, m, block, member, advance)
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(len(parts)) as pool:
+            tasks = [pool.submit(_scan, ready, part, m, block, member, advance) for part in parts]
+            return functools.reduce(_merge, (task.result() for task in tasks))
+
+
+def _over(n: int, loop: Any, S: np.ndarray, rest: tuple[Any, ...]) -> None:
+    over_rows(lambda start, stop: loop(S, start, stop, *rest), n, least=64)
+
+
+def _search(
+    new: Ready, ready: Ready, m: int, block: int, own: bool, groups: tuple[np.ndarray, np.ndarray] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best m candidates of the rows `new` among `ready`. `own`: row i of `new` is row own_i of `ready`."""
+    rows, keys = _heaps(len(new), m, ready.dtype)
+    left, right = groups or (np.zeros(1, np.int64), np.zeros(1, np.int64))
+    for columns in row_blocks(len(ready), block):
+        inner = transposed(ready, columns)
+        for where in row_blocks(len(new), block):
+            S = product(new, where, inner)
+            rest = (ready.h, own, left, right, groups is not None, keys, rows, where.start, columns.start)
+            _over(S.shape[0], loops.scan_rows, S, rest)
+    return rows, keys
+
+
+def _finish(
+    new: Ready, ready: Ready, rows: np.ndarray, keys: np.ndarray, k: int, own: bool, member: np.ndarray | None
+) -> Neighbours:
+    """Distances in float64, the k nearest of the candidates in order, doubtful rows again in float64."""
+    indices, squared = _sorted(new, ready, rows)
+    reach = np.where(np.isfinite(squared[:, k - 1]), squared[:, k - 1], 0.0)
+    rounding = max(new.rounding, ready.rounding)
+    if rounding and rows.shape[1] < len(ready) - own:
+        radius = new.length + np.sqrt(reach)
+        doubt = rounding * radius**2 > keys.max(axis=1) - (reach - new.h64)
+        doubt &= (rows >= 0).all(axis=1) & (new.scale > 0)
+        again = np.flatnonzero(doubt)
+        for part in row_blocks(len(again), 1024):
+            _again(new, ready, again[part], indices, squared, own, member)
+    indices, squared = indices[:, :k], squared[:, :k]
+    return Neighbours(indices, ready.as_distances(squared), ready.metric)
+
+
+def _again(
+    new: Ready,
+    ready: Ready,
+    picked: np.ndarray,
+    indices: np.ndarray,
+    squared: np.ndarray,
+    own: bool,
+    member: np.ndarray | None,
+) -> None:
+    """Search the rows `picked` again in float64, with one more candidate for the row itself."""
+    some = new.take(picked).doubled()
+    groups = None if member is None else (member[picked], member)
+    m = min(indices.shape[1] + own, len(ready))
+    rows, _ = _search(some, ready.like64(), m, 1024, False, groups)
+    rows[rows == (picked[:, None] if own else -2)] = -1
+    found, values = _sorted(some, ready, rows)
+    indices[picked], squared[picked] = found[:, : indices.shape[1]], values[:, : indices.shape[1]]
+
+
+def _sorted(new: Ready, ready: Ready, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Candidates (n x m) by their squared distances in float64, equal ones by row number; missing ones last."""
+    squared = distances_to(new, ready, rows)
+    last = np.where(rows < 0, np.iinfo(np.int64).max, rows)
+    order = np.lexsort((last, squared), axis=1)
+    return np.take_along_axis(rows, order, 1), np.take_along_axis(squared, order, 1)
+
+
+def _worker(ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, member: Any) -> tuple[Any, Any]:
+    with threadpool_limits(1):
+        return _scan(ready, pairs, m, block, member)
+
+
+def _merge(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    rows, keys = a[0].copy(), a[1].copy()
+    loops.merge(keys, rows, b[1], b[0], 0, len(rows))
+    return rows, keys
+
+
+def _on_cluster(
+    client: Any, ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, member: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The block pairs shared out among the workers' threads, their candidates merged in a tree."""
+    shared = client.scatter(ready, broadcast=True, hash=False)
+    threads = sum(client.nthreads().values())
+    parts = [client.submit(_worker, shared, part, m, block, member, pure=False) for part in grouped(pairs, threads)]
+    while len(parts) > 1:
+        odd = [parts[-1]] if len(parts) % 2 else []
+        parts = [client.submit(_merge, a, b, pure=False) for a, b in zip(parts[0:-1:2], parts[1::2])] + odd
+    return parts[0].result()

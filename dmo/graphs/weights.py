@@ -1,0 +1,246 @@
+"""Feature weights on the pattern of a graph, and reconstruction weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import scipy.stats
+from scipy.sparse import csr_array
+
+from dmo.blocks import Rows, row_blocks
+from dmo.graphs import loops
+from dmo.graphs.adjacency import check_symmetric
+from dmo.graphs.rows import Matrix, distances_to, prepare, read
+from dmo.graphs.search import Neighbours, neighbours
+from dmo.kernels.threads import over_rows
+
+KINDS = (
+    "constant",
+    "distance",
+    "gaussian",
+    "local",
+    "inverse",
+    "cosine",
+    "pearson",
+    "spearman",
+    "kendall",
+)
+_KENDALL = 4096
+
+
+def weigh(
+    graph: csr_array,
+    X: Rows,
+    kind: Any = "constant",
+    bandwidth: float | str = "mean",
+    local: int = 7,
+    scales: np.ndarray | None = None,
+) -> csr_array:
+    """Weights of the edges of a graph (n x n CSR, its values do not count) from rows X (n x d, dense or CSR).
+
+    Argument `kind`, with d_ij the Euclidean distance: "constant" 1; "distance" d_ij, for `geodesics`;
+    "gaussian" exp(-d_ij^2 / (2 s^2)), s = `bandwidth`, a number or "mean", the mean length of the edges [MOPE 7];
+    "local" exp(-d_ij^2 / (s_i s_j)), s_i the distance to the `local`-th neighbour (at most the n - 1st), or
+    `scales` (n) where given [MOPE 8; Zelnik-Manor, Perona 2004];
+    "inverse" 1 / d_ij over its row's sum, averaged with that over its column's sum where the graph is symmetric;
+    "cosine", "pearson", "spearman", "kendall" (tau-b): similarities of the two rows, which may be negative;
+    or an n x n matrix, dense or sparse, whose values on the graph are taken once it is found symmetric.
+    A zero or constant row has cosine or correlation 0; in "inverse" a zero distance counts as the graph's smallest other
+    one, in "local" a zero scale as the smallest other scale. Raises ValueError for another kind or shape, for a bandwidth
+    that is not positive, and for negative scales.
+    """
+    graph = csr_array(graph, dtype=np.float64)
+    graph.sort_indices()
+    n = graph.shape[0]
+    if not isinstance(kind, str):
+        return _given(graph, check_symmetric(kind, n))
+    if kind not in KINDS:
+        raise ValueError(f"weigh: kind = {kind!r}; known: {', '.join(KINDS)}, or a symmetric matrix")
+    if kind == "constant":
+        return _on(graph, np.ones(graph.nnz))
+    X = read(X)
+    if X.shape[0] != n:
+        raise ValueError(f"weigh: the graph has {n} samples, X has {X.shape[0]} rows; pass the rows it was made from")
+    left, right = ends(graph)
+    if kind in _CORRELATIONS:
+        return _on(graph, _CORRELATIONS[kind](X, left, right))
+    squared = _squared(X, left, right)
+    if kind == "distance":
+        return _on(graph, np.sqrt(squared))
+    if kind == "gaussian":
+        return _on(graph, np.exp(-squared / (2 * _bandwidth(squared, bandwidth) ** 2)))
+    if kind == "local":
+        s = local_scales(X, local) if scales is None else np.asarray(scales, np.float64)
+        if s.shape != (n,) or (s < 0).any() or not s.any():
+            raise ValueError(
+                "weigh: the local scales must be n numbers of at least 0, some above; raise `local` where rows are repeated"
+            )
+        s = np.maximum(s, s[s > 0].min())
+        return _on(graph, np.exp(-squared / (s[left] * s[right])))
+    return _inverse(graph, squared)
+
+
+def local_scales(X: Rows, local: int = 7) -> np.ndarray:
+    """Distance (n) of every row to its `local`-th neighbour, or to its farthest where there are fewer rows."""
+    X = read(X)
+    return neighbours(X, min(local, X.shape[0] - 1)).distances[:, -1]
+
+
+def ends(graph: csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, columns) of the stored entries of a CSR matrix, in their order."""
+    return np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr)), graph.indices.astype(np.int64)
+
+
+def _on(graph: csr_array, values: np.ndarray) -> csr_array:
+    return csr_array((values, graph.indices.copy(), graph.indptr.copy()), shape=graph.shape)
+
+
+def _given(graph: csr_array, W: csr_array) -> csr_array:
+    left, right = ends(graph)
+    found = np.asarray(W[left, right]).ravel() if graph.nnz else np.zeros(0)
+    return _on(graph, np.asarray(found, np.float64))
+
+
+def _squared(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    ready, out = prepare(X, "euclidean"), np.empty(len(left))
+    for where in row_blocks(len(left), 65536):
+        out[where] = distances_to(ready.take(left[where]), ready, right[where, None]).ravel()
+    return out
+
+
+def _bandwidth(squared: np.ndarray, bandwidth: float | str) -> float:
+    value = float(np.sqrt(squared).mean()) if isinstance(bandwidth, str) and bandwidth == "mean" else bandwidth
+    if isinstance(value, str) or not value > 0 or not np.isfinite(value):
+        raise ValueError(
+            f"weigh: bandwidth must be a positive number or 'mean' of distances above 0, got {bandwidth!r}"
+        )
+    return float(value)
+
+
+def _inverse(graph: csr_array, squared: np.ndarray) -> csr_array:
+    distance = np.sqrt(squared)
+    above = distance[distance > 0]
+    share = _on(graph, 1 / np.maximum(distance, above.min() if len(above) else 1.0))
+    sums = np.asarray(share.sum(axis=1)).ravel()
+    share.data /= np.repeat(sums, np.diff(graph.indptr))
+    turned = csr_array(share.T)
+    turned.sort_indices()
+    if np.array_equal(turned.indptr, share.indptr) and np.array_equal(turned.indices, share.indices):
+        share.data = (share.data + turned.data) / 2
+    return share
+
+
+def edge_dots(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Inner products (edges, float64) of the rows left[e] and right[e] of X, dense or CSR as `read` gives them."""
+    out = np.empty(len(left))
+    if scipy.sparse.issparse(X):
+        parts = (X.indptr, X.indices, X.data, left, right)
+        over_rows(lambda start, stop: loops.sparse_dots(*parts, start, stop, out), len(out))
+    else:
+        over_rows(lambda start, stop: loops.dense_dots(X, left, right, start, stop, out), len(out))
+    return out
+
+
+def _cosine(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    each = np.arange(X.shape[0])
+    lengths = np.sqrt(edge_dots(X, each, each))
+    product = lengths[left] * lengths[right]
+    return np.divide(edge_dots(X, left, right), product, out=np.zeros(len(left)), where=product > 0)
+
+
+def _pearson(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    if not scipy.sparse.issparse(X):
+        centred = X.astype(np.float64)
+        centred -= centred.mean(axis=1, keepdims=True)
+        centred[np.ptp(X, axis=1) == 0] = 0.0
+        return _cosine(centred, left, right)
+    d, each = X.shape[1], np.arange(X.shape[0])
+    means = np.asarray(X.sum(axis=1)).ravel() / d
+    spread = edge_dots(X, each, each) - d * means**2
+    spread[spread <= 1e-14 * d * means**2] = 0.0
+    product = np.sqrt(spread[left] * spread[right])
+    shared = edge_dots(X, left, right) - d * means[left] * means[right]
+    return np.divide(shared, product, out=np.zeros(len(left)), where=product > 0)
+
+
+def _spearman(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Pearson's correlation of the rows' ranks; sparse rows keep rank 0 for their zeros, which shifts them alike."""
+    if not scipy.sparse.issparse(X):
+        return _pearson(np.asarray(scipy.stats.rankdata(X, axis=1)), left, right)
+    ranks = X.copy()
+    for i in range(X.shape[0]):
+        own = slice(X.indptr[i], X.indptr[i + 1])
+        values = X.data[own]
+        zeros = X.shape[1] - np.count_nonzero(values)
+        rank = scipy.stats.rankdata(values) + (zeros - (values == 0).sum()) * (values > 0)
+        ranks.data[own] = np.where(values == 0, 0.0, rank - (values < 0).sum() - (zeros + 1) / 2)
+    return _pearson(ranks, left, right)
+
+
+def _kendall(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    if X.shape[1] > _KENDALL:
+        raise ValueError(
+            f"weigh: kendall compares all pairs of {X.shape[1]} features for every edge; at most {_KENDALL} are taken, "
+            f"use 'spearman'"
+        )
+    dense = X.toarray() if scipy.sparse.issparse(X) else X
+    out = np.empty(len(left))
+    over_rows(lambda start, stop: loops.kendall(dense, left, right, start, stop, out), len(out))
+    return out
+
+
+_CORRELATIONS: dict[str, Callable[[Matrix, np.ndarray, np.ndarray], np.ndarray]] = {
+    "cosine": _cosine,
+    "pearson": _pearson,
+    "spearman": _spearman,
+    "kendall": _kendall,
+}
+
+
+def reconstruction_weights(X: Rows, neighbours: Neighbours, reg: float = 1e-3) -> csr_array:
+    """S (n x n, CSR): weights with sum 1 per row by which the neighbours of a row reconstruct it best.
+
+    Arguments: `X` n x d, dense or CSR; `neighbours` of every row, of one class too; `reg`: the ridge of the local Gram
+    matrix relative to its trace. A row without neighbours stays 0. Raises ValueError for another number of rows.
+    Source: Roweis, Saul 2000; SONPP with the neighbours of one class.
+    """
+    X = read(X)
+    n, k = neighbours.indices.shape
+    if X.shape[0] != n:
+        raise ValueError(f"reconstruction_weights: {n} neighbour lists for {X.shape[0]} rows; pass the same samples")
+    W = np.zeros((n, k))
+    for where in row_blocks(n, max(1, 2**24 // (k * max(k, 1 if scipy.sparse.issparse(X) else X.shape[1])))):
+        indices = neighbours.indices[where]
+        G = _local_grams(X, np.arange(where.start, where.stop), indices)
+        W[where] = _barycentres(G, indices < 0, reg)
+    there = neighbours.indices >= 0
+    S = csr_array((W[there], (np.nonzero(there)[0], neighbours.indices[there])), shape=(n, n))
+    S.sort_indices()
+    return S
+
+
+def _local_grams(X: Matrix, rows: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Gram matrices (b x k x k, float64) of the neighbours' rows less the row itself."""
+    if not scipy.sparse.issparse(X):
+        Z = X[indices].astype(np.float64) - X[rows][:, None, :]
+        return Z @ Z.transpose(0, 2, 1)
+    G = np.empty((len(rows), indices.shape[1], indices.shape[1]))
+    for at, row in enumerate(rows):
+        block = X[np.concatenate([[row], indices[at]])]
+        P = (block @ block.T).toarray()
+        G[at] = P[1:, 1:] - P[1:, :1] - P[:1, 1:] + P[0, 0]
+    return G
+
+
+def _barycentres(G: np.ndarray, missing: np.ndarray, reg: float) -> np.ndarray:
+    k = G.shape[1]
+    G = np.where(missing[:, :, None] | missing[:, None, :], 0.0, G)
+    trace = np.trace(G, axis1=1, axis2=2)
+    ridge = np.where(trace > 0, reg * trace, reg)
+    G[:, np.arange(k), np.arange(k)] += np.where(missing, 1.0, ridge[:, None])
+    w = np.linalg.solve(G, (~missing).astype(np.float64)[:, :, None])[:, :, 0]
+    sums = w.sum(axis=1, keepdims=True)
+    return np.divide(w, sums, out=np.zeros_like(w), where=sums != 0)

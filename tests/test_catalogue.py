@@ -1,0 +1,340 @@
+"""The embeddings of the catalogue, each against scikit-learn or against its formula on explicit n x n matrices."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+import sklearn.manifold
+from scipy.spatial.distance import cdist
+from sklearn.datasets import make_swiss_roll
+from sklearn.decomposition import PCA
+from sklearn.manifold import Isomap, LocallyLinearEmbedding, SpectralEmbedding
+from sklearn.neighbors import kneighbors_graph
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from typer.testing import CliRunner
+
+import dmo
+from dmo import TraceEmbedding
+from dmo.cli.app import app
+from dmo.methods import forms
+from dmo.methods.catalogue import NEIGHBOURHOOD, markdown
+from dmo.methods.projections import METHODS
+
+RNG = np.random.default_rng(0)
+N, D, K, P = 90, 6, 8, 3
+y = np.repeat([0, 1, 2], 30)
+X = RNG.standard_normal((N, D)) @ RNG.standard_normal((D, D)) + np.array([0.0, 3.0, 5.0])[y][:, None]
+NEW = RNG.standard_normal((11, D))
+H = np.eye(N) - 1 / N
+DISTANCE = cdist(X, X)
+
+
+def angle(A, B):
+    Q, R = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
+    return float(np.degrees(np.arcsin(min(1.0, np.linalg.norm(R - Q @ (Q.T @ R), 2)))))
+
+
+def lap(W):
+    return np.diag(W.sum(axis=1)) - W
+
+
+def graph(k=K, mode="union"):
+    A = kneighbors_graph(X, k).toarray()
+    return {"union": np.maximum(A, A.T), "mutual": A * A.T, "sum": A + A.T}[mode]
+
+
+def gaussian(mode="union"):
+    A = graph(mode=mode) > 0
+    return A * np.exp(-(DISTANCE**2) / (2 * DISTANCE[A].mean() ** 2))
+
+
+def reconstruction(k=K):
+    S = np.zeros((N, N))
+    for i in range(N):
+        own = np.argsort(DISTANCE[i])[1 : k + 1]
+        Z = X[own] - X[i]
+        w = np.linalg.solve(Z @ Z.T + 1e-3 * np.trace(Z @ Z.T) * np.eye(k), np.ones(k))
+        S[i, own] = w / w.sum()
+    return (np.eye(N) - S).T @ (np.eye(N) - S)
+
+
+def top(A, B=None, k=P, skip=0):
+    """Vectors of the algebraically largest eigenvalues, after the first `skip`, and these values."""
+    values, vectors = scipy.linalg.eigh(A, B)
+    return vectors[:, ::-1][:, skip : skip + k], values[::-1][skip : skip + k]
+
+
+def same(model, wanted, values):
+    """A fitted projection against vectors of a d x d problem."""
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-7, atol=1e-12)
+    assert angle(model.expansion_.coefficients, wanted) < 1e-5
+
+
+def fitted(name, k=P, target=None, **parameters):
+    return TraceEmbedding(name, n_components=k, **parameters).fit(X, target)
+
+
+def test_laplacian_eigenmaps_are_scikit_learns_spectral_embedding():
+    for weights, W in (("constant", graph()), ("gaussian", gaussian())):
+        reference = SpectralEmbedding(P, affinity="precomputed", random_state=0, eigen_tol=1e-13).fit_transform(W)
+        for found in (fitted("le", n_neighbors=K, weight=weights), fitted("le", weight=W)):
+            assert angle(found.embedding_, reference) < 1e-5
+
+
+@pytest.mark.parametrize("mode", ["union", "mutual", "sum"])
+def test_spectral_clusterings_are_their_matrices_eigenvectors(mode):
+    W = graph(25, mode)
+    Z, values = top(-lap(W), skip=1)
+    given = {"weight": W} if mode == "sum" else {"n_neighbors": 25, "adjacency": mode}  # weights of a graph are 1
+    found = fitted("usc", **given)
+    assert angle(found.embedding_, Z) < 1e-5
+    np.testing.assert_allclose(found.eigenvalues_, values, rtol=1e-8)
+    half = np.diag(W.sum(axis=1) ** -0.5)
+    Z = top(half @ W @ half)[0]
+    Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+    found = fitted("nsc", **given).embedding_
+    np.testing.assert_allclose(found @ found.T, Z @ Z.T, atol=1e-8)  # rows of length 1, whatever the basis
+
+
+def test_multidimensional_scaling_is_scikit_learns():
+    found = fitted("mds")
+    np.testing.assert_allclose(np.abs(found.embedding_), np.abs(PCA(P).fit_transform(X)), atol=1e-8)
+    if hasattr(sklearn.manifold, "ClassicalMDS"):
+        reference = sklearn.manifold.ClassicalMDS(P).fit_transform(X)
+        np.testing.assert_allclose(np.abs(found.embedding_), np.abs(reference), atol=1e-8)
+
+
+def test_isomap_is_scikit_learns():
+    roll = make_swiss_roll(200, random_state=0)[0]
+    reference = Isomap(n_neighbors=9, n_components=2, eigen_solver="dense").fit_transform(roll)
+    found = TraceEmbedding("isomap", n_neighbors=9, n_components=2).fit_transform(roll)
+    np.testing.assert_allclose(np.abs(found), np.abs(reference), atol=1e-7)
+
+
+def test_locally_linear_embedding_is_scikit_learns():
+    reference = LocallyLinearEmbedding(n_neighbors=K, n_components=P, eigen_solver="dense").fit_transform(X)
+    assert angle(fitted("lle", n_neighbors=K).embedding_, reference) < 1e-5
+
+
+def test_sparse_solvers_find_what_the_dense_one_finds(monkeypatch):
+    names = [("usc", {}), ("le", {}), ("lle", {"n_neighbors": 12}), ("nsc", {}), ("mds", {}), ("isomap", {})]
+    roll = make_swiss_roll(400, random_state=0)[0]
+    dense = [TraceEmbedding(name, n_components=2, **more).fit(roll) for name, more in names]
+    monkeypatch.setattr(forms, "DENSE", 10)
+    for restarts, most in ((1000, 10), (1, 10**9), (1, 10)):  # Lanczos; shift and invert; LOBPCG
+        monkeypatch.setattr(forms, "RESTARTS", restarts)
+        monkeypatch.setattr(forms, "FACTORED", most)
+        last = restarts == 1 and most == 10
+        for (name, more), reference in zip(names, dense):
+            if name == "lle" and most == 10:
+                continue  # its smallest eigenvalues lie below what LOBPCG and plain Lanczos resolve
+            found = TraceEmbedding(name, n_components=2, **more).fit(roll)
+            np.testing.assert_allclose(found.eigenvalues_, reference.eigenvalues_, rtol=1e-3, atol=1e-9)
+            assert angle(found.embedding_, reference.embedding_) < (0.1 if last else 1e-4), name
+
+
+@pytest.mark.parametrize("weights", ["constant", "gaussian"])
+def test_locality_preserving_projections_are_their_formula(weights):
+    W = graph() if weights == "constant" else gaussian()
+    more = {"n_neighbors": K, "weight": weights}
+    B = X.T @ np.diag(W.sum(axis=1)) @ X + 0.2 * np.eye(D)
+    same(fitted("lpp", ridge=0.2, **more), *top(-X.T @ lap(W) @ X, B))
+    same(fitted("olpp", **more), *top(-X.T @ lap(W) @ X))
+
+
+def test_neighbourhood_preserving_projections_are_their_formula():
+    M = reconstruction()
+    same(fitted("npp", ridge=0.2, n_neighbors=K), *top(-X.T @ M @ X, X.T @ X + 0.2 * np.eye(D)))
+    same(fitted("onpp", n_neighbors=K), *top(-X.T @ M @ X))
+
+
+ONE_HOT = (y[:, None] == np.arange(3)).astype(float)
+PI = ONE_HOT @ np.diag(1 / ONE_HOT.sum(axis=0)) @ ONE_HOT.T
+SW, SB = X.T @ (np.eye(N) - PI) @ X, X.T @ (PI - 1 / N) @ X
+
+
+def test_indefinite_methods_take_the_algebraically_largest_eigenvalues():
+    A = SB - 3.0 * SW
+    values = np.linalg.eigvalsh(A)
+    assert np.abs(values).argmax() == 0, "the largest magnitude is the most negative value: a solver may be misled"
+    same(fitted("mmc", 2, y, penalty=3.0), *top(A, k=2))
+    R = graph() * (y[:, None] != y)
+    A = -X.T @ ((np.eye(N) - PI) - 0.05 * lap(R)) @ X
+    assert np.abs(np.linalg.eigvalsh(A)).argmax() == 0
+    same(fitted("olpp-r", 2, y, penalty=0.05, n_repelled=K), *top(A, k=2))
+
+
+def test_discriminant_neighbourhood_embedding_keeps_positive_eigenvalues():
+    F = graph() * np.where(y[:, None] == y, 1.0, -1.0)
+    vectors, values = top(-X.T @ lap(F) @ X, k=D)
+    count = int((values > 0).sum())
+    assert 0 < count < D
+    same(fitted("dne", D, y, n_neighbors=K), vectors[:, :count], values[:count])
+
+
+PART = y.copy()
+PART[::3] = -1
+KNOWN = PART >= 0
+EYE = np.eye(D)
+
+
+def scatters_of_known():
+    """LFDA's and FDA's scatters, by loops over pairs of the labelled samples."""
+    Xl, yl = X[KNOWN], y[KNOWN]
+    n, Dl = len(yl), cdist(Xl, Xl)
+    scale = np.array([np.sort(Dl[i][yl == yl[i]])[7] for i in range(n)])
+    A = np.exp(-(Dl**2) / np.outer(scale, scale))
+    size = np.array([(yl == c).sum() for c in yl])
+    same_class = yl[:, None] == yl
+    Ww, Wb = same_class * A / size, np.where(same_class, A * (1 / n - 1 / size), 1 / n)
+    Pl = same_class / size
+    local = (Xl.T @ lap(Wb) @ Xl, Xl.T @ lap(Ww) @ Xl)
+    return local, (Xl.T @ (Pl - 1 / n) @ Xl, Xl.T @ (np.eye(n) - Pl) @ Xl)
+
+
+def test_semi_supervised_methods_are_their_formulas():
+    (b, w), (sb, sw) = scatters_of_known()
+    L = X.T @ lap(graph()) @ X
+    same(fitted("self", 2, PART, balance=0.3), *top(0.7 * b + 0.3 * X.T @ H @ X, 0.7 * w + 0.3 * EYE, 2))
+    more = {"n_neighbors": K, "smoothness": 0.2}
+    same(fitted("ssfda", 2, PART, ridge=0.5, **more), *top(sb, sw + 0.2 * L + 0.5 * EYE, 2))
+    same(fitted("ssmmc", 2, PART, penalty=0.4, **more), *top(sb - 0.4 * sw - 0.2 * L, None, 2))
+
+
+def test_any_pair_of_methods_mixes():
+    (b, w), (sb, sw) = scatters_of_known()
+    W, M = graph(), reconstruction()
+    B = 0.4 * (X.T @ np.diag(W.sum(axis=1)) @ X + 0.1 * EYE) + 0.6 * (sw + 0.1 * EYE)
+    found = fitted("mix", 2, PART, balance=0.4, ridge=0.1, n_neighbors=K)
+    same(found, *top(0.6 * sb - 0.4 * X.T @ lap(W) @ X, B, 2))
+    found = fitted("mix", 2, PART, supervised="lfda", unsupervised="pca", balance=0.3, ridge=0.1)
+    same(found, *top(0.7 * b + 0.3 * X.T @ H @ X, 0.7 * (w + 0.1 * EYE) + 0.3 * EYE, 2))
+    found = fitted("mix", 2, PART, supervised="mmc", unsupervised="onpp", balance=0.3, n_neighbors=K)
+    same(found, *top(0.7 * (sb - sw) - 0.3 * X.T @ M @ X, None, 2))
+
+
+def test_rows_without_labels_are_written_in_four_ways():
+    matrix = np.where(KNOWN[:, None], ONE_HOT, np.nan)
+    reference = fitted("lfda", 2, PART).transform(X)
+    for target in (matrix, np.nan_to_num(matrix), np.where(KNOWN, y, np.nan)):
+        np.testing.assert_array_equal(fitted("lfda", 2, target).transform(X), reference)
+    plain = TraceEmbedding("lfda", n_components=2).fit(X[KNOWN], y[KNOWN])
+    np.testing.assert_allclose(plain.transform(X), reference, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["mmc", "lpp", "lfda", "self"])
+@pytest.mark.parametrize("seeds", [None, 25])
+def test_similarities_to_samples_take_the_place_of_features(name, seeds):
+    target = None if name == "lpp" else PART
+    more = {"ridge": 0.1} if name in ("lpp", "lfda") else {}
+    model = fitted(name, 2, target, kernel="rbf", n_seeds=seeds, **more)
+    points = X if seeds is None else model.expansion_.sources["x"]
+    width = next(iter(model.expansion_.kernel.kernels.values())).bandwidth
+    R = np.exp(-cdist(X, points, "sqeuclidean") / (2 * width**2))
+    assert R.shape == (N, N if seeds is None else 25)
+    if name == "mmc":  # the problem itself on these columns
+        Pl = PI[np.ix_(KNOWN, KNOWN)] * 30 / 20
+        Rl = R[KNOWN]
+        same(model, *top(Rl.T @ (2 * Pl - 1 / len(Rl) - np.eye(len(Rl))) @ Rl, k=2))
+    new = np.exp(-cdist(NEW, points, "sqeuclidean") / (2 * width**2))
+    expected = new @ model.expansion_.coefficients + model.expansion_.offset
+    np.testing.assert_allclose(model.transform(NEW), expected, atol=1e-9)
+
+
+PROJECTED = [name for name, entry in NEIGHBOURHOOD.items() if entry.out_of_sample]
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+def test_sparse_rows_rechunked_rows_and_saved_models_change_nothing(name, tmp_path):
+    import dask.array as da
+
+    target = PART if NEIGHBOURHOOD[name].supervised else None
+    reference = fitted(name, 1, target)
+    coordinates = reference.transform(NEW)
+    assert coordinates.shape == (11, 1)
+    for rows in (da.from_array(X, chunks=(13, 2)), scipy.sparse.csr_array(X)):
+        again = TraceEmbedding(name, n_components=1).fit(rows, target).transform(NEW)
+        np.testing.assert_allclose(again, coordinates, atol=1e-7 * np.abs(coordinates).max())
+    reference.save(str(tmp_path / "model.zarr"))
+    np.testing.assert_array_equal(dmo.load(str(tmp_path / "model.zarr")).transform(NEW), coordinates)
+
+
+def test_direct_methods_have_no_coordinates_for_new_rows(tmp_path):
+    for name, entry in NEIGHBOURHOOD.items():
+        if entry.form == "direct":
+            model = TraceEmbedding(name, n_components=2)
+            assert model.fit_transform(X).shape == (N, 2)
+            with pytest.raises(ValueError, match="new ones have no coordinates; use fit_transform, or the projection"):
+                model.transform(NEW)
+            with pytest.raises(ValueError, match="has no function of new rows to save"):
+                model.save(str(tmp_path / "model.zarr"))
+
+
+def test_bad_input_is_named():
+    def refused(message, name, target=None, rows=X, **parameters):
+        with pytest.raises(ValueError, match=message):
+            TraceEmbedding(name, **parameters).fit(rows, target)
+
+    refused(f"n_neighbors = {N} of {N} samples", "lpp", n_neighbors=N)
+    refused("n_neighbors must be a whole number of at least 1, got 0", "lpp", n_neighbors=0)
+    far = np.vstack([X[:30], X[:30] + 1e4])
+    refused("neighbour graph has 2 components of 30, 30 samples", "isomap", rows=far, n_neighbors=4)
+    crooked = graph()
+    crooked[0, 1] += 1.0
+    refused("not symmetric", "le", weight=crooked)
+    refused(r"shape \(3, 3\), the samples are 90", "lpp", weight=np.eye(3))
+    refused("weights of sample 4 sum to 0", "lpp", weight=np.diag(np.arange(N) != 4.0) * (np.arange(N) != 4.0))
+    refused("requires y to be passed", "lfda")
+    refused("does not use smoothness", "lfda", y, smoothness=1.0)
+    refused("does not use n_neighbors", "pca", n_neighbors=3)
+    refused("supervised = 'pca'; known: fda", "mix", PART, supervised="pca")
+    refused("balance must be a number between 0 and 1, got 1.5", "self", PART, balance=1.5)
+    refused("n_seeds = 91, but there are 90 samples", "lpp", n_seeds=91)
+    refused("no sample has a label", "fda", np.full(N, -1))
+    refused("known: pca, lsi", "umap")
+    refused("only 6 directions", "onpp", n_components=7)
+
+
+def test_parts_of_a_disconnected_graph_are_told_apart():
+    far = np.vstack([X[:30], X[:30] + 1e4])
+    Z = TraceEmbedding("le", n_components=1, n_neighbors=4).fit_transform(far)[:, 0]
+    assert Z[:30].std() < 1e-8
+    assert Z[30:].std() < 1e-8
+    assert abs(Z[0] - Z[-1]) > 1e-3
+
+
+def test_the_table_is_whole():
+    found = TraceEmbedding.methods()
+    assert [row["name"] for row in found] == [*METHODS, *NEIGHBOURHOOD]
+    known = set(TraceEmbedding().get_params())
+    for row in found:
+        assert "|" in row["problem"], row["name"]
+        assert set(row["parameters"]) <= known
+        assert row["oracle"]
+        assert any(character.isdigit() for character in row["paper"]), row["name"]
+    lines = markdown().splitlines()
+    assert len(lines) == len(found) + 2
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_command_prints_the_table():
+    run = CliRunner()
+    assert run.invoke(app, ["methods", "--markdown"]).output == markdown()
+    assert json.loads(run.invoke(app, ["methods", "--json"]).output) == TraceEmbedding.methods()
+    text = run.invoke(app, ["methods"]).output
+    assert f"{len(TraceEmbedding.methods())} methods" in text
+    for name in ("lfda (MESD)", "onpp-r (MESD)", "isomap"):
+        assert name in text
+
+
+@parametrize_with_checks(
+    [
+        TraceEmbedding("lpp", n_components=1),
+        TraceEmbedding("lfda", n_components=1),
+        TraceEmbedding("ssmmc", n_components=1),
+    ]
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)

@@ -1,0 +1,315 @@
+"""Neighbour graphs against scikit-learn, SciPy and brute force."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.stats
+from scipy.sparse.csgraph import shortest_path
+from scipy.spatial.distance import cdist
+from sklearn.manifold._locally_linear import barycenter_kneighbors_graph
+from sklearn.neighbors import NearestNeighbors, kneighbors_graph
+from threadpoolctl import threadpool_limits
+
+from dmo.graphs import (
+    adjacency,
+    geodesics,
+    laplacian,
+    local_scales,
+    nearest,
+    neighbours,
+    recall,
+    reconstruction_weights,
+    threshold_graph,
+    weigh,
+)
+
+rng = np.random.default_rng(0)
+
+
+def dense_rows(n: int = 300, d: int = 12, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def text_rows(n: int = 250, d: int = 80) -> scipy.sparse.csr_array:
+    X = scipy.sparse.random_array((n, d), density=0.08, rng=np.random.default_rng(3), format="csr")
+    X.data = np.round(X.data * 9) + 1
+    return scipy.sparse.csr_array(X)
+
+
+CASES = {
+    "dense": dense_rows(),
+    "float32": dense_rows(seed=1).astype(np.float32),
+    "far from the origin": dense_rows(seed=2) * 1e-2 + 300.0,
+    "tight and distant clusters": np.vstack([dense_rows(60, 5) * 1e-3 + 100 * c for c in range(4)]),
+    "whole numbers": np.random.default_rng(4).integers(0, 9, (200, 30)),
+    "sparse": text_rows(),
+}
+
+
+def assert_nearest(found: Any, D: np.ndarray, k: int) -> None:
+    """The k nearest other rows of a matrix of distances, equal ones up to rounding in any order."""
+    D = D.copy()
+    np.fill_diagonal(D, np.inf)
+    np.testing.assert_allclose(found.distances, np.sort(D, axis=1)[:, :k], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.take_along_axis(D, found.indices, 1), found.distances, rtol=1e-9, atol=1e-12)
+    assert all(len(set(row)) == k for row in found.indices.tolist())
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("name", CASES)
+def test_exact_neighbours_are_scikit_learns(name: str, metric: Any) -> None:
+    X, k = CASES[name], 7
+    found = neighbours(X, k, metric, block=64)
+    distances, indices = NearestNeighbors(n_neighbors=k, metric=metric, algorithm="brute").fit(X).kneighbors()
+    dense = (X.toarray() if scipy.sparse.issparse(X) else X).astype(np.float64)
+    D = cdist(dense, dense, "euclidean") if metric == "euclidean" else None
+    if metric == "cosine":
+        unit = dense / np.maximum(np.linalg.norm(dense, axis=1, keepdims=True), 1e-300)
+        D = cdist(unit, unit, "sqeuclidean") / 2
+        empty = ~dense.any(axis=1)
+        D[empty], D[:, empty] = 1.0, 1.0
+    assert D is not None
+    assert_nearest(found, D, k)
+    if name == "dense":
+        np.testing.assert_array_equal(found.indices, indices)
+        np.testing.assert_allclose(found.distances, distances, atol=1e-7)
+
+
+def test_the_block_size_changes_nothing_with_equal_rows() -> None:
+    X = np.random.default_rng(5).integers(0, 3, (150, 3)).astype(np.float64)
+    first = neighbours(X, 6, block=150)
+    for block in (7, 64):
+        again = neighbours(X, 6, block=block)
+        np.testing.assert_array_equal(again.indices, first.indices)
+        np.testing.assert_array_equal(again.distances, first.distances)
+
+
+def test_neighbours_within_a_group_and_outside_it() -> None:
+    X, k = dense_rows(90, 4), 5
+    groups = np.repeat([0, 1, 2, 7], [40, 44, 4, 2])
+    D = cdist(X, X)
+    np.fill_diagonal(D, np.inf)
+    same = groups[:, None] == groups
+    for other, allowed in ((False, same), (True, ~same)):
+        found = neighbours(X, k, groups=groups, other=other, block=16)
+        expected = np.sort(np.where(allowed, D, np.inf), axis=1)[:, :k]
+        np.testing.assert_allclose(found.distances, expected, rtol=1e-12)
+        np.testing.assert_array_equal(found.indices == -1, np.isinf(expected))
+    assert (neighbours(X, k, groups=groups).indices[84:88, 3:] == -1).all()
+
+
+@pytest.mark.parametrize("name", ["dense", "sparse", "whole numbers"])
+def test_nearest_known_rows_of_new_rows(name: str) -> None:
+    X = CASES[name]
+    new = X[:50] * 0.5 + 0.25 * X[50:100]
+    distances, indices = NearestNeighbors(n_neighbors=4, algorithm="brute").fit(X).kneighbors(new)
+    found = nearest(new, X, 4, block=32)
+    np.testing.assert_allclose(found.distances, distances, rtol=1e-6, atol=1e-6)
+    assert (found.indices == indices).mean() > 0.9
+    assert (nearest(X, X, 1).distances == 0).all()
+
+
+def test_the_number_of_threads_changes_nothing() -> None:
+    for X in (CASES["dense"], CASES["sparse"]):
+        with threadpool_limits(1, user_api="blas"):
+            one = neighbours(X, 5, block=64)
+        with threadpool_limits(3, user_api="blas"):
+            three = neighbours(X, 5, block=64)
+        np.testing.assert_array_equal(one.indices, three.indices)
+        np.testing.assert_array_equal(one.distances, three.distances)
+
+
+def test_the_workers_of_a_cluster_find_the_same(client: Any) -> None:
+    for X in (CASES["dense"], CASES["sparse"]):
+        here, there = neighbours(X, 5, block=64), neighbours(X, 5, block=64, client=client)
+        np.testing.assert_array_equal(here.indices, there.indices)
+        np.testing.assert_array_equal(here.distances, there.distances)
+
+
+def test_the_approximate_search_has_the_recall_that_it_states() -> None:
+    pytest.importorskip("pynndescent")
+    X = dense_rows(600, 5)
+    found = neighbours(X, 8, method="approximate")
+    exact = neighbours(X, 8)
+    overlap = np.mean([len(set(a) & set(b)) / 8 for a, b in zip(found.indices, exact.indices)])
+    assert overlap > 0.9
+    assert recall(found, X, sample=600) == pytest.approx(overlap, abs=1e-12)
+    assert recall(exact, X) == 1.0
+    D = cdist(X, X)
+    np.testing.assert_allclose(np.take_along_axis(D, found.indices, 1), found.distances, rtol=1e-12)
+
+
+def test_adjacency_is_made_symmetric_as_it_says() -> None:
+    X = CASES["dense"]
+    found = neighbours(X, 6)
+    A = kneighbors_graph(X, 6).toarray()
+    np.testing.assert_array_equal(adjacency(found, "directed").toarray(), A)
+    np.testing.assert_array_equal(adjacency(found, "union").toarray(), np.maximum(A, A.T))
+    np.testing.assert_array_equal(adjacency(found, "mutual").toarray(), A * A.T)
+    np.testing.assert_array_equal(adjacency(found, "sum").toarray(), A + A.T)
+    with pytest.raises(ValueError, match="known: union"):
+        adjacency(found, "both")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["dense", "far from the origin", "sparse"])
+def test_threshold_graph(name: str) -> None:
+    X = CASES[name]
+    dense = X.toarray() if scipy.sparse.issparse(X) else X
+    D = cdist(dense, dense)
+    radius = float(np.quantile(D, 0.07))
+    expected = (radius >= D) & ~np.eye(len(D), dtype=bool)
+    np.testing.assert_array_equal(threshold_graph(X, radius, block=50).toarray(), expected)
+
+
+def as_dense(X: Any) -> np.ndarray:
+    return (X.toarray() if scipy.sparse.issparse(X) else X).astype(np.float64)
+
+
+@pytest.mark.parametrize("name", ["dense", "whole numbers", "sparse"])
+@pytest.mark.parametrize("kind", ["constant", "distance", "gaussian", "local", "inverse"])
+def test_weights_of_distances_are_the_formulas(kind: str, name: str) -> None:
+    X = CASES[name]
+    graph = adjacency(neighbours(X, 5))
+    A, D = graph.toarray(), cdist(as_dense(X), as_dense(X))
+    edge = A > 0
+    n = len(D)
+    s = np.sort(D + np.diag(np.full(n, -1.0)), axis=1)[:, 7]
+    nearest_one = np.maximum(D, D[edge & (D > 0)].min())
+    inverse = np.where(edge, 1 / nearest_one, 0.0)
+    share = inverse / inverse.sum(axis=1, keepdims=True)
+    expected = {
+        "constant": A,
+        "distance": D * A,
+        "gaussian": np.exp(-(D**2) / (2 * D[edge].mean() ** 2)) * A,
+        "local": np.exp(-(D**2) / np.outer(s, s)) * A,
+        "inverse": (share + share.T) / 2,
+    }[kind]
+    found = weigh(graph, X, kind)
+    np.testing.assert_allclose(found.toarray(), expected, rtol=1e-9, atol=1e-12)
+    assert (found.toarray() == found.toarray().T).all()
+    if kind == "gaussian":
+        np.testing.assert_allclose(
+            weigh(graph, X, kind, bandwidth=0.7).toarray(), np.exp(-(D**2) / 0.98) * A, rtol=1e-9, atol=1e-300
+        )
+    if kind == "local":
+        np.testing.assert_allclose(local_scales(X, 7), s, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["dense", "whole numbers", "sparse", "sparse with signs"])
+@pytest.mark.parametrize("kind", ["cosine", "pearson", "spearman", "kendall"])
+def test_similarity_weights_are_scipys(kind: str, name: str) -> None:
+    X = text_rows() if name == "sparse with signs" else CASES[name]
+    if name == "sparse with signs":
+        X.data -= 5
+    X, full = X[:60], as_dense(X[:60])
+    full = full[:, :40]
+    X = X[:, :40]
+    graph = adjacency(neighbours(X, 4))
+    found = weigh(graph, X, kind).tocoo()
+    statistic: Any = {
+        "pearson": scipy.stats.pearsonr,
+        "spearman": scipy.stats.spearmanr,
+        "kendall": scipy.stats.kendalltau,
+    }.get(kind)
+    compared = 0
+    for i, j, value in zip(*found.coords, found.data):
+        if kind == "cosine":
+            product = np.linalg.norm(full[i]) * np.linalg.norm(full[j])
+            assert value == pytest.approx(full[i] @ full[j] / product if product else 0.0, abs=1e-12)
+        elif np.ptp(full[i]) and np.ptp(full[j]):
+            assert value == pytest.approx(statistic(full[i], full[j]).statistic, abs=1e-12)
+            compared += 1
+        else:
+            assert value == 0
+    assert compared > 100 or kind == "cosine"
+
+
+def test_a_users_matrix_is_checked() -> None:
+    graph = adjacency(neighbours(CASES["dense"], 5))
+    n = graph.shape[0]
+    K = np.random.default_rng(0).random((n, n))
+    given = weigh(graph, CASES["dense"], kind=K + K.T)
+    np.testing.assert_array_equal(given.toarray(), (K + K.T) * graph.toarray())
+    with pytest.raises(ValueError, match=r"not symmetric: .*pass \(W \+ W.T\) / 2"):
+        weigh(graph, CASES["dense"], kind=K)
+    with pytest.raises(ValueError, match="one row and one column per sample"):
+        weigh(graph, CASES["dense"], kind=K[:5, :5])
+    with pytest.raises(ValueError, match="known: constant"):
+        weigh(graph, CASES["dense"], kind="gauss")
+
+
+@pytest.mark.parametrize("k", [4, 15])
+def test_reconstruction_weights_are_scikit_learns(k: int) -> None:
+    X = dense_rows(120, 6)
+    expected = barycenter_kneighbors_graph(X, k, reg=1e-3).toarray()
+    found = neighbours(X, k)
+    np.testing.assert_allclose(reconstruction_weights(X, found).toarray(), expected, rtol=1e-7, atol=1e-9)
+    sparse = reconstruction_weights(scipy.sparse.csr_array(X), found)
+    np.testing.assert_allclose(sparse.toarray(), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_reconstruction_from_fewer_neighbours_of_ones_class() -> None:
+    X, groups = dense_rows(12, 4), np.repeat([0, 1, 2], [7, 4, 1])
+    S = reconstruction_weights(X, neighbours(X, 6, groups=groups)).toarray()
+    np.testing.assert_allclose(S[:7, :7], barycenter_kneighbors_graph(X[:7], 6, reg=1e-3).toarray(), rtol=1e-7)
+    np.testing.assert_allclose(S[7:11, 7:11], barycenter_kneighbors_graph(X[7:11], 3, reg=1e-3).toarray(), rtol=1e-7)
+    assert not S[11].any()
+    assert not S[:, 11].any()
+
+
+def test_geodesics_are_scipys_also_between_equal_rows() -> None:
+    X = dense_rows(100, 3)
+    X[50:60] = X[:10]
+    lengths = weigh(adjacency(neighbours(X, 8)), X, "distance")
+    D = cdist(X, X)
+    edge = adjacency(neighbours(X, 8)).toarray() > 0
+    found = geodesics(lengths)
+    assert (found[np.arange(10), np.arange(50, 60)] == 0).all()
+    paths = np.where(edge | np.eye(len(D), dtype=bool), D, np.inf)
+    for via in range(len(D)):
+        paths = np.minimum(paths, paths[:, via, None] + paths[via])
+    np.testing.assert_allclose(found, paths, atol=1e-12)
+    other = weigh(adjacency(neighbours(X[:50], 8)), X[:50], "distance")
+    np.testing.assert_allclose(geodesics(other), shortest_path(other.toarray(), method="FW"), atol=1e-12)
+
+
+def test_a_disconnected_graph_names_its_components() -> None:
+    X = np.vstack([dense_rows(20, 3), dense_rows(12, 3) + 100])
+    lengths = weigh(adjacency(neighbours(X, 3)), X, "distance")
+    with pytest.raises(ValueError, match="2 components of 20, 12 samples; raise the number of neighbours"):
+        geodesics(lengths)
+
+
+def test_laplacians_are_scipys() -> None:
+    X = dense_rows(80, 4)
+    W = weigh(adjacency(neighbours(X, 5)), X, "gaussian")
+    for normalised in (False, True):
+        expected = scipy.sparse.csgraph.laplacian(W.toarray(), normed=normalised)
+        np.testing.assert_allclose(laplacian(W, normalised).toarray(), expected, atol=1e-14)
+    with pytest.raises(ValueError, match="not negative"):
+        laplacian(-W, normalised=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 30}, "k = 30 of 30 samples; needed is a whole number from 1 to 29"),
+        ({"k": 0}, "k = 0 of 30"),
+        ({"k": 3, "metric": "manhattan"}, "known: euclidean, cosine"),
+        ({"k": 3, "method": "fast"}, "known: exact, approximate"),
+        ({"k": 3, "groups": [1, 2]}, "pass one whole number per row"),
+        ({"k": 3, "other": True}, "needs groups"),
+    ],
+)
+def test_bad_arguments_are_explained(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        neighbours(dense_rows(30, 3), **arguments)
+
+
+def test_rows_that_are_not_finite_are_refused() -> None:
+    X = dense_rows(30, 3)
+    X[4, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        neighbours(X, 3)
