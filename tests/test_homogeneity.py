@@ -13,7 +13,7 @@ from dmo.blocks import gram
 from dmo.cluster import connect
 from dmo.kernels import RBF
 from dmo.methods import homogeneity as exact
-from dmo.methods.homogeneity_moments import RotatedMoments, homogeneity
+from dmo.methods.homogeneity_moments import RotatedMoments, SharedHomogeneity, homogeneity
 from dmo.moments import LABELS, Moments
 from dmo.operators import Dense, LowRank
 from dmo.solve import factorise
@@ -122,6 +122,32 @@ def test_moments_give_the_exact_engine_s_answer(center):
     smoothed = sum(smoother(pairs.vectors) for smoother in smoothers)
     scores = embedding @ exact.decoder(fit.coefficients[LABELS])
     np.testing.assert_allclose(scores, smoothed @ exact.decoder(labels.loadings(pairs.vectors)), atol=1e-7)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_settings_that_share_a_subspace_are_solved_as_each_for_itself(center):
+    rng = np.random.default_rng(1)
+    blocks = {"a": rng.standard_normal((300, 40)) + 1, "b": rng.standard_normal((300, 30))}
+    Y = (rng.random((300, 9)) < 0.2).astype(float)
+    rotated = RotatedMoments.of(Moments.collect([{**blocks, LABELS: Y}]), center)
+    shared = SharedHomogeneity(rotated, 1e-6)
+    for ridge in (0.3, 30.0):
+        for balance in (1e-3, 0.1, 0.5, 2.0):
+            weights, ridges = {"a": balance, "b": balance, LABELS: 1.0}, dict.fromkeys(("a", "b", LABELS), ridge)
+            ours = shared.fit(weights, ridges, 6, 1e-9, 200, 0)
+            alone = homogeneity(rotated, weights, ridges, 6, 1e-9)
+            np.testing.assert_allclose(ours.pairs.values, alone.pairs.values, rtol=1e-9)
+            D, E = (exact.decoder(fit.coefficients[LABELS]) for fit in (ours, alone))
+            for view in blocks:  # the embedding's signs and rotations cancel in the scores
+                np.testing.assert_allclose(ours.coefficients[view] @ D, alone.coefficients[view] @ E, atol=1e-5)
+
+
+def test_a_shared_fit_with_more_components_than_labels_is_solved_for_itself():
+    rng = np.random.default_rng(1)
+    blocks, Y = {"a": rng.standard_normal((100, 20))}, (rng.random((100, 3)) < 0.3).astype(float)
+    shared = SharedHomogeneity(RotatedMoments.of(Moments.collect([{**blocks, LABELS: Y}])))
+    found = shared.fit({"a": 0.1, LABELS: 1.0}, {"a": 0.3, LABELS: 0.3}, 8, 1e-9, 200, 0)
+    assert len(found.pairs.values) == 8
 
 
 def test_kgha_r_is_the_label_space_alone():

@@ -23,7 +23,7 @@ from dmo.expansions import Expansion, FactorExpansion
 from dmo.kernels import Kernel, parse
 from dmo.methods.decoding import ScoreRule, leave_one_out
 from dmo.methods.homogeneity import LinearSmoother, Map, alternating_least_squares, decoder, homogeneity_map, krylov
-from dmo.methods.homogeneity_moments import HomogeneityFit, RotatedMoments, homogeneity
+from dmo.methods.homogeneity_moments import HomogeneityFit, RotatedMoments, SharedHomogeneity, homogeneity
 from dmo.moments import LABELS, Moments, pooled
 from dmo.multikernel import MultiKernel
 from dmo.progress import stage
@@ -255,7 +255,9 @@ class KGHA(Annotator, _HomogeneityEmbedding):
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray, k: int) -> None:
         done = self._low_rank(views, Y, FOLDS if self.standardise else 1)
-        fit = self._low_rank_fit(self.prepare_moments(done.total, self.center), k)
+        rotated = RotatedMoments.of(done.total, self.center)
+        weights, ridges = self._weighting(rotated)
+        fit = homogeneity(rotated, weights, ridges, k, self.tolerance, self.max_iter, self.random_state)
         self._learn(fit.pairs)
         self._expand(done, fit)
         self.decoder_ = decoder(fit.coefficients[LABELS])
@@ -271,14 +273,15 @@ class KGHA(Annotator, _HomogeneityEmbedding):
             mean, deviation = pooled(held)
         self.rule_ = ScoreRule.of(Y.mean(axis=0), mean, deviation, self.intercept, self.standardise, self.prior_power)
 
-    def prepare_moments(self, moments: Moments, center: bool) -> RotatedMoments:
+    def prepare_moments(self, moments: Moments, center: bool) -> SharedHomogeneity:
         """What every ridge and balance shares."""
-        return RotatedMoments.of(moments, center)
+        return SharedHomogeneity(RotatedMoments.of(moments, center))
 
-    def fit_moments(self, prepared: RotatedMoments, k: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    def fit_moments(self, prepared: SharedHomogeneity, k: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """(coefficients per view, offset, loadings) of the embedding mean_v f_v(x) B_v + offset, and of its decoder."""
-        fit = self._low_rank_fit(prepared, k)
-        views = [view for view in prepared.places if view != LABELS]
+        weights, ridges = self._weighting(prepared.rotated)
+        fit = prepared.fit(weights, ridges, k, self.tolerance, self.max_iter, self.random_state)
+        views = [view for view in prepared.rotated.places if view != LABELS]
         coefficients = {view: fit.coefficients[view] / len(views) for view in views}
         offset = np.sum([fit.offsets[view] for view in views], axis=0) / len(views)
         return coefficients, offset, fit.coefficients[LABELS]
@@ -306,11 +309,11 @@ class KGHA(Annotator, _HomogeneityEmbedding):
 
         return run
 
-    def _low_rank_fit(self, rotated: RotatedMoments, k: int) -> HomogeneityFit:
+    def _weighting(self, rotated: RotatedMoments) -> tuple[dict[str, float], dict[str, float]]:
+        """Weights and ridges of all groups of the moments."""
         views = [name for name in rotated.places if name != LABELS]
         weights = dict(zip([*views, LABELS], self._weights(len(views)), strict=True))
-        ridges = self._ridges(views) | {LABELS: self._label_ridge()}
-        return homogeneity(rotated, weights, ridges, k, self.tolerance, self.max_iter, self.random_state)
+        return weights, self._ridges(views) | {LABELS: self._label_ridge()}
 
     def _weights(self, n_views: int) -> list[float]:
         return [self.balance] * n_views + [1.0]
