@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dmo.methods.catalogue import markdown
+
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -15,3 +17,7 @@ def test_the_example_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     f1 = float(re.search(r"F1 ([\d.]+)", done.stdout).group(1))
     assert f1 > 0.8
+
+
+def test_the_catalogue_is_the_codes_own():
+    assert markdown().strip() in README.read_text()

@@ -10,6 +10,7 @@ from dmo.estimators.mesd import MESD
 from dmo.estimators.mlsi import MLSI
 from dmo.estimators.mope import MOPE
 from dmo.estimators.morp import MORP
+from dmo.estimators.propagation import LabelPropagation
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.trace import TraceEmbedding
 
@@ -25,6 +26,7 @@ __all__ = [
     "Exact",
     "HomogeneityAnalysis",
     "Krylov",
+    "LabelPropagation",
     "Meka",
     "MultiSetCCA",
     "MultiViewRidge",

@@ -1,0 +1,260 @@
+"""Proximity-based embedding of multi-output data as an estimator."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal, Self
+
+import numpy as np
+import scipy.sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+
+from dmo.blocks import Rows, rows
+from dmo.estimators.linear import LinearExpansion
+from dmo.estimators.projecting import Projection
+from dmo.estimators.roads import Projected
+from dmo.estimators.trace import bounded
+from dmo.estimators.views import check_labels, count_components
+from dmo.expansions import KernelExpansion
+from dmo.graphs import adjacency, neighbours, weigh
+from dmo.kernels import Kernel, Linear, gram_matrix, parse
+from dmo.methods.forms import LinearFit
+from dmo.methods.mope import (
+    CONSTRAINTS,
+    Constraint,
+    project_kernel,
+    project_long_rows,
+    project_rows,
+    semi_supervised,
+)
+from dmo.methods.trace_engines import Fit
+from dmo.multikernel import MultiKernel
+from dmo.proximities import Proximity, combine
+
+_SMALL = 6000  # features, or samples, of dense square matrices
+
+
+class MOPE(Projection):
+    """Multi-output proximity-based embedding: max tr(Z' Psi Z), Psi of label proximities and feature weights.
+
+    Parameters
+    ----------
+    scheme, similarity : names
+        Of the label proximity G, see `dmo.proximities.Proximity`; `class_features`, `label_rank`, `p` and
+        `label_bandwidth` are its class_features, rank, p and bandwidth.
+    combination : "priority", "hadamard", "sum", "labels" or "features"
+        Psi of G and W with parameters `a`, `b`, `beta`, `c`, see `dmo.proximities.combine`.
+    weight : name, or a symmetric n x n matrix
+        Feature weights W, see `dmo.graphs.weigh`; `bandwidth` and `local` are its arguments.
+    n_neighbors : int
+        Psi is 0 outside the graph of the nearest neighbours in `metric` ("euclidean" or "cosine"), which holds a pair
+        where one is a neighbour of the other (`adjacency="union"`) or both are ("mutual"); `search` "exact" or
+        "approximate".
+    n_components : int
+    constraint : "projection", "embedding" or "coefficients"
+        What is orthonormal: the projection P; Z = X P itself; or, with a kernel, its coefficients.
+    center : bool
+        Subtract the mean of the features (in a kernel's feature space, or of the relations); sparse rows stay sparse.
+    kernel : kernel or its name
+        "linear" projects the features; another kernel makes it the kernel form, through an n x n matrix in memory.
+    seeds : int or None
+        Relation features: project the values of `kernel` to this many random samples, in place of the features.
+    supervision : float in [0, 1]
+        lam of lam Psi + (1 - lam) A, A the identity (`unsupervised="pca"`) or minus the Laplacian of W ("olpp").
+    tolerance, max_iter : float, int
+        Of the iteration that is used where there are more than 6000 samples and features.
+    random_state : int or None
+
+    Samples without labels (rows of 0 or of NaN) have proximity 0 to all, so that only the unsupervised part sees them;
+    they are embedded like new samples. Attributes: expansion_, eigenvalues_ (descending), n_components_, embedding_
+    (n x n_components, of the kernel form), proximity_ (Psi, CSR), n_iter_.
+    Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 30, 31, 34-46.
+    """
+
+    def __init__(
+        self,
+        scheme: str = "classes",
+        similarity: str = "sorensen",
+        combination: str = "priority",
+        *,
+        a: float = 1.0,
+        b: float = 1.0,
+        beta: float = 1.0,
+        c: float = 1.0,
+        weight: Any = "gaussian",
+        bandwidth: float | str = "mean",
+        local: int = 7,
+        n_neighbors: int = 15,
+        metric: Literal["euclidean", "cosine"] = "euclidean",
+        adjacency: Literal["union", "mutual"] = "union",
+        search: Literal["exact", "approximate"] = "exact",
+        n_components: int = 2,
+        constraint: Constraint = "projection",
+        center: bool = False,
+        kernel: Any = "linear",
+        seeds: int | None = None,
+        class_features: bool = False,
+        label_rank: int | None = None,
+        p: float = 2.0,
+        label_bandwidth: float = 1.0,
+        supervision: float = 1.0,
+        unsupervised: Literal["pca", "olpp"] = "olpp",
+        tolerance: float = 1e-6,
+        max_iter: int = 300,
+        random_state: int | None = 0,
+    ):
+        self.scheme = scheme
+        self.similarity = similarity
+        self.combination = combination
+        self.a = a
+        self.b = b
+        self.beta = beta
+        self.c = c
+        self.weight = weight
+        self.bandwidth = bandwidth
+        self.local = local
+        self.n_neighbors = n_neighbors
+        self.metric = metric
+        self.adjacency = adjacency
+        self.search = search
+        self.n_components = n_components
+        self.constraint = constraint
+        self.center = center
+        self.kernel = kernel
+        self.seeds = seeds
+        self.class_features = class_features
+        self.label_rank = label_rank
+        self.p = p
+        self.label_bandwidth = label_bandwidth
+        self.supervision = supervision
+        self.unsupervised = unsupervised
+        self.tolerance = tolerance
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from samples X (n x d, any row source, read into memory) and labels y (n x L, 0/1, or n classes)."""
+        self._check()
+        view, source = self._source(X, reset=True)
+        n = source.shape[0]
+        Y = check_labels(self, _unknown_as_none(y), n)
+        k = count_components("MOPE", self.n_components, 1, n, n)
+        try:
+            self._solve(view, rows(source), Y, k)
+        except ValueError as error:
+            text = str(error)
+            raise type(error)(text if text.startswith("MOPE") else f"MOPE: {text}") from error
+        return self
+
+    def _check(self) -> None:
+        if self.constraint not in CONSTRAINTS:
+            raise ValueError(f"MOPE: constraint = {self.constraint!r}; known: {', '.join(CONSTRAINTS)}")
+        if self.adjacency not in ("union", "mutual"):
+            raise ValueError(f"MOPE: adjacency = {self.adjacency!r}; known: union, mutual")
+        if isinstance(self.n_components, bool) or not isinstance(self.n_components, (int, np.integer)):
+            raise ValueError(f"MOPE: n_components must be a whole number, got {self.n_components!r}")
+
+    def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:
+        S = self._proximities(X, Y)
+        kernel = parse(self.kernel)
+        if self.seeds is not None:
+            self._learn(self._relations(view, X, S, k, kernel))
+        elif isinstance(kernel, Linear) and kernel.normalise is None:
+            self._learn(self._linear(view, X, S, k))
+        else:
+            self._learn(self._kernel(view, X, S, k, kernel))
+
+    def _proximities(self, X: Any, Y: np.ndarray) -> Any:
+        """Psi (kept) on the neighbour graph, mixed with the unsupervised part."""
+        graph = adjacency(
+            neighbours(X, self.n_neighbors, self.metric, method=self.search, random_state=self.random_state),
+            self.adjacency,
+        )
+        W = weigh(graph, X, self.weight, self.bandwidth, self.local)
+        scheme: Any = self.scheme
+        proximity = Proximity(
+            scheme, self.similarity, self.label_rank, self.p, self.label_bandwidth, self.class_features
+        )
+        combination: Any = self.combination
+        psi = combine(proximity.on(graph, Y, X), W, combination, self.a, self.b, self.beta, self.c)
+        self.proximity_ = psi
+        return semi_supervised(psi, W, bounded("MOPE", "supervision", self.supervision), self.unsupervised)
+
+    def _linear(self, view: str, X: Any, S: Any, k: int) -> Projected:
+        X = X.astype(np.float64)
+        n, d = X.shape
+        if self.constraint == "coefficients":
+            raise ValueError("constraint 'coefficients' needs the kernel form; choose a kernel, or 'projection'")
+        if min(n, d) <= _SMALL:
+            found = project_rows(S, X, k, self.constraint, self.center)
+            return Projected(LinearExpansion(view, found.coefficients, found.offset), _fit(found), None)
+        if self.constraint == "embedding":
+            raise ValueError(
+                f"constraint 'embedding' needs a square matrix of {min(n, d)} rows, at most {_SMALL} are taken; take "
+                f"'projection', or relation features (seeds=...)"
+            )
+        mean = np.asarray(X.mean(axis=0)).ravel() if self.center else None
+        fit = project_long_rows(S, X, k, mean, self.tolerance, self.max_iter, self.random_state)
+        self._warn(fit)
+        offset = np.zeros(k) if mean is None else -mean @ fit.coefficients
+        return Projected(LinearExpansion(view, fit.coefficients, offset), fit, None)
+
+    def _kernel(self, view: str, X: Any, S: Any, k: int, kernel: Kernel) -> Projected:
+        K, fitted = gram_matrix(kernel, X, np.float64, self.random_state)
+        fit = project_kernel(S, _centred(K) if self.center else K, k, self.constraint)
+        alpha, offset = fit.coefficients, np.zeros(k)
+        if self.center:
+            alpha = alpha - alpha.mean(axis=0)
+            offset = -K.mean(axis=0) @ alpha
+        expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: X}, alpha, offset, np.float64)
+        return Projected(expansion, fit, K @ alpha + offset)
+
+    def _relations(self, view: str, X: Any, S: Any, k: int, kernel: Kernel) -> Projected:
+        """Kernel values to random samples in the place of the features [MOPE 3.5]."""
+        n, seeds = X.shape[0], self.seeds
+        if isinstance(seeds, bool) or not isinstance(seeds, (int, np.integer)) or not 1 <= seeds <= n:
+            raise ValueError(f"seeds = {seeds!r} of {n} samples; needed is a whole number from 1 to {n}")
+        if self.constraint == "coefficients":
+            raise ValueError("constraint 'coefficients' needs the kernel form; leave seeds out, or take 'projection'")
+        picked = np.sort(np.random.default_rng(self.random_state).choice(n, int(seeds), replace=False))
+        fitted, known = kernel.fit(X, self.random_state), X[picked]
+        R = fitted.tile(fitted.prepare(X, np.float64), fitted.prepare(known, np.float64))
+        found = project_rows(S, R, k, self.constraint, self.center)
+        W, offset = found.coefficients, found.offset
+        expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: known}, W, offset, np.float64)
+        return Projected(expansion, _fit(found), R @ W + offset)
+
+    def _warn(self, fit: Fit) -> None:
+        if not fit.converged:
+            warnings.warn(
+                f"MOPE: the eigenproblem stopped after {fit.steps} block steps with a residual of {fit.residual:.1e}; "
+                f"raise max_iter, or the tolerance above {self.tolerance:g}",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+def _unknown_as_none(y: Any) -> Any:
+    """Rows of NaN, samples whose labels are not known, as rows without labels."""
+    if y is None or scipy.sparse.issparse(y) or getattr(y, "ndim", 0) != 2:
+        return y
+    given: Rows = y.compute() if hasattr(y, "compute") else np.asarray(y)
+    if given.dtype.kind != "f" or given.shape[1] < 2:
+        return y
+    unknown = np.isnan(given).all(axis=1)
+    return np.where(unknown[:, None], 0.0, given) if unknown.any() else y
+
+
+def _fit(found: LinearFit) -> Fit:
+    return Fit(found.values, found.coefficients)
+
+
+def _centred(K: np.ndarray) -> np.ndarray:
+    means = K.mean(axis=0)
+    return np.asarray(K - means - means[:, None] + means.mean())

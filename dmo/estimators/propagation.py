@@ -1,0 +1,202 @@
+"""Label propagation on a neighbour graph as an estimator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+import scipy.sparse
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+
+from dmo.blocks import Rows, iterate, rows
+from dmo.estimators.base import Annotator, with_prefix, without_prefix
+from dmo.estimators.views import check_labels, check_views, positive
+from dmo.graphs import adjacency, local_scales, nearest, neighbours, weigh
+from dmo.methods.decoding import ScoreRule
+from dmo.methods.propagation import Propagation, propagate
+from dmo.proximities import Proximity, class_similarities
+
+_BLOCK = 2048
+
+
+class LabelPropagation(Annotator, BaseEstimator):
+    """Labels spread along a neighbour graph, and among classes that are alike.
+
+    Parameters
+    ----------
+    method : "smse1", "smse2", "ml-grf" or "ml-lgc"
+        See `dmo.methods.propagation`. "smse1" and "ml-grf" need a labelled sample in every part of the graph.
+    smoothness : float > 0
+        lam1, of the graph.
+    correlation : float >= 0; None: half of its bound in the ml methods, else 0.1
+        lam2, of the classes. In the ml methods it must lie below a bound, which a refusal names.
+    class_similarity : name
+        Similarity of the columns of the known labels, see `dmo.proximities.Proximity` (scheme "classes").
+    n_neighbors, metric, adjacency, search, weight, bandwidth, local : as in `MOPE`
+        The graph and its weights, which must not be negative.
+    tolerance, max_iter : float, int
+        Relative residual and steps of the sparse systems.
+    random_state : int or None
+        Of the approximate search.
+
+    Labels that are not known: rows of NaN or of -1 in a matrix, -1 or NaN in a vector of classes; a row of zeros is a
+    sample that has none of the labels. Attributes: scores_ (n x L) of the training samples, correlation_, classes_,
+    n_iter_. New samples take the weighted mean of the scores of their nearest training samples.
+    Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 23-25.
+    """
+
+    def __init__(
+        self,
+        method: Propagation = "ml-lgc",
+        *,
+        smoothness: float = 1.0,
+        correlation: float | None = None,
+        class_similarity: str = "cosine",
+        n_neighbors: int = 15,
+        metric: Literal["euclidean", "cosine"] = "euclidean",
+        adjacency: Literal["union", "mutual"] = "union",
+        search: Literal["exact", "approximate"] = "exact",
+        weight: Any = "gaussian",
+        bandwidth: float | str = "mean",
+        local: int = 7,
+        tolerance: float = 1e-8,
+        max_iter: int = 10_000,
+        random_state: int | None = 0,
+    ):
+        self.method = method
+        self.smoothness = smoothness
+        self.correlation = correlation
+        self.class_similarity = class_similarity
+        self.n_neighbors = n_neighbors
+        self.metric = metric
+        self.adjacency = adjacency
+        self.search = search
+        self.weight = weight
+        self.bandwidth = bandwidth
+        self.local = local
+        self.tolerance = tolerance
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Spread the labels y (n x L of 0/1, or n classes, some unknown) over samples X (n x d, read into memory)."""
+        view, source = self._one(X, reset=True)
+        Y, known = self._labels(y, source.shape[0])
+        smoothness = positive("LabelPropagation", "smoothness", self.smoothness)
+        correlation = self.correlation
+        if correlation is not None:
+            correlation = _not_negative(correlation)
+        try:
+            self.rows_ = rows(source)
+            W = self._graph()
+            sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
+            found = propagate(self.method, W, Y, known, sigma, smoothness, correlation, self.tolerance, self.max_iter)
+        except ValueError as error:
+            raise type(error)(f"LabelPropagation: {error}") from error
+        if found.residual > 10 * self.tolerance:
+            warnings.warn(
+                f"LabelPropagation: the systems stopped after {found.steps} steps with a residual of "
+                f"{found.residual:.1e}; raise max_iter, or the tolerance above {self.tolerance:g}",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self.view_, self.scores_, self.correlation_ = view, found.scores, found.correlation
+        self.n_iter_ = max(1, found.steps)
+        self.rule_ = ScoreRule.learn(Y[known], None, False)
+        return self
+
+    def _one(self, X: Any, reset: bool) -> tuple[str, Rows]:
+        views = check_views(self, X, reset)
+        if len(views) != 1:
+            raise ValueError(f"LabelPropagation: takes one view, got {list(views)}; pass one array")
+        return next(iter(views.items()))
+
+    def _labels(self, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """(labels n x L with zeros where unknown, whether known)."""
+        if y is None or scipy.sparse.issparse(y):
+            return check_labels(self, y, n), np.ones(n, bool)
+        given = np.asarray(y.compute() if hasattr(y, "compute") else y)
+        if given.shape[:1] != (n,) or given.ndim > 2 or given.dtype.kind not in "biuf":
+            return check_labels(self, given, n), np.ones(n, bool)
+        table = given.reshape(n, -1)
+        missing = np.isnan(table) if given.dtype.kind == "f" else np.zeros(table.shape, bool)
+        known = ~(missing | (table == -1)).all(axis=1)
+        if not known.any():
+            raise ValueError("LabelPropagation: no sample has known labels; pass labels for at least one")
+        part = check_labels(self, given[known], int(known.sum()))
+        Y = np.zeros((n, part.shape[1]))
+        Y[known] = part
+        return Y, known
+
+    def _graph(self) -> csr_array:
+        """The weights, and what new rows need of them."""
+        X = self.rows_
+        if self.adjacency not in ("union", "mutual"):
+            raise ValueError(f"adjacency = {self.adjacency!r}; known: union, mutual")
+        found = neighbours(X, self.n_neighbors, self.metric, method=self.search, random_state=self.random_state)
+        graph = adjacency(found, self.adjacency)
+        self.bandwidth_: float | str = self.bandwidth
+        self.scales_: np.ndarray | None = None
+        if isinstance(self.weight, str) and self.weight == "gaussian" and self.bandwidth_ == "mean":
+            self.bandwidth_ = float(weigh(graph, X, "distance").data.mean())
+        if isinstance(self.weight, str) and self.weight == "local":
+            self.scales_ = local_scales(X, self.local)
+        return weigh(graph, X, self.weight, self.bandwidth_, self.local, self.scales_)
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        if not isinstance(self.weight, str):
+            raise ValueError(
+                "LabelPropagation: weights given as a matrix say nothing of new samples; read scores_, or name a weight"
+            )
+        source = next(iter(views.values()))
+        out = np.empty((source.shape[0], self.scores_.shape[1]))
+        for where, block in iterate(source, _BLOCK):
+            out[where] = self._means(block)
+        return out
+
+    def _means(self, block: Any) -> np.ndarray:
+        """Scores (m x L) of a block of new rows: edges from them to their nearest training rows, weighed like the graph."""
+        X, m = self.rows_, block.shape[0]
+        n, k = X.shape[0], self.n_neighbors
+        found = nearest(block, X, min(max(k, self.local), n), self.metric)
+        left, right = np.repeat(np.arange(m), k), m + found.indices[:, :k].ravel()
+        edges = csr_array((np.ones(len(left)), (left, right)), shape=(m + n, m + n))
+        if scipy.sparse.issparse(X):
+            stacked: Any = scipy.sparse.vstack([csr_array(block), X], format="csr")
+        else:
+            stacked = np.vstack([block.toarray() if scipy.sparse.issparse(block) else block, X])
+        scales = None
+        if self.scales_ is not None:
+            reach = nearest(block, X, min(self.local, n)).distances[:, -1]
+            scales = np.concatenate([np.maximum(reach, self.scales_[self.scales_ > 0].min()), self.scales_])
+        w = csr_array(weigh(edges, stacked, self.weight, self.bandwidth_, self.local, scales)[:m, m:])
+        w.data = np.maximum(w.data, 0.0)
+        sums = np.asarray(w.sum(axis=1)).ravel()
+        empty = sums <= 0  # too far for a weight above 0: a plain mean
+        w = csr_array(w + scipy.sparse.diags_array(empty.astype(float)) @ csr_array(edges[:m, m:]))
+        sums[empty] = k
+        return np.asarray(w @ self.scores_) / sums[:, None]
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        rule, rule_meta = self.rule_.to_arrays()
+        arrays: dict[str, Any] = {"rows": self.rows_, "scores": self.scores_} | with_prefix("rule", rule)
+        if self.scales_ is not None:
+            arrays["scales"] = self.scales_
+        meta = {"rule": rule_meta, "multilabel": self.multilabel_, "view": self.view_, "n_iter": self.n_iter_}
+        return arrays, meta | {"bandwidth": self.bandwidth_, "correlation": self.correlation_}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.rows_, self.scores_, self.scales_ = arrays["rows"], arrays["scores"], arrays.get("scales")
+        self.multilabel_, self.view_, self.n_iter_ = meta["multilabel"], meta["view"], meta["n_iter"]
+        self.bandwidth_, self.correlation_ = meta["bandwidth"], meta["correlation"]
+        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
+
+
+def _not_negative(correlation: Any) -> float:
+    if isinstance(correlation, bool) or not isinstance(correlation, (int, float, np.number)) or not correlation >= 0:
+        raise ValueError(f"LabelPropagation: correlation must be a number that is not negative, got {correlation!r}")
+    return float(correlation)

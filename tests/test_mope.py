@@ -1,0 +1,197 @@
+"""MOPE against explicit n x n matrices, its forms against each other, and scikit-learn's contract."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dmo
+from dmo import MOPE
+from dmo.estimators import mope as module
+from dmo.graphs import adjacency, neighbours
+from dmo.kernels import RBF
+
+N, D, L, K = 90, 8, 4, 3
+rng = np.random.default_rng(0)
+Y = (rng.random((N, L)) < 0.4).astype(np.float64)
+Y[~Y.any(axis=1), 0] = 1
+X = Y @ rng.standard_normal((L, D)) + 0.7 * rng.standard_normal((N, D))
+NEW = rng.standard_normal((11, D))
+CALL: dict[str, Any] = {"n_neighbors": 7, "n_components": K, "a": 0.8, "b": 1.3, "beta": 2.0}
+TEXT = scipy.sparse.random_array((N, 200), density=0.05, rng=np.random.default_rng(1), format="csr") * 3
+
+
+def brute_psi(rows: np.ndarray = X, labels: np.ndarray = Y) -> np.ndarray:
+    """Psi of (43) with scheme 3, Sorensen of the classes, and Gaussian weights: all n x n, in loops."""
+    n = len(rows)
+    distance = np.linalg.norm(rows[:, None] - rows[None], axis=2)
+    order = np.argsort(distance + np.diag(np.full(n, np.inf)), axis=1)[:, : CALL["n_neighbors"]]
+    edge = np.zeros((n, n), bool)
+    for i in range(n):
+        edge[i, order[i]] = edge[order[i], i] = True
+    w = np.exp(-(distance**2) / (2 * distance[edge].mean() ** 2))
+    overlap = labels.T @ labels
+    sizes = np.diag(overlap)
+    share = labels / np.maximum(labels.sum(axis=1, keepdims=True), 1)
+    g = share @ (2 * overlap / (sizes[:, None] + sizes)) @ share.T
+    return np.where(edge, g ** CALL["a"] / (1 + CALL["beta"] * (1 - w ** CALL["b"])), 0)
+
+
+def degrees(A: np.ndarray, B: np.ndarray) -> float:
+    return float(np.degrees(scipy.linalg.subspace_angles(A, B).max()))
+
+
+@parametrize_with_checks([MOPE(n_neighbors=2, n_components=1)])
+def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("constraint", ["projection", "embedding"])
+def test_the_projection_is_that_of_explicit_matrices(constraint: Any, center: bool) -> None:
+    psi, Z = brute_psi(), X - X.mean(axis=0) * center
+    values, P = scipy.linalg.eigh(Z.T @ psi @ Z, Z.T @ Z if constraint == "embedding" else None)
+    model = MOPE(**CALL, constraint=constraint, center=center).fit(X, Y)
+    np.testing.assert_allclose(model.proximity_.toarray(), psi, atol=1e-12)
+    np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-9)
+    expected = (NEW - X.mean(axis=0) * center) @ P[:, ::-1][:, :K]
+    np.testing.assert_allclose(np.abs(model.transform(NEW)), np.abs(expected), rtol=1e-7, atol=1e-9)
+
+
+def test_eigenvalues_are_the_algebraically_largest_of_an_indefinite_matrix() -> None:
+    W = -3 * adjacency(neighbours(X, 7)).toarray()
+    W[0, :] = W[:, 0] = np.abs(W[0])
+    model = MOPE(combination="features", weight=W, n_neighbors=7, n_components=2).fit(X, Y)
+    values = scipy.linalg.eigvalsh(X.T @ W @ X)
+    assert abs(values[0]) > abs(values[-1])
+    np.testing.assert_allclose(model.eigenvalues_, values[::-1][:2], rtol=1e-9)
+
+
+@pytest.mark.parametrize("constraint", ["projection", "embedding", "coefficients"])
+@pytest.mark.parametrize("center", [False, True])
+def test_the_kernel_form_is_that_of_explicit_matrices(constraint: Any, center: bool) -> None:
+    psi, H = brute_psi(), np.eye(N) - center / N
+    gram = rbf_kernel(X, gamma=1 / (2 * 3.0**2))
+    G = H @ gram @ H
+    V = scipy.linalg.eigh(G)[1][:, center:]  # without the constant direction, where G is singular
+    A = V.T @ G @ psi @ G @ V
+    B = {"projection": V.T @ G @ V, "embedding": V.T @ G @ G @ V, "coefficients": None}[constraint]
+    values, gamma = scipy.linalg.eigh(A, B)
+    model = MOPE(**CALL, kernel=RBF(bandwidth=3.0), constraint=constraint, center=center).fit(X, Y)
+    np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-5)
+    if constraint != "embedding":  # whose directions of tiny eigenvalues of K are as good as any others
+        Z = G @ V @ gamma[:, ::-1][:, :K]
+        np.testing.assert_allclose(np.abs(model.embedding_), np.abs(Z), atol=1e-5 * np.abs(Z).max())
+    np.testing.assert_allclose(model.transform(X), model.embedding_, atol=1e-6 * np.abs(model.embedding_).max())
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_more_features_than_samples_and_the_iterated_form(center: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = CALL | {"metric": "cosine", "center": center, "weight": "cosine"}
+    full = TEXT.toarray()
+    dense, sparse = MOPE(**arguments).fit(full, Y), MOPE(**arguments).fit(TEXT, Y)
+    Z = full - full.mean(axis=0) * center
+    values = scipy.linalg.eigvalsh(Z.T @ dense.proximity_.toarray() @ Z)
+    np.testing.assert_allclose(dense.eigenvalues_, values[::-1][:K], rtol=1e-9)
+    monkeypatch.setattr(module, "_SMALL", 10)
+    iterated = MOPE(**arguments, tolerance=1e-11).fit(TEXT, Y)
+    assert iterated.n_iter_ > 1
+    for other in (sparse, iterated):
+        np.testing.assert_allclose(other.eigenvalues_, dense.eigenvalues_, rtol=1e-9)
+        np.testing.assert_allclose(other.transform(TEXT), dense.transform(full), atol=1e-7)
+
+
+def test_relation_features_take_the_place_of_the_features() -> None:
+    model = MOPE(**CALL, kernel=RBF(bandwidth=3.0), seeds=12).fit(X, Y)
+    known = model.expansion_.sources["x"]  # type: ignore[attr-defined]
+    assert known.shape == (12, D)
+    R = rbf_kernel(X, known, gamma=1 / 18)
+    values, P = scipy.linalg.eigh(R.T @ brute_psi() @ R)
+    np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-8)
+    expected = rbf_kernel(NEW, known, gamma=1 / 18) @ P[:, ::-1][:, :K]
+    np.testing.assert_allclose(np.abs(model.transform(NEW)), np.abs(expected), atol=1e-7)
+
+
+@pytest.mark.parametrize("unsupervised", ["pca", "olpp"])
+def test_semi_supervised_is_the_mix_of_two_matrices(unsupervised: Any) -> None:
+    labels = Y.copy()
+    labels[::3] = np.nan
+    known = np.where(np.isnan(labels), 0, labels)
+    psi = brute_psi(labels=known)
+    edge = MOPE(**CALL).fit(X, labels).proximity_.toarray()
+    np.testing.assert_allclose(edge, psi, atol=1e-12)
+    assert not psi[::3].any()
+    distance = np.linalg.norm(X[:, None] - X[None], axis=2)
+    graph = adjacency(neighbours(X, 7)).toarray() > 0
+    W = np.where(graph, np.exp(-(distance**2) / (2 * distance[graph].mean() ** 2)), 0)
+    A = np.eye(N) if unsupervised == "pca" else W - np.diag(W.sum(axis=1))
+    values = scipy.linalg.eigvalsh(X.T @ (0.3 * psi + 0.7 * A) @ X)
+    model = MOPE(**CALL, supervision=0.3, unsupervised=unsupervised).fit(X, labels)
+    np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-8)
+    assert np.isfinite(model.transform(X)).all()
+
+
+def test_an_equal_list_of_one_label_each_is_a_vector_of_classes() -> None:
+    y = Y.argmax(axis=1)
+    first = MOPE(**CALL).fit(X, y)
+    second = MOPE(**CALL).fit(X, np.eye(L)[y])
+    np.testing.assert_allclose(first.transform(NEW), second.transform(NEW), atol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", ["bits", "projection", "classes"])
+def test_labels_draw_samples_of_one_class_together(scheme: str) -> None:
+    similarity = {"bits": "jaccard", "projection": "minkowski", "classes": "counts"}[scheme]
+    y = np.repeat([0, 1, 2], 40)
+    data = np.random.default_rng(3).standard_normal((120, 10))
+    data[:, :2] += 4 * np.array([[0, 0], [1, 0], [0, 1]])[y]
+    data[:, 5] *= 6  # the direction of most variance says nothing of the classes
+    arguments: dict[str, Any] = {"n_neighbors": 10, "n_components": 2, "center": True}
+    shares = []
+    for combination in ("priority", "features"):
+        model = MOPE(scheme, similarity, combination, **arguments, constraint="embedding").fit(data, y)
+        P = np.linalg.qr(model.expansion_.coefficients)[0]  # type: ignore[attr-defined]
+        shares.append(np.linalg.norm(P[:2]) ** 2 / 2)
+    assert shares[0] > shares[1] + 0.05
+
+
+def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
+    variants: list[dict[str, Any]] = [{}, {"kernel": "rbf", "center": True}, {"kernel": "rbf", "seeds": 9}]
+    for arguments in variants:
+        model = MOPE(**CALL, **arguments).fit(X, Y)
+        model.save(str(tmp_path / "model"))
+        np.testing.assert_array_equal(dmo.load(str(tmp_path / "model")).transform(NEW), model.transform(NEW))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_neighbors": 90}, "MOPE: neighbours: k = 90 of 90 samples; needed is a whole number from 1 to 89"),
+        ({"scheme": "bit"}, "known: bits, projection, classes"),
+        ({"similarity": "dice"}, "has no similarity 'dice'"),
+        ({"combination": "or"}, "known: priority"),
+        ({"weight": rng.random((N, N))}, "not symmetric"),
+        ({"weight": "distance"}, "needs feature weights of at least 0 and at most 1"),
+        ({"constraint": "none"}, "known: projection, embedding"),
+        ({"constraint": "coefficients"}, "needs the kernel form"),
+        ({"adjacency": "directed"}, "known: union, mutual"),
+        ({"n_components": 20}, "n_components = 20, but"),
+        ({"n_components": 0.5}, "whole number"),
+        ({"supervision": 2}, "supervision must be a number between 0 and 1"),
+        ({"supervision": 0.5, "unsupervised": "lpp"}, "known: pca, olpp"),
+        ({"seeds": 0}, "needed is a whole number from 1 to 90"),
+    ],
+)
+def test_bad_arguments_are_explained(arguments: Any, message: str) -> None:
+    model = clone(MOPE(n_neighbors=7)).set_params(**arguments)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, Y)
+
+
+def test_labels_are_needed() -> None:
+    with pytest.raises(ValueError, match="no sample has any label"):
+        MOPE(n_neighbors=7).fit(X, np.full((N, L), np.nan))
