@@ -30,10 +30,11 @@ class Held:
     """What one fit says of its held-out rows.
 
     `labels`: of the training rows (n_train x L); `values`: held-out embedding (m x p), or raw scores where `loadings`
-    (L x p) is None; `loo`: leave-one-out values of the training rows (n_train x p) or None; `model`: the estimator.
+    (L x p) is None; `loo`: leave-one-out values of the training rows (n_train x p) or None; `components`: number of
+    components by the value of n_components that asks for it (see `components_of`).
     """
 
-    model: Any
+    components: Mapping[float | None, int]
     labels: np.ndarray
     values: np.ndarray
     loadings: np.ndarray | None
@@ -43,17 +44,17 @@ class Held:
         """(raw held-out scores, leave-one-out scores of the training rows) with so many leading components."""
         if self.loadings is None:
             return self.values, self.loo
-        k = self.model.set_params(n_components=n_components).count_components(self.labels)
+        k = self.components[n_components]
         D = decoder(self.loadings[:, :k])
         return self.values[:, :k] @ D, None if self.loo is None else self.loo[:, :k] @ D
 
 
-def most_components(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -> int:
-    """The largest number of components among the decoders' settings (the number of labels where there are none)."""
+def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -> dict[float | None, int]:
+    """n_components of every decoder's setting -> their number (that of the labels for models without components)."""
     if not hasattr(model, "n_components"):
-        return labels.shape[1]
+        return {None: labels.shape[1]}
     wanted = {setting.get("n_components", model.n_components) for setting in decoders}
-    return max(clone(model).set_params(n_components=value).count_components(labels) for value in wanted)
+    return {value: clone(model).set_params(n_components=value).count_components(labels) for value in wanted}
 
 
 @dataclass
@@ -127,8 +128,8 @@ class ExactFolds:
             old = {name: Subset(source, train) for name, source in self.sources.items()}
             new = {name: Subset(source, test) for name, source in self.sources.items()}
             labels = self.labels[train]
-            k = most_components(self.model, self.decoders, labels)
-            runner = self.model.exact_runner(old, new, labels, k, self.needs_loo)
+            components = components_of(self.model, self.decoders, labels)
+            runner = self.model.exact_runner(old, new, labels, components, self.needs_loo)
             for i, setting in enumerate(self.algebra):
                 yield number, i, runner(clone(self.model).set_params(**setting))
 
@@ -165,7 +166,8 @@ class MomentFolds:
         folds = [part.mixed(mixings) for part in raw]
         widths = {view: raw[0].widths[view] for view in maps}
         del raw
-        k = max(most_components(model, self.decoders, self.labels[self.fold != f]) for f in range(len(folds)))
+        components = [components_of(model, self.decoders, self.labels[self.fold != f]) for f in range(len(folds))]
+        k = max(max(found.values()) for found in components)
         size = 4 * k * (len(folds) * sum(widths.values()) + len(self.labels))
         for group in row_blocks(len(self.algebra), max(1, _MEMORY // size)):
             chosen = list(range(len(self.algebra)))[group]
@@ -174,13 +176,13 @@ class MomentFolds:
             for number in range(len(folds)):
                 test = self.fold == number
                 for i in chosen:
-                    _, _, loadings, fitted = fits[number, i]
-                    yield number, i, Held(fitted, self.labels[~test], values[i][test], loadings, None)
+                    loadings = fits[number, i][2]
+                    yield number, i, Held(components[number], self.labels[~test], values[i][test], loadings, None)
 
     def _fits(
         self, folds: Sequence[Moments], chosen: Sequence[int], mixings: Mapping[str, np.ndarray], k: int
-    ) -> dict[tuple[int, int], tuple[dict[str, np.ndarray], np.ndarray, np.ndarray | None, Any]]:
-        """Per fold and setting: raw-row coefficients (float32) and offset, loadings, the estimator."""
+    ) -> dict[tuple[int, int], tuple[dict[str, np.ndarray], np.ndarray, np.ndarray | None]]:
+        """Per fold and setting: raw-row coefficients (float32) and offset, loadings."""
         total = folds[0]
         for part in folds[1:]:
             total = total + part
@@ -196,7 +198,7 @@ class MomentFolds:
                         for view, T in mixings.items():
                             coefficients[view] = T @ coefficients[view]
                         small = {view: part.astype(np.float32) for view, part in coefficients.items()}
-                        fits[number, i] = (small, offset, loadings, fitted)
+                        fits[number, i] = (small, offset, loadings)
         return fits
 
     def _evaluate(self, maps: Any, fits: Any, chosen: Sequence[int], k: int) -> dict[int, np.ndarray]:

@@ -287,12 +287,19 @@ class KGHA(Annotator, _HomogeneityEmbedding):
         return coefficients, offset, fit.coefficients[LABELS]
 
     def exact_runner(
-        self, old: Mapping[str, Rows], new: Mapping[str, Rows], Y: np.ndarray, k: int, needs_loo: bool
+        self,
+        old: Mapping[str, Rows],
+        new: Mapping[str, Rows],
+        Y: np.ndarray,
+        components: Mapping[float | None, int],
+        needs_loo: bool,
     ) -> Callable[[KGHA], Held]:
         """A function that fits settings of this estimator on `old`, Y and embeds `new`, kernels and factors shared."""
         shared = SharedViews(
             "KGHA", self, {view: MultiKernel.of(view, kernel) for view, kernel in self._kernels(old).items()}, old, new
         )
+
+        k = max(components.values())
 
         def run(model: KGHA) -> Held:
             labels = LinearSmoother(Y - Y.mean(axis=0) if model.center else Y, model._label_ridge())
@@ -305,7 +312,7 @@ class KGHA(Annotator, _HomogeneityEmbedding):
                 values += view.predict(dual) / len(views)
                 if needs_loo:
                     loo += leave_one_out(pairs.vectors, dual, view.inverse_diagonal()) / len(views)
-            return Held(model, Y, values, labels.loadings(pairs.vectors), loo if needs_loo else None)
+            return Held(components, Y, values, labels.loadings(pairs.vectors), loo if needs_loo else None)
 
         return run
 

@@ -138,7 +138,12 @@ class MultiViewRidge(Annotator, BaseEstimator):
         return coefficients, total, None
 
     def exact_runner(
-        self, old: Mapping[str, Rows], new: Mapping[str, Rows], Y: np.ndarray, k: int, needs_loo: bool
+        self,
+        old: Mapping[str, Rows],
+        new: Mapping[str, Rows],
+        Y: np.ndarray,
+        components: Mapping[float | None, int],
+        needs_loo: bool,
     ) -> Callable[[MultiViewRidge], Held]:
         """A function that fits settings of this estimator on `old`, Y and scores `new`, kernels and factors shared."""
         kernels = self._kernels(list(old))
@@ -154,7 +159,7 @@ class MultiViewRidge(Annotator, BaseEstimator):
                 values += share * view.predict(dual)
                 if needs_loo:
                     loo += share * leave_one_out(targets, dual, view.inverse_diagonal())
-            return Held(model, Y, values, None, loo if needs_loo else None)
+            return Held(components, Y, values, None, loo if needs_loo else None)
 
         return run
 

@@ -16,7 +16,7 @@ import scipy.linalg
 from dmo.eigen import Eigenpairs, block_krylov
 from dmo.moments import LABELS, Moments
 
-_STEPS = 5
+_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class SharedHomogeneity:
     solved for itself.
     """
 
-    def __init__(self, rotated: RotatedMoments, residual: float = 1e-3):
+    def __init__(self, rotated: RotatedMoments, residual: float = 3e-3):
         self.rotated, self.residual = rotated, residual
         self._last: LabelSubspace | None = None
 
