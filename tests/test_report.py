@@ -1,6 +1,8 @@
 """The report: what a browser gets, and what the pictures show."""
 
 import base64
+import hashlib
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -12,6 +14,7 @@ from matplotlib.figure import Figure
 from sklearn.metrics import average_precision_score
 
 from dmo import report
+from dmo.report.samples import cooccurrence
 
 HOSTILE = '<script>alert("x")</script> & $\\frac{1}$'
 
@@ -26,7 +29,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
-        if tag not in ("meta", "img"):
+        if tag not in ("meta", "img", "input"):
             self.open.append(tag)
             self.texts.setdefault(tag, []).append("")
 
@@ -278,3 +281,86 @@ def test_bad_input_is_refused_in_one_sentence(case):
     with pytest.raises(ValueError, match=sentence) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+# --- tables that sort, and pictures of many samples ------------------------------------------------------------------
+
+
+def browser():
+    """A headless Chromium, or None."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def interactive(folder, rows):
+    table = report.Table("labels", ["label", "samples"], rows, interactive=True)
+    return report.write_report(folder / "report.html", "title", [table, report.Table("plain", ["a"], [[1]])])[0]
+
+
+def test_a_table_that_sorts_brings_the_one_script_that_the_page_allows(tmp_path):
+    path = interactive(tmp_path, [[HOSTILE, 3], ["sea", None]])
+    page = Page(path)
+    assert not page.open
+    assert len(page.all("script")) == 1
+    policy = next(meta["content"] for meta in page.all("meta") if "default-src" in meta.get("content", ""))
+    digest = base64.b64encode(hashlib.sha256(page.texts["script"][0].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert [button["type"] for button in page.all("button")] == ["button"] * 2  # of the plain table none
+    assert HOSTILE in page.texts["td"]
+
+
+@pytest.mark.skipif(browser() is None, reason="no Chromium on this machine")
+def test_a_browser_runs_the_script_under_the_pages_policy(tmp_path):
+    path = interactive(tmp_path, [["sky", 3], ["sea", 5], ["sun", 4]])
+    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"--user-data-dir={tmp_path}/u"]
+    seen = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=60, check=True)
+    assert "<output>3 of 3</output>" in seen.stdout  # written by the script
+
+
+def test_cooccurrence_is_what_counting_gives():
+    rng = np.random.default_rng(0)
+    Y = (rng.random((40, 5)) < 0.4).astype(np.uint8)
+    Y[:, 4] = 0
+    found = cooccurrence(Y)
+    for a, b in np.ndindex(5, 5):
+        with_a = [row for row in Y if row[a]]
+        assert found[a, b] == pytest.approx(np.mean([row[b] for row in with_a]) if with_a else 0)
+
+
+def test_labels_that_come_together_stand_side_by_side():
+    rng = np.random.default_rng(1)
+    groups = rng.integers(0, 3, 200)
+    Y = (groups[:, None] == np.array([0, 1, 2, 0, 1, 2])).astype(np.uint8)
+    names = ["sea", "sky", "fir", "boat", "cloud", "moss"]
+    figure = report.label_cooccurrence(Y, names)
+    drawn(figure)
+    order = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert {frozenset(order[i : i + 2]) for i in (0, 2, 4)} == {
+        frozenset(pair) for pair in (("sea", "boat"), ("sky", "cloud"), ("fir", "moss"))
+    }
+    drawn(report.label_cooccurrence(Y[:, :1], ["sea"]))
+    drawn(report.label_cooccurrence(Y, names, most=4))
+    with pytest.raises(ValueError, match="no label occurs"):
+        report.label_cooccurrence(0 * Y, names)
+
+
+def test_thumbnails_stand_at_their_samples_and_do_not_overlap():
+    from matplotlib.offsetbox import AnnotationBbox
+
+    rng = np.random.default_rng(2)
+    Z = rng.normal(size=(80, 3))
+    images = [rng.random((20, 30, 3)) if i % 4 else None for i in range(80)]
+    figure = report.thumbnail_map(Z, images, "one", "two")
+    drawn(figure)
+    boxes = [artist for artist in figure.axes[0].get_children() if isinstance(artist, AnnotationBbox)]
+    assert len(boxes) > 10
+    assert all(any(np.array_equal(box.xy, z) for z in Z[:, :2]) for box in boxes)
+    extents = [box.get_window_extent(figure.canvas.get_renderer()) for box in boxes]
+    for i, first in enumerate(extents):
+        for second in extents[i + 1 :]:
+            assert min(first.x1, second.x1) - max(first.x0, second.x0) < 2 or (
+                min(first.y1, second.y1) - max(first.y0, second.y0) < 2
+            )
+    for wrong in (images[:5], [None] * 80):
+        with pytest.raises(ValueError, match="pictures for 80 samples"):
+            report.thumbnail_map(Z, wrong)

@@ -10,49 +10,39 @@ import typer
 from typer.core import TyperGroup
 
 import dmo
+from dmo.cli import exits
 from dmo.cli.apply import annotate, evaluate, transform
 from dmo.cli.compare import plan_command
 from dmo.cli.demo import demo
+from dmo.cli.exits import sentence
 from dmo.cli.extract import extract_command
 from dmo.cli.fit import fit_app
 from dmo.cli.info import info
 from dmo.cli.ingest import ingest_app
+from dmo.cli.methods import methods_command
 from dmo.cli.project import embedding, mlsi, morp, tune_mlsi, tune_morp
+from dmo.cli.report import report_command
+from dmo.cli.running import offer_run_options
+from dmo.cli.search import search
 from dmo.cli.tune import tune_app
-
-INTERRUPTED = 130
+from dmo.cli.verify import verify
 
 
 class Commands(TyperGroup):
-    """All commands; turns what a user can cause into one sentence on standard error and exit code 2."""
+    """All commands; turns what a user can cause into one sentence on standard error and its exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            _say("stopped; what is finished is kept, the same command goes on or starts again")
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            raise
-        except (ValueError, OSError, MemoryError, ImportError) as error:
+            with exits.terminable():
+                return super().invoke(ctx)
+        except (Exception, KeyboardInterrupt) as error:
+            code = exits.code(error)
+            if code is None or isinstance(error, BrokenPipeError):
+                raise
             if ctx.params.get("debug"):
                 traceback.print_exc()
-            _say(sentence(error))
-            raise typer.Exit(2) from error
-
-
-def sentence(error: BaseException) -> str:
-    """An error as one line for people."""
-    if isinstance(error, MemoryError):
-        return f"not enough memory ({error}); take fewer views or samples, or --storage recomputed or stored"
-    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split()) or type(error).__name__
-
-
-def _say(text: str) -> None:
-    print(f"dmo: {text}", file=sys.stderr)
+            print(f"dmo: {sentence(error)}", file=sys.stderr)
+            raise typer.Exit(code) from error
 
 
 app = typer.Typer(
@@ -86,7 +76,9 @@ app.command()(demo)
 app.add_typer(ingest_app, name="ingest")
 app.command("extract")(extract_command)
 app.command()(info)
+app.command()(verify)
 app.command("plan")(plan_command)
+app.command("methods")(methods_command)
 for projection in (morp, mlsi, embedding):
     fit_app.command()(projection)
 app.add_typer(fit_app, name="fit")
@@ -96,6 +88,9 @@ app.add_typer(tune_app, name="tune")
 app.command()(transform)
 app.command()(annotate)
 app.command()(evaluate)
+app.command()(search)
+app.command("report")(report_command)
+offer_run_options(app)
 
 
 def main() -> None:

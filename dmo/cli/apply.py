@@ -4,27 +4,46 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import typer
+from threadpoolctl import threadpool_limits
 
 from dmo import stores
 from dmo.blocks import Rows, Subset, row_blocks
-from dmo.cli.options import ALL, Block, DryRun, Features, Json, Model, Overwrite, Split, chosen_split, free, origin
+from dmo.cli.folder import Folder, annotate_folder
+from dmo.cli.options import (
+    ALL,
+    Block,
+    DryRun,
+    Features,
+    Json,
+    Model,
+    Overwrite,
+    Scheduler,
+    Split,
+    chosen_split,
+    free,
+    origin,
+)
+from dmo.cli.pictures import is_picture_folder
 from dmo.cli.session import Session, amount, cost_rows, grid, session, show
+from dmo.cluster import connect, current_client
 from dmo.estimators.base import load
 from dmo.methods.decoding import top_labels
 from dmo.metrics import AnnotationScores, AUCScores, annotation_scores, auc_scores
 from dmo.progress import stage
+from dmo.tiles import Resent, grouped, retried
 
 Out = Annotated[str, typer.Argument(help="Row store to write.")]
 Top = Annotated[int | None, typer.Option(min=1, help="Labels per sample (default: 5, or all where there are fewer).")]
 BLOCK = 1024
 _SHOWN = 5
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -91,12 +110,13 @@ def transform(
     out: Out,
     split: Split = None,
     block: Block = BLOCK,
+    scheduler: Scheduler = None,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Write the learnt representation of samples (default: all) as a row store."""
-    with session(json) as run:
+    with session(json) as run, connect(scheduler):
         free(out, overwrite or dry_run)
         applied = open_applied(model, features, split, ALL, "transform")
         columns, attributes = int(applied.model.n_components_), {"split": applied.split}
@@ -115,13 +135,30 @@ def annotate(
         bool, typer.Option("--scores", help="Write the scores of all labels instead of the best labels.")
     ] = False,
     csv: Annotated[str | None, typer.Option(help="Also write the labels as text, one sample a line.")] = None,
+    unreadable: Annotated[
+        Literal["skip", "refuse"], typer.Option(help="Pictures that cannot be read: skip or refuse.")
+    ] = "skip",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads that describe pictures (default: one a core).")
+    ] = None,
     block: Block = BLOCK,
+    scheduler: Scheduler = None,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Write the best labels of samples (default: the test split, else all) as a row store of label numbers."""
-    with session(json) as run:
+    """Write the best labels of samples (default: the test split, else all) as a row store of label numbers.
+
+    Instead of a feature store, a folder of pictures may be given to a model that was fitted on pictures: only new and
+    changed pictures are described, and the output is CSV or JSON where it ends so.
+    """
+    if is_picture_folder(features):
+        if scores or split is not None:
+            cure = "make a feature store with dmo extract --like MODEL, and annotate that"
+            raise ValueError(f"annotate {features}: a folder of pictures has no --split and no --scores; {cure}")
+        annotate_folder(Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json))
+        return
+    with session(json) as run, connect(scheduler):
         free(out, overwrite or dry_run)
         if csv is not None and os.path.exists(csv) and not (overwrite or dry_run):
             raise stores.StoreError(f"{csv} exists; pass --overwrite to replace it, or choose another path")
@@ -152,17 +189,21 @@ def evaluate(
     features: Features,
     top: Top = None,
     split: Split = None,
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Compare a model's annotation with the labels of samples (default: the test split, else all)."""
-    with session(json) as run:
+    with session(json) as run, connect(scheduler):
         applied = open_applied(model, features, split, "test", "decision_function")
-        Y = _labels(applied, features)
+        Y = known_labels(applied, features)
         scores = np.empty(Y.shape)
-        with stage("score samples", applied.n) as advance:
-            for where in row_blocks(applied.n, 4 * BLOCK):
-                scores[where] = applied.model.decision_function(applied.batch(where))
-                advance(where.stop - where.start)
+        places = row_blocks(applied.n, 4 * BLOCK)
+
+        def score(i: int) -> np.ndarray:
+            return applied.model.decision_function(applied.batch(places[i]))
+
+        for i, found in _each("score samples", score, range(len(places))):
+            scores[places[i]] = found
         annotated = annotation_scores(Y, scores, _top(top, Y.shape[1]))
         area = _area(run, Y, scores)
     record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
@@ -208,7 +249,7 @@ def _area(run: Session, Y: np.ndarray, scores: np.ndarray) -> AUCScores | None:
     return auc_scores(Y, scores)
 
 
-def _labels(applied: Applied, features: str) -> np.ndarray:
+def known_labels(applied: Applied, features: str) -> np.ndarray:
     """The labels of the samples, if they are the labels that the model scores."""
     names = applied.label_names()
     if applied.Y is None:
@@ -288,12 +329,39 @@ def _write(
     missing = writer.missing()
     if len(missing) < writer.n_blocks:
         run.note(f"{out} is unfinished: {writer.n_blocks - len(missing)} of {writer.n_blocks} blocks are there already")
-    with stage("blocks of samples", len(missing)) as advance:
-        for i in missing:
-            writer.write(i, compute(applied.batch(writer.rows(i))).astype(writer.array.dtype, copy=False))
-            advance(1)
+
+    def write(i: int) -> None:
+        writer.write(i, compute(applied.batch(writer.rows(i))).astype(writer.array.dtype, copy=False))
+
+    for _ in _each("blocks of samples", write, missing):
+        pass
     writer.finish()
     return record | run.costs()
+
+
+def _each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterator[tuple[int, T]]:
+    """(i, work(i)) of all numbers, in order: here, or on the workers, where `work` is sent once."""
+    client = current_client()
+    with stage(name, len(numbers)) as advance:
+        if client is None or not numbers:
+            for i in numbers:
+                yield i, work(i)
+                advance(1)
+            return
+        shared = Resent(client, work)
+        for group in grouped(numbers, -(-len(numbers) // (8 * max(1, sum(client.nthreads().values()))))):
+
+            def on_workers(part: Sequence[int] = group) -> list[T]:
+                return client.gather([client.submit(_on_worker, shared.future(), i, pure=False) for i in part])
+
+            for i, found in zip(group, retried(client, on_workers, shared.forget), strict=True):
+                yield i, found
+                advance(1)
+
+
+def _on_worker(work: Callable[[int], T], i: int) -> T:
+    with threadpool_limits(1):
+        return work(i)
 
 
 def _words(path: str, names: Sequence[str], top: int, count: int) -> list[list[str]]:

@@ -15,6 +15,7 @@ import typer
 from dmo import report, stores
 from dmo.blocks import row_blocks
 from dmo.cli.apply import figures, percent
+from dmo.cli.demo_pictures import demo_pictures
 from dmo.cli.fitting import save
 from dmo.cli.ingest import digits_source
 from dmo.cli.options import Json, origin
@@ -50,12 +51,19 @@ class Run:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the stores and the report.")] = Path("demo"), json: Json = False
+    out: Annotated[Path, typer.Option(help="Folder for the stores and the report.")] = Path("demo"),
+    pictures: Annotated[
+        bool, typer.Option("--pictures", help="From pictures: draw scenes, describe, learn, annotate, report.")
+    ] = False,
+    json: Json = False,
 ) -> None:
     """Learn to annotate handwritten digits: ingest, fit KGHA and two baselines, annotate, evaluate, report.
 
     An earlier demo in the folder is made anew.
     """
+    if pictures:
+        demo_pictures(out, json)
+        return
     _check_folder(out)
     with session(json) as run:
         store = write(digits_source(), out / "digits.zarr", overwrite=(out / "digits.zarr").exists())

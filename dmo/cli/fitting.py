@@ -12,7 +12,7 @@ from dmo import stores
 from dmo.blocks import Rows
 from dmo.cli import options
 from dmo.cli.options import free, origin
-from dmo.cli.pictures import carry_recipe
+from dmo.cli.pictures import carry_recipe, store_extractor
 from dmo.cli.plan import STEPS, Plan, Work, plan, plan_linear, plan_low_rank
 from dmo.cli.session import Session, cost_rows, quiet, session, show
 from dmo.cluster import connect
@@ -87,6 +87,7 @@ def fit(request: Request, make: Callable[[Setting], Any], seed: int) -> None:
     free(request.model, request.overwrite or request.dry_run)
     with session(request.json) as run, connect(request.scheduler) as place:
         store = stores.open_features(request.store)
+        store_extractor(store)  # a damaged recipe is refused before the work, not after it
         setting = _setting(run, request, store)
         estimator = make(setting)
         with quiet():

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from dmo import stores
-from dmo.estimators import BestLowRank, Exact, Meka, Nystrom
+from dmo.cli.running import SCHEDULER
+from dmo.estimators import BestLowRank, Exact, Krylov, Meka, Nystrom
 from dmo.kernels import parse
 
 ALL = "all"
@@ -17,12 +18,7 @@ T = TypeVar("T")
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else, on standard output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the output path.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print sizes and estimated seconds; write nothing.")]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        help="in-process, local, tcp://HOST:PORT, or a scheduler file (default: DASK_SCHEDULER_ADDRESS, else in-process)."
-    ),
-]
+Scheduler = Annotated[str | None, typer.Option(help=SCHEDULER)]
 Split = Annotated[str | None, typer.Option(help="Samples to take: a split of the store, or 'all'.")]
 Block = Annotated[int, typer.Option(min=1, help="Rows of a block, the unit that is written and resumed.")]
 Approximation = Annotated[
@@ -160,6 +156,8 @@ def approximation(name: str, rank: int | None, clusters: int, engine: Exact | No
         return name
     if name == "exact":
         return "exact" if engine is None else engine
+    if name == "krylov":
+        return Krylov()
     if name == "nystrom":
         return Nystrom(rank=1000 if rank is None else rank)
     if name == "meka":

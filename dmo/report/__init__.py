@@ -10,6 +10,7 @@ from .pictures import (
     precision_recall_per_label,
     score_bars,
 )
+from .samples import label_cooccurrence, thumbnail_map
 
 __all__ = [
     "Picture",
@@ -19,7 +20,9 @@ __all__ = [
     "embedding_2d",
     "embedding_per_label",
     "heat_map",
+    "label_cooccurrence",
     "precision_recall_per_label",
     "score_bars",
+    "thumbnail_map",
     "write_report",
 ]

@@ -1,8 +1,13 @@
-"""The HTML report: one page, no network, no scripts, images inside the page and beside it as PNG."""
+"""The HTML report: one page, no network, images inside the page and beside it as PNG.
+
+A page has a script only where a table is to be sorted and filtered; the page's policy allows that one script, by its
+hash, and no other.
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import io
 import os
@@ -24,7 +29,8 @@ if TYPE_CHECKING:
 class Table:
     """A table of the report: `rows` of one cell per column (text or numbers; None is shown as a dash).
 
-    The largest number of each column named in `best` is set in bold; `note` stands below.
+    The largest number of each column named in `best` is set in bold; `note` stands below. An `interactive` table sorts
+    by a column when its head is pressed, and shows the rows that hold the text typed above it.
     """
 
     caption: str
@@ -32,6 +38,7 @@ class Table:
     rows: Sequence[Sequence[object]]
     best: Sequence[str] = ()
     note: str = ""
+    interactive: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,13 +82,22 @@ def write_report(
     if figures:
         cards = (_card(picture, image) for picture, image in zip(figures, images.values()))
         parts.append(f"<div class=figures>{''.join(cards)}</div>")
-    page = _PAGE.replace("{title}", _text(title)).replace("{body}", "\n".join(filter(None, parts)))
+    script = SCRIPT if any(table.interactive for table in tables) else ""
+    body = "\n".join(filter(None, parts)) + (f"\n<script>{script}</script>" if script else "")
+    page = _PAGE.replace("{policy}", _policy(script)).replace("{title}", _text(title)).replace("{body}", body)
     path.parent.mkdir(parents=True, exist_ok=True)
     for target, content in {path: page.encode("utf-8", "replace"), **images}.items():
         part = target.with_name(f".{target.name}.part")
         part.write_bytes(content)
         os.replace(part, target)
     return [path, *images]
+
+
+def _policy(script: str) -> str:
+    """What the page may load: nothing from anywhere, and of scripts this one."""
+    if not script:
+        return ""
+    return f"; script-src 'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _png(figure: Figure) -> bytes:
@@ -105,12 +121,14 @@ def _table(table: Table) -> str:
         if name not in columns:
             raise ValueError(f"table {table.caption!r}: no column {name!r} to mark the best of; it has {columns}")
     cells = [_column([row[c] for row in table.rows], name in table.best) for c, name in enumerate(columns)]
-    head = "".join(f"<th scope=col{side}>{_text(name)}</th>" for name, (side, _) in zip(columns, cells))
+    titles = [f"<button type=button>{_text(name)}</button>" if table.interactive else _text(name) for name in columns]
+    head = "".join(f"<th scope=col{side}>{title}</th>" for title, (side, _) in zip(titles, cells))
     lines = ("".join(f"<td{side}>{column[r]}</td>" for side, column in cells) for r in range(len(table.rows)))
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     note = f"<p class=note>{_text(table.note)}</p>" if table.note else ""
+    kind, search = (" class=sorts", _SEARCH) if table.interactive else ("", "")
     return (
-        f"<section><h2>{_text(table.caption)}</h2><div class=scroll><table><thead><tr>{head}</tr></thead>"
+        f"<section{kind}><h2>{_text(table.caption)}</h2>{search}<div class=scroll><table><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>{note}</section>"
     )
 
@@ -136,12 +154,55 @@ def _card(picture: Picture, image: bytes) -> str:
     return f'<figure><img src="data:image/png;base64,{data}" alt="{alt}"><figcaption>{caption}</figcaption></figure>'
 
 
+_SEARCH = (
+    "<p class=search><label>show rows with <input type=search autocomplete=off spellcheck=false></label> "
+    "<output></output></p>"
+)
+
+SCRIPT = """
+"use strict";
+for (const section of document.querySelectorAll("section.sorts")) {
+  const body = section.querySelector("tbody"), rows = [...body.rows];
+  const heads = [...section.querySelectorAll("th")], input = section.querySelector("input");
+  const count = section.querySelector("output");
+  const value = (row, column) => {
+    const text = row.cells[column].textContent.trim(), number = Number(text.replaceAll(",", ""));
+    return text !== "" && Number.isFinite(number) ? number : text;
+  };
+  const compare = (a, b) => typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1;
+  heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => {
+    const numbers = rows.some(row => typeof value(row, column) === "number");
+    const first = numbers ? "descending" : "ascending", other = numbers ? "ascending" : "descending";
+    const order = head.getAttribute("aria-sort") === first ? other : first;
+    heads.forEach(each => each.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", order);
+    const sign = order === "ascending" ? 1 : -1;
+    const sorted = rows.map((row, place) => [value(row, column), place, row]);
+    sorted.sort((a, b) => typeof a[0] !== typeof b[0] ? compare(a[0], b[0]) : sign * compare(a[0], b[0]) || a[1] - b[1]);
+    body.append(...sorted.map(entry => entry[2]));
+  }));
+  const filter = () => {
+    const words = input.value.toLowerCase().split(/\\s+/).filter(Boolean);
+    let shown = 0;
+    for (const row of rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every(word => text.includes(word));
+      shown += row.hidden ? 0 : 1;
+    }
+    count.textContent = shown + " of " + rows.length;
+  };
+  input.addEventListener("input", filter);
+  filter();
+}
+"""
+"""Sorting (numbers before text, largest first; a second press turns the order round) and filtering of tables."""
+
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'{policy}">
 <title>{title}</title>
 <style>
 :root { color-scheme: light; --ink: #1f2937; --soft: #5b6472; --line: #e2e5ea; --paper: #f6f7f9; --blue: #00598c; }
@@ -171,6 +232,18 @@ td:first-child, th:first-child { position: sticky; left: 0; background: white; p
 .figures { columns: 2 440px; column-gap: 20px; }
 .figures figure { break-inside: avoid; }
 img { display: block; width: 100%; max-width: 540px; height: auto; margin: 0 auto; }
+.sorts .scroll { max-height: 460px; overflow-y: auto; }
+.sorts th { position: sticky; top: 0; background: white; z-index: 1; }
+.sorts th:first-child { z-index: 2; }
+th button { font: inherit; color: inherit; background: none; border: 0; padding: 4px 0; cursor: pointer; }
+th button:hover, th button:focus-visible { color: var(--blue); text-decoration: underline; }
+th button::after { content: ""; display: inline-block; width: 1.1em; text-align: center; }
+th[aria-sort=descending] button::after { content: "▾"; }
+th[aria-sort=ascending] button::after { content: "▴"; }
+.search { margin: 0 0 10px; color: var(--soft); font-size: .9rem; }
+.search output { white-space: nowrap; }
+.search input { font: inherit; color: var(--ink); padding: 5px 8px; border: 1px solid var(--line); border-radius: 6px;
+  max-width: 100%; }
 @media (max-width: 600px) {
   main { padding: 20px 10px 32px; }
   section, figure { padding: 12px 8px; }

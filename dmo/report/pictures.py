@@ -88,7 +88,7 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
     positives are shown. The dashed line is chance, the label's share of samples. Raises ValueError as `dmo.metrics`,
     when names do not fit, and when no label has a positive.
     """
-    Y = _labels("precision_recall_per_label", Y, label_names)
+    Y = label_matrix("precision_recall_per_label", Y, label_names)
     positives = Y.sum(axis=0, dtype=np.int64)
     curves = precision_recall_curves(Y, S, np.argsort(-positives, kind="stable")[:most].tolist())
     if not curves:
@@ -118,7 +118,7 @@ def embedding_2d(Z: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Fig
     Arguments: `Z` n x k, k >= 2; `labels` n class numbers 0..C-1, -1 for none; `names` C names. The ten largest
     classes are marked, the others drawn as grey dots. Raises ValueError when shapes or names do not fit.
     """
-    Z, labels = _two_columns("embedding_2d", Z), np.asarray(labels)
+    Z, labels = two_columns("embedding_2d", Z), np.asarray(labels)
     if labels.shape != (len(Z),) or labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= len(names):
         raise ValueError(
             f"embedding_2d: labels must be {len(Z)} class numbers from -1 to {len(names) - 1}, got shape "
@@ -148,7 +148,7 @@ def embedding_per_label(Z: np.ndarray, Y: np.ndarray, label_names: Sequence[str]
     Arguments: `Z` n x k, k >= 2; `Y` n x L, 0/1; `label_names` L names; `most`: the labels with most positives are
     shown. Raises ValueError when shapes or names do not fit.
     """
-    Z, Y = _two_columns("embedding_per_label", Z), _labels("embedding_per_label", Y, label_names)
+    Z, Y = two_columns("embedding_per_label", Z), label_matrix("embedding_per_label", Y, label_names)
     if len(Y) != len(Z):
         raise ValueError(
             f"embedding_per_label: Z has {len(Z)} rows, labels have {len(Y)}; pass the same samples in both"
@@ -284,14 +284,16 @@ def _label_lines(true: Sequence[str], predicted: Sequence[str], most: int = 8) -
     return lines if len(lines) <= most else [*lines[: most - 1], ("", f"{len(lines) - most + 1} more", GREY)]
 
 
-def _labels(function: str, Y: Any, names: Sequence[str]) -> np.ndarray:
+def label_matrix(function: str, Y: Any, names: Sequence[str]) -> np.ndarray:
+    """Labels as an array, n x L; ValueError where names do not fit."""
     Y = Y.toarray() if hasattr(Y, "toarray") else np.asarray(Y)
     if Y.ndim != 2 or Y.shape[1] != len(names):
         raise ValueError(f"{function}: {len(names)} label names for labels of shape {Y.shape}; pass a name a column")
     return Y
 
 
-def _two_columns(function: str, Z: np.ndarray) -> np.ndarray:
+def two_columns(function: str, Z: np.ndarray) -> np.ndarray:
+    """The first two columns of Z; ValueError where there are fewer or they are not finite."""
     Z = np.asarray(Z)
     if Z.ndim != 2 or Z.shape[0] < 1 or Z.shape[1] < 2:
         raise ValueError(f"{function}: Z has shape {Z.shape}, need samples x components with at least two components")

@@ -1,0 +1,91 @@
+"""How a program ends: documented exit codes, one sentence on standard error, a termination signal as an exception.
+
+0 done; 1 a fault of the program (with Python's traceback); 2 wrong input, or a store, model or place that cannot be used;
+3 the cluster, the disk or a worker failed, run the same command again; 4 `dmo verify` found problems; 130 stopped by
+Ctrl-C; 143 by SIGTERM. After 3, 130 and 143 the same command goes on with what is finished.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from types import FrameType
+
+WRONG, FAILED, DAMAGED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+_GO_ON = "what is finished is kept, the same command goes on or starts again"
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived: a batch system ends the job."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Raise `Terminated` on SIGTERM inside this block, so that stores are closed and clusters taken down."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def sentence(error: BaseException) -> str:
+    """An error as one line for people."""
+    if isinstance(error, Terminated):
+        return f"terminated; {_GO_ON}"
+    if isinstance(error, KeyboardInterrupt):
+        return f"stopped; {_GO_ON}"
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({error}); take fewer views or samples, or --storage recomputed or stored"
+    if _lost(error):
+        return f"the cluster was lost ({type(error).__name__}: {' '.join(str(error).split())}); {_GO_ON}"
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def code(error: BaseException) -> int | None:
+    """The exit code of an error; None for one that is a fault of the program."""
+    if isinstance(error, KeyboardInterrupt):
+        return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+    if _lost(error) or (isinstance(error, OSError) and error.errno in _DISK):
+        return FAILED
+    return WRONG if isinstance(error, (ValueError, OSError, MemoryError, ImportError)) else None
+
+
+def _lost(error: BaseException) -> bool:
+    """Whether workers or the scheduler went away under the program."""
+    if isinstance(error, CancelledError | TimeoutError):
+        return True
+    return type(error).__name__ in ("CommClosedError", "KilledWorker", "FutureCancelledError", "StreamClosedError")
+
+
+def ending(program: str, work: Callable[[], None], debug: bool = False) -> int:
+    """Run `work`; returns the exit code, having said on standard error what is wrong. Faults are raised."""
+    try:
+        with terminable():
+            work()
+    except (Exception, KeyboardInterrupt) as error:
+        found = code(error)
+        if found is None or isinstance(error, BrokenPipeError):
+            raise
+        if debug:
+            traceback.print_exc()
+        print(f"{program}: {sentence(error)}", file=sys.stderr)
+        return found
+    return 0

@@ -1,0 +1,121 @@
+"""`dmo extract`: a folder of pictures in, a feature store out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from dmo import stores
+from dmo.cli.options import Block, Json, Overwrite, free
+from dmo.cli.pictures import model_extractor, say_unreadable
+from dmo.cli.session import Session, amount, cost_rows, session, show
+from dmo.features import SETS, Embedding, Extraction, Listing, Recipe, extract, list_pictures
+from dmo.features.embedding import VIEW
+from dmo.features.images import SIDE
+
+SET_HELP = f"A named set ({', '.join(SETS)}) or views, comma-separated."
+Unreadable = Annotated[
+    Literal["skip", "refuse"], typer.Option(help="Files that are no pictures, damaged or too large: skip or refuse.")
+]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads (default: one a core).")]
+
+
+def extract_command(
+    folder: Annotated[str, typer.Argument(help="Folder of pictures; folders in it are searched too.")],
+    store: Annotated[str, typer.Argument(help="Feature store to write.")],
+    views: Annotated[str, typer.Option("--set", help=SET_HELP)] = "kgha8",
+    labels: Annotated[
+        str | None, typer.Option(help="'folders', or a .csv or .json file of file names and labels.")
+    ] = None,
+    test_share: Annotated[
+        float | None, typer.Option(help="Share of the pictures for the split 'test', by their names.")
+    ] = None,
+    like: Annotated[
+        str | None, typer.Option(help="Take the recipe and vocabularies of this model or feature store.")
+    ] = None,
+    words: Annotated[
+        int | None, typer.Option(min=2, help="Words of every vocabulary (default: 1000 SIFT, 100 hue).")
+    ] = None,
+    side: Annotated[int, typer.Option(help="Pixels to which the longer side of larger pictures is reduced.")] = SIDE,
+    onnx: Annotated[
+        str | None, typer.Option(help="An image model in an ONNX file; its embeddings are one more view.")
+    ] = None,
+    unreadable: Unreadable = "skip",
+    threads: Threads = None,
+    seed: Annotated[int, typer.Option(help="Random state of the vocabularies.")] = 0,
+    block: Block = 256,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Describe a folder of pictures as a feature store: colour, texture, gist and visual words."""
+    recipe = model_extractor(like) if like is not None else _recipe(views, words, side, seed, onnx)
+    with session(json) as run:
+        if free(store, overwrite) and not overwrite:
+            run.note(f"{store} is unfinished: going on with the blocks that are missing")
+        listing = list_pictures(folder, labels)
+        if test_share is not None:
+            listing = listing.with_test_share(test_share)
+        _say_listing(run, listing, labels)
+        done = extract(listing, store, recipe, unreadable=unreadable, threads=threads, block=block, overwrite=overwrite)
+        say_unreadable(run, done.unreadable)
+    record = _record(done, listing, folder, store) | run.costs()
+    show(record, _rows(record), f"pictures of {folder}", json)
+
+
+def _recipe(views: str, words: int | None, side: int, seed: int, onnx: str | None) -> Recipe:
+    model = None if onnx is None else Embedding.open(onnx).to_dict()
+    names = views if model is None else f"{views},{VIEW}"
+    recipe = Recipe.of(names, side=side, seed=seed, onnx=model)
+    return recipe if words is None else replace(recipe, words=dict.fromkeys(recipe.local, words))
+
+
+def _say_listing(run: Session, listing: Listing, labels: str | None) -> None:
+    """A note on every kind of file that is left out."""
+    left = (
+        (listing.others, "other files, not read"),
+        (listing.unlisted, f"pictures that {labels} does not name, left out"),
+        (listing.absent, f"names in {labels} without a picture"),
+    )
+    own = str(Path(labels).resolve()) if labels else ""
+    for names, what in left:
+        kept = [name for name in names if str((listing.folder / name).resolve()) != own]
+        if kept:
+            more = ", ..." if len(kept) > 5 else ""
+            run.note(f"{len(kept)} {what}: {', '.join(kept[:5])}{more}")
+
+
+def _record(done: Extraction, listing: Listing, folder: str, path: str) -> dict[str, Any]:
+    store = done.store
+    labels, split = store.labels, store.split
+    return {
+        "folder": folder,
+        "store": path,
+        "n_samples": store.n_samples,
+        "n_labels": None if labels is None else int(labels.shape[1]),
+        "labels_per_sample": None if labels is None else round(float(labels.sum(axis=1).mean()), 4),
+        "split": None if split is None else {name: int((split == name).sum()) for name in sorted(set(split.tolist()))},
+        "views": {name: int(view.shape[1]) for name, view in store.views.items()},
+        "fingerprint": store.provenance["parameters"]["fingerprint"],
+        "unreadable": done.unreadable,
+        "unlisted": list(listing.unlisted),
+        "absent": list(listing.absent),
+        "resumed_blocks": done.resumed,
+        "bytes": stores.describe(path)["bytes"],
+    }
+
+
+def _rows(record: dict[str, Any]) -> list[tuple[str, str]]:
+    split = ", ".join(f"{count} {name}" for name, count in (record["split"] or {}).items())
+    rows = [("pictures", f"{record['n_samples']}" + (f" ({split})" if split else ""))]
+    if record["unreadable"]:
+        rows.append(("unreadable", f"{len(record['unreadable'])}, left out"))
+    if record["n_labels"] is not None:
+        rows.append(("labels", f"{record['n_labels']}, {record['labels_per_sample']:.2f} a picture"))
+    rows += [(f"view {name}", f"{width} features") for name, width in record["views"].items()]
+    seconds = record["stages"].get("describe pictures")
+    if seconds:
+        rows.append(("speed", f"{record['n_samples'] / seconds:.1f} pictures a second"))
+    return [*rows, ("size", amount(record["bytes"])), *cost_rows(record), ("store", record["store"])]

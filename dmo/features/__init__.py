@@ -1,0 +1,49 @@
+"""From pictures to rows: the descriptors of the image annotation papers, and the way into a feature store (extra `images`)."""
+
+from dmo.features.colours import (
+    colour_histogram,
+    colour_moments,
+    correlogram,
+    hsv_histogram,
+    lab_histogram,
+    rgb_histogram,
+)
+from dmo.features.embedding import Embedding
+from dmo.features.extraction import Extraction, Extractor, extract, learn_vocabularies
+from dmo.features.images import UnreadableImage, find_images, read_image
+from dmo.features.listing import Listing, list_pictures
+from dmo.features.points import dense_points, harris_points, hue_histograms, sift
+from dmo.features.sets import DESCRIPTORS, SETS, Recipe, morp491
+from dmo.features.textures import gist, wavelet_texture
+from dmo.features.words import Vocabulary, learn_vocabulary
+
+__all__ = [
+    "DESCRIPTORS",
+    "SETS",
+    "Embedding",
+    "Extraction",
+    "Extractor",
+    "Listing",
+    "Recipe",
+    "UnreadableImage",
+    "Vocabulary",
+    "colour_histogram",
+    "colour_moments",
+    "correlogram",
+    "dense_points",
+    "extract",
+    "find_images",
+    "gist",
+    "harris_points",
+    "hsv_histogram",
+    "hue_histograms",
+    "lab_histogram",
+    "learn_vocabularies",
+    "learn_vocabulary",
+    "list_pictures",
+    "morp491",
+    "read_image",
+    "rgb_histogram",
+    "sift",
+    "wavelet_texture",
+]

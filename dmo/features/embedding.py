@@ -1,0 +1,89 @@
+"""Embeddings of pictures by any image model in an ONNX file, as one more view (extra `onnx`)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dmo.features.images import need_library
+
+VIEW = "onnx"
+SIDE = 224
+"""Pixels a side of the model's input where the file leaves them open."""
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of the red, green and blue of ImageNet, which most image models were trained on."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """An image model in a file: `path` and `sha256` of it, pixels a `side` of its input, `dimension` of its output.
+
+    A picture is squeezed into a square, scaled to 0..1, and standardised by `mean` and `deviation` of its channels; the
+    input is 1 x 3 x side x side float32, the first output is taken as a vector.
+    """
+
+    path: str
+    sha256: str
+    side: int
+    dimension: int
+    mean: tuple[float, ...] = MEAN
+    deviation: tuple[float, ...] = DEVIATION
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Embedding:
+        """Look at a model. Raises FileNotFoundError, ImportError where onnxruntime is missing, and ValueError for a file
+        that is no ONNX model of one picture with three channels."""
+        path = os.path.abspath(path)
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        inputs = _session(path, digest).get_inputs()
+        shape = inputs[0].shape
+        if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(shape) != 4 or shape[1] not in (3, "C", None):
+            raise ValueError(f"{path}: its input is {inputs[0].type} {shape}, needed is one float tensor N x 3 x H x W")
+        side = shape[2] if isinstance(shape[2], int) else SIDE
+        if isinstance(shape[3], int) and shape[3] != side:
+            raise ValueError(f"{path}: its input is {shape[2]} x {shape[3]} pixels, only square ones are made")
+        found = cls(path, digest, side, 0)
+        return cls(path, digest, side, len(found(np.zeros((side, side, 3), np.uint8))))
+
+    def __call__(self, image: np.ndarray) -> np.ndarray:
+        """The embedding of a picture (h x w x 3, uint8): float32."""
+        cv2 = need_library("cv2")
+        square = cv2.resize(image, (self.side, self.side), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
+        ready = (square - np.array(self.mean, np.float32)) / np.array(self.deviation, np.float32)
+        session = _session(self.path, self.sha256)
+        found = session.run(None, {session.get_inputs()[0].name: np.ascontiguousarray(ready.transpose(2, 0, 1)[None])})
+        return np.asarray(found[0], dtype=np.float32).ravel()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "mean": list(self.mean), "deviation": list(self.deviation)}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Embedding:
+        return cls(**{**given, "mean": tuple(given["mean"]), "deviation": tuple(given["deviation"])})
+
+
+@lru_cache(maxsize=2)
+def _session(path: str, sha256: str) -> Any:
+    """The model in a file with this content, one thread a picture; ValueError where the file is another or no model."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ImportError("embeddings need onnxruntime, which is not installed; run: pip install dmo[onnx]") from None
+    with open(path, "rb") as file:
+        content = file.read()
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise ValueError(f"{path}: is not the model that the rows were made with; put that file back, or extract again")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path}: cannot be read as an ONNX model ({reason})") from error

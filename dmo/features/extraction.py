@@ -1,0 +1,313 @@
+"""Folders of pictures -> feature stores: batch by batch on threads, resumable, with the recipe and its vocabularies."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from joblib import cpu_count
+from threadpoolctl import threadpool_limits
+
+from dmo.features.images import UnreadableImage, digest, need_library, read_image
+from dmo.features.listing import Listing
+from dmo.features.sets import Picture, Recipe
+from dmo.features.words import Vocabulary, learn_vocabulary
+from dmo.progress import stage
+from dmo.stores import (
+    FeatureStore,
+    Provenance,
+    StoreError,
+    ViewSpec,
+    create_features,
+    describe,
+    load_model,
+    open_features,
+    save_model,
+)
+
+PART = "pictures"
+"""Where a store or model keeps the recipe and the vocabularies of its pictures."""
+SAMPLE_PICTURES, SAMPLE_DESCRIPTORS = 1000, 120_000
+"""Training pictures and local descriptors of each kind that a vocabulary is learnt from, at most."""
+Unreadable = Literal["skip", "refuse"]
+T = TypeVar("T")
+Failures = dict[str, str]
+"""Picture -> why it could not be read."""
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """A recipe with its vocabularies: pictures to rows, in the same way every time."""
+
+    recipe: Recipe
+    vocabularies: Mapping[str, Vocabulary]
+
+    @property
+    def fingerprint(self) -> str:
+        return self.recipe.fingerprint(self.vocabularies)
+
+    def specs(self) -> dict[str, ViewSpec]:
+        """What a feature store has to know of the views."""
+        return {
+            view: ViewSpec(
+                self.recipe.dimension(view, self.vocabularies), histogram=self.recipe.descriptor(view).histogram
+            )
+            for view in self.recipe.views
+        }
+
+    def describe(self, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+        """The rows of the picture in a file: view -> vector. Raises UnreadableImage."""
+        image = read_image(path, self.recipe.side, self.recipe.max_pixels)
+        return self.recipe.describe(image, self.vocabularies)
+
+    def rows(self, paths: Sequence[Path], threads: int | None = None) -> tuple[dict[str, np.ndarray], dict[int, str]]:
+        """The rows of the readable pictures, view -> m x d float32 in their order, and number -> reason of the others."""
+        described, failures = _try_each(self.describe, paths, threads, lambda _: None)
+        good = [rows for rows in described if rows is not None]
+        specs = self.specs()
+        views = {
+            view: np.array([rows[view] for rows in good], dtype=np.float32).reshape(len(good), spec.dimension)
+            for view, spec in specs.items()
+        }
+        return views, failures
+
+    def save(self, store: str) -> None:
+        """Keep recipe and vocabularies inside a store or model."""
+        arrays = {name: vocabulary.centres for name, vocabulary in self.vocabularies.items()}
+        save_model(f"{store}/{PART}", arrays, {"recipe": self.recipe.to_dict(), "fingerprint": self.fingerprint})
+
+    @classmethod
+    def load(cls, store: str, fingerprint: str | None = None) -> Extractor:
+        """What `save` kept in a store or model, checked by its hash.
+
+        Arguments: `fingerprint` that the store's provenance states. Raises StoreError where the store has none or
+        another one.
+        """
+        cure = "make the store again with dmo extract, and fit again"
+        try:
+            arrays, meta = load_model(f"{store}/{PART}")
+        except FileNotFoundError:
+            raise StoreError(f"{store} was not made from pictures: it holds no recipe; {cure}") from None
+        recipe = Recipe.from_dict(meta["recipe"])
+        found = cls(recipe, {name: Vocabulary(arrays[name]) for name in recipe.local})
+        if found.fingerprint != meta["fingerprint"] or fingerprint not in (None, found.fingerprint):
+            raise StoreError(f"{store}: its recipe and vocabularies are not those it was made with; {cure}")
+        return found
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """A feature store of pictures, the pictures that could not be read, and how many blocks were there already."""
+
+    store: FeatureStore
+    unreadable: Failures
+    resumed: int
+
+
+def extract(
+    listing: Listing,
+    store: str | os.PathLike[str],
+    recipe: Recipe | Extractor,
+    *,
+    unreadable: Unreadable = "skip",
+    threads: int | None = None,
+    block: int = 256,
+    overwrite: bool = False,
+    attributes: Mapping[str, Any] | None = None,
+) -> Extraction:
+    """Describe the pictures of a folder and write a feature store.
+
+    Arguments: `recipe`, or an Extractor with its vocabularies; without these they are learnt on the samples of the split
+    "train" (all, where there is none); `unreadable`, skip such pictures or refuse; `threads` (default: one a core);
+    `block`, pictures a block. Rows are float32; a run that died goes on with the blocks that are missing.
+    Raises ValueError with all unreadable files where these are refused, or where none is left; StoreError where `store`
+    cannot be written.
+    """
+    path = os.fspath(store)
+    given = recipe if isinstance(recipe, Recipe) else recipe.recipe
+    digests, failures = _check(listing, given, threads)
+    if failures and unreadable == "refuse":
+        first = next(iter(failures.values()))
+        raise ValueError(
+            f"{len(failures)} of {len(listing.ids)} pictures cannot be read, the first: {first}; remove or repair "
+            f"{', '.join(failures)}, or skip them"
+        )
+    listing = listing.keep([i for i, name in enumerate(listing.ids) if name not in failures])
+    if not listing.ids:
+        raise ValueError(
+            f"{listing.folder}: none of its {len(failures)} pictures can be read, nothing is left to write"
+        )
+    extractor = _begun(path, given, overwrite) if isinstance(recipe, Recipe) else recipe
+    if extractor is None:
+        extractor = Extractor(given, learn_vocabularies(listing, given, threads))
+    with stage("begin the store", 1):
+        parameters = {
+            "dataset": PART,
+            "folder": str(listing.folder.resolve()),
+            "recipe": extractor.recipe.to_dict(),
+            "fingerprint": extractor.fingerprint,
+            "contents": _combined(digests, listing.ids),
+            "unreadable": sorted(failures),
+        }
+        writer = create_features(
+            path,
+            len(listing.ids),
+            extractor.specs(),
+            labels=listing.labels,
+            label_names=listing.label_names,
+            sample_ids=listing.ids,
+            split=listing.split,
+            attributes={"dataset": PART, "folder": str(listing.folder.resolve()), **(attributes or {})},
+            block=block,
+            overwrite=overwrite,
+            provenance=Provenance(parameters=parameters, seed=given.seed),
+        )
+        extractor.save(path)
+    missing: dict[int, list[str]] = {}
+    for view, index in writer.missing():
+        missing.setdefault(index, []).append(view)
+    with stage("describe pictures", len(listing.ids)) as advance:
+        for index in range(writer.n_blocks):
+            where = writer.rows(index)
+            if index in missing:
+                _write_block(writer.write, extractor, listing, index, where, missing[index], threads, advance)
+            else:
+                advance(where.stop - where.start)
+    writer.finish()
+    return Extraction(open_features(path), failures, writer.n_blocks - len(missing))
+
+
+def _write_block(
+    write: Callable[[str, int, Any], None],
+    extractor: Extractor,
+    listing: Listing,
+    index: int,
+    where: slice,
+    views: Sequence[str],
+    threads: int | None,
+    advance: Callable[[int], None],
+) -> None:
+    paths = [listing.path(i) for i in range(where.start, where.stop)]
+    described, failures = _try_each(extractor.describe, paths, threads, advance)
+    if failures:
+        first = next(iter(failures.values()))
+        raise ValueError(f"a picture changed while it was described: {first}; run the same command again")
+    for view in views:
+        write(view, index, np.array([rows[view] for rows in described if rows is not None]))
+
+
+def learn_vocabularies(listing: Listing, recipe: Recipe, threads: int | None = None) -> dict[str, Vocabulary]:
+    """The vocabularies that a recipe needs, learnt on the training pictures of a listing (all, where it has no split).
+
+    At most `SAMPLE_PICTURES` pictures and `SAMPLE_DESCRIPTORS` descriptors of each kind are used; the same pictures give
+    the same vocabularies, whatever the number of threads.
+    """
+    if not recipe.local:
+        return {}
+    rows = [i for i in range(len(listing.ids)) if listing.split is None or listing.split[i] == "train"]
+    rows = rows or list(range(len(listing.ids)))
+    rng = np.random.default_rng(recipe.seed)
+    picked = sorted(rng.choice(rows, min(len(rows), SAMPLE_PICTURES), replace=False).tolist())
+    each = -(-SAMPLE_DESCRIPTORS // len(picked))
+
+    def sample(i: int) -> dict[str, np.ndarray]:
+        picture = Picture(read_image(listing.path(i), recipe.side, recipe.max_pixels))
+        own = np.random.default_rng((recipe.seed, zlib.crc32(listing.ids[i].encode())))
+        found = {}
+        for local in recipe.local:
+            descriptors = picture.local(local)
+            chosen = own.choice(len(descriptors), min(each, len(descriptors)), replace=False)
+            found[local] = descriptors[np.sort(chosen)]
+        return found
+
+    samples: list[dict[str, np.ndarray]] = []
+    with stage("sample local descriptors", len(picked)) as advance, one_thread_each():
+        for found in _map(sample, picked, threads):
+            samples.append(found)
+            advance(1)
+    vocabularies = {}
+    words = recipe.words or {}
+    with stage("learn vocabularies", len(recipe.local)) as advance:
+        for local in recipe.local:
+            together = np.concatenate([found[local] for found in samples])
+            vocabularies[local] = learn_vocabulary(together, words[local], recipe.seed)
+            advance(1)
+    return vocabularies
+
+
+def _check(listing: Listing, recipe: Recipe, threads: int | None) -> tuple[dict[str, str], Failures]:
+    """Read every picture once: id -> content hash of those that can be read, id -> reason of the others."""
+    with stage("check pictures", len(listing.ids)) as advance:
+
+        def check(path: Path) -> str:
+            read_image(path, recipe.side, recipe.max_pixels)
+            return digest(path)
+
+        found, failed = _try_each(check, [listing.path(i) for i in range(len(listing.ids))], threads, advance)
+    digests = {name: value for name, value in zip(listing.ids, found) if value is not None}
+    return digests, {listing.ids[i]: reason for i, reason in failed.items()}
+
+
+def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
+    """The extractor of a store that an earlier run began with the same recipe, so that its vocabularies are kept."""
+    try:
+        if overwrite or describe(path)["complete"]:
+            return None
+        found = Extractor.load(path)
+    except (FileNotFoundError, StoreError):
+        return None
+    return found if found.recipe == recipe else None
+
+
+def _combined(digests: Mapping[str, str], ids: Sequence[str]) -> str:
+    """One hash of the contents of all pictures, in order."""
+    return hashlib.sha256("\n".join(digests[name] for name in ids).encode()).hexdigest()
+
+
+def _try_each(
+    work: Callable[[Path], T], paths: Sequence[Path], threads: int | None, advance: Callable[[int], None]
+) -> tuple[list[T | None], dict[int, str]]:
+    """`work` on every path by threads; None and a reason where it raised UnreadableImage."""
+
+    def attempt(path: Path) -> tuple[T | None, str]:
+        try:
+            return work(path), ""
+        except UnreadableImage as error:
+            return None, str(error)
+
+    found: list[T | None] = []
+    failures: dict[int, str] = {}
+    with one_thread_each():
+        for i, (value, reason) in enumerate(_map(attempt, paths, threads)):
+            found.append(value)
+            if reason:
+                failures[i] = reason
+            advance(1)
+    return found, failures
+
+
+def _map(work: Callable[[Any], T], items: Sequence[Any], threads: int | None) -> Iterator[T]:
+    """`work` on the items by threads, results in order."""
+    with ThreadPoolExecutor(threads or cpu_count(), thread_name_prefix="dmo-pictures") as pool:
+        yield from pool.map(work, items)
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Keep OpenCV and BLAS to one thread a call: the pictures themselves run in parallel."""
+    cv2 = need_library("cv2")
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        with threadpool_limits(limits=1):
+            yield
+    finally:
+        cv2.setNumThreads(before)

@@ -1,0 +1,137 @@
+"""Pictures in files -> arrays of one kind: upright, RGB, eight bits, of a bounded size."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
+"""Endings of the files that count as pictures, in lower case."""
+SIDE = 256
+"""Pixels to which the longer side of larger pictures is reduced."""
+LEAST = 32
+"""Pixels to which a shorter side is enlarged, so that every descriptor has something to stand on."""
+MAX_PIXELS = 80_000_000
+"""Pixels above which a file is not decoded: it may be a bomb."""
+CURE = "reading pictures needs Pillow, OpenCV and PyWavelets; run: pip install dmo[images]"
+
+
+class UnreadableImage(ValueError):
+    """A file that is no picture, a damaged one, or one too large to decode; the message names it and says why."""
+
+
+def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
+    """The pictures below a folder and all other files, as sorted paths relative to it with "/" between the parts.
+
+    Hidden files and folders count as other files; their contents are not listed. Raises FileNotFoundError where there
+    is no folder, ValueError where it holds no picture.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} is no folder; pass a folder of pictures")
+    pictures: list[str] = []
+    others: list[str] = []
+    for place, folders, files in os.walk(root):
+        hidden = [name for name in folders if name.startswith(".")]
+        folders[:] = sorted(set(folders) - set(hidden))
+        for name in [*files, *hidden]:
+            path = Path(place, name)
+            is_picture = path.suffix.lower() in SUFFIXES and not name.startswith(".")
+            (pictures if is_picture else others).append(path.relative_to(root).as_posix())
+    if not pictures:
+        raise ValueError(f"{root} holds no picture; pass a folder with files that end in {' '.join(sorted(SUFFIXES))}")
+    return sorted(pictures), sorted(others)
+
+
+def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """The picture in a file: height x width x 3, uint8, RGB.
+
+    Turned upright as EXIF says; transparent pixels lie on white; grey, palette, CMYK and 16-bit pictures are converted;
+    of several frames the first is taken. A picture whose longer side exceeds `side` pixels is reduced to it, one whose
+    shorter side is below `LEAST` enlarged to that. A file of more than `max_pixels` pixels is refused by its header.
+    Raises UnreadableImage with the reason, ImportError with the cure where Pillow is missing.
+    """
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise ImportError(CURE) from None
+    if side < LEAST:
+        raise ValueError(f"read_image: side = {side} pixels, needs at least {LEAST}")
+    try:
+        with Image.open(path) as image:
+            pixels = image.width * image.height
+            if pixels > max_pixels:
+                raise UnreadableImage(f"{path}: {pixels} pixels, at most {max_pixels} are decoded; raise max_pixels")
+            image.draft(None, (2 * side, 2 * side))  # a JPEG file is decoded at a fraction of its size
+            upright = ImageOps.exif_transpose(image)
+            return np.asarray(_resized(_rgb(upright), side))
+    except (UnreadableImage, MemoryError):
+        raise
+    except Exception as error:  # what a damaged file makes a decoder raise is not bounded by its documentation
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UnreadableImage(f"{path}: cannot be read as a picture ({reason})") from error
+
+
+def digest(path: str | os.PathLike[str]) -> str:
+    """The first 32 hexadecimal digits of a file's SHA-256; UnreadableImage where it cannot be read."""
+    found = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while part := file.read(1 << 20):
+                found.update(part)
+    except OSError as error:
+        raise UnreadableImage(f"{path}: {error.strerror}") from error
+    return found.hexdigest()[:32]
+
+
+def _rgb(image: Image) -> Image:
+    """Any mode as RGB: wide integers and floats are scaled to 0..255, transparency is laid on white."""
+    from PIL import Image as images
+
+    if image.mode.startswith(("I", "F")):
+        return images.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        return images.alpha_composite(images.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    return image.convert("RGB")
+
+
+def _eight_bits(values: np.ndarray) -> np.ndarray:
+    """Grey values as uint8: floats up to 1 are shares, numbers up to 255 are eight bits, all others sixteen."""
+    if values.dtype.kind == "f":
+        values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+    top = float(values.max())
+    if values.dtype.kind == "f" and top <= 1:
+        scale = 255.0
+    elif top <= 255 and values.dtype.itemsize != 2:
+        scale = 1.0
+    else:
+        scale = 255.0 / 65535.0
+    return np.clip(np.rint(values * scale), 0, 255).astype(np.uint8)
+
+
+def _resized(image: Image, side: int) -> Image:
+    from PIL import Image as images
+
+    shrink = min(1.0, side / max(image.size))
+    size = tuple(max(LEAST, round(length * shrink)) for length in image.size)
+    if size == image.size:
+        return image
+    return image.resize((size[0], size[1]), images.Resampling.LANCZOS, reducing_gap=3.0)
+
+
+def need_library(name: str) -> Any:
+    """The module `name` of the extra `images`; ImportError with the cure where it is missing."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ImportError(CURE) from None

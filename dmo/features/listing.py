@@ -1,0 +1,194 @@
+"""Which pictures are to be described, and their labels and splits: from folder names, a CSV or a JSON file."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmo.features.images import find_images
+
+NAMES = ("file", "image", "picture", "path", "sample")
+FOLDERS = "folders"
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """Pictures of a folder.
+
+    Attributes: `folder`; `ids` (n), paths relative to it; `labels`, n x L uint8 or None, with `label_names` (L);
+    `split` (n) or None; `unlisted`, pictures that the label file does not name and that are left out; `absent`, names
+    in the label file without a picture; `others`, files that are no pictures.
+    """
+
+    folder: Path
+    ids: list[str]
+    labels: np.ndarray | None = None
+    label_names: list[str] | None = None
+    split: list[str] | None = None
+    unlisted: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    def path(self, i: int) -> Path:
+        return self.folder / self.ids[i]
+
+    def keep(self, rows: Sequence[int]) -> Listing:
+        """The same listing with some of its pictures."""
+        return replace(
+            self,
+            ids=[self.ids[i] for i in rows],
+            labels=None if self.labels is None else self.labels[list(rows)],
+            split=None if self.split is None else [self.split[i] for i in rows],
+        )
+
+    def with_test_share(self, share: float) -> Listing:
+        """A split into "train" and "test": which of the two depends on a picture's name alone.
+
+        Raises ValueError for a share that is not between 0 and 1, and where one of the two parts would be empty.
+        """
+        if not 0 < share < 1:
+            raise ValueError(f"a test share of {share:g}: pass a number between 0 and 1, such as 0.1")
+        places = [int(hashlib.sha256(name.encode()).hexdigest()[:12], 16) / 16**12 for name in self.ids]
+        split = ["test" if place < share else "train" for place in places]
+        if len(set(split)) < 2:
+            raise ValueError(f"a test share of {share:g} of {len(self.ids)} pictures leaves one part empty; change it")
+        return replace(self, split=split)
+
+
+def list_pictures(folder: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> Listing:
+    """The pictures below a folder, with labels where `labels` says where to find them.
+
+    Arguments: `labels`: None; "folders": the names of the folders a picture lies in, but a first folder named train,
+    test, val or validation is its split; or a .csv or .json file.
+    CSV: a header; a first column of file names (relative to the folder); then a column "labels" with names separated by
+    ";", or one column of 0 and 1 per label; "split" where there is one.
+    JSON: {"file": ["label", ...]}, or a list of {"file": ..., "labels": [...], "split": ...}.
+    Raises ValueError with the line for a file of another form, and as `find_images` does.
+    """
+    found, others = find_images(folder)
+    plain = Listing(Path(folder), found, others=tuple(others))
+    if labels is None:
+        return plain
+    if str(labels) == FOLDERS:
+        entries = {name: _by_folders(name) for name in found}
+    else:
+        path = Path(labels)
+        if path.suffix.lower() not in (".csv", ".json"):
+            raise ValueError(f"labels {path}: pass 'folders', or a file that ends in .csv or .json")
+        entries = _read_csv(path) if path.suffix.lower() == ".csv" else _read_json(path)
+    listed = [name for name in found if name in entries]
+    if not listed:
+        raise ValueError(f"{labels} names no picture in {folder}; its first column holds paths relative to that folder")
+    names = sorted({label for name in listed for label in entries[name][0]})
+    if not names:
+        raise ValueError(f"{labels} gives no picture in {folder} a label; nothing could be learnt from it")
+    column = {name: j for j, name in enumerate(names)}
+    Y = np.zeros((len(listed), len(names)), dtype=np.uint8)
+    for i, name in enumerate(listed):
+        Y[i, [column[label] for label in entries[name][0]]] = 1
+    known = set(found)
+    return replace(
+        plain,
+        ids=listed,
+        labels=Y,
+        label_names=names,
+        split=_splits(str(labels), [entries[name][1] for name in listed]),
+        unlisted=tuple(name for name in found if name not in entries),
+        absent=tuple(sorted(name for name in entries if name not in known)),
+    )
+
+
+Entry = tuple[list[str], str | None]
+"""Labels and split of a picture."""
+
+
+def _splits(where: str, given: Sequence[str | None]) -> list[str] | None:
+    if all(split is None for split in given):
+        return None
+    if None in given:
+        raise ValueError(f"{where}: {given.count(None)} of {len(given)} pictures have no split; give all one, or none")
+    return [str(split) for split in given]
+
+
+def _by_folders(name: str) -> Entry:
+    parts = name.split("/")[:-1]
+    split = parts[0] if parts and parts[0].lower() in ("train", "test", "val", "validation") else None
+    return list(dict.fromkeys(parts if split is None else parts[1:])), split
+
+
+def _read_csv(path: Path) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {}
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        lines = csv.reader(file)
+        try:
+            header = [field.strip() for field in next(lines, [])]
+            if len(header) < 2 or header[0].lower() not in NAMES:
+                raise ValueError(
+                    f"{path}: line 1 begins with {','.join(header)[:60]!r}, needs a header with a first column 'file', "
+                    "and 'labels' or one column a label"
+                )
+            for fields in lines:
+                if fields:
+                    name, entry = _csv_entry(f"{path}: line {lines.line_num}", header, fields)
+                    _add(entries, name, entry, f"{path}: line {lines.line_num}")
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"{path}: line {lines.line_num + 1} is no CSV text in UTF-8 ({error})") from error
+    return entries
+
+
+def _csv_entry(where: str, header: Sequence[str], fields: Sequence[str]) -> tuple[str, Entry]:
+    if len(fields) != len(header):
+        raise ValueError(f"{where} has {len(fields)} fields, the header {len(header)}")
+    split, labels = None, []
+    for title, field in zip(header[1:], (field.strip() for field in fields[1:])):
+        if title.lower() == "split":
+            split = field or None
+        elif title.lower() == "labels":
+            labels += [label.strip() for label in field.split(";") if label.strip()]
+        elif field not in ("0", "1", ""):
+            raise ValueError(f"{where}, column {title!r} is {field[:40]!r}; a column of a label holds 0 and 1")
+        elif field == "1":
+            labels.append(title)
+    return fields[0].strip(), (labels, split)
+
+
+def _read_json(path: Path) -> dict[str, Entry]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: is no JSON ({error})") from error
+    entries: dict[str, Entry] = {}
+    if isinstance(document, Mapping):
+        document = [{"file": name, "labels": labels} for name, labels in document.items()]
+    if not isinstance(document, list):
+        raise ValueError(f"{path}: holds a {type(document).__name__}, needs a dictionary or a list of pictures")
+    for number, item in enumerate(document):
+        where = f"{path}: entry {number}"
+        name, entry = _json_entry(where, item)
+        _add(entries, name, entry, where)
+    return entries
+
+
+def _json_entry(where: str, item: Any) -> tuple[str, Entry]:
+    name = item.get("file") if isinstance(item, Mapping) else None
+    labels = item.get("labels", []) if isinstance(item, Mapping) else None
+    split = item.get("split") if isinstance(item, Mapping) else None
+    strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+    if not isinstance(name, str) or not strings or not isinstance(split, str | None):
+        raise ValueError(f'{where} is not of the form {{"file": "a.jpg", "labels": ["sky"], "split": "train"}}')
+    return name, (list(labels or []), split)
+
+
+def _add(entries: dict[str, Entry], name: str, entry: Entry, where: str) -> None:
+    name = Path(name).as_posix()
+    if name in entries:
+        raise ValueError(f"{where} names {name!r} a second time; list each picture once")
+    entries[name] = entry

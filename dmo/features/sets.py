@@ -1,0 +1,213 @@
+"""Descriptors by name, the named sets, and the recipe that makes the same rows from new pictures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dmo.features import colours, points, textures
+from dmo.features.embedding import VIEW, Embedding
+from dmo.features.images import MAX_PIXELS, SIDE
+from dmo.features.words import Vocabulary
+
+VERSION = 1
+"""Of the descriptors: raised when one of them changes its values."""
+LOCAL = {"dense_sift": 1000, "harris_sift": 1000, "dense_hue": 100, "harris_hue": 100}
+"""Local descriptors and the words of their vocabularies."""
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A picture (h x w x 3, uint8) and what several descriptors need of it, computed once."""
+
+    image: np.ndarray
+
+    @property
+    def height(self) -> int:
+        return self.image.shape[0]
+
+    @cached_property
+    def grey(self) -> np.ndarray:
+        return colours.grey(self.image)
+
+    @cached_property
+    def dense_points(self) -> np.ndarray:
+        return points.dense_points(*self.image.shape[:2])
+
+    @cached_property
+    def harris_points(self) -> np.ndarray:
+        return points.harris_points(self.grey)
+
+    @cached_property
+    def hue_sums(self) -> np.ndarray:
+        return points.hue_sums(self.image)
+
+    def points(self, local: str) -> np.ndarray:
+        """The points of a local descriptor: m x 3 (x, y, patch side)."""
+        return self.dense_points if local.startswith("dense") else self.harris_points
+
+    def local(self, local: str) -> np.ndarray:
+        """The local descriptors of one kind of `LOCAL`: m x d float32."""
+        at = self.points(local)
+        if local.endswith("sift"):
+            return points.sift(self.grey, at)
+        return points.hue_histograms(self.image, at, self.hue_sums)
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A view of pictures: `of`, picture and vocabulary -> vector; `dimension`, None: as many as there are words;
+    `histogram`; `local`, the local descriptors whose words it counts, or None."""
+
+    of: Callable[[Picture, Vocabulary | None], np.ndarray]
+    dimension: int | None
+    histogram: bool
+    local: str | None = None
+    bands: int = 1
+
+
+def _whole(function: Callable[[np.ndarray], np.ndarray], dimension: int, histogram: bool) -> Descriptor:
+    return Descriptor(lambda picture, _: function(picture.image), dimension, histogram)
+
+
+def _colour(function: Callable[..., np.ndarray], bands: int) -> Descriptor:
+    dimension = bands * colours.BINS**3
+    return Descriptor(lambda picture, _: function(picture.image, bands=bands), dimension, True, bands=bands)
+
+
+def _words(local: str, bands: int) -> Descriptor:
+    def of(picture: Picture, vocabulary: Vocabulary | None) -> np.ndarray:
+        if vocabulary is None:
+            raise ValueError(f"{local}: no vocabulary; learn one from training pictures with learn_vocabularies")
+        at = picture.points(local)
+        return vocabulary.histogram(vocabulary.words(picture.local(local)), at[:, 1], picture.height, bands)
+
+    return Descriptor(of, None, True, local, bands)
+
+
+def morp491(image: np.ndarray) -> np.ndarray:
+    """The descriptor of the MORP experiments, 491 float32: correlogram 256, moments 9, wavelets 10, histogram 216."""
+    parts = (colours.correlogram, colours.colour_moments, textures.wavelet_texture, colours.colour_histogram)
+    return np.concatenate([part(image) for part in parts])
+
+
+DESCRIPTORS: dict[str, Descriptor] = {
+    **{
+        name + suffix: _colour(function, bands)
+        for name, function in (
+            ("rgb", colours.rgb_histogram),
+            ("lab", colours.lab_histogram),
+            ("hsv", colours.hsv_histogram),
+        )
+        for suffix, bands in (("", 1), ("_v3h1", colours.BANDS))
+    },
+    "gist": _whole(textures.gist, 512, False),
+    **{name + suffix: _words(name, bands) for name in LOCAL for suffix, bands in (("", 1), ("_v3h1", colours.BANDS))},
+    "correlogram": _whole(colours.correlogram, 256, False),
+    "moments": _whole(colours.colour_moments, 9, False),
+    "wavelets": _whole(textures.wavelet_texture, 10, False),
+    "histogram216": _whole(colours.colour_histogram, 216, True),
+    "morp491": _whole(morp491, 491, False),
+}
+"""Every view that can be computed from a picture, by its name in a feature store."""
+
+SETS: dict[str, tuple[str, ...]] = {
+    "kgha8": (
+        *("rgb_v3h1", "lab_v3h1", "hsv_v3h1", "gist"),
+        *("dense_sift_v3h1", "harris_sift_v3h1", "dense_hue_v3h1", "harris_hue_v3h1"),
+    ),
+    "morp491": ("morp491",),
+}
+"""The views of Table 2 of the KGHA paper, and the descriptor of the MORP paper."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How pictures become rows.
+
+    Arguments: `views`, names in `DESCRIPTORS`; `side` and `max_pixels` of `read_image`; `words`, local descriptor ->
+    words in its vocabulary; `seed` of the vocabularies; `version` of the descriptors; `onnx`, `Embedding.to_dict` of the
+    model whose embeddings are the view "onnx".
+    Raises ValueError for an unknown view or another version.
+    """
+
+    views: tuple[str, ...]
+    side: int = SIDE
+    max_pixels: int = MAX_PIXELS
+    words: Mapping[str, int] | None = None
+    seed: int = 0
+    version: int = VERSION
+    onnx: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.views:
+            if name not in DESCRIPTORS and (name != VIEW or self.onnx is None):
+                raise ValueError(f"no descriptor {name!r}; known: {', '.join([*SETS, *DESCRIPTORS])}")
+        if not self.views or len(set(self.views)) < len(self.views):
+            raise ValueError(f"a recipe needs at least one view, each once, got {', '.join(self.views) or 'none'}")
+        if self.version != VERSION:
+            raise ValueError(
+                f"these rows were made by version {self.version} of the descriptors, this dmo has {VERSION}; "
+                "extract and fit again, or use the dmo that made them"
+            )
+        known = {name: LOCAL[name] for name in self.local}
+        given = dict(self.words or {})
+        object.__setattr__(self, "words", {name: given.get(name, known[name]) for name in known})
+
+    @classmethod
+    def of(cls, names: str | Sequence[str], **changes: Any) -> Recipe:
+        """The recipe of a named set ("kgha8") or of views ("gist,rgb" or a list of them)."""
+        given = names.split(",") if isinstance(names, str) else list(names)
+        views = [view for name in given for view in SETS.get(name.strip(), (name.strip(),)) if view]
+        return cls(tuple(dict.fromkeys(views)), **changes)
+
+    @property
+    def local(self) -> list[str]:
+        """The local descriptors that the views count words of."""
+        used = [self.descriptor(view).local for view in self.views]
+        return [name for name in LOCAL if name in used]
+
+    def descriptor(self, view: str) -> Descriptor:
+        """How a view is computed."""
+        if view != VIEW:
+            return DESCRIPTORS[view]
+        model = Embedding.from_dict(self.onnx or {})
+        return _whole(model, model.dimension, False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "views": list(self.views)}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Recipe:
+        return cls(**{**given, "views": tuple(given["views"])})
+
+    def fingerprint(self, vocabularies: Mapping[str, Vocabulary]) -> str:
+        """SHA-256 of the recipe and its vocabularies: equal where the same picture gives the same rows."""
+        onnx = None if self.onnx is None else {key: value for key, value in self.onnx.items() if key != "path"}
+        document = self.to_dict() | {
+            "onnx": onnx,
+            "vocabularies": {name: vocabularies[name].sha256 for name in self.local},
+        }
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+    def dimension(self, view: str, vocabularies: Mapping[str, Vocabulary]) -> int:
+        """Columns of a view."""
+        found = self.descriptor(view)
+        if found.dimension is not None:
+            return found.dimension
+        return found.bands * len(vocabularies[str(found.local)].centres)
+
+    def describe(self, image: np.ndarray, vocabularies: Mapping[str, Vocabulary]) -> dict[str, np.ndarray]:
+        """The rows of one picture (h x w x 3, uint8): view -> vector."""
+        picture = Picture(image)
+        rows = {}
+        for view in self.views:
+            found = self.descriptor(view)
+            rows[view] = found.of(picture, None if found.local is None else vocabularies[found.local])
+        return rows

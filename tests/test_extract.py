@@ -1,0 +1,344 @@
+"""From folders of pictures to feature stores and annotations: nothing lost, nothing done twice, the same rows each time."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_features import onnx_model
+from typer.testing import CliRunner
+
+from dmo import features, stores
+from dmo.cli import app
+from dmo.datasets.scenes import LABEL_NAMES, draw_pictures, draw_scene
+from dmo.features import embedding, extraction
+from dmo.features.extraction import Extractor
+
+N = 16
+VIEWS = "rgb_v3h1,wavelets,harris_sift_v3h1,dense_hue"
+
+
+def run(*arguments, code=0):
+    """The result of `dmo ARGUMENTS`, which must end with `code`."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
+    return result
+
+
+def record(*arguments):
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """A folder with drawn pictures in `pics`, their feature store `f.zarr` and a model `m.zarr`."""
+    folder = tmp_path_factory.mktemp("extract")
+    draw_pictures(folder / "pics", N, test_share=4 / N)
+    run(
+        "extract",
+        folder / "pics",
+        folder / "f.zarr",
+        "--set",
+        VIEWS,
+        "--words",
+        6,
+        "--labels",
+        folder / "pics/labels.csv",
+    )
+    run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--components", "0.3")
+    return folder
+
+
+@pytest.fixture
+def pictures(work, tmp_path):
+    """A copy of the pictures that a test may change."""
+    shutil.copytree(work / "pics", tmp_path / "pics")
+    return tmp_path / "pics"
+
+
+# --- drawn scenes ----------------------------------------------------------------------------------------------------
+
+
+def test_a_scene_is_the_same_every_time_and_another_for_every_number():
+    first, labels = draw_scene(3, seed=1)
+    again, same = draw_scene(3, seed=1)
+    np.testing.assert_array_equal(first, again)
+    assert labels == same
+    assert first.shape == (128, 192, 3)
+    for other, _ in (draw_scene(4, seed=1), draw_scene(3, seed=2)):
+        assert np.abs(other.astype(int) - first).mean() > 5
+
+
+def test_scenes_carry_every_label_and_nights_are_dark():
+    scenes = [draw_scene(i) for i in range(110)]
+    labels = [set(found) for _, found in scenes]
+    counts = {name: sum(name in found for found in labels) for name in LABEL_NAMES}
+    assert set().union(*labels) == set(LABEL_NAMES)
+    assert max(counts.values()) < 0.85 * len(labels)
+    assert 3.5 < sum(counts.values()) / len(labels) < 6
+    brightness = {
+        night: np.mean([image.mean() for image, found in scenes if ("night" in found) == night])
+        for night in (True, False)
+    }
+    assert brightness[True] < 0.6 * brightness[False]
+
+
+def test_drawn_pictures_are_kept_and_listed(tmp_path):
+    table = draw_pictures(tmp_path, 8)
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.jpg")}
+    draw_pictures(tmp_path, 8)
+    assert before == {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.jpg")}
+    listing = features.list_pictures(tmp_path, table)
+    assert listing.split == ["train"] * 6 + ["test"] * 2
+    for i, row in enumerate(listing.labels):
+        assert [listing.label_names[j] for j in np.flatnonzero(row)] == draw_scene(i)[1]
+    with pytest.raises(ValueError, match="at least 8"):
+        draw_pictures(tmp_path, 3)
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def few(tmp_path):
+    """Four small pictures in folders train/sky, train/sea, test/sky/night and one without."""
+    for i, name in enumerate(("train/sky/a.png", "train/sea/b.png", "test/sky/night/c.png", "test/d.png")):
+        path = tmp_path / "few" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), (50 * i, 90, 120)).save(path)
+    return tmp_path / "few"
+
+
+def test_folder_names_are_labels_and_splits(few):
+    found = features.list_pictures(few, "folders")
+    assert found.ids == ["test/d.png", "test/sky/night/c.png", "train/sea/b.png", "train/sky/a.png"]
+    assert found.label_names == ["night", "sea", "sky"]
+    assert found.labels.tolist() == [[0, 0, 0], [1, 0, 1], [0, 1, 0], [0, 0, 1]]
+    assert found.split == ["test", "test", "train", "train"]
+
+
+def test_csv_and_json_say_the_same(few, tmp_path):
+    listed = {"train/sky/a.png": ["sky", "sun"], "train/sea/b.png": ["sea"], "gone.png": ["sky"]}
+    (tmp_path / "l.json").write_text(json.dumps(listed))
+    (tmp_path / "l.csv").write_text("file,labels\n" + "".join(f"{k},{';'.join(v)}\n" for k, v in listed.items()))
+    wide = "".join(f"{k},{int('sky' in v)},{int('sun' in v)},{int('sea' in v)},train\n" for k, v in listed.items())
+    (tmp_path / "wide.csv").write_text("file,sky,sun,sea,split\n" + wide)
+    for name in ("l.json", "l.csv", "wide.csv"):
+        found = features.list_pictures(few, tmp_path / name)
+        assert found.ids == ["train/sea/b.png", "train/sky/a.png"]
+        assert found.label_names == ["sea", "sky", "sun"]
+        assert found.labels.tolist() == [[1, 0, 0], [0, 1, 1]]
+        assert found.absent == ("gone.png",)
+        assert found.unlisted == ("test/d.png", "test/sky/night/c.png")
+        assert (found.split == ["train", "train"]) == (name == "wide.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "name,x\nq,1\n", "line 1 begins with"),
+        ("a.csv", "file,labels\nq\n", "line 2 has 1 fields"),
+        ("a.csv", "file,sky\ntest/d.png,2\n", "column 'sky' is '2'"),
+        ("a.csv", "file,labels\ntest/d.png,x\ntest/d.png,y\n", "line 3 names 'test/d.png' a second time"),
+        ("a.csv", "file,labels\nother.png,x\n", "names no picture"),
+        ("a.csv", "file,labels\ntest/d.png,\n", "gives no picture"),
+        ("a.csv", "file,labels,split\ntest/d.png,x,train\ntrain/sea/b.png,y,\n", "1 of 2 pictures have no split"),
+        ("a.json", "{", "is no JSON"),
+        ("a.json", "3", "holds a int"),
+        ("a.json", '[{"file": 3}]', "entry 0 is not of the form"),
+        ("a.txt", "", "ends in .csv or .json"),
+    ],
+)
+def test_label_files_of_another_form_are_refused(few, tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        features.list_pictures(few, tmp_path / name)
+
+
+def test_a_test_share_depends_on_names_alone(work):
+    listing = features.list_pictures(work / "pics")
+    split = dict(zip(listing.ids, listing.with_test_share(0.4).split))
+    assert set(split.values()) == {"train", "test"}
+    some = listing.keep(range(3, 15)).with_test_share(0.4)
+    assert [split[name] for name in some.ids] == some.split
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        listing.with_test_share(1.5)
+
+
+# --- extraction ------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_those_of_single_pictures(work):
+    store, extractor = stores.open_features(work / "f.zarr"), Extractor.load(str(work / "f.zarr"))
+    assert store.n_samples == N
+    assert (store.split == "test").sum() == 4
+    assert store.view_info("rgb_v3h1").histogram
+    for i in (0, 7, N - 1):
+        image = features.read_image(work / "pics" / store.sample_ids[i])
+        for view, row in extractor.recipe.describe(image, extractor.vocabularies).items():
+            np.testing.assert_array_equal(store.views[view][i : i + 1][0], row)
+
+
+def test_threads_and_blocks_change_nothing(work, tmp_path):
+    listing = features.list_pictures(work / "pics", work / "pics/labels.csv")
+    recipe = Extractor.load(str(work / "f.zarr")).recipe
+    expected = stores.open_features(work / "f.zarr")
+    found = features.extract(listing, tmp_path / "one.zarr", recipe, threads=1, block=7).store
+    for view in expected.views:
+        np.testing.assert_array_equal(found.views[view][:], expected.views[view][:])
+    same = expected.provenance["parameters"]["fingerprint"]
+    assert found.provenance["parameters"]["fingerprint"] == same
+
+
+def test_an_extraction_that_died_goes_on_where_it_stopped(work, tmp_path, monkeypatch):
+    listing = features.list_pictures(work / "pics")
+    described = []
+    describe = Extractor.describe
+
+    def failing(self, path):
+        described.append(path.name)
+        if len(described) > 9:
+            raise KeyboardInterrupt
+        return describe(self, path)
+
+    monkeypatch.setattr(Extractor, "describe", failing)
+    recipe = features.Recipe.of(VIEWS, words={"harris_sift": 6, "dense_hue": 6})
+    with pytest.raises(KeyboardInterrupt):
+        features.extract(listing, tmp_path / "f.zarr", recipe, threads=1, block=4)
+    with pytest.raises(stores.StoreError, match="incomplete"):
+        stores.open_features(tmp_path / "f.zarr")
+    described.clear()
+    monkeypatch.setattr(Extractor, "describe", lambda self, path: described.append(path.name) or describe(self, path))
+    monkeypatch.setattr(extraction, "learn_vocabularies", None)  # they are there already
+    done = features.extract(listing, tmp_path / "f.zarr", recipe, block=4)
+    assert done.resumed == 2
+    assert sorted(described) == listing.ids[8:]
+    assert stores.verify(tmp_path / "f.zarr") == []
+
+
+def test_unreadable_pictures_are_named_and_left_out_or_refused(pictures, tmp_path):
+    (pictures / "scene-00002.jpg").write_bytes(b"no picture")
+    (pictures / "notes.txt").write_text("x")
+    command = ["extract", pictures, tmp_path / "f.zarr", "--set", "moments", "--labels", pictures / "labels.csv"]
+    refused = run(*command, "--unreadable", "refuse", code=2).stderr
+    assert "1 of 16 pictures cannot be read" in refused
+    assert "scene-00002.jpg" in refused
+    assert not (tmp_path / "f.zarr").exists()
+    result = run(*command)
+    assert "skipped" in result.stderr
+    assert "scene-00002.jpg" in result.stderr
+    assert "notes.txt" in result.stderr
+    store = stores.open_features(tmp_path / "f.zarr")
+    assert store.n_samples == N - 1
+    assert "scene-00002.jpg" not in store.sample_ids
+    assert store.provenance["parameters"]["unreadable"] == ["scene-00002.jpg"]
+    truth = {f"scene-{i:05d}.jpg": draw_scene(i)[1] for i in range(N)}
+    for name, row in zip(store.sample_ids, store.labels):
+        assert [store.label_names[j] for j in np.flatnonzero(row)] == truth[name]
+
+
+def test_extract_like_a_model_takes_its_vocabularies(work, tmp_path):
+    draw_pictures(tmp_path / "new", 8, seed=5)
+    found = record("extract", tmp_path / "new", tmp_path / "n.zarr", "--like", work / "m.zarr")
+    assert found["fingerprint"] == Extractor.load(str(work / "f.zarr")).fingerprint
+    assert (
+        record("annotate", work / "m.zarr", tmp_path / "n.zarr", tmp_path / "a.zarr", "--split", "all")["n_samples"]
+        == 8
+    )
+
+
+def test_the_embeddings_of_an_onnx_model_are_one_more_view(work, tmp_path):
+    model = onnx_model(tmp_path / "model.onnx")
+    table = work / "pics/labels.csv"
+    run("extract", work / "pics", tmp_path / "f.zarr", "--set", "moments", "--onnx", model, "--labels", table)
+    assert stores.open_features(tmp_path / "f.zarr").views["onnx"].shape == (N, 3)
+    run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "m.zarr")
+    assert record("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "a.csv")["n_samples"] == N
+    onnx_model(model, operator="GlobalMaxPool")
+    embedding._session.cache_clear()
+    error = run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "b.csv", code=2).stderr
+    assert "is not the model that the rows were made with" in error
+
+
+# --- annotation of a folder ------------------------------------------------------------------------------------------
+
+
+def read(path):
+    with open(path, newline="") as file:
+        rows = list(csv.reader(file))
+    return {row[0]: row[1:] for row in rows[1:]}
+
+
+def test_annotating_a_folder_is_annotating_its_feature_store(work, tmp_path):
+    run(
+        "annotate", work / "m.zarr", work / "f.zarr", tmp_path / "s.zarr", "--split", "all", "--csv", tmp_path / "s.csv"
+    )
+    run("annotate", work / "m.zarr", work / "pics", tmp_path / "p.csv")
+    run("annotate", work / "m.zarr", work / "pics", tmp_path / "p.json")
+    run("annotate", work / "m.zarr", work / "pics", tmp_path / "p.zarr")
+    expected = read(tmp_path / "s.csv")
+    assert read(tmp_path / "p.csv") == expected
+    document = json.loads((tmp_path / "p.json").read_text())
+    assert {name: entry["labels"] for name, entry in document.items()} == expected
+    assert all(entry["scores"] == sorted(entry["scores"], reverse=True) for entry in document.values())
+    rows = stores.open_rows(tmp_path / "p.zarr")
+    np.testing.assert_array_equal(rows[:], stores.open_rows(tmp_path / "s.zarr")[:])
+    assert rows.sample_ids == list(expected)
+
+
+def test_only_new_and_changed_pictures_are_annotated(work, pictures, tmp_path):
+    command = ["annotate", work / "m.zarr", pictures, tmp_path / "p.csv", "--top", 3]
+    assert record(*command, "--dry-run")["new"] == N
+    assert not (tmp_path / "p.csv").exists()
+    assert record(*command)["new"] == N
+    first = read(tmp_path / "p.csv")
+    assert record(*command)["new"] == 0
+    shutil.copy(pictures / "scene-00001.jpg", pictures / "copy.jpg")
+    shutil.copy(pictures / "scene-00004.jpg", pictures / "scene-00003.jpg")
+    (pictures / "scene-00000.jpg").unlink()
+    assert record(*command)["new"] == 2
+    second = read(tmp_path / "p.csv")
+    assert second["copy.jpg"] == first["scene-00001.jpg"]
+    assert second["scene-00003.jpg"] == first["scene-00004.jpg"]
+    assert set(second) == set(first) - {"scene-00000.jpg"} | {"copy.jpg"}
+    journal = tmp_path / "p.csv.journal"
+    lines = journal.read_text().splitlines()
+    journal.write_text("\n".join(lines[:10]) + "\n" + lines[10][:15])  # the run died in the middle of a line
+    assert record(*command)["new"] == N - 9
+    assert read(tmp_path / "p.csv") == second
+    assert record(*command[:-1], 2)["new"] == N  # another number of labels
+    assert record(*command[:-1], 2, "--overwrite")["new"] == N
+
+
+def test_a_folder_is_annotated_with_the_training_vocabularies_or_not_at_all(work, tmp_path):
+    shutil.copytree(work / "m.zarr", tmp_path / "m.zarr")
+    extractor = Extractor.load(str(work / "m.zarr"))
+    changed = {name: features.Vocabulary(v.centres + 1) for name, v in extractor.vocabularies.items()}
+    Extractor(extractor.recipe, changed).save(str(tmp_path / "m.zarr"))
+    error = run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "p.csv", code=2).stderr
+    assert "not those it was made with" in error
+    shutil.copytree(work / "f.zarr", tmp_path / "f.zarr")
+    Extractor(extractor.recipe, changed).save(str(tmp_path / "f.zarr"))
+    assert "not those it was made with" in run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "n.zarr", code=2).stderr
+    assert not (tmp_path / "n.zarr").exists()
+    shutil.rmtree(tmp_path / "m.zarr" / "pictures")
+    assert "holds no recipe" in run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "p.csv", code=2).stderr
+
+
+def test_what_cannot_be_annotated_is_refused_in_one_sentence(work, pictures, tmp_path):
+    (pictures / "bad.png").write_bytes(b"x")
+    model = work / "m.zarr"
+    assert "bad.png" in run("annotate", model, pictures, tmp_path / "p.csv", "--unreadable", "refuse", code=2).stderr
+    assert not (tmp_path / "p.csv").exists()
+    assert record("annotate", model, pictures, tmp_path / "p.csv")["unreadable"].keys() == {"bad.png"}
+    assert "--like" in run("annotate", model, pictures, tmp_path / "q.zarr", "--scores", code=2).stderr
+    (tmp_path / "r.csv").write_text("mine")
+    assert "exists" in run("annotate", model, pictures, tmp_path / "r.csv", code=2).stderr
+    assert "there are 2" in run("annotate", model, pictures, tmp_path / "q.csv", "--top", 99, code=2).stderr
+    run("ingest", "digits", tmp_path / "d.zarr")
+    assert (
+        "was not made from pictures"
+        in run("extract", pictures, tmp_path / "n.zarr", "--like", tmp_path / "d.zarr", code=2).stderr
+    )

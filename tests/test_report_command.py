@@ -1,0 +1,170 @@
+"""`dmo report` and `dmo demo --pictures`: the page says what the library computes."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from sklearn.metrics import label_ranking_average_precision_score
+from typer.testing import CliRunner
+
+from dmo import stores
+from dmo.cli import app, demo_pictures
+from dmo.cli.evidence import sample_precision
+from dmo.cli.report import read_sweep
+from dmo.datasets.scenes import draw_pictures
+
+
+def run(*arguments, code=0):
+    """The result of `dmo ARGUMENTS`, which must end with `code`."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
+    return result
+
+
+def record(*arguments):
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """Drawn pictures `pics`, their store `f.zarr` (three cheap views), KGHA `m.zarr` and ridge regression `r.zarr`."""
+    folder = tmp_path_factory.mktemp("report")
+    table = draw_pictures(folder / "pics", 60)
+    run("extract", folder / "pics", folder / "f.zarr", "--set", "rgb_v3h1,hsv_v3h1,moments", "--labels", table)
+    run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--components", "0.5", "--intercept")
+    run("fit", "ridge", folder / "f.zarr", folder / "r.zarr")
+    return folder
+
+
+def cells(page, caption):
+    """The rows of the table with a caption, as text."""
+    table = page[page.index(f"<h2>{caption}</h2>") :].split("</table>")[0]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in table.split("<tr>")]
+    return [[re.sub(r"<.*?>", "", cell) for cell in row] for row in rows if row]
+
+
+def test_the_page_says_what_evaluate_says(work, tmp_path):
+    out = tmp_path / "page" / "report.html"
+    found = record("report", work / "m.zarr", work / "f.zarr", out, "--against", work / "r.zarr", "--jec")
+    for name, model in (("KGHA (m)", "m.zarr"), ("MultiViewRidge (r)", "r.zarr")):
+        measured = record("evaluate", work / model, work / "f.zarr")
+        assert {key: measured[key] for key in found["methods"][name]} == found["methods"][name]
+    page = out.read_text()
+    scores = {row[0]: row[1:] for row in cells(page, "Annotation")}
+    assert list(scores) == list(found["methods"])
+    for name, measures in found["methods"].items():
+        assert float(scores[name][2]) == pytest.approx(100 * measures["f1"], abs=0.06)
+    assert (
+        found["methods"]["JEC, nearest training samples"]["f1"]
+        > found["methods"]["the most frequent labels for all"]["f1"]
+    )
+    names = {path.name for path in out.parent.iterdir()}
+    pictures = (
+        "annotations-best",
+        "annotations-worst",
+        "precision-recall",
+        "co-occurrence",
+        "space",
+        "labels-in-space",
+    )
+    assert names == {"report.html", *(f"{name}.png" for name in pictures)}
+    assert "http" not in page.replace("http-equiv", "")
+    assert {row[0]: row[1] for row in cells(page, "Views")} == {
+        "rgb_v3h1": "5,184",
+        "hsv_v3h1": "5,184",
+        "moments": "9",
+    }
+
+
+def test_plan_and_fact_stand_side_by_side(work, tmp_path):
+    run("report", work / "m.zarr", work / "f.zarr", tmp_path / "r.html")
+    costs = stores.describe(work / "m.zarr")["provenance"]["parameters"]["costs"]
+    row = cells((tmp_path / "r.html").read_text(), "Plan and fact")[0]
+    assert row[0] == "KGHA (m)"
+    assert float(row[1].replace(",", "")) == pytest.approx(costs["plan"]["seconds"], rel=0.01, abs=1e-3)
+    assert float(row[2].replace(",", "")) == pytest.approx(costs["seconds"], rel=0.01)
+
+
+def test_every_label_has_its_row(work, tmp_path):
+    run("report", work / "m.zarr", work / "f.zarr", tmp_path / "r.html", "--top", 3)
+    store = stores.open_features(work / "f.zarr")
+    _, Y, _ = store.select("test")
+    rows = {row[0]: row[1:] for row in cells((tmp_path / "r.html").read_text(), "Every label")}
+    assert set(rows) == set(store.label_names)
+    for name, count in zip(store.label_names, Y.sum(axis=0)):
+        assert rows[name][1] == str(count)
+        assert (rows[name][2] == "–") == (count == 0)
+
+
+def test_samples_without_pictures_are_shown_as_words(tmp_path):
+    run("ingest", "digits", tmp_path / "d.zarr")
+    run("fit", "ridge", tmp_path / "d.zarr", tmp_path / "r.zarr", "--views", "projections", "--kernel", "linear")
+    told = run("report", tmp_path / "r.zarr", tmp_path / "d.zarr", tmp_path / "r.html", "--top", 3, "--title", "a <b>")
+    assert "no pictures to show" in told.stderr
+    page = (tmp_path / "r.html").read_text()
+    assert "<h1>a &lt;b&gt;</h1>" in page
+    worst = cells(page, "Worst annotations")
+    assert len(worst) == 6
+    for _, own, given in worst:
+        assert set(own.split(", ")) != set(given.split(", "))
+    assert "space.png" not in [path.name for path in tmp_path.iterdir()]
+
+
+def test_sweeps_become_heat_maps(work, tmp_path):
+    options = [
+        "--ridge",
+        "0.01,0.1",
+        "--prior-power",
+        "0,0.5",
+        "--center",
+        "true",
+        "--folds",
+        "2",
+        "--combine",
+        "kernels",
+    ]
+    found = run("tune", "ridge", work / "f.zarr", tmp_path / "t.zarr", "--views", "moments", *options, "--json")
+    (tmp_path / "t.json").write_text(found.stdout)
+    assert read_sweep(tmp_path / "t.json")["metric"] == "f1@5"
+    run("report", work / "m.zarr", work / "f.zarr", tmp_path / "r.html", "--sweep", tmp_path / "t.json")
+    assert (tmp_path / "sweep-1.png").read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "bad.json").write_text("[]")
+    error = run(
+        "report", work / "m.zarr", work / "f.zarr", tmp_path / "x.html", "--sweep", tmp_path / "bad.json", code=2
+    )
+    assert "not the output of dmo tune --json" in error.stderr
+
+
+def test_samples_are_ranked_by_their_average_precision():
+    rng = np.random.default_rng(0)
+    Y, scores = (rng.random((30, 6)) < 0.4).astype(np.uint8), rng.normal(size=(30, 6))
+    Y[3], Y[4] = 0, 1
+    found = sample_precision(Y, scores)
+    for i in range(30):
+        expected = label_ranking_average_precision_score(Y[i : i + 1], scores[i : i + 1]) if Y[i].any() else 0
+        assert found[i] == pytest.approx(expected)
+
+
+def test_wrong_requests_are_refused_in_one_sentence(work, tmp_path):
+    command = ["report", work / "m.zarr", work / "f.zarr", tmp_path / "r.html"]
+    assert "there are" in run(*command, "--top", 99, code=2).stderr
+    assert "--split test" in run(*command, "--jec", "--split", "all", code=2).stderr
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_the_demo_goes_from_pictures_to_a_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo_pictures, "N", 16)
+    monkeypatch.setattr(demo_pictures, "N_NEW", 8)
+    monkeypatch.setattr(
+        demo_pictures, "WORDS", dict.fromkeys(("dense_sift", "harris_sift", "dense_hue", "harris_hue"), 8)
+    )
+    out = tmp_path / "demo"
+    told = run("demo", "--pictures", "--out", out)
+    assert "what to try next" in told.stdout
+    assert (out / "report.html").exists()
+    assert len((out / "new.csv").read_text().splitlines()) == 9
+    assert stores.open_features(out / "features.zarr").n_samples == 16
+    for method in ("KGHA (kgha)", "MultiViewRidge (r-kmlr)", "JEC, nearest training samples"):
+        assert method in told.stdout
+    assert "holds no demo" in run("demo", "--pictures", "--out", tmp_path, code=2).stderr

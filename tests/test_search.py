@@ -1,0 +1,138 @@
+"""Search in the learnt space, both ways: what is found is what brute force over the library finds."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import cosine_similarity
+from typer.testing import CliRunner
+
+from dmo import stores
+from dmo.cli import app
+from dmo.datasets.scenes import draw_pictures, draw_scene
+from dmo.estimators.base import load
+from dmo.features import jec
+from dmo.methods.retrieval import answering, best, similar
+
+
+def run(*arguments, code=0):
+    """The result of `dmo ARGUMENTS`, which must end with `code`."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
+    return result
+
+
+def record(*arguments):
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """Drawn pictures `pics`, their store `f.zarr` (three cheap views), KGHA `m.zarr` and ridge regression `r.zarr`."""
+    folder = tmp_path_factory.mktemp("search")
+    table = draw_pictures(folder / "pics", 60)
+    run("extract", folder / "pics", folder / "f.zarr", "--set", "rgb_v3h1,hsv_v3h1,moments", "--labels", table)
+    run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--components", "0.5", "--intercept")
+    run("fit", "ridge", folder / "f.zarr", folder / "r.zarr")
+    return folder
+
+
+def test_nearness_is_the_cosine_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    Z, q = rng.normal(3, 1, (30, 4)), rng.normal(3, 1, 4)
+    expected = cosine_similarity(Z - Z.mean(axis=0), (q - Z.mean(axis=0))[None])[:, 0]
+    np.testing.assert_allclose(similar(Z, q), expected, atol=1e-12)
+    np.testing.assert_array_equal(similar(np.ones((3, 2)), np.ones(2)), [0, 0, 0])
+    assert best(np.array([1.0, 3.0, 3.0, 2.0]), 3).tolist() == [1, 2, 3]
+
+
+def test_labels_count_alike_whatever_the_scale_of_their_scores():
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=(40, 3))
+    np.testing.assert_allclose(answering(scores * (1, 100, 1) + (5, 0, 0), [0, 1]), answering(scores, [0, 1]))
+    assert best(answering(scores, [2]), 1)[0] == scores[:, 2].argmax()
+    constant = np.column_stack([scores[:, 0], np.ones(40)])
+    np.testing.assert_allclose(answering(constant, [0, 1]), answering(scores, [0]) / 2)
+
+
+def test_a_sample_finds_itself_and_the_nearest_of_brute_force(work):
+    store, model = stores.open_features(work / "f.zarr"), load(str(work / "m.zarr"))
+    Z = model.transform({name: view[:] for name, view in store.views.items()})
+    centred = Z - Z.mean(axis=0)
+    row = 17
+    order = np.argsort(-cosine_similarity(centred, centred[row : row + 1])[:, 0], kind="stable")
+    found = record("search", work / "m.zarr", work / "f.zarr", "--sample", store.sample_ids[row], "--top", 6)
+    assert [entry["sample"] for entry in found["found"]] == [store.sample_ids[i] for i in order[:6]]
+    assert found["found"][0] == {
+        "sample": store.sample_ids[row],
+        "value": 1.0,
+        "labels": draw_scene(row)[1],
+    }
+    scores = model.decision_function({name: view[row : row + 1] for name, view in store.views.items()})[0]
+    assert found["labels"] == [store.label_names[j] for j in np.argsort(-scores, kind="stable")[:5]]
+
+
+def test_a_picture_in_a_file_finds_what_its_sample_finds(work):
+    by_id = record("search", work / "m.zarr", work / "f.zarr", "--sample", "scene-00009.jpg")
+    by_file = record("search", work / "m.zarr", work / "f.zarr", "--image", work / "pics" / "scene-00009.jpg")
+    assert by_file["found"] == by_id["found"]
+    assert by_file["labels"] == by_id["labels"]
+
+
+@pytest.mark.parametrize("model", ["m.zarr", "r.zarr"])
+def test_labels_find_pictures_that_carry_them(work, model):
+    for label in ("night", "sea"):
+        found = record("search", work / model, work / "f.zarr", "--labels", label, "--top", 5, "--split", "train")
+        assert sum(label in entry["labels"] for entry in found["found"]) >= 4
+    both = record("search", work / model, work / "f.zarr", "--labels", "sky, sea", "--top", 3, "--split", "train")
+    assert both["labels"] == ["sky", "sea"]
+    assert {"sky", "sea"} <= set(both["found"][0]["labels"])
+    assert both["n_samples"] == 45
+
+
+def test_what_cannot_be_searched_is_refused_in_one_sentence(work, tmp_path):
+    command = ["search", work / "m.zarr", work / "f.zarr"]
+    assert "pass one of" in run(*command, code=2).stderr
+    assert "pass one of" in run(*command, "--labels", "sky", "--sample", "x", code=2).stderr
+    assert "did you mean 'sky'" in run(*command, "--labels", "skyy", code=2).stderr
+    assert "names no label" in run(*command, "--labels", " , ", code=2).stderr
+    assert "scene-000" in run(*command, "--sample", "scene-1.jpg", code=2).stderr
+    (tmp_path / "x.png").write_bytes(b"x")
+    assert "x.png" in run(*command, "--image", tmp_path / "x.png", code=2).stderr
+    assert "samples for sky" in run(*command, "--labels", "sky", "--top", 2).stdout
+
+
+# --- the baseline of the image papers --------------------------------------------------------------------------------
+
+
+def test_jec_is_what_brute_force_gives():
+    rng = np.random.default_rng(2)
+
+    def histograms(n, d):
+        counts = rng.poisson(rng.gamma(0.5, 2.0, (n, d))) + np.eye(n, d)
+        return counts / counts.sum(axis=1, keepdims=True)
+
+    train = {"rgb": histograms(20, 12), "dense_sift": histograms(20, 9), "gist": rng.normal(size=(20, 5))}
+    new = {"rgb": histograms(4, 12), "dense_sift": histograms(4, 9), "gist": rng.normal(size=(4, 5))}
+    Y = (rng.random((20, 6)) < 0.4).astype(np.uint8)
+    distances = np.zeros((3, 4, 20))
+    for i, j in np.ndindex(4, 20):
+        x, z = ({view: rows[k] for view, rows in side.items()} for side, k in ((new, i), (train, j)))
+        distances[0, i, j] = np.abs(x["rgb"] - z["rgb"]).sum()
+        total = x["dense_sift"] + z["dense_sift"]
+        used = total > 0
+        distances[1, i, j] = ((x["dense_sift"] - z["dense_sift"])[used] ** 2 / total[used]).sum() / 2
+        distances[2, i, j] = np.linalg.norm(x["gist"] - z["gist"])
+    total = (distances / distances.mean(axis=(1, 2), keepdims=True)).sum(axis=0)
+    scores = jec.jec_scores(train, Y, new, neighbours=3)
+    frequency = Y.mean(axis=0)
+    for row, order in zip(scores, np.argsort(total, axis=1)):
+        own = np.flatnonzero(Y[order[0]])
+        ranked = np.argsort(-row, kind="stable")
+        assert set(ranked[: len(own)]) == set(own)
+        np.testing.assert_array_equal(frequency[ranked[: len(own)]], np.sort(frequency[own])[::-1])
+        others = np.flatnonzero(Y[order[1:3]].any(axis=0) & (Y[order[0]] == 0))
+        together = np.array([(Y[:, own] & Y[:, [other]]).sum(axis=0) / Y[:, own].sum(axis=0) for other in others])
+        if len(others):
+            transfer = Y[order[1:3]][:, others].mean(axis=0) * together.mean(axis=1) + 1e-3 * frequency[others]
+            np.testing.assert_allclose(row[others], transfer, rtol=1e-9)
