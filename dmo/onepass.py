@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dmo import stores
-from dmo.blocks import Rows, row_blocks, rows
+from dmo.blocks import Rows, fingerprint, row_blocks, rows
 from dmo.lowrank import FeatureMap
 from dmo.moments import LABELS, Moments
 from dmo.progress import stage
+from dmo.tiles import Resent, retried
 
 BLOCK = 2048
 TASK_BLOCKS = 4  # blocks per task: fixed, so that sums do not depend on the number of workers
 _SEGMENT = 16  # tasks between two checkpoints
+_folder: ContextVar[str | None] = ContextVar("dmo_checkpoints", default=None)
+log = logging.getLogger("dmo")
+
+
+@contextmanager
+def checkpoints(folder: str | None) -> Iterator[None]:
+    """Keep the sums of every pass in this block under `folder` (a path or URL; None: nowhere), until the pass is done.
+
+    A pass over the same rows, labels, folds and feature maps goes on where one that died had stopped; each has a name of
+    its own, from a hash of all of these.
+    """
+    token = _folder.set(folder)
+    try:
+        yield
+    finally:
+        _folder.reset(token)
 
 
 def collect_moments(
@@ -39,11 +60,17 @@ def collect_moments(
     """
     n = next(iter(views.values())).shape[0]
     n_folds = 1 if folds is None else int(folds.max()) + 1
+    temporary = None
+    if checkpoint is None and _folder.get() is not None and all(isinstance(m, FeatureMap) for m in maps.values()):
+        configuration = _digest(views, Y, maps, folds)
+        checkpoint = temporary = f"{_folder.get()}/pass-{configuration[:16]}"
     blocks = row_blocks(n, BLOCK)
     tasks = [blocks[i : i + TASK_BLOCKS] for i in range(0, len(blocks), TASK_BLOCKS)]
     total, done = _resume(checkpoint, configuration, n_folds)
+    if done:
+        log.info("pass over the rows: %d of %d blocks are summed already", done * TASK_BLOCKS, len(blocks))
     job = (views, Y, maps, folds, n_folds)
-    shared = None if client is None else client.scatter(job, broadcast=True, hash=False)
+    shared = Resent(client, job)
     with stage("pass over the rows", len(blocks)) as advance:
         advance(done * TASK_BLOCKS)
         while done < len(tasks):
@@ -62,7 +89,26 @@ def collect_moments(
                 _save(checkpoint, configuration, total, done)
     if total is None:
         raise ValueError("no rows to pass over; pass at least one sample")
+    if temporary is not None:
+        stores.delete_model(temporary)
     return total
+
+
+def _digest(
+    views: Mapping[str, Rows], Y: np.ndarray | None, maps: Mapping[str, FeatureMap], folds: np.ndarray | None
+) -> str:
+    """SHA-256 of all that the sums depend on."""
+    found = hashlib.sha256()
+    for name, feature_map in sorted(maps.items()):
+        arrays, meta = feature_map.to_arrays()
+        found.update(json.dumps([name, fingerprint(views[name]), meta], sort_keys=True, default=str).encode())
+        for key, value in sorted(arrays.items()):
+            found.update(
+                f"{key} {fingerprint(np.atleast_1d(value)) if isinstance(value, np.ndarray) else fingerprint(value)}".encode()
+            )
+    for part in (Y, folds):
+        found.update(b"none" if part is None else fingerprint(np.asarray(part)).encode())
+    return found.hexdigest()
 
 
 def add_folds(left: Sequence[Moments], right: Sequence[Moments]) -> list[Moments]:
@@ -90,19 +136,28 @@ def _worker_task(job: tuple[Any, ...], blocks: Sequence[slice]) -> list[Moments]
         return _task(job, blocks)
 
 
-def _on_cluster(client: Any, shared: Any, segment: Sequence[Sequence[slice]]) -> list[Moments]:
-    futures = [client.submit(_worker_task, shared, part, pure=False) for part in segment]
-    while len(futures) > 1:
-        odd = [futures[-1]] if len(futures) % 2 else []
-        pairs = zip(futures[0:-1:2], futures[1::2], strict=False)
-        futures = [client.submit(add_folds, a, b, pure=False) for a, b in pairs] + odd
-    return futures[0].result()
+def _on_cluster(client: Any, shared: Resent, segment: Sequence[Sequence[slice]]) -> list[Moments]:
+    def work() -> list[Moments]:
+        futures = [client.submit(_worker_task, shared.future(), part, pure=False) for part in segment]
+        while len(futures) > 1:
+            odd = [futures[-1]] if len(futures) % 2 else []
+            pairs = zip(futures[0:-1:2], futures[1::2], strict=False)
+            futures = [client.submit(add_folds, a, b, pure=False) for a, b in pairs] + odd
+        return futures[0].result()
+
+    return retried(client, work, shared.forget)
 
 
 def _resume(checkpoint: str | None, configuration: str, n_folds: int) -> tuple[list[Moments] | None, int]:
-    if checkpoint is None or not os.path.exists(checkpoint):
+    if checkpoint is None:
         return None, 0
-    arrays, meta = stores.load_model(checkpoint)
+    try:
+        arrays, meta = stores.load_model(checkpoint)
+    except FileNotFoundError:
+        return None, 0
+    except stores.StoreError as error:
+        log.warning("the pass begins anew, its checkpoint cannot be used: %s", error)
+        return None, 0
     if meta["configuration"] != configuration or len(meta["folds"]) != n_folds:
         raise stores.StoreError(
             f"{checkpoint}: holds the sums of another pass (other features, labels or parameters); "

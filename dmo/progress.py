@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 _display: ContextVar[Progress | None] = ContextVar("dmo_progress", default=None)
 _seconds: ContextVar[dict[str, float] | None] = ContextVar("dmo_seconds", default=None)
+_listener: ContextVar[Callable[[dict[str, Any]], None] | None] = ContextVar("dmo_listener", default=None)
+_EVERY = 5.0  # seconds between two events of one stage
 
 
 @contextmanager
@@ -35,28 +38,53 @@ def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict
 
 
 @contextmanager
+def listen(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    """Call `listener` with every event of the stages in this block: a dictionary of JSON values.
+
+    Keys: stage, state ("started", "running" at most every 5 s, "done", "failed"), done and total (steps), seconds.
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
 def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """A named stage of at most `total` steps; yields `advance(steps)`. Stages may be nested.
 
     A stage that ends is shown as complete with the steps it took; one that raises stops where it stands, as "failed".
     """
     display, seconds, start, done = _display.get(), _seconds.get(), time.perf_counter(), 0
+    listener, told = _listener.get(), start
     task = None if display is None else display.add_task(name, total=total)
+
+    def tell(state: str) -> None:
+        nonlocal told
+        told = time.perf_counter()
+        if listener is not None:
+            listener({"stage": name, "state": state, "done": done, "total": total, "seconds": round(told - start, 3)})
 
     def advance(steps: int = 1) -> None:
         nonlocal done
         done += steps
         if display is not None and task is not None:
             display.advance(task, steps)
+        if listener is not None and time.perf_counter() - told > _EVERY:
+            tell("running")
 
+    tell("started")
     try:
         yield advance
     except BaseException:
+        tell("failed")
         if display is not None and task is not None:
             display.update(task, description=f"{name} (failed)")
             display.stop_task(task)
         raise
     else:
+        tell("done")
         if display is not None and task is not None:
             steps = done or total or 1
             display.update(task, total=steps, completed=steps)

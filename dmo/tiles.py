@@ -27,6 +27,8 @@ Pair = tuple[int, int]
 T = TypeVar("T")
 _FAN_IN = 4  # shares that one task of the tree adds up
 _PATIENCE = 60.0  # seconds to wait for a first worker when all were lost
+_SENDING = 120.0  # seconds that data may take to reach all workers
+_stuck: set[str] = set()  # clients whose broadcasts wait for a worker that died
 _TRIES = 3  # of a product whose scattered blocks were lost
 log = logging.getLogger("dmo")
 
@@ -182,6 +184,62 @@ def _add(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
     return total
 
 
+def retried(client: Any, work: Callable[[], T], forget: Callable[[], None]) -> T:
+    """The result of `work`, begun anew (after `forget`) where scattered data were lost with the workers that held them.
+
+    Tasks are recomputed by the scheduler, but what is scattered is not; a broadcast is no guard, since the scheduler's
+    memory manager drops its copies but one after some seconds.
+    """
+    from distributed.comm import CommClosedError
+
+    for _ in range(_TRIES - 1):
+        try:
+            return work()
+        except (CancelledError, CommClosedError, TimeoutError) as error:
+            if client.status != "running":  # the scheduler went as well
+                raise
+            log.warning("workers were lost (%s); trying again", type(error).__name__)
+            forget()
+            time.sleep(1.0)  # until the scheduler has noticed
+            client.wait_for_workers(1, timeout=_PATIENCE)
+    return work()
+
+
+def send(client: Any, data: Any) -> Any:
+    """A future of `data` on all workers; on one of them where the broadcast is not done in time, which a worker that died
+    can keep waiting for ever. Raises TimeoutError where that does not succeed either."""
+
+    async def sending(broadcast: bool) -> Any:
+        return await client.scatter(data, broadcast=broadcast, hash=False, asynchronous=True)
+
+    if client.id in _stuck:
+        return client.sync(sending, False, callback_timeout=_SENDING)
+    try:
+        return client.sync(sending, True, callback_timeout=_SENDING)
+    except TimeoutError:
+        _stuck.add(client.id)
+        log.warning("data did not reach all workers in %g s; sending them to one", _SENDING)
+        return client.sync(sending, False, callback_timeout=_SENDING)
+
+
+class Resent:
+    """Data on all workers of `client`, sent when first asked for and again after `forget`."""
+
+    def __init__(self, client: Any, data: Any):
+        self.client, self.data = client, data
+        self._future: Any = None
+
+    def future(self) -> Any:
+        """A future of the data."""
+        if self._future is None:
+            self._future = send(self.client, self.data)
+        return self._future
+
+    def forget(self) -> None:
+        """Send anew at the next use."""
+        self._future = None
+
+
 class Tiles(Operator):
     """A symmetric matrix as lower tiles of a `TileSource`.
 
@@ -242,7 +300,7 @@ class Tiles(Operator):
     def _scattered(self) -> Any:
         """The source, sent to all workers once."""
         if self._shared is None:
-            self._shared = self.client.scatter(self.source, broadcast=True, hash=False)
+            self._shared = send(self.client, self.source)
         return self._shared
 
     def _tiles(self) -> list[Any]:
@@ -262,22 +320,10 @@ class Tiles(Operator):
         return [self._submit(compute_tiles, self._scattered(), group) for group in self.groups]
 
     def _retry(self, work: Callable[[], T]) -> T:
-        """The result of `work`, begun anew where scattered blocks were lost with the workers that held them.
+        return retried(self.client, work, self._forget)
 
-        Tasks are recomputed by the scheduler, but what is scattered is not; a broadcast is no guard, since the
-        scheduler's memory manager drops its copies but one after some seconds.
-        """
-        from distributed.comm import CommClosedError
-
-        for _ in range(_TRIES - 1):
-            try:
-                return work()
-            except (CancelledError, CommClosedError, TimeoutError) as error:
-                log.warning("tiles: workers were lost (%s); trying again", type(error).__name__)
-                self._kept = self._shared = None
-                time.sleep(1.0)  # until the scheduler has noticed
-                self.client.wait_for_workers(1, timeout=_PATIENCE)
-        return work()
+    def _forget(self) -> None:
+        self._kept = self._shared = None
 
     def _sum(self, function: Callable[..., np.ndarray], *tall: np.ndarray) -> np.ndarray:
         """The sum over the groups of `function(tiles, pairs, slices, *tall)`; `tall` is scattered once."""
@@ -285,7 +331,7 @@ class Tiles(Operator):
             return function(self._tiles()[0], self.groups[0], self._slices, *tall)
 
         def work() -> np.ndarray:
-            sent = [self.client.scatter(block, broadcast=True, hash=False) for block in tall]
+            sent = [send(self.client, block) for block in tall]
             shares = [
                 self._submit(function, tiles, group, self._slices, *sent)
                 for tiles, group in zip(self._tiles(), self.groups, strict=True)

@@ -19,7 +19,6 @@ import argparse
 import csv
 import hashlib
 import json
-import logging
 import os
 import sys
 import time
@@ -34,10 +33,10 @@ from rich.table import Table
 
 from dmo import KGHA, MultiViewRidge, stores
 from dmo.blocks import Rows, Subset
-from dmo.cluster import connect
+from dmo.cli.running import add_run_options, run_pipeline
 from dmo.datasets import ingest
 from dmo.metrics import annotation_scores, auc_scores
-from dmo.progress import bars, stage
+from dmo.progress import stage
 
 ALL_VIEWS = "all"
 BLOCK = 1024
@@ -113,22 +112,9 @@ class Samples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; 0, or 2 with one sentence where an input is wrong."""
+    """Run the experiment; returns the exit code (see `dmo.cli.exits`)."""
     options = parser().parse_args(arguments)
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    logging.getLogger("dmo").setLevel(logging.INFO)
-    try:
-        with bars(), connect(options.scheduler) as place:
-            logging.getLogger("dmo").info("running %s", place.where)
-            results = run(options)
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on where it stopped", file=sys.stderr)
-        return 130
-    except (ValueError, OSError) as error:
-        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
-        return 2
-    report(results, Path(options.work))
-    return 0
+    return run_pipeline(__file__, options, lambda: report(run(options), Path(options.work)))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -136,12 +122,12 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--data", default=str(default), help="folder of Corel5k, a feature store, or 'digits'")
     made.add_argument("--work", required=True, help="folder for the stores and the table")
-    made.add_argument("--scheduler", help="in-process, local, an address, or a scheduler file")
     made.add_argument("--views", help="views to use, comma-separated (default: all)")
     made.add_argument("--methods", help=f"of {', '.join(METHODS)} (default: all)")
     made.add_argument("--quick", action="store_true", help="two views, 400 training and 100 test samples")
     for name, value in asdict(Parameters()).items():
         made.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
+    add_run_options(made)
     return made
 
 

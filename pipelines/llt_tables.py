@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -31,6 +32,7 @@ from sklearn.model_selection import KFold
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.svm import SVR
 
+from dmo.cli.running import add_run_options, run_pipeline
 from dmo.datasets import read_arff, read_label_list
 from dmo.estimators.llt import LLTSVR, CoupledSVR
 from dmo.kernels import RBF
@@ -326,7 +328,7 @@ def write(rows: list[Row], name: str, out: Path) -> None:
     print(f"\n{name}\n" + "\n".join(lines), flush=True)
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder for tables and pictures")
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
@@ -335,11 +337,16 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--samples", type=int, default=1000, help="samples of each manifold, for training and testing")
     parser.add_argument("--kappa", type=int, default=12, help="outputs in a neighbourhood, on the manifolds")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("DMO_DATA", "../shared/data")))
+    add_run_options(parser)
     arguments = parser.parse_args(given)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    for name in arguments.only:
-        write(EXPERIMENTS[name](arguments), name, arguments.out)
+
+    def work() -> None:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        for name in arguments.only:
+            write(EXPERIMENTS[name](arguments), name, arguments.out)
+
+    return run_pipeline(__file__, arguments, work)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -34,12 +34,13 @@ from projection_protocol import (
 )
 
 from dmo.blocks import rows
+from dmo.cli.running import add_run_options, run_pipeline
 from dmo.datasets import ingest
 from dmo.datasets.reuters import ingest_reuters
 from dmo.estimators.mlsi import MLSI
 from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import normalise_rows
-from dmo.progress import bars, stage
+from dmo.progress import stage
 from dmo.stores import FeatureStore, StoreError, open_features
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)
@@ -91,7 +92,7 @@ def tune(X: Any, Y: np.ndarray, k: int, train: int, quick: bool) -> dict[str, fl
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiments; 0, or 2 with one sentence where an input is wrong."""
+    """Run the experiments; returns the exit code (see `dmo.cli.exits`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the stores, tables and figures")
     made.add_argument("--data", default=data_folder("."), help="folder that has reuters21578 and rcv1")
@@ -101,14 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument(
         "--quick", action="store_true", help="300 documents, 16 categories, 2 trials, 2 dimensions, short curves"
     )
+    add_run_options(made)
     options = made.parse_args(arguments)
-    try:
-        with bars():
-            run(options)
-    except (ValueError, OSError) as error:
-        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_pipeline(__file__, options, lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> None:

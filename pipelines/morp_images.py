@@ -35,10 +35,11 @@ from projection_protocol import (
 )
 
 from dmo.blocks import rows
+from dmo.cli.running import add_run_options, run_pipeline
 from dmo.datasets import ingest
 from dmo.estimators.morp import MORP
 from dmo.estimators.trace import TraceEmbedding
-from dmo.progress import bars, stage
+from dmo.progress import stage
 from dmo.stores import StoreError, open_features
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)
@@ -96,21 +97,16 @@ def tune(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; 0, or 2 with one sentence where an input is wrong."""
+    """Run the experiment; returns the exit code (see `dmo.cli.exits`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, the table and the figure")
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")
     made.add_argument("--seeds", type=int, default=10, help="trials")
     made.add_argument("--min-images", type=int, default=50, help="images that a category must have")
     made.add_argument("--quick", action="store_true", help="400 images, 16 categories, 2 trials, 2 dimensions")
+    add_run_options(made)
     options = made.parse_args(arguments)
-    try:
-        with bars():
-            run(options)
-    except (ValueError, OSError) as error:
-        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_pipeline(__file__, options, lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> None:

@@ -26,11 +26,12 @@ from morp_images import load
 from projection_protocol import ORIGINAL, UNSEEN, Row, choose, compare, curves, data_folder, publish, summarise
 from sklearn.metrics import roc_curve
 
+from dmo.cli.running import add_run_options, run_pipeline
 from dmo.estimators.morp import MORP
 from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import RBF
 from dmo.metrics import auc_macro, top_n_accuracy
-from dmo.progress import bars, stage
+from dmo.progress import stage
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -102,7 +103,7 @@ def project(name: str, k: int, parameters: dict[str, float], market: Market) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; 0, or 2 with one sentence where an input is wrong."""
+    """Run the experiment; returns the exit code (see `dmo.cli.exits`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, the table and the figures")
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")
@@ -112,14 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("--given", type=float, default=0.1, help="share of the training ratings that is given")
     made.add_argument("--top", type=int, default=20, help="items recommended to a user")
     made.add_argument("--quick", action="store_true", help="200 items, 30 users, 2 trials, 2 dimensions")
+    add_run_options(made)
     options = made.parse_args(arguments)
-    try:
-        with bars():
-            run(options)
-    except (ValueError, OSError) as error:
-        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_pipeline(__file__, options, lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> None:

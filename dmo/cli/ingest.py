@@ -55,7 +55,10 @@ def _reuters(
     source: Annotated[str, typer.Argument(help="Folder of .sgm files, or their archive (reuters21578.tar...).")],
     store: Store,
     selection: Annotated[
-        Selection, typer.Option(help="modapte; modapte-90: topics with documents on both sides; mlsi: 1600 documents.")
+        Selection,
+        typer.Option(
+            help="modapte; modapte-90: topics with documents on both sides; mlsi: 1600 documents; mope: 10 largest topics."
+        ),
     ] = "modapte",
     min_documents: Annotated[int, typer.Option(min=1, help="Training documents that a word must occur in.")] = 1,
     block: Block = 1024,

@@ -96,7 +96,7 @@ def write(
                 )
     except (ValueError, TypeError):
         if fresh:
-            _discard(writer)
+            writer.blocks.discard()
         raise
     writer.finish()
     return open_features(store)
@@ -130,11 +130,3 @@ def _whole_numbers(values: Block, dtype: np.dtype, where: str) -> Block:
             f"{where} hold numbers that are no {dtype}, expected whole numbers in its range; choose another type"
         )
     return changed
-
-
-def _discard(writer: FeatureWriter) -> None:
-    """Remove a store that this run began."""
-    for name in writer.folder.names():
-        writer.folder.delete(name)
-    if writer.folder.is_local:
-        os.rmdir(writer.url)

@@ -23,7 +23,7 @@ from dmo.multikernel import MultiKernel
 from dmo.operators import Dense, LowRank, Operator
 from dmo.progress import stage
 from dmo.solve import Method, factorise
-from dmo.tiles import FeatureTiles, Tiles, grouped
+from dmo.tiles import FeatureTiles, Resent, Tiles, grouped, retried
 
 log = logging.getLogger("dmo")
 _SMALL = 2048  # up to so many samples float64 costs nothing that one would notice
@@ -207,12 +207,17 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
                 writer.write(i, j, tiles.tile(i, j))
                 advance(1)
         elif missing:
-            shared = client.scatter((writer, tiles), broadcast=True, hash=False)
-            groups = grouped(missing, 4 * max(1, sum(client.nthreads().values())))
-            futures = [client.submit(_write_tiles, shared, group, pure=False) for group in groups]
-            for done, group in zip(futures, groups, strict=True):
-                done.result()
-                advance(len(group))
+            shared = Resent(client, (writer, tiles))
+
+            def work() -> None:
+                rest = writer.missing()
+                groups = grouped(rest, 4 * max(1, sum(client.nthreads().values())))
+                futures = [client.submit(_write_tiles, shared.future(), group, pure=False) for group in groups]
+                for done, group in zip(futures, groups, strict=True):
+                    done.result()
+                    advance(len(group))
+
+            retried(client, work, shared.forget)
     writer.finish()
     return stores.open_kernel(path)
 

@@ -8,10 +8,10 @@ with its CRC-32C as it is done, `complete` is written last, and the same call go
 from ._errors import StoreError
 from ._schema import Provenance
 from ._views import DenseView, SparseView
-from .audit import describe, verify
+from .audit import describe, reopen, verify
 from .features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
 from .kernels import KernelStore, KernelWriter, create_kernel, open_kernel
-from .models import load_model, save_model
+from .models import delete_model, load_model, save_model
 from .rows import RowStore, RowWriter, create_rows, open_rows
 
 __all__ = [
@@ -29,11 +29,13 @@ __all__ = [
     "create_features",
     "create_kernel",
     "create_rows",
+    "delete_model",
     "describe",
     "load_model",
     "open_features",
     "open_kernel",
     "open_rows",
+    "reopen",
     "save_model",
     "verify",
 ]

@@ -16,8 +16,12 @@ from urllib.request import url2pathname
 
 import numpy as np
 
+from ._errors import StoreError
+
 PARTIAL = ".partial"
 """The end of the names of files that are still being written."""
+LOCK = ".writer.lock"
+"""The file that says which process writes a store; like those with PARTIAL, no part of the store."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,18 @@ class Folder:
         return cls(url.rstrip("/") if "://" in url else os.path.abspath(url))
 
     def child(self, name: str) -> Folder:
+        self._inside(name)
         return Folder(f"{self.url}/{name}")
+
+    def _inside(self, key: str) -> None:
+        """Refuse a key that names another place than one in this folder; keys come from files that others wrote."""
+        if (
+            not isinstance(key, str)
+            or not all(part.strip(".") for part in key.split("/"))
+            or "\\" in key
+            or "\0" in key
+        ):
+            raise StoreError(f"{self.url}: the name {key!r} points out of the store; make the store again")
 
     @property
     def is_local(self) -> bool:
@@ -62,6 +77,7 @@ class Folder:
 
     def put(self, key: str, *parts: Any) -> None:
         """Write the concatenated `parts` (bytes or 1-d uint8 arrays) under `key`, whole or not at all."""
+        self._inside(key)
         if not self.is_local:
             fs, root = self._remote
             data = b"".join(bytes(part) for part in parts)
@@ -84,8 +100,43 @@ class Folder:
             _remove_file(partial)
             raise
 
+    def put_new(self, key: str, data: bytes) -> bool:
+        """Write `data` under `key` unless there is something already; returns whether it was written."""
+        if not self.is_local:
+            if self.get(key) is not None:
+                return False
+            self.put(key, data)
+            return self.get(key) == data
+        target = Path(self.url, key)
+        partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write(partial, [data])
+            os.link(partial, target)
+            return True
+        except FileExistsError:
+            return False
+        finally:
+            _remove_file(partial)
+
+    def delete_if(self, key: str, data: bytes) -> None:
+        """Remove the file at `key` if its bytes are `data`; of several processes that do so at once, one does."""
+        if not self.is_local:
+            if self.get(key) == data:
+                self.delete(key)
+            return
+        target = Path(self.url, key)
+        aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
+        with suppress(FileNotFoundError):
+            os.rename(target, aside)
+            if aside.read_bytes() != data:
+                with suppress(FileExistsError):
+                    os.link(aside, target)
+            _remove_file(aside)
+
     def get(self, key: str) -> bytes | None:
         """The bytes under `key`, or None where there are none."""
+        self._inside(key)
         try:
             if self.is_local:
                 return Path(self.url, key).read_bytes()
@@ -113,6 +164,7 @@ class Folder:
 
         Where the number is not that of `parts` together, nothing is filled.
         """
+        self._inside(key)
         expected = sum(part.size for part in parts)
         if not self.is_local:
             data = self.get(key)
@@ -150,7 +202,7 @@ class Folder:
         for folder, _, names in os.walk(base):
             relative = os.path.relpath(folder, base).replace(os.sep, "/")
             for name in names:
-                if not name.endswith(PARTIAL):
+                if not name.endswith((PARTIAL, LOCK)):
                     key = name if relative == "." else f"{relative}/{name}"
                     found[key] = os.stat(os.path.join(folder, name)).st_size
         return found
@@ -166,7 +218,7 @@ class Folder:
                 found = [path.rstrip("/").rpartition("/")[2] for path in fs.ls(root, detail=False)]
         except FileNotFoundError:
             return []
-        return [name for name in found if not name.endswith(PARTIAL)]
+        return [name for name in found if not name.endswith((PARTIAL, LOCK))]
 
     def is_file(self) -> bool:
         """Whether the path of this folder is taken by a file."""
@@ -174,6 +226,7 @@ class Folder:
 
     def delete(self, key: str) -> None:
         """Remove the file or folder at `key`, if there is one."""
+        self._inside(key)
         if self.is_local:
             path = os.path.join(self.url, key)
             while os.path.isdir(path) and not os.path.islink(path):

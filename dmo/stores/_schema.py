@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import to_json
+from ._arrays import checksum, to_json
 from ._errors import StoreError, writing
 from ._folder import Folder
+from ._lock import acquire, release
 
 KINDS = {"features": "feature store", "kernel": "kernel store", "rows": "row store", "model": "model"}
 VERSIONS = {"features": 1, "kernel": 1, "rows": 1, "model": 1}
@@ -96,7 +97,24 @@ def read_root(folder: Folder) -> dict[str, Any] | None:
         raise StoreError(
             f"{folder.url} is a {KINDS[kind]} of version {version}, this dmo reads up to {VERSIONS[kind]}; upgrade dmo"
         )
+    known = document["attributes"].pop("checksum", None)
+    if known is not None and known != _checksum(document):
+        raise StoreError(
+            f"{folder.url}: the root fails its checksum; restore {ROOT} from a copy or make the store again"
+        )
     return document
+
+
+def _put_root(folder: Folder, document: dict[str, Any]) -> None:
+    """Write the root with a checksum of all else that is in it."""
+    attributes = {**document["attributes"], "checksum": _checksum(document)}
+    with writing(folder.url, "the root of the store"):
+        folder.put(ROOT, to_json({**document, "attributes": attributes}))
+
+
+def _checksum(document: dict[str, Any]) -> int:
+    """CRC-32C of a JSON document."""
+    return checksum(np.frombuffer(json.dumps(document, sort_keys=True).encode(), np.uint8))
 
 
 def existing_root(folder: Folder) -> dict[str, Any]:
@@ -124,7 +142,9 @@ def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes
     """Make the root of a store, or find the one that was begun with the same configuration; returns its attributes.
 
     Arguments: `attributes` from `new_attributes`; `arrays`: path -> zarr.json of the arrays that xarray is to see.
-    Raises StoreError for a path that holds something else or a store with another configuration.
+    Takes the lock of the store unless it is complete and stays so.
+    Raises StoreError for a path that holds something else, a store with another configuration, or one that another
+    process writes.
     """
     document = read_root(folder)
     if document is None:
@@ -134,9 +154,17 @@ def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes
         _check_kind(folder, document, attributes["kind"])
         if not overwrite:
             _check_same(folder, document["attributes"], attributes)
+            if not document["attributes"]["complete"]:
+                acquire(folder)
             return document["attributes"]
-        clear(folder, document)
-    write_root(folder, attributes, arrays)
+    acquire(folder)
+    try:
+        if document is not None:
+            clear(folder, document)
+        write_root(folder, attributes, arrays)
+    except BaseException:
+        release(folder.url)
+        raise
     return attributes
 
 
@@ -146,14 +174,12 @@ def write_root(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, 
     if arrays is not None:
         members = {path: json.loads(data) for path, data in arrays.items()}
         document["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": members}
-    with writing(folder.url, "the root of the store"):
-        folder.put(ROOT, to_json(document))
+    _put_root(folder, document)
 
 
 def set_complete(folder: Folder, document: dict[str, Any], complete: bool) -> None:
     document["attributes"]["complete"] = complete
-    with writing(folder.url, "the root of the store"):
-        folder.put(ROOT, to_json(document))
+    _put_root(folder, document)
 
 
 def clear(folder: Folder, document: dict[str, Any]) -> None:

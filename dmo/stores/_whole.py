@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.buffer.cpu import Buffer
 from zarr.codecs import Crc32cCodec
 from zarr.storage import MemoryStore
 
@@ -73,12 +72,12 @@ def read_dense(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarra
 
 def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> list[str]:
     """The strings that `known` describes; StoreError if they are missing or damaged."""
-    metadata, chunk = folder.get(f"{name}/zarr.json"), folder.get(f"{name}/c.0")
-    if metadata is None or chunk is None:
+    chunk = folder.get(f"{name}/c.0")
+    if chunk is None:
         raise _lost(folder, name, "are missing")
     if checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES]) != known["checksums"][0]:
         raise _lost(folder, name, "fail their checksum")
-    return _decode_strings(metadata, chunk)
+    return _decode_strings(chunk)
 
 
 def _lost(folder: Folder, name: str, reason: str) -> StoreError:
@@ -117,7 +116,11 @@ def _encode_strings(values: Sequence[str], dimension: str) -> tuple[bytes, bytes
     return memory["zarr.json"].to_bytes(), memory["c.0"].to_bytes()
 
 
-def _decode_strings(metadata: bytes, chunk: bytes) -> list[str]:
-    """The strings that `_encode_strings` encoded."""
-    memory: dict[str, Any] = {"zarr.json": Buffer.from_bytes(metadata), "c.0": Buffer.from_bytes(chunk)}
-    return np.asarray(zarr.open_array(MemoryStore(memory), mode="r")[:]).tolist()
+def _decode_strings(chunk: bytes) -> list[str]:
+    """The strings of a chunk of `_encode_strings`: their number, then the length and UTF-8 bytes of each."""
+    count, at, found = int.from_bytes(chunk[:4], "little"), 4, []
+    for _ in range(count):
+        length = int.from_bytes(chunk[at : at + 4], "little")
+        found.append(chunk[at + 4 : at + 4 + length].decode())
+        at += 4 + length
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +14,8 @@ import numpy as np
 from ..progress import stage
 from ._arrays import DenseArray, Index, Ledger, SparseArray, group_json
 from ._errors import StoreError, writing
-from ._folder import Folder
+from ._folder import LOCK, Folder
+from ._lock import release
 from ._schema import existing_root, set_complete
 
 Array = DenseArray | SparseArray
@@ -31,9 +34,14 @@ class Blocks:
     complete: bool
 
     def prepare(self) -> None:
-        """Write the metadata of every array and of its journal; harmless when repeated."""
+        """Write the metadata of every array and of its journal, and keep the lock for as long as this is used."""
         if self.complete:
             return
+        weakref.finalize(self, release, self.folder.url)
+        self.prepare_files()
+
+    def prepare_files(self) -> None:
+        """Write the metadata of every array and of its journal; harmless when repeated."""
         with writing(self.folder.url, "the metadata of the store"):
             for group in ("manifest", "journal"):
                 self.folder.put(f"{group}/zarr.json", group_json({}))
@@ -74,6 +82,17 @@ class Blocks:
             if recorded[name][index][1] < 0
         ]
 
+    def discard(self) -> None:
+        """Remove the store, which was begun in vain."""
+        with writing(self.folder.url, "away the store"):
+            for name in self.folder.names():
+                self.folder.delete(name)
+            self.folder.delete(LOCK)
+        release(self.folder.url, all_writers=True)
+        if self.folder.is_local:
+            with suppress(OSError):
+                os.rmdir(self.folder.url)
+
     def finish(self) -> None:
         """Seal the manifests and mark the store complete; StoreError while blocks are missing."""
         document = existing_root(self.folder)
@@ -97,3 +116,5 @@ class Blocks:
         set_complete(self.folder, document, True)
         with suppress(OSError):
             self.folder.delete("journal")
+            self.folder.delete(LOCK)
+        release(self.folder.url, all_writers=True)

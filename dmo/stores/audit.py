@@ -14,7 +14,8 @@ from . import _whole, features, kernels, models, rows
 from ._arrays import Index, entry_at
 from ._errors import StoreError
 from ._folder import Folder
-from ._schema import RESUME, existing_root
+from ._lock import acquire, release
+from ._schema import RESUME, existing_root, set_complete
 from ._writer import Array, Blocks, ledger
 
 
@@ -73,6 +74,47 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     for array in arrays.values():
         problems.extend(_verify_array(array, root["complete"]))
     return problems
+
+
+def reopen(path: str | os.PathLike[str]) -> int:
+    """Mark the damaged blocks of a store as missing, so that what made it writes them anew; returns their number.
+
+    The store is incomplete afterwards, its good blocks keep their checksums. Where a manifest itself is damaged all
+    blocks of its array count as missing. Raises StoreError for a model, which is written in one piece, and where another
+    process writes the store.
+    """
+    folder = Folder.at(path)
+    document = existing_root(folder)
+    root = document["attributes"]
+    if root["kind"] == "model":
+        raise StoreError(f"{folder.url} is a model, which is written in one piece; fit and save it again")
+    acquire(folder)
+    try:
+        arrays, lost = _arrays(folder, root), 0
+        Blocks(folder, arrays, False).prepare_files()
+        for array in arrays.values():
+            known = _entries(array, root["complete"])
+            for index in array.indices():
+                problems: list[str] = []
+                if known[index][1] >= 0:
+                    _try(problems, _read, array, index, known)
+                if known[index][1] >= 0 and not problems:
+                    ledger(array).record(index, entry_at(known, index))
+                else:
+                    ledger(array).forget(index)
+                    lost += 1
+        set_complete(folder, document, False)
+    finally:
+        release(folder.url)
+    return lost
+
+
+def _entries(array: Array, complete: bool) -> np.ndarray:
+    """What is known of the blocks; nothing where the manifest is damaged."""
+    try:
+        return ledger(array).load() if complete else ledger(array).recorded(array.indices())
+    except StoreError:
+        return np.full((*array.grid, 2), -1, dtype=np.int64)
 
 
 def _verify_array(array: Array, complete: bool) -> list[str]:

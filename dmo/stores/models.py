@@ -81,6 +81,23 @@ def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         return arrays, attributes["meta"]
 
 
+def delete_model(path: str | os.PathLike[str]) -> None:
+    """Remove a model store, if there is one. Raises StoreError where `path` holds something else."""
+    folder = Folder.at(path)
+    document = read_root(folder)
+    if document is None:
+        return
+    kind = document["attributes"]["kind"]
+    if kind != "model":
+        raise StoreError(f"{folder.url} is a {KINDS[kind]}, it is not removed as a model; choose another path")
+    with writing(folder.url, "away the model"):
+        for name in folder.names():
+            folder.delete(name)
+    if folder.is_local:
+        with suppress(OSError):
+            os.rmdir(folder.url)
+
+
 def read_array(folder: Folder, known: Mapping[str, Any]) -> Any:
     """One array of a model from its generation folder, checked."""
     name = known["path"]

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=dmo
+#SBATCH --cpus-per-task=2
+#SBATCH --mem=16G
+#SBATCH --time=04:00:00
+#SBATCH --signal=B:TERM@300
+#SBATCH --requeue
+# sbatch cluster/slurm/driver.sh fit kgha features.zarr model.zarr --checkpoint checkpoints
+# Five minutes before its end the job tells dmo to stop (exit code 143), and queues itself again to go on.
+set -uo pipefail
+dmo "$@" --scheduler slurm &
+child=$!
+trap 'kill -TERM "$child"' TERM
+wait "$child"
+code=$?
+if kill -0 "$child" 2>/dev/null; then wait "$child"; code=$?; fi
+if [ "$code" -eq 143 ] || [ "$code" -eq 3 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+exit "$code"

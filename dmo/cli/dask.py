@@ -1,0 +1,19 @@
+"""`dask dmo ...`: the `dmo` command as a command of Dask's own command line."""
+
+from __future__ import annotations
+
+import click
+
+from dmo.cli.app import app
+
+
+@click.command(
+    "dmo",
+    help="Learn a label-aware space from many views, and annotate new samples: `dask dmo --help`.",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(arguments: tuple[str, ...]) -> None:
+    """Hand all arguments on to `dmo`."""
+    app(list(arguments), prog_name="dask dmo")

@@ -1,0 +1,88 @@
+"""`connect`: run a block of code on a cluster, or in this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from dmo.cluster import targets
+from dmo.cluster.settings import Place, default_place, setting
+
+log = logging.getLogger("dmo")
+
+_current: ContextVar[Any] = ContextVar("dmo_client", default=None)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where work runs. `client`: a distributed.Client, or None for this process; `where`: in words."""
+
+    client: Any
+    where: str
+
+    @property
+    def dashboard(self) -> str | None:
+        """Link to the cluster's dashboard, if it has one."""
+        return None if self.client is None else self.client.dashboard_link
+
+
+@contextmanager
+def connect(
+    where: str | None = None,
+    *,
+    workers: int | None = None,
+    threads: int | None = None,
+    memory_limit: str | float | None = None,
+    timeout: float | None = None,
+) -> Iterator[Connection]:
+    """Run what is inside this block on a cluster, or in this process.
+
+    Arguments: `where`: None: the address in DASK_SCHEDULER_ADDRESS if it is set, else the setting dmo.scheduler, else
+    this process; "in-process"; "local": a LocalCluster on loopback, one worker per core; "tcp://host:port" or
+    "tls://...": a running scheduler; a path: its scheduler file; "slurm", "pbs", "lsf", "kubernetes", "gateway", "ssh":
+    workers started there. `workers` (jobs of a batch queue), `threads` per worker, `memory_limit` (bytes per worker or
+    "4GiB"): None: the settings `dmo.<where>`, see dmo/cluster/dmo.yaml. `timeout`: seconds to wait for the scheduler,
+    and for its first worker.
+    Raises ValueError for an unknown place or setting, OSError where no scheduler answers or none of its workers comes,
+    ImportError where the place needs an extra that is not installed.
+    """
+    where = where or default_place()
+    with ExitStack() as stack:
+        place = Place(where, workers, threads, memory_limit, timeout)
+        client = None if where == "in-process" else targets.open_client(place, stack)
+        if client is not None:
+            log.info("dashboard: %s", client.dashboard_link)
+            _report(client, stack)
+        token = _current.set(client)
+        stack.callback(_current.reset, token)
+        yield Connection(client, "in this process" if client is None else f"{where}, {_count(client)} workers")
+
+
+def _report(client: Any, stack: ExitStack) -> None:
+    """Have Dask write its performance report of the block, where the setting dmo.performance-report asks for one."""
+    path = setting("performance-report")
+    if not path:
+        return
+    from distributed import performance_report
+
+    if find_spec("bokeh") is None:
+        raise ImportError("a performance report needs bokeh, which is not installed; install dmo[dashboard]")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise FileNotFoundError(f"no folder for the performance report {path}; make it, or choose another path")
+    stack.enter_context(client.as_current())
+    stack.enter_context(performance_report(filename=str(path)))
+
+
+def _count(client: Any) -> int:
+    return len(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def current_client() -> Any:
+    """The client of the innermost `connect`, or None: then work runs in this process."""
+    return _current.get()

@@ -1,0 +1,182 @@
+"""Clients of every kind of cluster; what is started here is stopped with the block that asked for it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib import import_module
+from typing import Any
+
+from dmo.cluster.limits import usable_cores, usable_memory
+from dmo.cluster.settings import BATCH, PLACES, Place, setting, tls
+
+
+def open_client(place: Place, stack: ExitStack) -> Any:
+    """A client of the cluster at `place`, with at least one worker; `stack` closes what is opened."""
+    from distributed import Client
+
+    security, where, patience = tls(), place.where, place.patience()
+    starter = STARTERS.get(where)
+    if starter is not None:
+        address = stack.enter_context(starter(place, security))
+    elif "://" in where:
+        address = where
+    elif os.path.isfile(where):
+        address = _scheduler_address(where)
+    else:
+        raise ValueError(
+            f"no cluster {where!r}: pass 'in-process', 'local', an address such as tcp://host:8786, or a scheduler file; "
+            f"or start one: {', '.join(PLACES[2:])}"
+        )
+    if security is not None and isinstance(address, str) and address.startswith("tcp://"):
+        raise ValueError(f"{address} is not encrypted and dmo.tls is set; pass its tls:// address, or unset dmo.tls")
+    try:
+        client = stack.enter_context(Client(address, timeout=patience, security=security))
+    except OSError as error:
+        raise OSError(f"no scheduler answers at {where}: start one with `dask scheduler`, or check it") from error
+    try:
+        client.wait_for_workers(1, timeout=patience)
+    except TimeoutError as error:
+        raise OSError(
+            f"the scheduler at {where} has no workers after {patience:g} s: start them with `dask worker`"
+        ) from error
+    return client
+
+
+def _scheduler_address(path: str) -> str:
+    """The address that a scheduler wrote into its file."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            return str(json.load(file)["address"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} is not a scheduler file: pass the one that `dask scheduler --scheduler-file` wrote"
+            ) from error
+
+
+def local_sizes(place: Place) -> dict[str, Any]:
+    """Workers, threads and memory limit (bytes per worker) of a cluster on this machine."""
+    threads = place.threads or setting("local.threads")
+    workers = place.workers or setting("local.workers") or max(1, usable_cores() // threads)
+    limit = place.memory_limit or setting("local.memory-limit")
+    if limit is None:
+        limit = int(usable_memory() * setting("local.memory-share") / workers)
+    return {"n_workers": int(workers), "threads_per_worker": int(threads), "memory_limit": limit}
+
+
+def _local(place: Place, security: Any) -> Any:
+    from distributed import LocalCluster
+
+    secure = {} if security is None else {"security": security, "protocol": "tls://"}
+    return LocalCluster(
+        **local_sizes(place), **secure, host=setting("local.host"), dashboard_address=setting("local.dashboard")
+    )
+
+
+def batch_cluster(place: Place, security: Any = None) -> Any:
+    """The dask-jobqueue cluster of a batch queue, no job submitted yet; its `job_script()` is what will be."""
+    module = _import("dask_jobqueue", place.where, "jobqueue")
+    classes = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster"}
+    names = ("cores", "processes", "memory", "walltime", "queue")
+    chosen: dict[str, Any] = {name: setting(f"batch.{name}") for name in names}
+    if place.memory_limit:
+        chosen["memory"] = place.memory_limit
+    if place.where == "lsf":  # which counts hours and minutes
+        chosen["walltime"] = ":".join(str(chosen["walltime"]).split(":")[:2])
+    arguments = ["--nthreads", str(place.threads)] if place.threads else []
+    if lifetime := setting("batch.lifetime"):
+        arguments += ["--lifetime", str(lifetime), "--lifetime-stagger", str(setting("batch.stagger"))]
+    account = setting("batch.account")
+    if account:
+        chosen["project" if place.where == "lsf" else "account"] = account
+    return getattr(module, classes[place.where])(
+        n_workers=0,
+        security=security,
+        protocol="tcp://" if security is None else "tls://",
+        interface=setting("batch.interface"),
+        scheduler_options={"dashboard_address": setting("local.dashboard")},
+        job_script_prologue=list(setting("batch.prologue")),
+        job_extra_directives=list(setting("batch.directives")),
+        worker_extra_args=arguments,
+        **chosen,
+    )
+
+
+def _batch(place: Place, security: Any) -> Any:
+    cluster = batch_cluster(place, security)
+    cluster.scale(jobs=place.workers or setting("batch.jobs"))
+    return cluster
+
+
+def _kubernetes(place: Place, security: Any) -> Any:
+    if security is not None:
+        raise ValueError("kubernetes: the operator starts plain clusters; unset dmo.tls, encrypt with the mesh instead")
+    operator = _import("dask_kubernetes.operator", place.where, "kubernetes")
+    name, namespace = setting("kubernetes.name"), setting("kubernetes.namespace")
+    try:
+        return operator.KubeCluster.from_name(name, namespace=namespace, shutdown_on_close=False)
+    except ValueError:  # there is none of that name
+        pass
+    amounts = {"cpu": setting("kubernetes.cpu"), "memory": place.memory_limit or setting("kubernetes.memory")}
+    return operator.KubeCluster(
+        name=name,
+        namespace=namespace,
+        image=setting("kubernetes.image"),
+        n_workers=place.workers or setting("kubernetes.workers"),
+        resources={"requests": amounts, "limits": amounts},
+    )
+
+
+def _gateway(place: Place, security: Any) -> Any:
+    module = _import("dask_gateway", place.where, "gateway")
+    if not setting("gateway.address"):
+        raise ValueError("gateway: no address; set dmo.gateway.address to http(s)://HOST of the Dask Gateway")
+    gateway = module.Gateway(setting("gateway.address"))
+    if setting("gateway.cluster"):
+        return gateway.connect(setting("gateway.cluster"))
+    cluster = gateway.new_cluster(shutdown_on_close=True)
+    cluster.scale(place.workers or setting("gateway.workers"))
+    return cluster
+
+
+def _ssh(place: Place, security: Any) -> Any:
+    from distributed import SSHCluster
+
+    _import("asyncssh", place.where, "ssh")
+    hosts = list(setting("ssh.hosts"))
+    if len(hosts) < 2:
+        raise ValueError(
+            f"ssh: {len(hosts)} hosts in dmo.ssh.hosts, at least 2 are needed: the scheduler's, then the workers'"
+        )
+    worker: dict[str, Any] = {
+        "n_workers": place.workers or setting("ssh.workers"),
+        "nthreads": place.threads or setting("ssh.threads"),
+    }
+    if place.memory_limit:
+        worker["memory_limit"] = place.memory_limit
+    protocol = {} if security is None else {"protocol": "tls://"}
+    return SSHCluster(
+        hosts,
+        worker_options=worker | ({} if security is None else {"security": security}),
+        scheduler_options=protocol | ({} if security is None else {"security": security}),
+        remote_python=setting("ssh.python"),
+    )
+
+
+def _import(module: str, where: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0].replace("_", "-")
+        raise ImportError(f"--scheduler {where} needs {name}, which is not installed; install dmo[{extra}]") from error
+
+
+STARTERS: dict[str, Callable[[Place, Any], Any]] = {
+    "local": _local,
+    **dict.fromkeys(BATCH, _batch),
+    "kubernetes": _kubernetes,
+    "gateway": _gateway,
+    "ssh": _ssh,
+}

@@ -1,0 +1,465 @@
+"""Accidents: workers, drivers and schedulers killed, files damaged; the result is that of the undisturbed run, or none.
+
+With DMO_CHAOS_TABLE=FILE the suite writes what became of each fault at each stage as a table.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from distributed import Client, LocalCluster
+from typer.testing import CliRunner
+
+import dmo.onepass
+import dmo.progress
+import dmo.tiles
+from dmo import KGHA, Exact, Nystrom, stores
+from dmo.cli import app
+from dmo.cluster import connect
+from dmo.datasets.digits import digits
+from dmo.progress import listen
+
+pytestmark = pytest.mark.chaos
+BIN = Path(sys.executable).parent
+PATIENCE = 300  # seconds
+ENVIRONMENT = {
+    **os.environ,
+    "OPENBLAS_NUM_THREADS": "1",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s",
+    "PYTHONWARNINGS": "",
+}
+N = 500
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table() -> Iterator[list[tuple[str, str, str]]]:
+    """Rows (fault, stage, outcome) that the tests add."""
+    rows: list[tuple[str, str, str]] = []
+    yield rows
+    if path := os.environ.get("DMO_CHAOS_TABLE"):
+        lines = ["| fault | stage | outcome |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def _every_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dmo.progress, "_EVERY", 0.0)
+    monkeypatch.setattr(dmo.tiles, "_SENDING", 5.0)
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+
+
+def until(true: Callable[[], Any]) -> Any:
+    """What `true` returns as soon as it is something."""
+    for _ in range(10 * PATIENCE):
+        if found := true():
+            return found
+        time.sleep(0.1)
+    raise TimeoutError("waited in vain")
+
+
+class Scheduler:
+    """A scheduler and two workers, each started from the command line in processes of their own."""
+
+    def __init__(self, folder: Path):
+        self.file = folder / "scheduler.json"
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> "Scheduler":
+        self.file.unlink(missing_ok=True)
+        common = ["--scheduler-file", str(self.file), "--dashboard-address", "127.0.0.1:0"]
+        self._run("scheduler", "--host", "127.0.0.1", "--port", "0", *common)
+        until(self.file.is_file)
+        self._run(
+            "worker", "--nworkers", "2", "--nthreads", "1", "--host", "127.0.0.1", "--death-timeout", "60", *common
+        )
+        return self
+
+    def _run(self, *arguments: str) -> None:
+        quiet = subprocess.DEVNULL
+        command = [str(BIN / "dask"), *arguments]
+        self.processes.append(
+            subprocess.Popen(command, stdout=quiet, stderr=quiet, env=ENVIRONMENT, start_new_session=True)
+        )
+
+    def kill_scheduler(self) -> None:
+        self.processes[0].kill()
+        self.processes[0].wait(PATIENCE)
+
+    def stop(self) -> None:
+        for process in reversed(self.processes):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(PATIENCE)
+        self.processes = []
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
+    running = Scheduler(tmp_path_factory.mktemp("scheduler")).start()
+    yield running
+    running.stop()
+
+
+@contextmanager
+def killing(client: Client, stage: str, steps: int) -> Iterator[list[int]]:
+    """SIGKILL one worker when `stage` has made so many steps; yields the numbers of the killed processes."""
+    client.wait_for_workers(2, timeout=PATIENCE)
+    victim = min(client.run(os.getpid).values())
+    killed: list[int] = []
+
+    def watch(event: dict[str, Any]) -> None:
+        if event["stage"] == stage and event["done"] >= steps and event["state"] != "failed" and not killed:
+            os.kill(victim, signal.SIGKILL)
+            killed.append(victim)
+
+    with listen(watch):
+        yield killed
+    assert killed, f"the stage {stage!r} did not come"
+
+
+@pytest.fixture(scope="module")
+def samples() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    data = digits()
+    return {"pixels": np.asarray(data.views["pixels"][:N])}, data.Y[:N]
+
+
+def fit(samples: Any, approximation: Any) -> KGHA:
+    views, Y = samples
+    return KGHA("rbf", ridge=10.0, approximation=approximation, n_components=3, tolerance=1e-3).fit(views, Y)
+
+
+STAGES = {
+    "kernel building": (lambda folder: Exact("stored", "float64", 100, str(folder)), "kernel store pixels", 1),
+    "a solve": (lambda folder: Exact("resident", "float64", 100), "eigenpairs (block steps)", 1),
+    "a pass": (lambda folder: Nystrom(rank=40), "pass over the rows", 4),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, "LocalCluster") for name in STAGES), ("a pass", "scheduler process")]
+)
+def test_a_worker_killed_changes_nothing(
+    name: str,
+    kind: str,
+    samples: Any,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    table: list[Any],
+) -> None:
+    monkeypatch.setattr(dmo.onepass, "BLOCK", 25)
+    monkeypatch.setattr(dmo.onepass, "TASK_BLOCKS", 1)
+    monkeypatch.setattr(dmo.onepass, "_SEGMENT", 4)
+    engine, stage, steps = STAGES[name]
+    if kind == "LocalCluster":
+        address = request.getfixturevalue("own_cluster").scheduler_address
+    else:
+        address = str(request.getfixturevalue("scheduler").file)
+    views = samples[0]
+    with connect(address, timeout=PATIENCE) as place:
+        place.client.wait_for_workers(2, timeout=PATIENCE)
+        expected = fit(samples, engine(tmp_path / "calm")).decision_function(views)
+        with killing(place.client, stage, steps):
+            found = fit(samples, engine(tmp_path / "killed")).decision_function(views)
+    # fewer threads cut the sums in other places
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-12)
+    for calm in sorted((tmp_path / "calm").glob("*.zarr")):
+        assert digest(calm) == digest(tmp_path / "killed" / calm.name)
+    table.append(
+        (f"SIGKILL of a worker ({kind})", name, "survived, the same values (to rounding), kernel stores the same bits")
+    )
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+        yield cluster
+
+
+def digest(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def dmo_run(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def applied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A feature store, a model, and its scores of all samples written without an accident."""
+    folder = tmp_path_factory.mktemp("applied")
+    paths = {name: folder / f"{name}.zarr" for name in ("features", "model", "rows")}
+    assert dmo_run("ingest", "digits", paths["features"]).exit_code == 0
+    fitting = ("--views", "pixels", "--approximation", "nystrom", "--rank", 40)
+    assert dmo_run("fit", "kgha", paths["features"], paths["model"], *fitting).exit_code == 0
+    assert dmo_run("transform", paths["model"], paths["features"], paths["rows"], "--block", 50).exit_code == 0
+    return paths
+
+
+def same_rows(found: Path, expected: Path) -> None:
+    assert stores.verify(found) == []
+    np.testing.assert_allclose(stores.open_rows(found)[:], stores.open_rows(expected)[:], rtol=1e-5, atol=1e-6)
+
+
+def test_a_worker_killed_while_it_writes_costs_its_block(
+    applied: dict[str, Path], scheduler: Scheduler, tmp_path: Path, table: list[Any]
+) -> None:
+    out = tmp_path / "rows.zarr"
+    where = ("--block", 50, "--scheduler", scheduler.file)
+    with (
+        Client(scheduler_file=str(scheduler.file), timeout=PATIENCE, set_as_default=False) as client,
+        killing(client, "blocks of samples", 4),
+    ):
+        done = dmo_run("transform", applied["model"], applied["features"], out, *where)
+    assert done.exit_code == 0, done.stderr
+    same_rows(out, applied["rows"])
+    table.append(("SIGKILL of a worker (scheduler process)", "a write (transform)", "survived, the same values"))
+
+
+def test_a_scheduler_killed_stops_the_command_which_then_goes_on(
+    applied: dict[str, Path], tmp_path: Path, table: list[Any]
+) -> None:
+    running, out, log = Scheduler(tmp_path).start(), tmp_path / "rows.zarr", tmp_path / "log.jsonl"
+    command = [BIN / "dmo", "transform", applied["model"], applied["features"], out, "--block", "2"]
+    try:
+        driver = subprocess.Popen(
+            [*map(str, command), "--scheduler", str(running.file), "--log", str(log)],
+            env=ENVIRONMENT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        until(lambda: out.is_dir() and len(list((out / "embedding").glob("c.*"))) > 20)
+        running.kill_scheduler()
+        _, errors = driver.communicate(timeout=PATIENCE)
+    finally:
+        running.stop()
+    assert driver.returncode == 3, errors
+    said = errors.splitlines()[-1]
+    assert said.startswith("dmo: the cluster was lost (")
+    assert said.endswith("what is finished is kept, the same command goes on or starts again")
+    assert json.loads(log.read_text(encoding="utf-8").splitlines()[-1])["error"] == said.removeprefix("dmo: ")
+    again = dmo_run(*command[1:])
+    assert again.exit_code == 0
+    assert "blocks are there already" in again.stderr
+    same_rows(out, applied["rows"])
+    table.append(("SIGKILL of the scheduler", "a write (transform)", f'exit code 3, resumed: "{said}"'))
+
+
+DRIVER = """
+import json, sys
+from pathlib import Path
+import numpy as np
+import dmo.progress
+from dmo import KGHA, Exact, Nystrom, stores
+from dmo.blocks import Subset
+from dmo.datasets.writing import write
+from dmo.cli.ingest import digits_source
+from dmo.onepass import checkpoints
+import dmo.onepass
+
+dmo.progress._EVERY, dmo.onepass.BLOCK, dmo.onepass.TASK_BLOCKS, dmo.onepass._SEGMENT = 0.0, 20, 1, 2
+folder = Path(sys.argv[1])
+
+def tell(event):
+    print(json.dumps(event), flush=True)
+    sys.stdin.readline()
+
+with dmo.progress.listen(tell):
+    store = write(digits_source(), folder / "features.zarr", block=300)
+    index = np.arange(400)
+    views = {name: Subset(store.views[name], index) for name in ("pixels", "gradients")}
+    engines = {"exact": Exact("stored", "float64", 100, str(folder / "kernels")), "nystrom": Nystrom(rank=30)}
+    for name, engine in engines.items():
+        with checkpoints(str(folder / "checkpoints")):
+            model = KGHA({view: "rbf" for view in views}, approximation=engine, n_components=6, random_state=0)
+            scores = model.fit(views, store.labels[index]).decision_function(views).astype("float32")
+        model.save(folder / f"{name}-model.zarr")
+        writer = stores.create_rows(folder / f"{name}-scores.zarr", 400, scores.shape[1], kind="scores", block=50)
+        with dmo.progress.stage("scores", 8) as advance:
+            for block in writer.missing():
+                writer.write(block, scores[writer.rows(block)])
+                advance(1)
+        writer.finish()
+"""
+
+
+def drive(folder: Path, most: int | None = None) -> int:
+    """Run the driver, and SIGKILL it at its event number `most`; returns the events that it got to."""
+    folder.mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    events = 0
+    for _ in process.stdout:
+        events += 1
+        if events == most:
+            process.kill()
+            break
+        process.stdin.write("\n")
+        process.stdin.flush()
+    process.stdin.close()
+    errors = process.stderr.read() if process.stderr else ""
+    process.stdout.close()
+    if process.stderr:
+        process.stderr.close()
+    assert process.wait(PATIENCE) == (-signal.SIGKILL if events == most else 0), errors
+    return events
+
+
+def test_a_driver_killed_at_random_moments_leaves_the_same_bits(tmp_path: Path, table: list[Any]) -> None:
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    total = drive(calm)
+    assert total > 100
+    chance = random.Random(0)
+    moments = [chance.randrange(total // 20, total) for _ in range(5)]
+    for moment in moments:
+        drive(killed, moment)
+    drive(killed)
+    names = sorted(path.name for path in calm.iterdir())
+    assert sorted(path.name for path in killed.iterdir()) == names
+    for name in names:
+        if name.endswith("-model.zarr"):
+            (arrays, meta), (expected, known) = stores.load_model(killed / name), stores.load_model(calm / name)
+            assert json.dumps(meta).replace("/killed/", "/calm/") == json.dumps(known)
+            for key, value in expected.items():
+                np.testing.assert_array_equal(arrays[key], value)
+        else:
+            assert digest(killed / name) == digest(calm / name)
+    stages = "ingest, kernel store, solve, pass, model, rows"
+    table.append((f"SIGKILL of the driver, {len(moments)} random moments", stages, "resumed, the same bits"))
+
+
+def make_features(path: Path) -> None:
+    rng = np.random.default_rng(0)
+    specs = {"dense": stores.ViewSpec(3, "float32"), "sparse": stores.ViewSpec(20, "float32", kind="sparse")}
+    labels = (rng.random((20, 4)) < 0.5).astype(np.uint8)
+    writer = stores.create_features(
+        path,
+        20,
+        specs,
+        labels=labels,
+        label_names=list("abcd"),
+        sample_ids=[f"s{i}" for i in range(20)],
+        split=["train"] * 15 + ["test"] * 5,
+        block=8,
+    )
+    for name, block in writer.missing():
+        where = slice(8 * block, min(8 * block + 8, 20))
+        values = rng.standard_normal((where.stop - where.start, 3 if name == "dense" else 20))
+        writer.write(name, block, values if name == "dense" else scipy.sparse.csr_array(values * (values > 1)))
+    writer.finish()
+
+
+def make_kernel(path: Path) -> None:
+    A = np.random.default_rng(0).standard_normal((20, 20))
+    writer = stores.create_kernel(path, 20, 8, np.dtype("float64"), {})
+    for i, j in writer.missing():
+        writer.write(i, j, (A + A.T)[8 * i : 8 * i + 8, 8 * j : 8 * j + 8])
+    writer.finish()
+
+
+def make_rows(path: Path) -> None:
+    writer = stores.create_rows(path, 20, list("abc"), block=8, sample_ids=[str(i) for i in range(20)])
+    for block in writer.missing():
+        writer.write(block, np.random.default_rng(block).standard_normal((min(8, 20 - 8 * block), 3)))
+    writer.finish()
+
+
+def make_model(path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "a": rng.standard_normal((5, 3)),
+        "b/c": scipy.sparse.csr_array(np.eye(4)),
+        "names": np.array(["x", "yy"]),
+    }
+    stores.save_model(path, arrays, {"estimator": "none", "number": 1.5})
+
+
+def read_features(path: Path) -> list[Any]:
+    store = stores.open_features(path)
+    sparse = store.views["sparse"][:].toarray()
+    parts = [store.views["dense"][:], sparse, store.labels, store.label_names, store.sample_ids, store.split]
+    return [np.asarray(part) for part in parts]
+
+
+def read_rows(path: Path) -> list[Any]:
+    store = stores.open_rows(path)
+    return [store[:], np.array(store.columns), np.array(store.sample_ids)]
+
+
+def read_kernel(path: Path) -> list[Any]:
+    kernel = stores.open_kernel(path)
+    return [kernel.tile(i, j) for i in range(3) for j in range(i + 1)]
+
+
+def read_model(path: Path) -> list[Any]:
+    arrays, meta = stores.load_model(path)
+    return [arrays["a"], arrays["b/c"].toarray(), arrays["names"], np.array(json.dumps(meta))]
+
+
+KINDS: dict[str, tuple[Callable[[Path], None], Callable[[Path], list[Any]]]] = {
+    "feature store": (make_features, read_features),
+    "kernel store": (make_kernel, read_kernel),
+    "row store": (make_rows, read_rows),
+    "model": (make_model, read_model),
+}
+DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
+    "a corrupted byte": lambda data: (
+        data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
+    ),
+    "a truncated file": lambda data: data[: len(data) // 2],
+    "an empty file": lambda data: b"",
+    "a missing file": lambda data: None,
+}
+
+
+@pytest.mark.parametrize("how", list(DAMAGE))
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_damage_is_refused_and_never_read(kind: str, how: str, tmp_path: Path, table: list[Any]) -> None:
+    make, read = KINDS[kind]
+    whole, path = tmp_path / "whole", tmp_path / "damaged"
+    make(whole)
+    expected = read(whole)
+    refused, sentences = 0, list[str]()
+    files = sorted(str(file.relative_to(whole)) for file in whole.rglob("*") if file.is_file())
+    for name in files:
+        shutil.copytree(whole, path)
+        data = DAMAGE[how]((path / name).read_bytes())
+        (path / name).unlink()
+        if data is not None:
+            (path / name).write_bytes(data)
+        try:
+            found = read(path)
+        except (stores.StoreError, FileNotFoundError) as error:
+            refused += 1
+            sentences.append(str(error))
+            if name != "zarr.json":
+                assert stores.verify(path)
+        else:
+            assert not name.rpartition("/")[2].startswith("c.") or "sparse" in name, f"{name} was read"
+            for got, wanted in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(got, wanted, err_msg=name)
+        shutil.rmtree(path)
+    chunks = [name for name in files if name.rpartition("/")[2].startswith("c")]
+    assert refused >= len(chunks)
+    assert not any("\n" in sentence for sentence in sentences)
+    table.append((how, f"{kind}, every file ({len(files)})", f"refused ({refused}), or not needed and read unchanged"))

@@ -1,0 +1,358 @@
+"""Places to run at: sizes and limits, settings from every source, batch scripts, TLS, and the refusals."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import yaml
+from distributed import Client, LocalCluster
+
+from dmo.cluster import Place, connect, setting, tls, usable_memory
+from dmo.cluster.settings import defaults
+from dmo.cluster.targets import batch_cluster, local_sizes, open_client
+
+CLUSTER = Path(__file__).resolve().parents[1] / "cluster"
+
+
+@pytest.fixture(autouse=True)
+def _no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Certificates as cluster/tls/README.md makes them."""
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(["bash", str(CLUSTER / "tls" / "make.sh"), str(folder), "127.0.0.1"], check=True, timeout=120)
+    return {
+        "dmo.tls.ca-file": f"{folder}/ca.pem",
+        "dmo.tls.cert": f"{folder}/dmo.pem",
+        "dmo.tls.key": f"{folder}/dmo.key",
+    }
+
+
+def test_an_option_goes_before_the_environment_before_a_file_before_the_default(tmp_path: Path) -> None:
+    (tmp_path / "dmo.yaml").write_text("dmo: {local: {workers: 3, threads: 5}, timeout: 7}", encoding="utf-8")
+    code = (
+        "import dask; from dmo.cluster import setting, Place; from dmo.cluster.targets import local_sizes;"
+        "print(setting('local.workers'), setting('local.threads'), setting('timeout'), setting('local.host'),"
+        "local_sizes(Place('local', workers=2))['n_workers'])"
+    )
+    environment = {**os.environ, "DASK_CONFIG": str(tmp_path), "DASK_DMO__LOCAL__WORKERS": "4"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, timeout=120, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["4", "5", "7", "127.0.0.1", "2"]
+
+
+def test_a_setting_that_dmo_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no setting dmo.local.wokers; known ones are in dmo/cluster/dmo.yaml"):
+        setting("local.wokers")
+
+
+def test_the_setting_of_the_scheduler_is_the_default_place() -> None:
+    with (
+        dask.config.set({"dmo.scheduler": "nowhere"}),
+        pytest.raises(ValueError, match="no cluster 'nowhere'"),
+        connect(),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("group", "file", "value", "expected"),
+    [
+        ("0::/user/job\n", "sys/fs/cgroup/user/memory.max", "1000000", 1_000_000),  # version 2, of a parent
+        ("0::/\n", "sys/fs/cgroup/memory.max", "2000000", 2_000_000),
+        ("4:memory:/slurm/step\n", "sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "3000000", 3_000_000),
+        ("4:cpu:/slurm\n", "sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "3000000", None),  # not memory's
+        ("0::/\n", "sys/fs/cgroup/memory.max", "max\n", None),
+        ("0::/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes", str(2**63 - 4096), None),
+    ],
+)
+def test_the_tightest_limit_of_the_control_groups_counts(
+    tmp_path: Path, group: str, file: str, value: str, expected: int | None
+) -> None:
+    for name, text in (("proc/self/cgroup", group), (file, value)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="ascii")
+    import psutil
+
+    assert usable_memory(str(tmp_path)) == (expected or psutil.virtual_memory().total)
+
+
+def test_workers_of_this_machine_share_its_memory_and_cores() -> None:
+    sizes = local_sizes(Place("local", workers=4))
+    assert 4 * sizes["memory_limit"] <= 0.9 * usable_memory()
+    assert local_sizes(Place("local", threads=10**6))["n_workers"] == 1
+    with dask.config.set({"dmo.local.memory-limit": "1GiB"}):
+        assert local_sizes(Place("local"))["memory_limit"] == "1GiB"
+        assert local_sizes(Place("local", memory_limit="2GiB"))["memory_limit"] == "2GiB"
+
+
+HEADERS = {
+    "slurm": (
+        "#SBATCH -p short",
+        "#SBATCH -A lab",
+        "#SBATCH -t 02:00:00",
+        "#SBATCH --mem=8G",
+        "#SBATCH --cpus-per-task=2",
+    ),
+    "pbs": ("#PBS -q short", "#PBS -A lab", "#PBS -l walltime=02:00:00", "#PBS -l select=1:ncpus=2:mem=8192MB"),
+    "lsf": ("#BSUB -q short", '#BSUB -P "lab"', "#BSUB -W 02:00", "#BSUB -n 2"),
+}
+
+
+@pytest.mark.parametrize("where", list(HEADERS))
+def test_the_script_of_a_batch_job_holds_the_settings(where: str, tmp_path: Path) -> None:
+    batch = {
+        "cores": 2,
+        "processes": 2,
+        "memory": "8GiB",
+        "walltime": "02:00:00",
+        "queue": "short",
+        "account": "lab",
+        "lifetime": "110m",
+        "prologue": ["source /opt/dmo/bin/activate"],
+        "directives": ["--exclusive"],
+    }
+    settings = {f"dmo.batch.{name}": value for name, value in batch.items()}
+    with dask.config.set(settings), batch_cluster(Place(where)) as cluster:
+        script = cluster.job_script()
+        listening = cluster.scheduler.http_server._sockets.values()
+        assert {place.getsockname()[0] for place in listening} == {"127.0.0.1"}
+    lines = script.splitlines()
+    assert set(HEADERS[where]) <= set(lines)
+    assert any(line.endswith(" --exclusive") for line in lines)
+    assert lines.index("source /opt/dmo/bin/activate") < len(lines) - 1
+    command = next(line for line in lines if "dask_worker" in line)
+    for option in ("--nworkers 2", "--memory-limit 4.00GiB", "--lifetime 110m", "--lifetime-stagger 2m", "--nanny"):
+        assert option in command
+    path = tmp_path / "job.sh"
+    path.write_text(script, encoding="utf-8")
+    subprocess.run(["bash", "-n", str(path)], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("where", "module", "package", "extra"),
+    [
+        ("slurm", "dask_jobqueue", "dask-jobqueue", "jobqueue"),
+        ("kubernetes", "dask_kubernetes.operator", "dask-kubernetes", "kubernetes"),
+        ("gateway", "dask_gateway", "dask-gateway", "gateway"),
+        ("ssh", "asyncssh", "asyncssh", "ssh"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, where: str, module: str, package: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    sentence = f"--scheduler {where} needs {package}, which is not installed; install dmo\\[{extra}\\]"
+    with pytest.raises(ImportError, match=sentence), connect(where):
+        pass
+
+
+def test_places_without_their_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"ssh: 0 hosts in dmo.ssh.hosts, at least 2 are needed"), connect("ssh"):
+        pass
+    with pytest.raises(ValueError, match=r"gateway: no address; set dmo.gateway.address"), connect("gateway"):
+        pass
+
+
+class Spy:
+    """Stands where a cluster manager would; keeps its arguments and answers with a running scheduler."""
+
+    def __init__(self, cluster: Any):
+        self.cluster, self.calls = cluster, []
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self.calls.append((arguments, named))
+        return self.cluster
+
+
+def test_ssh_gives_hosts_workers_and_certificates_on(
+    monkeypatch: pytest.MonkeyPatch, certificates: dict[str, str]
+) -> None:
+    import distributed
+
+    from dmo.cluster.targets import _ssh
+
+    spy = Spy(None)
+    monkeypatch.setattr(distributed, "SSHCluster", spy)
+    with dask.config.set({"dmo.ssh.hosts": ["a", "b", "c"], "dmo.ssh.workers": 3, **certificates}):
+        _ssh(Place("ssh", threads=2, memory_limit="4GiB"), tls())
+    ((hosts,), named) = spy.calls[0]
+    assert hosts == ["a", "b", "c"]
+    worker = named["worker_options"]
+    assert (worker["n_workers"], worker["nthreads"], worker["memory_limit"]) == (3, 2, "4GiB")
+    assert named["scheduler_options"]["protocol"] == "tls://"
+    assert worker["security"].require_encryption
+
+
+def test_kubernetes_uses_a_cluster_of_that_name_or_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    import dask_kubernetes.operator as operator
+
+    from dmo.cluster.targets import _kubernetes
+
+    made = Spy("made")
+    made.from_name = Spy("found")  # type: ignore[attr-defined]
+    monkeypatch.setattr(operator, "KubeCluster", made)
+    assert _kubernetes(Place("kubernetes"), None) == "found"
+
+    def none(*arguments: Any, **named: Any) -> Any:
+        raise ValueError("no such cluster")
+
+    made.from_name = none  # type: ignore[attr-defined]
+    assert _kubernetes(Place("kubernetes", workers=5), None) == "made"
+    named = made.calls[0][1]
+    assert (named["n_workers"], named["image"], named["resources"]["limits"]["memory"]) == (5, "dmo:latest", "4Gi")
+
+
+def test_the_manifest_of_a_kubernetes_job_keeps_to_the_operators_schema() -> None:
+    import dask_kubernetes.operator
+    from jsonschema import Draft7Validator
+
+    charts = Path(dask_kubernetes.operator.__file__).parent / "deployment" / "helm" / "dask-kubernetes-operator"
+    definition = yaml.safe_load((charts / "crds" / "daskjob.yaml").read_text(encoding="utf-8"))
+    schema = _strict(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    schema["properties"] |= {"apiVersion": {}, "kind": {}, "metadata": {}}
+    manifest = yaml.safe_load((CLUSTER / "kubernetes" / "daskjob.yaml").read_text(encoding="utf-8"))
+    checker = Draft7Validator(schema)
+    assert list(checker.iter_errors(manifest)) == []
+    broken = {**manifest, "spec": {**manifest["spec"], "cluster": {"spec": {"worker": {"replicas": "two"}}}}}
+    assert list(checker.iter_errors(broken))
+    misspelt = {**manifest, "spec": {**manifest["spec"], "clustre": {}}}
+    assert list(checker.iter_errors(misspelt))
+    assert _containers_drop_root(manifest)
+
+
+def _strict(schema: Any) -> Any:
+    """The schema with unknown fields refused, which Kubernetes would drop in silence."""
+    if isinstance(schema, list):
+        return [_strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    strict = {key: _strict(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        strict.setdefault("additionalProperties", bool(schema.get("x-kubernetes-preserve-unknown-fields", False)))
+    return strict
+
+
+def _containers_drop_root(manifest: dict[str, Any]) -> bool:
+    spec = manifest["spec"]
+    cluster = spec["cluster"]["spec"]
+    pods = (spec["job"]["spec"], cluster["worker"]["spec"], cluster["scheduler"]["spec"])
+    return all(pod["securityContext"]["runAsNonRoot"] is True for pod in pods)
+
+
+def test_the_image_runs_as_a_user_and_takes_the_pinned_versions() -> None:
+    lines = (CLUSTER / "image" / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users
+    assert users[-1] not in ("root", "0")
+    assert any("--constraint constraints.txt" in line for line in lines)
+
+
+def test_a_cluster_with_certificates_refuses_a_plain_client(certificates: dict[str, str]) -> None:
+    with dask.config.set(certificates), connect("local", workers=1, memory_limit="1GiB") as place:
+        address = place.client.scheduler.address
+        assert address.startswith("tls://127.0.0.1")
+        assert place.client.submit(sum, [1, 2]).result() == 3
+        with dask.config.set(dict.fromkeys(certificates)):
+            for plain in (address.replace("tls://", "tcp://"), address):
+                with pytest.raises((OSError, TypeError, RuntimeError)):
+                    Client(plain, timeout=2, set_as_default=False)
+        other = Client(address, security=tls(), set_as_default=False, timeout=30)
+        assert other.submit(sum, [2, 2]).result() == 4
+        other.close()
+
+
+def test_certificates_and_a_plain_address_are_refused(certificates: dict[str, str], local_cluster: Any) -> None:
+    address = local_cluster.scheduler_address
+    with (
+        dask.config.set(certificates),
+        pytest.raises(ValueError, match=r"is not encrypted and dmo.tls is set; pass its tls:// address"),
+        connect(address),
+    ):
+        pass
+
+
+def test_certificates_that_lack_a_file_are_named(certificates: dict[str, str], tmp_path: Path) -> None:
+    with (
+        dask.config.set({"dmo.tls.cert": certificates["dmo.tls.cert"]}),
+        pytest.raises(ValueError, match=r"TLS needs three files, dmo.tls.ca-file is not set"),
+    ):
+        tls()
+    with (
+        dask.config.set({**certificates, "dmo.tls.key": str(tmp_path / "no.key")}),
+        pytest.raises(FileNotFoundError, match=r"TLS: no file .*no.key \(dmo.tls.key\)"),
+    ):
+        tls()
+
+
+def test_a_strangers_certificate_is_refused(
+    certificates: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("stranger")
+    subprocess.run(["bash", str(CLUSTER / "tls" / "make.sh"), str(folder), "127.0.0.1"], check=True, timeout=120)
+    stranger = {
+        "dmo.tls.ca-file": f"{folder}/ca.pem",
+        "dmo.tls.cert": f"{folder}/dmo.pem",
+        "dmo.tls.key": f"{folder}/dmo.key",
+    }
+    with dask.config.set(certificates), connect("local", workers=1, memory_limit="1GiB") as place:
+        address = place.client.scheduler.address
+        with (
+            dask.config.set(stranger),
+            pytest.raises(OSError, match="no scheduler answers"),
+            connect(address, timeout=2),
+        ):
+            pass
+
+
+def test_the_performance_report_of_a_block_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    with (
+        dask.config.set({"dmo.performance-report": str(path)}),
+        connect("local", workers=1, memory_limit="1GiB") as place,
+    ):
+        np.testing.assert_equal(place.client.submit(np.arange, 3).result(), [0, 1, 2])
+    assert "<html" in path.read_text(encoding="utf-8")
+    with (
+        dask.config.set({"dmo.performance-report": str(tmp_path / "absent" / "report.html")}),
+        pytest.raises(FileNotFoundError, match="no folder for the performance report"),
+        connect("local", workers=1, memory_limit="1GiB"),
+    ):
+        pass
+
+
+def test_every_setting_is_read_somewhere() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in (CLUSTER.parent / "dmo" / "cluster").glob("*.py"))
+
+    def names(tree: dict[str, Any], prefix: str = "") -> list[str]:
+        found = []
+        for key, value in tree.items():
+            found += names(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
+        return found
+
+    unread = [
+        name
+        for name in names(defaults()["dmo"])
+        if f'"{name}"' not in sources and f'"{name.rpartition(".")[2]}"' not in sources
+    ]
+    assert unread == []
+
+
+def test_an_open_cluster_is_closed_when_its_workers_do_not_come() -> None:
+    from contextlib import ExitStack
+
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as empty,
+        ExitStack() as stack,
+        pytest.raises(OSError, match=r"has no workers after 0.2 s"),
+    ):
+        open_client(Place(empty.scheduler_address, timeout=0.2), stack)

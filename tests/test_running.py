@@ -1,0 +1,196 @@
+"""What every run offers: a log for machines, exit codes, `dask dmo`, checkpoints of a pass, workers for transform."""
+
+import json
+import signal
+import subprocess
+import sys
+from concurrent.futures import CancelledError
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import dmo.onepass
+from dmo import stores
+from dmo.cli import app
+from dmo.cli.exits import Terminated, code, ending
+from dmo.kernels import parse
+from dmo.lowrank import nystrom
+from dmo.onepass import checkpoints, collect_moments
+
+BIN = Path(sys.executable).parent
+TESTS = Path(__file__).resolve().parent
+
+
+@pytest.fixture(autouse=True)
+def _no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+
+
+def run(*arguments: Any, code: int = 0) -> Any:
+    found = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert found.exit_code == code, found.stderr
+    return found
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("running")
+    store, model, log = folder / "digits.zarr", folder / "model.zarr", folder / "log.jsonl"
+    run("ingest", "digits", store, "--log", log)
+    run("fit", "kgha", store, model, "--views", "pixels", "--approximation", "nystrom", "--rank", 50, "--log", log)
+    return {"store": store, "model": model, "log": log}
+
+
+def test_the_log_of_two_runs_tells_what_happened(fitted: dict[str, Path]) -> None:
+    lines = [json.loads(line) for line in fitted["log"].read_text(encoding="utf-8").splitlines()]
+    assert [line["program"] for line in lines if line["event"] == "start"] == ["dmo ingest digits", "dmo fit kgha"]
+    assert [line["error"] for line in lines if line["event"] == "end"] == [None, None]
+    passing = [line for line in lines if line.get("stage") == "pass over the rows"]
+    assert [line["state"] for line in passing] == ["started", "done"]
+    assert all(line["time"].endswith("+00:00") for line in lines)
+
+
+def test_the_log_keeps_the_sentence_of_a_failure(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    run("info", tmp_path / "absent", "--log", log, code=2)
+    last = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
+    assert last["event"] == "end"
+    assert last["error"].startswith(f"no store at {tmp_path / 'absent'}")
+
+
+def test_every_command_offers_the_options_of_a_run() -> None:
+    for command in (
+        ["fit", "ridge"],
+        ["tune", "kgha"],
+        ["transform"],
+        ["annotate"],
+        ["evaluate"],
+        ["ingest", "digits"],
+    ):
+        found = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"})
+        assert all(name in found.stdout for name in ("--log", "--performance-report", "--workers", "--checkpoint"))
+        assert ("--scheduler" in found.stdout) == (command[0] != "ingest")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("x"), 2),
+        (FileNotFoundError("x"), 2),
+        (OSError(28, "No space left on device"), 3),
+        (CancelledError("lost"), 3),
+        (TimeoutError("late"), 3),
+        (KeyboardInterrupt(), 130),
+        (Terminated(), 143),
+        (KeyError("a fault"), None),
+    ],
+)
+def test_an_exit_code_tells_what_to_do(
+    error: BaseException, expected: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> None:
+        raise error
+
+    assert code(error) == expected
+    if expected is None:
+        with pytest.raises(KeyError):
+            ending("program", work)
+        return
+    assert ending("program", work) == expected
+    assert capsys.readouterr().err.startswith("program: ")
+
+
+def test_a_terminated_program_says_so_and_ends_with_143(tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import sys, threading\n"
+        "from dmo.cli.exits import ending\n"
+        "def work():\n    print('ready', flush=True)\n    threading.Event().wait(300)\n"
+        "sys.exit(ending('waits', work))\n",
+        encoding="utf-8",
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 143
+    assert errors.startswith("waits: terminated; what is finished is kept")
+
+
+def test_dask_runs_dmo(fitted: dict[str, Path]) -> None:
+    command = [str(BIN / "dask"), "dmo", "info", str(fitted["store"]), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert json.loads(done.stdout)["kind"] == "features"
+
+
+def test_workers_transform_annotate_and_evaluate_as_one_process_does(
+    fitted: dict[str, Path], local_cluster: Any, tmp_path: Path
+) -> None:
+    where = ["--scheduler", local_cluster.scheduler_address]
+    for command, extra in (("transform", ["--block", 100]), ("annotate", ["--block", 100, "--split", "all"])):
+        here, there = tmp_path / f"{command}-here.zarr", tmp_path / f"{command}-there.zarr"
+        run(command, fitted["model"], fitted["store"], here, *extra)
+        said = run(command, fitted["model"], fitted["store"], there, *extra, *where)
+        assert "dashboard: http://127.0.0.1" in said.stderr
+        np.testing.assert_allclose(stores.open_rows(there)[:], stores.open_rows(here)[:], atol=1e-5)
+        assert stores.verify(there) == []
+    alone = json.loads(run("evaluate", fitted["model"], fitted["store"], "--json").stdout)
+    together = json.loads(run("evaluate", fitted["model"], fitted["store"], "--json", *where).stdout)
+    assert alone["f1"] == pytest.approx(together["f1"], abs=1e-6)
+
+
+def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((600, 5)), (rng.random((600, 3)) < 0.3).astype(np.float32)
+    maps = {"a": nystrom(parse("rbf").fit(X), X, rank=8, random_state=0)}
+    monkeypatch.setattr(dmo.onepass, "BLOCK", 16)
+    monkeypatch.setattr(dmo.onepass, "TASK_BLOCKS", 1)
+    monkeypatch.setattr(dmo.onepass, "_SEGMENT", 4)
+
+    def collect(labels: np.ndarray = Y) -> Any:
+        with checkpoints(str(tmp_path)):
+            return collect_moments({"a": X}, labels, maps)
+
+    expected = collect()[0]
+    assert list(tmp_path.iterdir()) == []
+    task, calls = dmo.onepass._task, []
+
+    def dies(job: Any, blocks: Any) -> Any:
+        calls.append(blocks)
+        if len(calls) == 23:
+            raise KeyboardInterrupt
+        return task(job, blocks)
+
+    monkeypatch.setattr(dmo.onepass, "_task", dies)
+    with pytest.raises(KeyboardInterrupt):
+        collect()
+    (kept,) = tmp_path.iterdir()
+    collect(1 - Y)  # other labels: another pass, with a checkpoint of its own
+    assert list(tmp_path.iterdir()) == [kept]
+    calls.clear()
+    calls.extend([None] * 100)
+    found = collect()[0]
+    assert len(calls) - 100 == 38 - 20
+    np.testing.assert_array_equal(found.gram, expected.gram)
+    np.testing.assert_array_equal(found.sums, expected.sums)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["kgha_annotation", "llt_tables", "mlsi_text", "morp_images", "morp_preferences"])
+def test_every_pipeline_takes_the_options_of_a_run(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(TESTS.parent / "pipelines"))
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        import_module(name).main(["--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert all(
+        option in said for option in ("--scheduler", "--log", "--performance-report", "--workers", "--checkpoint")
+    )

@@ -1,0 +1,104 @@
+"""Stores on S3: a moto server on loopback; written, resumed, locked, verified, read by this process and by workers."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from dmo import stores
+from dmo.cluster import connect
+from dmo.stores._folder import LOCK, Folder
+
+pytest.importorskip("moto.server", reason="moto is not installed")
+ROWS = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """The URL of an empty bucket."""
+    import fsspec
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        fsspec.filesystem("s3").mkdir("dmo-test")
+        yield "s3://dmo-test"
+    server.stop()
+
+
+def write(writer: stores.RowWriter, block: int) -> None:
+    writer.write(block, ROWS[writer.rows(block)])
+
+
+def test_a_row_store_is_begun_resumed_and_finished(bucket: str) -> None:
+    url = f"{bucket}/rows.zarr"
+    writer = stores.create_rows(url, 50, 4, block=10)
+    write(writer, 0)
+    write(writer, 3)
+    assert Folder(url).get(LOCK) is not None
+    assert stores.create_rows(url, 50, 4, block=10).missing() == [1, 2, 4]
+    for block in writer.missing():
+        write(writer, block)
+    writer.finish()
+    np.testing.assert_array_equal(stores.open_rows(url)[:], ROWS)
+    assert stores.verify(url) == []
+    assert Folder(url).get(LOCK) is None
+
+
+def test_workers_write_and_read(bucket: str) -> None:
+    url = f"{bucket}/by-workers.zarr"
+    writer = stores.create_rows(url, 50, 4, block=10)
+    with connect("local", workers=1, memory_limit="1GiB") as place:
+        place.client.gather([place.client.submit(write, writer, block) for block in writer.missing()])
+        writer.finish()
+        assert place.client.submit(stores.verify, url).result() == []
+    np.testing.assert_array_equal(stores.open_rows(url)[13:37], ROWS[13:37])
+
+
+def test_a_damaged_object_is_found_and_written_anew(bucket: str) -> None:
+    url = f"{bucket}/damaged.zarr"
+    writer = stores.create_rows(url, 50, 4, block=10)
+    for block in writer.missing():
+        write(writer, block)
+    writer.finish()
+    folder = Folder(url)
+    data = folder.get("embedding/c.2.0")
+    assert data is not None
+    folder.put("embedding/c.2.0", data[:20] + b"\x00" + data[21:])
+    with pytest.raises(stores.StoreError, match="fails its checksum"):
+        stores.open_rows(url)[:]
+    assert len(stores.verify(url)) == 1
+    assert stores.reopen(url) == 1
+    again = stores.create_rows(url, 50, 4, block=10)
+    assert again.missing() == [2]
+    write(again, 2)
+    again.finish()
+    np.testing.assert_array_equal(stores.open_rows(url)[:], ROWS)
+
+
+def test_features_and_models_keep_their_values(bucket: str) -> None:
+    rng = np.random.default_rng(1)
+    sparse = scipy.sparse.random_array((20, 9), density=0.3, rng=rng, format="csr", dtype=np.float32)
+    labels = (rng.random((20, 3)) < 0.5).astype(np.uint8)
+    specs = {"words": stores.ViewSpec(9, "float32", kind="sparse")}
+    writer = stores.create_features(f"{bucket}/features.zarr", 20, specs, labels=labels, block=8)
+    for name, block in writer.missing():
+        writer.write(name, block, sparse[8 * block : 8 * block + 8])
+    writer.finish()
+    store = stores.open_features(f"{bucket}/features.zarr")
+    np.testing.assert_array_equal(store.views["words"][:].toarray(), sparse.toarray())
+    np.testing.assert_array_equal(store.labels, labels)
+    for number in (1.0, 2.0):  # replaced
+        stores.save_model(f"{bucket}/model.zarr", {"a": np.full(3, number)}, {"b": [1, 2]})
+    arrays, meta = stores.load_model(f"{bucket}/model.zarr")
+    assert (arrays["a"].tolist(), meta) == ([2.0, 2.0, 2.0], {"b": [1, 2]})
+    stores.delete_model(f"{bucket}/model.zarr")
+    with pytest.raises(FileNotFoundError, match="no store at"):
+        stores.load_model(f"{bucket}/model.zarr")
