@@ -17,7 +17,7 @@ from dmo.eigen import Eigenpairs
 from dmo.estimators.base import Annotator, Persistent, load_expansions, store_expansions, with_prefix, without_prefix
 from dmo.estimators.exact import FittedView, choose_storage, exact_engine, fit_view
 from dmo.estimators.folds import Held, SharedViews
-from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, choose_engine, is_exact, low_rank_pass
+from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, choose_engine, decided, is_exact, low_rank_pass
 from dmo.estimators.views import check_labels, check_views, count_components, per_view, positive
 from dmo.expansions import Expansion, FactorExpansion
 from dmo.kernels import Kernel, parse
@@ -96,7 +96,7 @@ class _HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
     @property
     def is_exact(self) -> bool:
         """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
-        return is_exact(type(self).__name__, self._engine)
+        return is_exact(type(self).__name__, decided(self))
 
     @property
     def _engine(self) -> Any:

@@ -45,6 +45,14 @@ def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
     return BestLowRank(rank=_AUTO_RANK)
 
 
+def decided(estimator: Any) -> Any:
+    """The engine of an estimator; AttributeError while "auto" leaves it to the fit, as for what only a fit learns."""
+    engine = getattr(estimator, "approximation_", estimator.approximation)
+    if isinstance(engine, str) and engine == "auto":
+        raise AttributeError(f"{type(estimator).__name__}: approximation='auto' is decided by fit; call fit first")
+    return engine
+
+
 def is_exact(who: str, approximation: Any) -> bool:
     """Whether `approximation` asks for the exact engine; raises ValueError for what no engine knows."""
     if approximation == "exact" or isinstance(approximation, Exact):

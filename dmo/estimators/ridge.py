@@ -12,7 +12,7 @@ from dmo.blocks import Rows
 from dmo.estimators.base import Annotator, load_expansions, store_expansions, with_prefix, without_prefix
 from dmo.estimators.exact import choose_storage, exact_engine, fit_view
 from dmo.estimators.folds import Held, SharedViews
-from dmo.estimators.lowrank_engine import FOLDS, choose_engine, is_exact, low_rank_pass
+from dmo.estimators.lowrank_engine import FOLDS, choose_engine, decided, is_exact, low_rank_pass
 from dmo.estimators.views import check_labels, check_views, per_view, positive
 from dmo.expansions import Expansion, FactorExpansion
 from dmo.kernels import parse
@@ -166,7 +166,7 @@ class MultiViewRidge(Annotator, BaseEstimator):
     @property
     def is_exact(self) -> bool:
         """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
-        return is_exact("MultiViewRidge", getattr(self, "approximation_", self.approximation))
+        return is_exact("MultiViewRidge", decided(self))
 
     def _share(self, regression: str) -> float:
         return self.view_weights_[regression] if self.combine == "predictions" else 1.0

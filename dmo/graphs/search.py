@@ -15,7 +15,7 @@ from dmo.graphs import loops
 from dmo.graphs.rows import Ready, alike, distances_to, prepare, product, read, transposed
 from dmo.kernels.threads import over_rows, thread_count
 from dmo.progress import stage
-from dmo.tiles import grouped, lower_pairs
+from dmo.tiles import Resent, grouped, lower_pairs, retried
 
 Metric = Literal["euclidean", "cosine"]
 _SPARE = 8
@@ -261,10 +261,14 @@ def _on_cluster(
     client: Any, ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, member: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The block pairs shared out among the workers' threads, their candidates merged in a tree."""
-    shared = client.scatter(ready, broadcast=True, hash=False)
-    threads = sum(client.nthreads().values())
-    parts = [client.submit(_worker, shared, part, m, block, member, pure=False) for part in grouped(pairs, threads)]
-    while len(parts) > 1:
-        odd = [parts[-1]] if len(parts) % 2 else []
-        parts = [client.submit(_merge, a, b, pure=False) for a, b in zip(parts[0:-1:2], parts[1::2])] + odd
-    return parts[0].result()
+    shared = Resent(client, ready)
+
+    def work() -> tuple[np.ndarray, np.ndarray]:
+        groups = grouped(pairs, sum(client.nthreads().values()))
+        parts = [client.submit(_worker, shared.future(), part, m, block, member, pure=False) for part in groups]
+        while len(parts) > 1:
+            odd = [parts[-1]] if len(parts) % 2 else []
+            parts = [client.submit(_merge, a, b, pure=False) for a, b in zip(parts[0:-1:2], parts[1::2])] + odd
+        return parts[0].result()
+
+    return retried(client, work, shared.forget)
