@@ -34,3 +34,18 @@ def client(local_cluster: Any) -> Iterator[Any]:
 
     with Client(local_cluster, set_as_default=False) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def annotated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Drawn pictures `pics`, their store `f.zarr` (three cheap views), KGHA `m.zarr` and ridge regression `r.zarr`."""
+    from shell import run
+
+    from dmo.datasets.scenes import draw_pictures
+
+    folder = tmp_path_factory.mktemp("annotated")
+    table = draw_pictures(folder / "pics", 60)
+    run("extract", folder / "pics", folder / "f.zarr", "--set", "rgb_v3h1,hsv_v3h1,moments", "--labels", table)
+    run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--components", "0.5", "--intercept")
+    run("fit", "ridge", folder / "f.zarr", folder / "r.zarr")
+    return folder

@@ -8,28 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from shell import record, run
 
 import dmo
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
-from dmo.cli import app
 from dmo.metrics import annotation_scores, auc_scores, top_labels
 
 N_TRAIN, N_TEST, N_LABELS, TOP = 90, 40, 6, 2
 NAMES = ["sun", "sea", "sand", "snow", "fir", "fox"]
-
-
-def run(*arguments, code=0):
-    """The result of `dmo ARGUMENTS`, which must end with `code`."""
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
-    return result
-
-
-def record(*arguments):
-    """What `dmo ARGUMENTS --json` prints, parsed: standard output must hold nothing else."""
-    return json.loads(run(*arguments, "--json").stdout)
 
 
 @pytest.fixture(scope="module")

@@ -7,28 +7,16 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
+from shell import record, run
 from test_features import onnx_model
-from typer.testing import CliRunner
 
 from dmo import features, stores
-from dmo.cli import app
 from dmo.datasets.scenes import LABEL_NAMES, draw_pictures, draw_scene
 from dmo.features import embedding, extraction
 from dmo.features.extraction import Extractor
 
 N = 16
 VIEWS = "rgb_v3h1,wavelets,harris_sift_v3h1,dense_hue"
-
-
-def run(*arguments, code=0):
-    """The result of `dmo ARGUMENTS`, which must end with `code`."""
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
-    return result
-
-
-def record(*arguments):
-    return json.loads(run(*arguments, "--json").stdout)
 
 
 @pytest.fixture(scope="module")

@@ -1,40 +1,16 @@
 """`dmo report` and `dmo demo --pictures`: the page says what the library computes."""
 
-import json
 import re
 
 import numpy as np
 import pytest
+from shell import record, run
 from sklearn.metrics import label_ranking_average_precision_score
-from typer.testing import CliRunner
 
 from dmo import stores
-from dmo.cli import app, demo_pictures
+from dmo.cli import demo_pictures
 from dmo.cli.evidence import sample_precision
 from dmo.cli.report import read_sweep
-from dmo.datasets.scenes import draw_pictures
-
-
-def run(*arguments, code=0):
-    """The result of `dmo ARGUMENTS`, which must end with `code`."""
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
-    return result
-
-
-def record(*arguments):
-    return json.loads(run(*arguments, "--json").stdout)
-
-
-@pytest.fixture(scope="module")
-def work(tmp_path_factory):
-    """Drawn pictures `pics`, their store `f.zarr` (three cheap views), KGHA `m.zarr` and ridge regression `r.zarr`."""
-    folder = tmp_path_factory.mktemp("report")
-    table = draw_pictures(folder / "pics", 60)
-    run("extract", folder / "pics", folder / "f.zarr", "--set", "rgb_v3h1,hsv_v3h1,moments", "--labels", table)
-    run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--components", "0.5", "--intercept")
-    run("fit", "ridge", folder / "f.zarr", folder / "r.zarr")
-    return folder
 
 
 def cells(page, caption):
@@ -44,11 +20,13 @@ def cells(page, caption):
     return [[re.sub(r"<.*?>", "", cell) for cell in row] for row in rows if row]
 
 
-def test_the_page_says_what_evaluate_says(work, tmp_path):
+def test_the_page_says_what_evaluate_says(annotated, tmp_path):
     out = tmp_path / "page" / "report.html"
-    found = record("report", work / "m.zarr", work / "f.zarr", out, "--against", work / "r.zarr", "--jec")
+    found = record(
+        "report", annotated / "m.zarr", annotated / "f.zarr", out, "--against", annotated / "r.zarr", "--jec"
+    )
     for name, model in (("KGHA (m)", "m.zarr"), ("MultiViewRidge (r)", "r.zarr")):
-        measured = record("evaluate", work / model, work / "f.zarr")
+        measured = record("evaluate", annotated / model, annotated / "f.zarr")
         assert {key: measured[key] for key in found["methods"][name]} == found["methods"][name]
     page = out.read_text()
     scores = {row[0]: row[1:] for row in cells(page, "Annotation")}
@@ -77,18 +55,18 @@ def test_the_page_says_what_evaluate_says(work, tmp_path):
     }
 
 
-def test_plan_and_fact_stand_side_by_side(work, tmp_path):
-    run("report", work / "m.zarr", work / "f.zarr", tmp_path / "r.html")
-    costs = stores.describe(work / "m.zarr")["provenance"]["parameters"]["costs"]
+def test_plan_and_fact_stand_side_by_side(annotated, tmp_path):
+    run("report", annotated / "m.zarr", annotated / "f.zarr", tmp_path / "r.html")
+    costs = stores.describe(annotated / "m.zarr")["provenance"]["parameters"]["costs"]
     row = cells((tmp_path / "r.html").read_text(), "Plan and fact")[0]
     assert row[0] == "KGHA (m)"
     assert float(row[1].replace(",", "")) == pytest.approx(costs["plan"]["seconds"], rel=0.01, abs=1e-3)
     assert float(row[2].replace(",", "")) == pytest.approx(costs["seconds"], rel=0.01)
 
 
-def test_every_label_has_its_row(work, tmp_path):
-    run("report", work / "m.zarr", work / "f.zarr", tmp_path / "r.html", "--top", 3)
-    store = stores.open_features(work / "f.zarr")
+def test_every_label_has_its_row(annotated, tmp_path):
+    run("report", annotated / "m.zarr", annotated / "f.zarr", tmp_path / "r.html", "--top", 3)
+    store = stores.open_features(annotated / "f.zarr")
     _, Y, _ = store.select("test")
     rows = {row[0]: row[1:] for row in cells((tmp_path / "r.html").read_text(), "Every label")}
     assert set(rows) == set(store.label_names)
@@ -111,7 +89,7 @@ def test_samples_without_pictures_are_shown_as_words(tmp_path):
     assert "space.png" not in [path.name for path in tmp_path.iterdir()]
 
 
-def test_sweeps_become_heat_maps(work, tmp_path):
+def test_sweeps_become_heat_maps(annotated, tmp_path):
     options = [
         "--ridge",
         "0.01,0.1",
@@ -124,14 +102,20 @@ def test_sweeps_become_heat_maps(work, tmp_path):
         "--combine",
         "kernels",
     ]
-    found = run("tune", "ridge", work / "f.zarr", tmp_path / "t.zarr", "--views", "moments", *options, "--json")
+    found = run("tune", "ridge", annotated / "f.zarr", tmp_path / "t.zarr", "--views", "moments", *options, "--json")
     (tmp_path / "t.json").write_text(found.stdout)
     assert read_sweep(tmp_path / "t.json")["metric"] == "f1@5"
-    run("report", work / "m.zarr", work / "f.zarr", tmp_path / "r.html", "--sweep", tmp_path / "t.json")
+    run("report", annotated / "m.zarr", annotated / "f.zarr", tmp_path / "r.html", "--sweep", tmp_path / "t.json")
     assert (tmp_path / "sweep-1.png").read_bytes().startswith(b"\x89PNG")
     (tmp_path / "bad.json").write_text("[]")
     error = run(
-        "report", work / "m.zarr", work / "f.zarr", tmp_path / "x.html", "--sweep", tmp_path / "bad.json", code=2
+        "report",
+        annotated / "m.zarr",
+        annotated / "f.zarr",
+        tmp_path / "x.html",
+        "--sweep",
+        tmp_path / "bad.json",
+        code=2,
     )
     assert "not the output of dmo tune --json" in error.stderr
 
@@ -146,8 +130,8 @@ def test_samples_are_ranked_by_their_average_precision():
         assert found[i] == pytest.approx(expected)
 
 
-def test_wrong_requests_are_refused_in_one_sentence(work, tmp_path):
-    command = ["report", work / "m.zarr", work / "f.zarr", tmp_path / "r.html"]
+def test_wrong_requests_are_refused_in_one_sentence(annotated, tmp_path):
+    command = ["report", annotated / "m.zarr", annotated / "f.zarr", tmp_path / "r.html"]
     assert "there are" in run(*command, "--top", 99, code=2).stderr
     assert "--split test" in run(*command, "--jec", "--split", "all", code=2).stderr
     assert not (tmp_path / "r.html").exists()

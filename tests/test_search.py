@@ -1,40 +1,15 @@
 """Search in the learnt space, both ways: what is found is what brute force over the library finds."""
 
-import json
-
 import numpy as np
 import pytest
+from shell import record, run
 from sklearn.metrics.pairwise import cosine_similarity
-from typer.testing import CliRunner
 
 from dmo import stores
-from dmo.cli import app
-from dmo.datasets.scenes import draw_pictures, draw_scene
+from dmo.datasets.scenes import draw_scene
 from dmo.estimators.base import load
 from dmo.features import jec
 from dmo.methods.retrieval import answering, best, similar
-
-
-def run(*arguments, code=0):
-    """The result of `dmo ARGUMENTS`, which must end with `code`."""
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
-    return result
-
-
-def record(*arguments):
-    return json.loads(run(*arguments, "--json").stdout)
-
-
-@pytest.fixture(scope="module")
-def work(tmp_path_factory):
-    """Drawn pictures `pics`, their store `f.zarr` (three cheap views), KGHA `m.zarr` and ridge regression `r.zarr`."""
-    folder = tmp_path_factory.mktemp("search")
-    table = draw_pictures(folder / "pics", 60)
-    run("extract", folder / "pics", folder / "f.zarr", "--set", "rgb_v3h1,hsv_v3h1,moments", "--labels", table)
-    run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--components", "0.5", "--intercept")
-    run("fit", "ridge", folder / "f.zarr", folder / "r.zarr")
-    return folder
 
 
 def test_nearness_is_the_cosine_of_scikit_learn():
@@ -55,13 +30,13 @@ def test_labels_count_alike_whatever_the_scale_of_their_scores():
     np.testing.assert_allclose(answering(constant, [0, 1]), answering(scores, [0]) / 2)
 
 
-def test_a_sample_finds_itself_and_the_nearest_of_brute_force(work):
-    store, model = stores.open_features(work / "f.zarr"), load(str(work / "m.zarr"))
+def test_a_sample_finds_itself_and_the_nearest_of_brute_force(annotated):
+    store, model = stores.open_features(annotated / "f.zarr"), load(str(annotated / "m.zarr"))
     Z = model.transform({name: view[:] for name, view in store.views.items()})
     centred = Z - Z.mean(axis=0)
     row = 17
     order = np.argsort(-cosine_similarity(centred, centred[row : row + 1])[:, 0], kind="stable")
-    found = record("search", work / "m.zarr", work / "f.zarr", "--sample", store.sample_ids[row], "--top", 6)
+    found = record("search", annotated / "m.zarr", annotated / "f.zarr", "--sample", store.sample_ids[row], "--top", 6)
     assert [entry["sample"] for entry in found["found"]] == [store.sample_ids[i] for i in order[:6]]
     assert found["found"][0] == {
         "sample": store.sample_ids[row],
@@ -72,26 +47,32 @@ def test_a_sample_finds_itself_and_the_nearest_of_brute_force(work):
     assert found["labels"] == [store.label_names[j] for j in np.argsort(-scores, kind="stable")[:5]]
 
 
-def test_a_picture_in_a_file_finds_what_its_sample_finds(work):
-    by_id = record("search", work / "m.zarr", work / "f.zarr", "--sample", "scene-00009.jpg")
-    by_file = record("search", work / "m.zarr", work / "f.zarr", "--image", work / "pics" / "scene-00009.jpg")
+def test_a_picture_in_a_file_finds_what_its_sample_finds(annotated):
+    by_id = record("search", annotated / "m.zarr", annotated / "f.zarr", "--sample", "scene-00009.jpg")
+    by_file = record(
+        "search", annotated / "m.zarr", annotated / "f.zarr", "--image", annotated / "pics" / "scene-00009.jpg"
+    )
     assert by_file["found"] == by_id["found"]
     assert by_file["labels"] == by_id["labels"]
 
 
 @pytest.mark.parametrize("model", ["m.zarr", "r.zarr"])
-def test_labels_find_pictures_that_carry_them(work, model):
+def test_labels_find_pictures_that_carry_them(annotated, model):
     for label in ("night", "sea"):
-        found = record("search", work / model, work / "f.zarr", "--labels", label, "--top", 5, "--split", "train")
+        found = record(
+            "search", annotated / model, annotated / "f.zarr", "--labels", label, "--top", 5, "--split", "train"
+        )
         assert sum(label in entry["labels"] for entry in found["found"]) >= 4
-    both = record("search", work / model, work / "f.zarr", "--labels", "sky, sea", "--top", 3, "--split", "train")
+    both = record(
+        "search", annotated / model, annotated / "f.zarr", "--labels", "sky, sea", "--top", 3, "--split", "train"
+    )
     assert both["labels"] == ["sky", "sea"]
     assert {"sky", "sea"} <= set(both["found"][0]["labels"])
     assert both["n_samples"] == 45
 
 
-def test_what_cannot_be_searched_is_refused_in_one_sentence(work, tmp_path):
-    command = ["search", work / "m.zarr", work / "f.zarr"]
+def test_what_cannot_be_searched_is_refused_in_one_sentence(annotated, tmp_path):
+    command = ["search", annotated / "m.zarr", annotated / "f.zarr"]
     assert "pass one of" in run(*command, code=2).stderr
     assert "pass one of" in run(*command, "--labels", "sky", "--sample", "x", code=2).stderr
     assert "did you mean 'sky'" in run(*command, "--labels", "skyy", code=2).stderr

@@ -1,0 +1,19 @@
+"""The `dmo` command as the tests call it."""
+
+import json
+
+from typer.testing import CliRunner
+
+from dmo.cli import app
+
+
+def run(*arguments, code=0):
+    """The result of `dmo ARGUMENTS`, which must end with `code`."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
+    return result
+
+
+def record(*arguments):
+    """What `dmo ARGUMENTS --json` prints, parsed: standard output must hold nothing else."""
+    return json.loads(run(*arguments, "--json").stdout)
