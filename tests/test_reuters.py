@@ -75,8 +75,19 @@ def test_selections(folder):
     np.testing.assert_array_equal(every.labels(), [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 1], [0, 0, 1, 0]])
     assert select(read_reuters(folder), "modapte-90").topics == ["wheat"]
     assert select(read_reuters(folder), "mlsi").numbers == {"all": [2]}
-    with pytest.raises(ValueError, match="selection = 'modlewis'; known: modapte, modapte-90, mlsi"):
+    with pytest.raises(ValueError, match="selection = 'modlewis'; known: modapte, modapte-90, mlsi, mope"):
         select(read_reuters(folder), "modlewis")
+
+
+def test_the_ten_largest_topics_keep_every_story_that_has_one(tmp_path):
+    marked = [["big"] * 2, ["big", "small"], [f"t{i}" for i in range(9)], [f"t{i}" for i in range(9)], [], []]
+    splits = ["TRAIN", "TEST", "NOT-USED", "TRAIN", "TRAIN", "TRAIN"]
+    text = "".join(story(i, topics, "Body", lewis) for i, (topics, lewis) in enumerate(zip(marked, splits), 1))
+    (tmp_path / "all.sgm").write_text(text + story(7, ["big"], "Body", has="NO"), encoding="latin-1")
+    found = select(read_reuters(tmp_path), "mope")
+    assert found.topics == ["big", *(f"t{i}" for i in range(9))], "small has one story, the others have two or more"
+    assert found.numbers == {"all": [1, 2, 3, 4, 7]}
+    assert found.labels().sum(axis=1).tolist() == [1, 1, 9, 9, 1]
 
 
 def test_tf_idf_is_scikit_learns():
@@ -154,3 +165,8 @@ def test_the_real_collection_has_its_published_counts(dmo_data):
     paper = select(iter(documents), "mlsi")
     assert (len(paper.numbers["all"]), len(paper.topics)) == (1600, 47)
     assert (paper.labels().sum(axis=1) > 0).all()
+    largest = select(iter(documents), "mope")
+    assert largest.topics == [
+        "acq", "corn", "crude", "earn", "grain", "interest", "money-fx", "ship", "trade", "wheat"
+    ]  # fmt: skip
+    assert len(largest.numbers["all"]) == 9400

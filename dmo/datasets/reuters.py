@@ -24,8 +24,8 @@ from dmo.datasets.writing import Source, write
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 
-Selection = Literal["modapte", "modapte-90", "mlsi"]
-SELECTIONS = ("modapte", "modapte-90", "mlsi")
+Selection = Literal["modapte", "modapte-90", "mlsi", "mope"]
+SELECTIONS = ("modapte", "modapte-90", "mlsi", "mope")
 _ATTRIBUTE = re.compile(r'([A-Z]+)="([^"]*)"')
 _ITEM = re.compile(r"<D>(.*?)</D>", re.DOTALL)
 _TAG = re.compile(r"<[^<>]*>")
@@ -186,10 +186,13 @@ def select(documents: Iterator[Document], selection: Selection = "modapte", rand
     "modapte": the modified Apte split, 9603 training and 3299 test documents, all topics that occur; "modapte-90": the
     same documents, topics with a training and a test document; "mlsi": 1600 documents without a split, as many as
     [MLSI] reports with its 47 topics: drawn at random from the documents of the modified Apte split with two topics or
-    more, of which the 47 most frequent topics are kept (the paper's own list was not published).
+    more, of which the 47 most frequent topics are kept (the paper's own list was not published); "mope": the 10 largest
+    topics of the whole collection and every document that has one of them, without a split (9400; [MOPE] has 9980).
     """
     if selection not in SELECTIONS:
         raise ValueError(f"reuters: selection = {selection!r}; known: {', '.join(SELECTIONS)}")
+    if selection == "mope":
+        return _largest(documents, 10)
     numbers: dict[str, list[int]] = {"train": [], "test": []}
     marks: dict[str, list[tuple[str, ...]]] = {"train": [], "test": []}
     for document in documents:
@@ -201,6 +204,14 @@ def select(documents: Iterator[Document], selection: Selection = "modapte", rand
     used = {split: {topic for row in rows for topic in row} for split, rows in marks.items()}
     every = used["train"] | used["test"] if selection == "modapte" else used["train"] & used["test"]
     return Chosen(numbers, marks, sorted(every))
+
+
+def _largest(documents: Iterator[Document], n_topics: int) -> Chosen:
+    pairs = [(document.number, document.topics) for document in documents if document.topics]
+    counts = Counter(topic for _, row in pairs for topic in set(row))
+    topics = sorted(sorted(counts, key=lambda topic: (-counts[topic], topic))[:n_topics])
+    kept = [(number, row) for number, row in pairs if set(row) & set(topics)]
+    return Chosen({"all": [number for number, _ in kept]}, {"all": [row for _, row in kept]}, topics)
 
 
 def _multilabel(

@@ -1,0 +1,167 @@
+"""What the experiments on proximity-based embeddings share: thirds, relation features, Fisher discriminants, validation.
+
+A split deals samples into training, validation and test thirds. Relation features are the inner products of a row with
+random training rows. Every setting of a method is fitted to the training third; setting, number of components (the first
+k of those fitted) and the classifier's shrinkage are those of the highest macro F1 on the validation third.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from projection_protocol import Row
+
+from dmo.methods.trace import CUTOFF
+from dmo.metrics import f1_scores
+
+Setting = dict[str, Any]
+LADDER = (2, 5, 10, 20, 50, 100, 200, 400, 800, 1200, 1800)
+"""Numbers of components that are tried, with the largest there is."""
+SHRINKAGES = (1e-4, 1e-3, 1e-2, 1e-1, 0.5)
+
+
+@dataclass(frozen=True)
+class Method:
+    """`build`: (number of components, setting) -> an unfitted transformer; `family` says what it learns from:
+    "unsupervised" all training rows, "supervised" those with labels, "semi-supervised" all rows with what labels there are.
+    `of_labels`: it has as many components as the labels have dimensions."""
+
+    name: str
+    family: str
+    build: Callable[[int, Setting], Any]
+    settings: Sequence[Setting] = ({},)
+    of_labels: bool = False
+
+
+@dataclass(frozen=True)
+class Thirds:
+    """Relation features (n x p) and labels (n x L, 0/1) of the three parts; `known`: training rows whose labels count;
+    `rank`: of the centred training features."""
+
+    X: tuple[np.ndarray, np.ndarray, np.ndarray]
+    Y: tuple[np.ndarray, np.ndarray, np.ndarray]
+    known: np.ndarray
+    rank: int
+
+    @classmethod
+    def of(cls, X: Any, Y: np.ndarray, seed: int, n_seeds: int) -> Thirds:
+        """At random. Features are scaled so that the mean eigenvalue of the centred X'X is 1, the unit of every ridge.
+
+        Raises ValueError for fewer than 30 samples.
+        """
+        n = len(Y)
+        if n < 30:
+            raise ValueError(f"{n} samples make no thirds to learn from; at least 30 are needed")
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(n)
+        parts = [np.sort(order[start::3]) for start in range(3)]
+        seeds = rng.choice(parts[0], min(n_seeds, len(parts[0])), replace=False)
+        R = [np.asarray((X[part] @ X[seeds].T).toarray(), np.float64) for part in parts]
+        centred = R[0] - R[0].mean(axis=0)
+        spectrum = scipy.linalg.eigvalsh(centred.T @ centred, check_finite=False)
+        scale = np.sqrt(max(spectrum.mean(), np.finfo(float).tiny))
+        a, b, c = (matrix / scale for matrix in R)
+        rank = int((spectrum > 10 * CUTOFF * spectrum[-1]).sum())
+        return cls((a, b, c), (Y[parts[0]], Y[parts[1]], Y[parts[2]]), np.ones(len(parts[0]), bool), rank)
+
+    def hide(self, share: float, seed: int) -> Thirds:
+        """The same with labels of a random share of the training rows."""
+        known = np.zeros(len(self.known), bool)
+        picked = np.random.default_rng((seed, round(100 * share))).permutation(len(known))
+        known[picked[: round(share * len(known))]] = True
+        return Thirds(self.X, self.Y, known, self.rank)
+
+
+class Discriminants:
+    """Fisher's linear discriminant of every label against the rest, on the same rows.
+
+    The scores are those of scikit-learn's LinearDiscriminantAnalysis(solver="lsqr", shrinkage=a) fitted per label
+    (differences of its log posteriors), from one eigendecomposition: within-class scatter is total scatter less a matrix of
+    rank one. A label that all or none of the rows have is given to all or none.
+    """
+
+    def __init__(self, Z: np.ndarray, Y: np.ndarray):
+        self._mean = Z.mean(axis=0)
+        centred = Z - self._mean
+        self._spectrum, self._axes = scipy.linalg.eigh(centred.T @ centred / len(Z), check_finite=False)
+        self._share = Y.mean(axis=0)
+        sums = (centred.T @ Y) / len(Z)  # share (mean of the positives)
+        some = (self._share > 0) & (self._share < 1)
+        p = np.where(some, self._share, 0.5)
+        self._some, self._p = some, p
+        self._positive, self._delta = self._axes.T @ (sums / p), self._axes.T @ (sums / (p * (1 - p)))
+
+    def scores(self, Z: np.ndarray, shrinkage: float) -> np.ndarray:
+        """m x L, above 0 where the label is given; `shrinkage` in (0, 1]."""
+        p, delta = self._p, self._delta
+        spread = p * (1 - p)
+        within = np.maximum(self._spectrum, 0).sum() - spread * (delta**2).sum(axis=0)
+        ridge = np.maximum(shrinkage * within / len(self._spectrum), np.finfo(float).tiny)
+        W = delta / ((1 - shrinkage) * np.maximum(self._spectrum, 0)[:, None] + ridge)
+        W = W / np.maximum(1 - (1 - shrinkage) * spread * (delta * W).sum(axis=0), 1e-12)
+        middle = self._positive - delta / 2  # (mean of the positives + mean of the others) / 2
+        found = (Z - self._mean) @ (self._axes @ W) - (middle * W).sum(axis=0) + np.log(p / (1 - p))
+        return np.where(self._some, found, np.where(self._share > 0.5, 1.0, -1.0))
+
+
+def run_method(method: Method, data: Thirds, components: int) -> Row:
+    """Scores on the test third of the setting that is best on the validation third.
+
+    Settings with as many neighbours as there are rows to learn from are left out. `seconds`: to fit the chosen setting and
+    project the three thirds; `slowest`: the longest of all settings.
+    """
+    known = data.known
+    size = int(known.sum()) if method.family == "supervised" else len(known)
+    labels = data.Y[0][:, data.Y[0][known].any(axis=0)]
+    most = min(components, data.rank, size - 1)
+    if method.of_labels:
+        most = min(most, int(np.linalg.matrix_rank(labels[known] - labels[known].mean(axis=0))))
+    best: Row = {"validation": -1.0}
+    predicted, slowest = np.zeros_like(data.Y[2]), 0.0
+    for setting in method.settings:
+        if setting.get("n_neighbors", 0) >= size:
+            continue
+        start = time.perf_counter()
+        model = _fitted(method, setting, most, data, labels)
+        Z = [np.asarray(model.transform(X)) for X in data.X]
+        seconds = time.perf_counter() - start
+        slowest = max(slowest, seconds)
+        tried = [
+            (k, shrinkage, judge)
+            for k, judge in _judges(Z[0][known], data.Y[0][known]).items()
+            for shrinkage in SHRINKAGES
+        ]
+        given = np.hstack([_given(judge.scores(Z[1][:, :k], shrinkage)) for k, shrinkage, judge in tried])
+        reached = f1_scores(np.tile(data.Y[1], len(tried)), given).per_label.reshape(len(tried), -1).mean(axis=1)
+        top = int(reached.argmax())
+        if reached[top] > best["validation"]:
+            k, shrinkage, judge = tried[top]
+            predicted = _given(judge.scores(Z[2][:, :k], shrinkage))
+            best = {"validation": float(reached[top]), "components": k, "seconds": seconds}
+            best |= {"chosen": setting | {"shrinkage": shrinkage}}
+    found = f1_scores(data.Y[2], predicted)
+    scores = {"f1_macro": found.macro, "f1_micro": found.micro}
+    return {"method": method.name, "family": method.family} | scores | best | {"slowest": slowest}
+
+
+def _judges(Z: np.ndarray, Y: np.ndarray) -> dict[int, Discriminants]:
+    """Classifiers of the first k columns of Z, for every k of the ladder."""
+    return {k: Discriminants(Z[:, :k], Y) for k in [k for k in LADDER if k < Z.shape[1]] + [Z.shape[1]]}
+
+
+def _fitted(method: Method, setting: Setting, k: int, data: Thirds, labels: np.ndarray) -> Any:
+    model, X, known = method.build(k, setting), data.X[0], data.known
+    if method.family == "unsupervised":
+        return model.fit(X)
+    if method.family == "supervised":
+        return model.fit(X[known], labels[known])
+    return model.fit(X, labels * known[:, None])
+
+
+def _given(scores: np.ndarray) -> np.ndarray:
+    return (scores > 0).astype(np.uint8)

@@ -1,0 +1,301 @@
+"""MOPE and MESD on text: Reuters-21578 with its 10 largest, overlapping topics, against un-, semi- and supervised methods.
+
+    python pipelines/mope_text.py OUT [--data FOLDER] [--splits 5] [--seeds 2000] [--components 1800] [--quick]
+
+Experiment 1: unsupervised and supervised embeddings of all training labels, MOPE with its three label proximities and three
+combinations. Experiment 2: 40 % and 80 % of the training labels, with semi-supervised methods. Documents are tf-idf rows,
+embedded by relation features; `mope_protocol` says how thirds, features and parameters are made. The classifier is Fisher's
+linear discriminant per label (one against the rest) with shrinkage to the identity, as scikit-learn's
+LinearDiscriminantAnalysis(solver="lsqr", shrinkage=...). The paper has 9980 documents, this selection of the collection 9400.
+OUT gets mope_text_table3 and mope_text_table4 (CSV, JSON: means and deviations over splits, claims that hold or do not),
+written anew after every split, mope_text_bars.png, mope_text_labels.png and mope_text_combined.png.
+Source: Mu, Goulermas, Tsujii, Ananiadou 2012, section 4: experiments 1 and 2, tables 3 and 4, figures 2 to 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.cluster.hierarchy
+import scipy.sparse
+from mope_protocol import Method, Setting, Thirds, run_method
+from projection_protocol import Row, data_folder, plt, publish, summarise
+
+from dmo.blocks import rows
+from dmo.cli.running import add_run_options, run_pipeline
+from dmo.datasets.reuters import ingest_reuters
+from dmo.estimators.mesd import MESD
+from dmo.estimators.mope import MOPE
+from dmo.estimators.trace import TraceEmbedding
+from dmo.graphs import weigh
+from dmo.progress import stage
+from dmo.proximities import Proximity, combine
+from dmo.stores import FeatureStore, StoreError, open_features
+
+NEIGHBOURS = 15
+REACHES: list[Setting] = [{"n_neighbors": k} for k in (15, 60)]
+"""Neighbours that MOPE may choose of: its proximities have no other scale."""
+RIDGES: list[Setting] = [{"ridge": c} for c in (0.01, 0.1, 1.0)]
+PENALTIES: list[Setting] = [{"penalty": c} for c in (0.01, 0.1, 1.0)]
+BALANCES: list[Setting] = [{"balance": c} for c in (0.01, 0.1, 0.5)]
+SIMILARITIES = {
+    "bits": ("sorensen", "hamming-exponential"),
+    "projection": ("minkowski", "tanimoto"),
+    "classes": ("sorensen", "cosine"),
+}
+COMBINATIONS: dict[str, list[Setting]] = {
+    "priority": [{"beta": 1.0}, {"beta": 10.0}],
+    "hadamard": [{}],
+    "sum": [{"beta": 0.5}, {"beta": 0.9}],
+}
+SHARES = (0.4, 0.8)
+RIVALS = ("CCA", "HSL1", "HSL2", "HSL3", "MORP")
+BEST = "MOPE-3 priority"
+WINNERS = (BEST, "MESD-FDA", "MESD-LFDA", "MESD-OLPP-R")
+SCORES = ("f1_macro", "f1_micro", "validation", "components", "seconds", "slowest")
+
+
+def load(data: Path, work: Path) -> tuple[scipy.sparse.csr_array, np.ndarray, list[str]]:
+    """(X n x d, rows of unit length; Y n x 10; topics) from a store in `work`, ingested there first where it is missing."""
+    path = work / "reuters-mope.zarr"
+    try:
+        store: FeatureStore = open_features(path)
+    except (FileNotFoundError, StoreError):
+        store = ingest_reuters(data / "reuters21578" / "reuters21578.tar.xz", path, selection="mope")
+    X, Y = scipy.sparse.csr_array(rows(store.views["words"])), store.labels
+    if Y is None or store.label_names is None:
+        raise ValueError(f"{path} has no labels; delete it and run again")
+    some = np.flatnonzero(np.diff(X.indptr) > 0)
+    return X[some].astype(np.float64), Y[some].astype(np.float64), list(store.label_names)
+
+
+def trace(name: str, **fixed: Any) -> Any:
+    return lambda k, setting: TraceEmbedding(name, n_components=k, **fixed, **setting)
+
+
+def mesd(name: str, **fixed: Any) -> Any:
+    return lambda k, setting: MESD(name, n_components=k, **fixed, **setting)
+
+
+def mope(scheme: str, combination: str) -> Any:
+    fixed: Setting = {"scheme": scheme, "combination": combination, "center": True}
+    return lambda k, setting: MOPE(n_components=k, **fixed, **setting)
+
+
+def unsupervised() -> list[Method]:
+    """LSI, PCA and OLPP."""
+    olpp = trace("olpp", n_neighbors=NEIGHBOURS)
+    weights: list[Setting] = [{"weight": "constant"}, {"weight": "gaussian"}]
+    plain = [Method(name.upper(), "unsupervised", trace(name)) for name in ("lsi", "pca")]
+    return [*plain, Method("OLPP", "unsupervised", olpp, weights)]
+
+
+def rivals() -> list[Method]:
+    """MDDM, CCA, the three HSL and MORP."""
+    balances: list[Setting] = [{"balance": c} for c in (0.0, 0.1, 0.5)]
+    shares: list[Setting] = [{"supervision": b} | c for b in (0.5, 0.9) for c in RIDGES[1:]]
+    return [
+        Method("MDDM", "supervised", trace("mddm"), balances, of_labels=True),
+        Method("CCA", "supervised", trace("cca"), RIDGES, of_labels=True),
+        *(Method(f"HSL{i}", "supervised", trace(f"hsl-{i}"), RIDGES, of_labels=True) for i in (1, 2, 3)),
+        Method("MORP", "supervised", trace("morp"), shares),
+    ]
+
+
+def duplicating() -> list[Method]:
+    """MESD of FDA, LFDA and OLPP-R."""
+    return [
+        Method("MESD-FDA", "supervised", mesd("fda"), RIDGES, of_labels=True),
+        Method("MESD-LFDA", "supervised", mesd("lfda", n_neighbors=NEIGHBOURS), RIDGES),
+        Method("MESD-OLPP-R", "supervised", mesd("olpp-r", n_repelled=NEIGHBOURS), PENALTIES),
+    ]
+
+
+def proximities(schemes: Sequence[str], combinations: Sequence[str]) -> list[Method]:
+    """MOPE of label proximities and their combinations with feature weights."""
+    return [
+        Method(
+            f"MOPE-{1 + list(SIMILARITIES).index(scheme)} {combination}",
+            "supervised",
+            mope(scheme, combination),
+            [
+                {"similarity": name} | given | reach
+                for name in SIMILARITIES[scheme]
+                for given in COMBINATIONS[combination]
+                for reach in REACHES
+            ],
+        )
+        for scheme in schemes
+        for combination in combinations
+    ]
+
+
+def mixtures() -> list[Method]:
+    """SELF, SSFDA, SSMMC, MESD mixed with unsupervised methods, and MOPE with OLPP or PCA as the unsupervised part."""
+
+    def mix(first: str, second: str) -> Any:
+        graph = {} if second == "pca" else {"n_neighbors": NEIGHBOURS}
+        return trace("mix", supervised=first, unsupervised=second, **graph)
+
+    shares: list[Setting] = [
+        {"supervision": share, "unsupervised": part} | reach
+        for share in (0.5, 0.9)
+        for part in ("olpp", "pca")
+        for reach in REACHES
+    ]
+    smooth: list[Setting] = [{"smoothness": s} | c for s in (0.01, 0.1) for c in RIDGES[:2]]
+    return [
+        Method("SELF", "semi-supervised", trace("self", n_neighbors=NEIGHBOURS), BALANCES),
+        Method("SSFDA", "semi-supervised", trace("ssfda", n_neighbors=NEIGHBOURS), smooth, of_labels=True),
+        Method("SSMMC", "semi-supervised", trace("ssmmc", n_neighbors=NEIGHBOURS), PENALTIES),
+        Method("mix CCA + PCA", "semi-supervised", mix("cca", "pca"), BALANCES),
+        Method("mix FDA + OLPP", "semi-supervised", mix("fda", "olpp"), BALANCES),
+        Method("mix LFDA + OLPP", "semi-supervised", mix("lfda", "olpp"), BALANCES),
+        Method("SSMOPE", "semi-supervised", mope("classes", "priority"), shares),
+    ]
+
+
+def run_split(data: Thirds, seed: int, components: int, most: int | None) -> tuple[list[Row], list[Row]]:
+    """Rows of experiments 1 and 2; `most`: settings of a method that are tried (None: all)."""
+    first = [*unsupervised(), *rivals(), *duplicating(), *proximities(list(SIMILARITIES), list(COMBINATIONS))]
+    some = [method for method in [*rivals(), *duplicating()] if method.name in ("CCA", "MORP", "MESD-FDA", "MESD-LFDA")]
+    second = [*unsupervised(), *some, *proximities(["classes"], ["priority"]), *mixtures()]
+    first, second = ([replace(m, settings=m.settings[:most]) for m in methods] for methods in (first, second))
+    found: tuple[list[Row], list[Row]] = ([], [])
+    with stage(f"split {seed}: methods", len(first) + len(SHARES) * len(second)) as advance:
+        for method in first:
+            found[0].append({"split": seed} | run_method(method, data, components))
+            advance(1)
+        for share in SHARES:
+            part = data.hide(share, seed)
+            for method in second:
+                found[1].append({"split": seed, "labels": share} | run_method(method, part, components))
+                advance(1)
+    return found
+
+
+def above(table: Sequence[Row], winner: str, losers: Sequence[str], where: str = "") -> Row:
+    """The claim that `winner` has at least the mean macro F1 of all `losers`."""
+    reached = {row["method"]: row["f1_macro"] for row in table}
+    higher = [name for name in losers if reached[name] > reached[winner]]
+    claim = f"{winner} at or above {', '.join(losers)} in macro F1{where}"
+    return {"claim": claim, "holds": not higher, "compared": list(losers), "not_above_at": higher}
+
+
+def noted(table: list[Row], claims: Sequence[Row]) -> list[Row]:
+    """The table with a note on methods of which a claim does not hold."""
+    failed: dict[str, list[str]] = {}
+    for claim in claims:
+        failed.setdefault(claim["claim"].partition(" at or above ")[0], []).extend(claim["not_above_at"])
+    below = {name: "below " + ", ".join(losers) for name, losers in failed.items() if losers}
+    return [{**row, "note": below.get(row["method"], "")} for row in table]
+
+
+def report(out: Path, first: list[Row], second: list[Row], facts: Row) -> None:
+    """Tables 3 and 4 and the bar chart of the splits so far."""
+    table = summarise(first, ("method", "family"), SCORES)
+    claims = [above(table, winner, RIVALS) for winner in WINNERS]
+    claims.append(above(table, BEST, ["MOPE-3 hadamard", "MOPE-3 sum"]))
+    publish(out, "mope_text_table3", noted(table, claims), claims, facts | {"splits": first})
+    bars(out / "mope_text_bars.png", table)
+    means = summarise(second, ("labels", "method", "family"), SCORES)
+    lines: list[Row] = []
+    claims = []
+    for share in SHARES:
+        part = [row for row in means if row["labels"] == share]
+        said = [above(part, "SSMOPE", [BEST, "CCA", "MORP"], f", {share:.0%} of the labels")]
+        lines, claims = lines + noted(part, said), claims + said
+    publish(out, "mope_text_table4", lines, claims, facts | {"splits": second})
+
+
+def bars(path: Path, table: Sequence[Row]) -> None:
+    """Macro F1 of every method, with its deviation over splits."""
+    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+    colours = {"unsupervised": "#9CA3AF", "supervised": "#2563EB"}
+    for family, colour in colours.items():
+        at = [i for i, row in enumerate(table) if row["family"] == family]
+        lines = [table[i] for i in at]
+        deviations = [row["f1_macro_std"] for row in lines]
+        axes.bar(at, [row["f1_macro"] for row in lines], yerr=deviations, color=colour, capsize=2, label=family)
+    axes.set_xticks(range(len(table)), [row["method"] for row in table], rotation=60, ha="right")
+    lowest = min(row["f1_macro"] for row in table)
+    axes.set(ylabel="macro F1", ylim=(max(0.0, lowest - 0.1), None))
+    figure.legend(loc="outside upper right", ncols=len(colours))
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def proximity_figures(out: Path, X: np.ndarray, Y: np.ndarray, most: int = 300) -> None:
+    """Figures 2 and 3: label proximities of the schemes, and the third one combined with feature weights, seriated alike."""
+    picked = np.sort(np.random.default_rng(0).permutation(len(X))[:most])
+    X, Y = X[picked], Y[picked]
+    n = len(X)
+    graph = scipy.sparse.csr_array(np.ones((n, n)) - np.eye(n))
+    schemes: dict[str, Any] = {
+        f"scheme {i}: {scheme}": Proximity(scheme, names[0]).on(graph, Y)  # type: ignore[arg-type]
+        for i, (scheme, names) in enumerate(SIMILARITIES.items(), 1)
+    }
+    G, W = list(schemes.values())[-1], weigh(graph, X, "gaussian")
+    tree = scipy.cluster.hierarchy.linkage(np.hstack([G.toarray(), W.toarray()]), "average", optimal_ordering=True)
+    order = scipy.cluster.hierarchy.leaves_list(tree)
+    combined = {"feature weights": W}
+    for name, settings in COMBINATIONS.items():
+        combined[name] = combine(G, W, name, **settings[-1])  # type: ignore[arg-type]
+    for name, matrices in (("labels", schemes), ("combined", combined)):
+        figure, axes = plt.subplots(1, len(matrices), figsize=(3.2 * len(matrices), 3.2), layout="constrained")
+        for axis, (title, matrix) in zip(axes, matrices.items()):
+            axis.imshow(matrix.toarray()[np.ix_(order, order)], cmap="viridis", interpolation="nearest")
+            axis.set(title=title, xticks=[], yticks=[])
+        figure.savefig(out / f"mope_text_{name}.png", dpi=120)
+        plt.close(figure)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiments; returns the exit code (see `dmo.cli.exits`)."""
+    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("out", help="folder for the store, tables and figures")
+    made.add_argument("--data", default=data_folder("."), help="folder that has reuters21578")
+    made.add_argument("--splits", type=int, default=5, help="random splits into thirds")
+    made.add_argument("--seeds", type=int, default=2000, help="training documents that relation features compare with")
+    made.add_argument("--components", type=int, default=1800, help="components of an embedding, at most")
+    made.add_argument(
+        "--quick", action="store_true", help="240 documents, 1 split, 40 seeds, 15 components, 2 settings a method"
+    )
+    add_run_options(made)
+    options = made.parse_args(arguments)
+    return run_pipeline(__file__, options, lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> None:
+    """All splits, with tables after each."""
+    out, splits, seeds, components = Path(options.out), options.splits, options.seeds, options.components
+    X, Y, topics = load(Path(options.data), out)
+    if options.quick:
+        X, Y, splits, seeds, components = X[:240], Y[:240], 1, 40, 15
+    if min(splits, seeds, components) < 1:
+        raise ValueError(f"splits, seeds and components must be at least 1, got {splits}, {seeds} and {components}")
+    if components >= seeds:
+        raise ValueError(
+            f"{components} components of {seeds} relation features: with as many, all orthogonal projections are one and "
+            f"the same but for a rotation; pass fewer --components, or more --seeds"
+        )
+    facts = {"documents": X.shape[0], "words": X.shape[1], "topics": topics, "seeds": seeds, "components": components}
+    first: list[Row] = []
+    second: list[Row] = []
+    for split in range(splits):
+        data = Thirds.of(X, Y, split, seeds)
+        if not split:
+            proximity_figures(out, data.X[0], data.Y[0])
+        lines = run_split(data, split, components, 2 if options.quick else None)
+        first, second = first + lines[0], second + lines[1]
+        report(out, first, second, facts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

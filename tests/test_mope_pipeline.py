@@ -1,0 +1,135 @@
+"""The experiments on proximity-based embeddings, small, on generated stories: tables, claims, figures, the classifier."""
+
+import csv
+import importlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from test_reuters import story
+
+
+@pytest.fixture
+def pipeline(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "pipelines"))
+    return importlib.import_module
+
+
+@pytest.fixture
+def data(tmp_path):
+    """260 stories of 11 topics, one to three each, whose words tell the topics."""
+    rng = np.random.default_rng(0)
+    words = [f"{a}{b}word" for a in "abcdefgh" for b in "abcdefghijklm"]
+    stories = []
+    for number in range(1, 261):
+        topics = rng.choice(11, rng.integers(1, 4), replace=False)
+        own = [words[8 * t + i] for t in topics for i in rng.integers(0, 8, 6)]
+        noise = rng.choice(words, 12)
+        stories.append(story(number, [f"topic{t}" for t in topics], " ".join([*own, *noise])))
+    folder = tmp_path / "data" / "reuters21578"
+    folder.mkdir(parents=True)
+    text = "".join(stories).encode("latin-1")
+    with tarfile.open(folder / "reuters21578.tar.xz", "w:xz") as archive:
+        member = tarfile.TarInfo("reut2-000.sgm")
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text))
+    return tmp_path / "data"
+
+
+def test_the_classifier_is_scikit_learns_discriminant_per_label(pipeline):
+    protocol = pipeline("mope_protocol")
+    rng = np.random.default_rng(1)
+    Z, Y = rng.standard_normal((90, 6)) * [3, 2, 1, 1, 0.5, 0.1], (rng.random((90, 3)) < [0.2, 0.5, 0.7]).astype(float)
+    Y[:, 0] = Z[:, 0] + Z[:, 3] > 2
+    judge = protocol.Discriminants(Z[:60], Y[:60])
+    for shrinkage in (1e-3, 0.3):
+        oracles = [LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(Z[:60], y) for y in Y[:60].T]
+        wanted = np.column_stack([oracle.decision_function(Z[60:]) for oracle in oracles])
+        np.testing.assert_allclose(judge.scores(Z[60:], shrinkage), wanted, rtol=1e-8, atol=1e-8)
+    constant = protocol.Discriminants(Z, np.column_stack([np.zeros(90), np.ones(90)])).scores(Z, 0.1)
+    assert (constant < 0).all(axis=0).tolist() == [True, False]
+    assert (constant > 0).all(axis=0).tolist() == [False, True]
+
+
+def test_labels_that_are_hidden_do_not_count(pipeline):
+    """A method that sees labels of 40 % of the rows gives the same whatever the labels of the others are."""
+    text, protocol = pipeline("mope_text"), pipeline("mope_protocol")
+    rng = np.random.default_rng(2)
+    X, Y = np.abs(rng.standard_normal((240, 12))), (rng.random((80, 3)) < 0.5).astype(float)
+    Y[:, 2] = X[:80, 0] > 0.7
+    Y[~Y.any(axis=1), 0] = 1
+    parts = (X[:80], X[80:160], X[160:])
+    known = protocol.Thirds(parts, (Y, Y, Y), np.ones(80, bool), 12).hide(0.6, 0).known
+    assert known.sum() == 48
+    other = np.where(known[:, None], Y, 1 - Y)
+    methods = [m for m in [*text.mixtures(), *text.rivals()] if m.name in ("SELF", "SSMOPE", "mix CCA + PCA", "CCA")]
+    assert len(methods) == 4
+    for method in methods:
+        scores = []
+        for labels in (Y, other):
+            found = protocol.run_method(method, protocol.Thirds(parts, (labels, Y, Y), known, 12), 8)
+            scores.append((found["f1_macro"], found["validation"], found["components"], found["chosen"]))
+        assert scores[0] == scores[1], method.name
+
+
+def test_a_method_is_noted_below_all_that_its_claims_name(pipeline):
+    text = pipeline("mope_text")
+    table = [{"method": name, "f1_macro": f1} for name, f1 in (("a", 0.5), ("b", 0.6), ("c", 0.5), ("d", 0.7))]
+    claims = [
+        text.above(table, "a", ["b", "c"]),
+        text.above(table, "a", ["d"], ", here"),
+        text.above(table, "b", ["a"]),
+    ]
+    assert [claim["holds"] for claim in claims] == [False, False, True]
+    assert [row["note"] for row in text.noted(table, claims)] == ["below b, d", "", "", ""]
+
+
+def test_a_quick_run_writes_tables_claims_and_figures(pipeline, data, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert pipeline("mope_text").main([str(out), "--data", str(data), "--quick"]) == 0
+    printed = capsys.readouterr().out
+    for name, families, said in (
+        ("mope_text_table3", {"unsupervised", "supervised"}, 5),
+        ("mope_text_table4", {"unsupervised", "supervised", "semi-supervised"}, 2),
+    ):
+        with open(out / f"{name}.csv", encoding="utf-8") as file:
+            lines = list(csv.DictReader(file))
+        written = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
+        assert {line["family"] for line in lines} == families
+        assert all(0 < float(line["f1_macro"]) <= 1 and float(line["seconds"]) > 0 for line in lines)
+        assert written["facts"]["documents"] == 240
+        assert len(written["facts"]["topics"]) == 10
+        assert len(written["claims"]) == said
+        assert len({(row.get("labels"), row["method"]) for row in written["table"]}) == len(lines)
+        for claim in written["claims"]:
+            winner, _, losers = claim["claim"].partition(" at or above ")
+            share = losers.partition("%")[0][-2:] if "%" in losers else ""
+            rows = [row for row in written["table"] if not share or row["labels"] == int(share) / 100]
+            reached = {row["method"]: row["f1_macro"] for row in rows}
+            assert claim["not_above_at"] == [name for name in claim["compared"] if reached[name] > reached[winner]]
+            assert claim["holds"] == (not claim["not_above_at"])
+            if not claim["holds"]:
+                notes = [row["note"] for row in rows if row["method"] == winner]
+                assert all(name in notes[0] for name in claim["not_above_at"])
+    assert printed.count("holds: ") + printed.count("DOES NOT HOLD: ") == 7
+    for picture in ("bars", "labels", "combined"):
+        assert (out / f"mope_text_{picture}.png").stat().st_size > 5000
+
+
+def test_bad_inputs_are_one_sentence(pipeline, data, tmp_path, capsys):
+    module = pipeline("mope_text")
+    cases = [
+        (["--data", str(tmp_path / "absent")], "absent"),
+        (["--splits", "0"], "at least 1, got 0"),
+        (["--seeds", "30", "--components", "30"], "30 components of 30 relation features"),
+    ]
+    for arguments, said in cases:
+        given = arguments if "--data" in arguments else ["--data", str(data), *arguments]
+        assert module.main([str(tmp_path / "out"), *given]) == 2
+        message = capsys.readouterr().err.strip().splitlines()[-1]
+        assert message.startswith("mope_text.py: ")
+        assert said in message
