@@ -1,11 +1,14 @@
 """One writer of a store at a time; damaged stores opened again and completed; disks that refuse."""
 
+import gc
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -175,3 +178,24 @@ def test_a_quota_leaves_a_store_that_can_be_resumed(tmp_path: Path) -> None:
     writer.finish()
     assert stores.verify(path) == []
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 6000
+
+
+def test_a_dropped_writer_gives_its_lock_up_without_waiting(tmp_path: Path) -> None:
+    """Finalisers run wherever the garbage collector does, also in a thread that the lock's holder waits for."""
+    path = tmp_path / "rows.zarr"
+    held = {"writer": begin(path)}
+
+    def drop() -> None:
+        held.clear()
+        gc.collect()
+
+    with _lock._guard:
+        dropping = threading.Thread(target=drop, daemon=True)
+        dropping.start()
+        dropping.join(timeout=60)
+        assert not dropping.is_alive()
+        assert (path / LOCK).exists()
+    deadline = time.monotonic() + 60
+    while (path / LOCK).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not (path / LOCK).exists()

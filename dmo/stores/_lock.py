@@ -17,6 +17,7 @@ import time
 import uuid
 from contextlib import suppress
 from functools import lru_cache
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import psutil
@@ -27,11 +28,15 @@ from ._folder import LOCK, Folder
 RENEW, STALE = 30.0, 600.0  # seconds
 
 _held: dict[str, int] = {}  # url -> writers in this process
+_abandoned: SimpleQueue[str] = SimpleQueue()  # urls of writers that nobody holds any more
 _guard = threading.Lock()
 
 
 def acquire(folder: Folder) -> None:
     """Take the lock of a store for this process; StoreError where another living process has it."""
+    with suppress(Empty):
+        while True:
+            release(_abandoned.get_nowait())
     with _guard, writing(folder.url, "the lock of the store"):
         if _held.get(folder.url) and folder.get(LOCK) == _mine(folder):
             _held[folder.url] += 1
@@ -39,6 +44,12 @@ def acquire(folder: Folder) -> None:
         _take(folder)
         _held[folder.url] = 1
     _renewing()
+
+
+def abandon(url: str) -> None:
+    """Have the lock given up soon, by another thread: for finalisers, which run in any thread at any moment and must
+    neither wait for a lock nor read or write."""
+    _abandoned.put(url)
 
 
 def release(url: str, all_writers: bool = False) -> None:
@@ -116,15 +127,20 @@ def _alive(owner: dict[str, Any]) -> bool:
 
 @lru_cache(maxsize=1)
 def _renewing() -> threading.Thread:
-    """The thread that renews the locks of this process."""
+    """The thread that renews the locks of this process, and gives up those of abandoned writers."""
     thread = threading.Thread(target=_renew, name="dmo-locks", daemon=True)
     thread.start()
     return thread
 
 
 def _renew() -> None:
+    due = time.monotonic() + RENEW
     while True:
-        time.sleep(RENEW)
+        try:
+            release(_abandoned.get(timeout=max(0.0, due - time.monotonic())))
+            continue
+        except Empty:
+            due = time.monotonic() + RENEW
         with _guard:
             for url in _held:
                 folder = Folder(url)

@@ -15,7 +15,7 @@ from ..progress import stage
 from ._arrays import DenseArray, Index, Ledger, SparseArray, group_json
 from ._errors import StoreError, writing
 from ._folder import LOCK, Folder
-from ._lock import release
+from ._lock import abandon, release
 from ._schema import existing_root, set_complete
 
 Array = DenseArray | SparseArray
@@ -37,7 +37,7 @@ class Blocks:
         """Write the metadata of every array and of its journal, and keep the lock for as long as this is used."""
         if self.complete:
             return
-        weakref.finalize(self, release, self.folder.url)
+        weakref.finalize(self, abandon, self.folder.url)
         self.prepare_files()
 
     def prepare_files(self) -> None:
