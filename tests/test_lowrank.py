@@ -29,6 +29,7 @@ from dmo.lowrank import (
 )
 from dmo.lowrank.clusters import allocate, balanced_centres
 from dmo.lowrank.landmarks import assign, choose_landmarks
+from dmo.lowrank.pivoting import _root
 from dmo.operators import LowRank
 from dmo.solve import factorise
 
@@ -518,3 +519,13 @@ def test_transformers_give_the_factor_rows_of_their_kernel():
         assert relative(K["wide"], F @ F.T) == pytest.approx(model.error_["relative_error"], rel=0.5)
         lazy = model.transform(da.from_array(NEW, chunks=(25, 20)))
         np.testing.assert_allclose(lazy, model.transform(NEW), atol=1e-6)
+
+
+def test_a_pivot_block_that_rounding_made_indefinite_is_factored():
+    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((12, 12)))[0]
+    spectrum = np.array([1.0] * 6 + [1e-4] * 5 + [-1e-6])
+    block = (Q * spectrum) @ Q.T
+    root = _root(block.astype(np.float32))
+    np.testing.assert_allclose(root @ root.T, block, atol=2e-5)
+    with pytest.raises(np.linalg.LinAlgError, match="not positive semidefinite at the pivots"):
+        _root((Q * np.array([1.0] * 11 + [-0.5])) @ Q.T)

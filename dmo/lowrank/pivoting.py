@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,11 +77,15 @@ def _entries(submatrix: Columns | None, index: np.ndarray) -> np.ndarray:
 
 
 def _root(pivot_block: np.ndarray) -> np.ndarray:
-    """Lower Cholesky factor of the residual at the accepted pivots, with a trace of jitter."""
+    """Lower Cholesky factor of the residual at the accepted pivots, with a trace of jitter: as much as rounding asks for."""
     square = pivot_block.astype(np.float64)
     square = (square + square.T) / 2
-    square.flat[:: len(square) + 1] += 1e-9 * np.trace(square) / len(square)
-    return np.linalg.cholesky(square)
+    mean = float(np.trace(square)) / len(square)
+    for jitter in (1e-9, 1e-7, 1e-5, 1e-3):
+        square.flat[:: len(square) + 1] += jitter * mean
+        with suppress(np.linalg.LinAlgError):
+            return np.linalg.cholesky(square)
+    raise np.linalg.LinAlgError("the kernel is not positive semidefinite at the pivots; take a valid kernel or float64")
 
 
 def _accept(local: np.ndarray, proposal: np.ndarray, floor: float, rng: np.random.Generator) -> np.ndarray:
