@@ -120,9 +120,18 @@ def test_an_unknown_place_is_refused(where: str) -> None:
         pass
 
 
-def test_an_unknown_protocol_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown address scheme 'http'"), connect("http://127.0.0.1:1"):
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("http://127.0.0.1:1", "unknown address scheme 'http'"),
+        ("tcp://127.0.0.1", "missing port number"),
+        ("tls://127.0.0.1:1", r"encrypted; set dmo\.tls\.ca-file"),
+    ],
+)
+def test_an_address_of_no_scheduler_is_refused_and_leaves_dask_alone(address: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why), connect(address):
         pass
+    assert dask.config.get("scheduler", None) is None
 
 
 @pytest.mark.parametrize("text", ["no json", "[1, 2]", "{}"])

@@ -30,8 +30,8 @@ def open_client(place: Place, stack: ExitStack) -> Any:
             f"no cluster {where!r}: pass 'in-process', 'local', an address such as tcp://host:8786, or a scheduler file; "
             f"or start one: {', '.join(PLACES[2:])}"
         )
-    if security is not None and isinstance(address, str) and address.startswith("tcp://"):
-        raise ValueError(f"{address} is not encrypted and dmo.tls is set; pass its tls:// address, or unset dmo.tls")
+    if isinstance(address, str):
+        _check_address(address, security)
     try:
         client = stack.enter_context(Client(address, timeout=patience, security=security))
     except OSError as error:
@@ -43,6 +43,21 @@ def open_client(place: Place, stack: ExitStack) -> Any:
             f"the scheduler at {where} has no workers after {patience:g} s: start them with `dask worker`"
         ) from error
     return client
+
+
+def _check_address(address: str, security: Any) -> None:
+    """Refuse what a client would fail on after it has made itself Dask's default, where it would then stay."""
+    from distributed import Security
+    from distributed.comm import get_address_host_port
+
+    try:
+        get_address_host_port(address)
+    except ValueError as error:
+        raise ValueError(f"{address} is not the address of a scheduler: {error}; pass tcp://host:port") from error
+    if security is not None and address.startswith("tcp://"):
+        raise ValueError(f"{address} is not encrypted and dmo.tls is set; pass its tls:// address, or unset dmo.tls")
+    if address.startswith("tls://") and (security or Security()).get_connection_args("client")["ssl_context"] is None:
+        raise ValueError(f"{address} is encrypted; set dmo.tls.ca-file, dmo.tls.cert and dmo.tls.key")
 
 
 def _scheduler_address(path: str) -> str:

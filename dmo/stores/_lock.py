@@ -42,7 +42,7 @@ def acquire(folder: Folder) -> None:
             _held[folder.url] += 1
             return
         _take(folder)
-        _held[folder.url] = 1
+        _held[folder.url] = _held.get(folder.url, 0) + 1  # writers of a lock that was lost are still to release it
     _renewing()
 
 
