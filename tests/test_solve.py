@@ -125,7 +125,7 @@ def test_a_ridge_that_is_not_positive_is_refused(ridge: float) -> None:
 
 
 def test_unknown_methods_and_woodbury_of_a_full_matrix_are_refused() -> None:
-    with pytest.raises(ValueError, match="unknown method 'lu'; known: 'auto', 'cholesky', 'cg', 'woodbury'"):
+    with pytest.raises(ValueError, match="unknown method 'lu'; known: 'auto', 'cholesky', 'mixed', 'cg', 'woodbury'"):
         factorise(Dense(K), 0.1, "lu")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="woodbury needs a low-rank operator, got Dense; take 'cholesky' or 'cg'"):
         factorise(Dense(K), 0.1, "woodbury")
@@ -326,7 +326,7 @@ def test_default_rank_is_a_fifth_up_to_a_thousand() -> None:
     assert [default_rank(n) for n in (1, 4, 5, 500, 5000, 10**6)] == [1, 1, 1, 100, 1000, 1000]
 
 
-@pytest.mark.parametrize("method", ["cholesky", "woodbury"])
+@pytest.mark.parametrize("method", ["cholesky", "mixed", "woodbury"])
 def test_the_inverse_diagonal_gives_leave_one_out_predictions(method: Method) -> None:
     A, ridge = LowRank(F), 0.3
     solver = factorise(A, ridge, method)
@@ -369,14 +369,46 @@ def test_auto_takes_cholesky_while_it_fits_and_conjugate_gradients_beyond() -> N
 
 
 def test_auto_takes_the_cheaper_method_for_a_known_number_of_columns(caplog: Any) -> None:
-    easy = Dense(gaussian(rows(1500, 2)).astype(np.float32))
+    easy = Dense(gaussian(rows(3000, 2)).astype(np.float32))
     with caplog.at_level(logging.INFO, "dmo"):
         assert chosen(easy, 1.0, columns=20) == "cg"
-    assert "solve: cg for 1500 x 1500, ridge 1, 20 right-hand sides" in caplog.text
+    assert "solve: cg for 3000 x 3000, ridge 1, 20 right-hand sides" in caplog.text
     assert chosen(easy, 1.0, columns=2000) == "cholesky"
     made = NystromPreconditioner.of(easy, 50, 0)
     poor = NystromPreconditioner(made.basis, made.values * 1e6)  # leaves a large condition number
-    assert chosen(easy, 1.0, columns=20, preconditioner=poor) == "cholesky"
+    assert chosen(easy, 1.0, columns=20, preconditioner=poor) == "mixed"
+
+
+def test_auto_takes_a_float32_factor_for_few_columns_or_little_memory() -> None:
+    n = 400
+    sharp = Dense(gaussian(rows(n, 2)).astype(np.float32) + np.eye(n, dtype=np.float32))
+    hard = NystromPreconditioner(np.eye(n, 1), np.full(1, 1e9))  # leaves conjugate gradients no chance
+    assert chosen(sharp, columns=n // 20, preconditioner=hard) == "mixed"
+    assert chosen(sharp, columns=n // 20 + 1, preconditioner=hard) == "cholesky"
+    assert chosen(sharp) == "cholesky"
+    assert chosen(sharp, memory=8 * n * n - 1) == "mixed"
+    assert chosen(sharp, memory=4 * n * n - 1) == "cg"
+    assert chosen(sharp, 1e-7 * n, memory=8 * n * n - 1) == "cg"  # below the rounding of a float32 factor
+
+
+@pytest.mark.parametrize("ridge", [1.0, 1e-2, 1e-4])
+def test_a_float32_factor_is_refined_to_the_residual_of_a_float64_one(large: np.ndarray, ridge: float) -> None:
+    A, B = Dense(large.astype(np.float32)), np.random.default_rng(0).standard_normal((400, 4)) * [1.0, 1e-30, 0.0, 1e30]
+    found, wanted = (factorise(A, ridge, method).solve(B, check=False) for method in ("mixed", "cholesky"))
+    assert found.converged
+    assert found.residuals is not None
+    assert found.residuals.max() <= 1e-8
+    size = np.linalg.norm(wanted.value, axis=0).clip(min=1e-300)
+    assert_allclose(found.value / size, wanted.value / size, atol=1e-4)
+
+
+def test_a_float32_factor_gives_way_where_rounding_makes_it_useless() -> None:
+    spread = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))[0]
+    for smallest in (1e-9, 1e-12):  # refinement stalls; the factorisation itself fails
+        A = Dense((spread * np.geomspace(smallest, 1, 60)) @ spread.T)
+        solver, B = factorise(A, smallest, "mixed", 1e-5), np.random.default_rng(1).standard_normal((60, 2))
+        assert solver.solve(B).converged
+        assert_allclose(solver.inverse_diagonal(), np.diag(np.linalg.inv(A.dense() + smallest * np.eye(60))), rtol=1e-2)
 
 
 def test_the_predicted_number_of_products_is_of_the_right_size(large: np.ndarray) -> None:

@@ -250,15 +250,17 @@ def fit_view(
     storage: Storage,
     method: Method,
     random_state: int | None,
+    columns: int | None = None,
 ) -> FittedView:
-    """Build the kernel's operator over the rows of `views` and factorise it with the ridge."""
+    """Build the kernel's operator over the rows of `views` and factorise it with the ridge, for `columns` right-hand
+    sides in all (None: many)."""
     sources = {name: views[name] for name in kernel.kernels}
     built = build(who, engine, kernel, sources, ridge, storage, random_state)
     operator = built.operator.centered() if center else built.operator
     if method == "auto" and isinstance(built.operator, Tiles):
         method = "cg"
     try:
-        solver = factorise(operator, ridge, method, random_state=random_state)
+        solver = factorise(operator, ridge, method, random_state=random_state, columns=columns)
     except ValueError as error:
         raise ValueError(f"{who}: view {'+'.join(sources)!r}: {error}") from error
     return FittedView(built, sources, operator, Smoother(solver, ridge))

@@ -86,8 +86,9 @@ class MultiViewRidge(Annotator, BaseEstimator):
         loo = np.zeros(Y.shape)
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
+                columns = None if self.standardise else targets.shape[1]
                 view = fit_view(
-                    who, engine, kernel, views, ridges[name], self.center, storage, "auto", self.random_state
+                    who, engine, kernel, views, ridges[name], self.center, storage, "auto", self.random_state, columns
                 )
                 dual = view.smoother.dual(targets)
                 share = self._share(name)

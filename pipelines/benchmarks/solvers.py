@@ -1,6 +1,6 @@
 """Solves with one kernel: Cholesky and conjugate gradients of dmo against scikit-learn's KernelRidge.
 
-    python pipelines/benchmarks/solvers.py [--samples 18689] [--ridge 0.1] [--methods cholesky cg sklearn64 sklearn32]
+    python pipelines/benchmarks/solvers.py [--samples 18689] [--ridge 0.1] [--methods sklearn64 sklearn32 cholesky mixed cg]
 
 Kernel: Gaussian at the mean distance on a generated store of ESP Game's shape (view gist), float32 entries for dmo, made
 before the clock starts for both. First solve: from the kernel to coefficients for all labels. Further ridge: the same for
@@ -71,7 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=18689)
     parser.add_argument("--ridge", type=float, default=0.1)
-    parser.add_argument("--methods", nargs="*", default=["sklearn64", "sklearn32", "cholesky", "cg"])
+    parser.add_argument("--methods", nargs="*", default=["sklearn64", "sklearn32", "cholesky", "mixed", "cg"])
     asked = parser.parse_args()
     found = {method: measure(run, method, asked.samples, asked.ridge) for method in asked.methods}
     table = Table(
