@@ -103,69 +103,96 @@ def _expanded(
 class LabelSubspace:
     """The block Krylov space of the labels under given ridges: it is the same for every balance.
 
-    With M = (w T + H_Y) / total, T the views' part, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}. `basis` (sum r_j x m): its
-    orthonormal vectors as combinations of the stacked columns S; `image`: Gram matrix times basis; `views`, `labels`: T
-    and H_Y projected on it (m x m); `width`: columns of the last block.
+    With M = (w T + H_Y) / total, T the views' part, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}, and H_Y is zero but on the
+    first block. `basis` (sum r_j x m): its orthonormal vectors as combinations of the stacked columns S; `image`: Gram
+    matrix times basis; `labels`: H_Y projected on the first block; `views`: T projected on the basis (m x m); `beyond`,
+    `beyond_image`: what T times the last block has outside of the basis, and Gram matrix times it; `gap`: Gram matrix of
+    those columns.
     """
 
     rotated: RotatedMoments
     ridges: dict[str, float]
     basis: np.ndarray
     image: np.ndarray
-    views: np.ndarray
     labels: np.ndarray
-    width: int
+    views: np.ndarray
+    beyond: np.ndarray
+    beyond_image: np.ndarray
+    gap: np.ndarray
 
     @classmethod
     def of(cls, rotated: RotatedMoments, ridges: Mapping[str, float]) -> LabelSubspace:
         """The first block: the labels themselves."""
         where = rotated.places[LABELS]
-        block = np.zeros((len(rotated.gram), where.stop - where.start))
-        block[where] = np.diag(1 / np.sqrt(rotated.spectra[LABELS]))
-        return cls._projected(rotated, ridges, block, rotated.gram @ block, where.stop - where.start)
+        basis = np.zeros((len(rotated.gram), where.stop - where.start))
+        basis[where] = np.eye(where.stop - where.start)
+        basis, image = _orthonormal(basis, rotated.gram[:, where], rotated.gram[where, where])
+        inverse = 1 / (rotated.spectra[LABELS] + ridges[LABELS])
+        labels = image[where].T @ (inverse[:, None] * image[where])
+        return cls._with(rotated, dict(ridges), basis, image, labels, np.zeros((0, 0)))
 
     def longer(self) -> LabelSubspace:
-        """With one block more: T times the last one."""
-        block = _inverses(self.rotated, self.ridges)[0] * self.image[:, -self.width :]
-        for _ in range(2):  # orthogonal to the basis in S'S, twice for the digits
-            block = block - self.basis @ (self.image.T @ block)
-        image = self.rotated.gram @ block
-        values, vectors = scipy.linalg.eigh(block.T @ image, check_finite=False)
-        keep = values > 1e-13 * max(values[-1], np.finfo(float).tiny)
-        turn = vectors[:, keep] / np.sqrt(values[keep])
-        basis, images = np.hstack([self.basis, block @ turn]), np.hstack([self.image, image @ turn])
-        return self._projected(self.rotated, self.ridges, basis, images, int(keep.sum()))
+        """With one block more: what T times the last one has outside of the basis."""
+        block, image = _orthonormal(self.beyond, self.beyond_image, self.gap)
+        basis, image = np.hstack([self.basis, block]), np.hstack([self.image, image])
+        return self._with(self.rotated, self.ridges, basis, image, self.labels, self.views)
 
     @classmethod
-    def _projected(
-        cls, rotated: RotatedMoments, ridges: Mapping[str, float], basis: np.ndarray, image: np.ndarray, width: int
+    def _with(
+        cls,
+        rotated: RotatedMoments,
+        ridges: dict[str, float],
+        basis: np.ndarray,
+        image: np.ndarray,
+        labels: np.ndarray,
+        views: np.ndarray,
     ) -> LabelSubspace:
-        T, H = (image.T @ (part * image) for part in _inverses(rotated, ridges))
-        return cls(rotated, dict(ridges), basis, image, (T + T.T) / 2, (H + H.T) / 2, width)
+        """The space of `basis`; `views`: T projected on its blocks before the last."""
+        old = len(views)
+        block = _inverses(rotated, ridges) * image[:, old:]
+        projected = image.T @ block
+        T = np.zeros((basis.shape[1],) * 2)
+        T[:old, :old], T[:, old:], T[old:] = views, projected, projected.T
+        block -= basis @ projected  # orthogonal to the basis in S'S, twice for the digits
+        block -= basis @ (image.T @ block)
+        beyond_image = rotated.gram @ block
+        gap = block.T @ beyond_image
+        return cls(rotated, ridges, basis, image, labels, (T + T.T) / 2, block, beyond_image, (gap + gap.T) / 2)
+
+    @property
+    def complete(self) -> bool:
+        """Whether T leads nowhere else."""
+        return not self.gap.size or bool(np.diagonal(self.gap).max() <= 0)
 
     def fit(self, balance: float, k: int) -> HomogeneityFit:
         """The Ritz pairs for this weight of every view against the labels' 1, with their residuals."""
-        names = [name for name in self.rotated.places if name != LABELS]
-        total, m = balance * len(names) + 1.0, len(self.views)
-        values, vectors = scipy.linalg.eigh(
-            (balance * self.views + self.labels) / total, subset_by_index=[m - k, m - 1], check_finite=False
-        )
+        total, m = balance * (len(self.rotated.places) - 1) + 1.0, len(self.views)
+        M = balance * self.views
+        M[: len(self.labels), : len(self.labels)] += self.labels
+        values, vectors = scipy.linalg.eigh(M / total, subset_by_index=[m - k, m - 1], check_finite=False)
         values, vectors = values[::-1], vectors[:, ::-1]
-        projected = self.image @ vectors
-        view_part, label_part = _inverses(self.rotated, self.ridges)
-        rest = (balance * view_part + label_part) * projected / total - self.basis @ (vectors * values)
-        lengths = np.sqrt(np.maximum(np.einsum("ij,ij->j", rest, self.rotated.gram @ rest), 0.0))
+        last = vectors[m - len(self.gap) :]
+        lengths = balance / total * np.sqrt(np.maximum(np.einsum("ij,ij->j", last, self.gap @ last), 0.0))
         residuals = lengths / max(abs(values[0]), np.finfo(float).tiny)
         pairs = Eigenpairs(values, self.basis @ vectors, residuals, [float(values.sum())], True)
-        return _expanded(self.rotated, self.ridges, pairs, projected)
+        return _expanded(self.rotated, self.ridges, pairs, self.image @ vectors)
 
 
-def _inverses(rotated: RotatedMoments, ridges: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
-    """1 / (eigenvalue + ridge) on the views' coordinates and on the labels', 0 elsewhere (sum r_j x 1 each)."""
-    parts = [np.zeros((len(rotated.gram), 1)), np.zeros((len(rotated.gram), 1))]
-    for name, where in rotated.places.items():
-        parts[name == LABELS][where, 0] = 1 / (rotated.spectra[name] + ridges[name])
-    return parts[0], parts[1]
+def _orthonormal(block: np.ndarray, image: np.ndarray, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Combinations of the columns (and of their images) whose Gram matrix is the identity instead of `gram`."""
+    values, vectors = scipy.linalg.eigh(gram, check_finite=False)
+    keep = values > 1e-13 * max(values[-1], np.finfo(float).tiny)
+    turn = vectors[:, keep] / np.sqrt(values[keep])
+    return block @ turn, image @ turn
+
+
+def _inverses(rotated: RotatedMoments, ridges: Mapping[str, float]) -> np.ndarray:
+    """1 / (eigenvalue + ridge) on the views' coordinates, 0 on the labels' (sum r_j x 1)."""
+    parts = [
+        np.zeros(len(spectrum)) if name == LABELS else 1 / (spectrum + ridges[name])
+        for name, spectrum in rotated.spectra.items()
+    ]
+    return np.concatenate(parts)[:, None]
 
 
 class SharedHomogeneity:
@@ -199,7 +226,7 @@ class SharedHomogeneity:
                 found = self._last.fit(balance, k)
                 if found.pairs.residuals.max(initial=0.0) <= self.residual:
                     return found
-                if not self._last.width or self._last.basis.shape[1] >= _STEPS * len(self.rotated.spectra[LABELS]):
+                if self._last.complete or self._last.basis.shape[1] >= _STEPS * len(self.rotated.spectra[LABELS]):
                     break
                 self._last = self._last.longer()
         return homogeneity(self.rotated, weights, ridges, k, tolerance, max_steps, random_state)
