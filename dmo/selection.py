@@ -170,7 +170,7 @@ def _decoded(model: Any, held: Held, setting: Mapping[str, Any]) -> np.ndarray:
     """Scores of held-out samples under one setting of the decoder."""
     raw, loo = held.scores(setting.get("n_components", getattr(model, "n_components", None)))
     value = {key: setting.get(key, getattr(model, key)) for key in ("intercept", "standardise", "prior_power")}
-    return ScoreRule.learn(held.labels, loo, value["intercept"], value["standardise"], value["prior_power"])(raw)
+    return ScoreRule.learn(held.frequency, loo, value["intercept"], value["standardise"], value["prior_power"])(raw)
 
 
 def _one_by_one(

@@ -13,6 +13,7 @@ from dmo.blocks import Rows, Subset, iterate, row_blocks
 from dmo.cluster import current_client
 from dmo.estimators.exact import build, exact_engine
 from dmo.estimators.lowrank_engine import fit_maps
+from dmo.kernels.threads import in_threads, thread_count
 from dmo.methods.homogeneity import Smoother, decoder
 from dmo.moments import Moments
 from dmo.multikernel import MultiKernel
@@ -29,13 +30,13 @@ _MEMORY = 2**30
 class Held:
     """What one fit says of its held-out rows.
 
-    `labels`: of the training rows (n_train x L); `values`: held-out embedding (m x p), or raw scores where `loadings`
+    `frequency`: of the labels in the training rows (L); `values`: held-out embedding (m x p), or raw scores where `loadings`
     (L x p) is None; `loo`: leave-one-out values of the training rows (n_train x p) or None; `components`: number of
     components by the value of n_components that asks for it (see `components_of`).
     """
 
     components: Mapping[float | None, int]
-    labels: np.ndarray
+    frequency: np.ndarray
     values: np.ndarray
     loadings: np.ndarray | None
     loo: np.ndarray | None
@@ -45,7 +46,7 @@ class Held:
         if self.loadings is None:
             return self.values, self.loo
         k = self.components[n_components]
-        D = decoder(self.loadings[:, :k])
+        D = decoder(self.loadings[:, :k]).astype(self.values.dtype, copy=False)
         return self.values[:, :k] @ D, None if self.loo is None else self.loo[:, :k] @ D
 
 
@@ -175,9 +176,10 @@ class MomentFolds:
             values = self._evaluate(maps, fits, chosen, k)
             for number in range(len(folds)):
                 test = self.fold == number
+                frequency = self.labels[~test].mean(axis=0)
                 for i in chosen:
                     loadings = fits[number, i][2]
-                    yield number, i, Held(components[number], self.labels[~test], values[i][test], loadings, None)
+                    yield number, i, Held(components[number], frequency, values[i][test], loadings, None)
 
     def _fits(
         self, folds: Sequence[Moments], chosen: Sequence[int], mixings: Mapping[str, np.ndarray], k: int
@@ -186,9 +188,9 @@ class MomentFolds:
         total = folds[0]
         for part in folds[1:]:
             total = total + part
-        fits = {}
-        for number, held in enumerate(folds):
-            training = total - held
+
+        def one(number: int) -> dict[tuple[int, int], tuple[dict[str, np.ndarray], np.ndarray, np.ndarray | None]]:
+            training, fits = total - folds[number], {}
             for center in sorted({bool(self.algebra[i].get("center", self.model.center)) for i in chosen}):
                 prepared = self.model.prepare_moments(training, center)
                 for i in chosen:
@@ -199,7 +201,11 @@ class MomentFolds:
                             coefficients[view] = T @ coefficients[view]
                         small = {view: part.astype(np.float32) for view, part in coefficients.items()}
                         fits[number, i] = (small, offset, loadings)
-        return fits
+            return fits
+
+        threads = min(thread_count(), max(1, _MEMORY // (4 * total.gram.nbytes)))  # a fold works on some copies of it
+        found = in_threads(one, range(len(folds)), threads)
+        return {key: fit for fits in found for key, fit in fits.items()}
 
     def _evaluate(self, maps: Any, fits: Any, chosen: Sequence[int], k: int) -> dict[int, np.ndarray]:
         """Held-out values (n x k, float32) of every chosen setting, in one pass over the rows."""

@@ -251,7 +251,8 @@ class KGHA(Annotator, _HomogeneityEmbedding):
                     loo += leave_one_out(pairs.vectors, dual, view.smoother.inverse_diagonal()) / len(views)
                 advance(1)
         self.expansions_ = expansions
-        self.rule_ = ScoreRule.learn(Y, loo @ self.decoder_, self.intercept, self.standardise, self.prior_power)
+        held = loo @ self.decoder_
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), held, self.intercept, self.standardise, self.prior_power)
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray, k: int) -> None:
         done = self._low_rank(views, Y, FOLDS if self.standardise else 1)
@@ -299,10 +300,10 @@ class KGHA(Annotator, _HomogeneityEmbedding):
             "KGHA", self, {view: MultiKernel.of(view, kernel) for view, kernel in self._kernels(old).items()}, old, new
         )
 
-        k = max(components.values())
+        k, frequency = max(components.values()), Y.mean(axis=0)
 
         def run(model: KGHA) -> Held:
-            labels = LinearSmoother(Y - Y.mean(axis=0) if model.center else Y, model._label_ridge())
+            labels = LinearSmoother(Y - frequency if model.center else Y, model._label_ridge())
             views = [shared.view(view, ridge, model.center) for view, ridge in model._ridges(list(old)).items()]
             apply = homogeneity_map([view.smoother for view in views] + [labels], model._weights(len(views)))
             pairs = krylov(apply, len(Y), k, Y, model.tolerance, model.max_iter, model.random_state)
@@ -312,7 +313,7 @@ class KGHA(Annotator, _HomogeneityEmbedding):
                 values += view.predict(dual) / len(views)
                 if needs_loo:
                     loo += leave_one_out(pairs.vectors, dual, view.inverse_diagonal()) / len(views)
-            return Held(components, Y, values, labels.loadings(pairs.vectors), loo if needs_loo else None)
+            return Held(components, frequency, values, labels.loadings(pairs.vectors), loo if needs_loo else None)
 
         return run
 

@@ -106,7 +106,7 @@ class LabelPropagation(Annotator, BaseEstimator):
             )
         self.view_, self.scores_, self.correlation_ = view, found.scores, found.correlation
         self.n_iter_ = max(1, found.steps)
-        self.rule_ = ScoreRule.learn(Y[known], None, False)
+        self.rule_ = ScoreRule.learn(Y[known].mean(axis=0), None, False)
         return self
 
     def _one(self, X: Any, reset: bool) -> tuple[str, Rows]:

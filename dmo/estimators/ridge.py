@@ -97,7 +97,7 @@ class MultiViewRidge(Annotator, BaseEstimator):
                     loo += share * leave_one_out(targets, dual, view.smoother.inverse_diagonal())
                 advance(1)
         self.expansions_: Mapping[str, Expansion] = expansions
-        self.rule_ = ScoreRule.learn(Y, loo, self.intercept, self.standardise, self.prior_power)
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), loo, self.intercept, self.standardise, self.prior_power)
         return self
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
@@ -148,10 +148,10 @@ class MultiViewRidge(Annotator, BaseEstimator):
     ) -> Callable[[MultiViewRidge], Held]:
         """A function that fits settings of this estimator on `old`, Y and scores `new`, kernels and factors shared."""
         kernels = self._kernels(list(old))
-        shared = SharedViews("MultiViewRidge", self, kernels, old, new)
+        shared, frequency = SharedViews("MultiViewRidge", self, kernels, old, new), Y.mean(axis=0)
 
         def run(model: MultiViewRidge) -> Held:
-            targets = Y - Y.mean(axis=0) if model.center else Y
+            targets = Y - frequency if model.center else Y
             model._kernels(list(old))
             values, loo = np.zeros((shared.n_new, Y.shape[1])), np.zeros(Y.shape)
             for name, c in model._ridges(list(old), list(kernels)).items():
@@ -160,7 +160,7 @@ class MultiViewRidge(Annotator, BaseEstimator):
                 values += share * view.predict(dual)
                 if needs_loo:
                     loo += share * leave_one_out(targets, dual, view.inverse_diagonal())
-            return Held(components, Y, values, None, loo if needs_loo else None)
+            return Held(components, frequency, values, None, loo if needs_loo else None)
 
         return run
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from typing import TypeVar
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 @lru_cache(maxsize=1)
@@ -38,3 +42,10 @@ def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = 
     with ThreadPoolExecutor(min(threads, len(pieces))) as pool:
         for done in [pool.submit(task, *piece) for piece in pieces]:
             done.result()
+
+
+def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: int | None = None) -> list[Found]:
+    """`[task(item) for item in items]`, with one BLAS thread each: for small algebra, which more of those slow down."""
+    threads = min(thread_count(n_threads), len(items))
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(task, items))

@@ -27,14 +27,13 @@ class ScoreRule:
     @classmethod
     def learn(
         cls,
-        Y: np.ndarray,
+        frequency: np.ndarray,
         loo: np.ndarray | None,
         intercept: bool,
         standardise: float = 0.0,
         prior_power: float = 0.0,
     ) -> ScoreRule:
-        """From training labels Y (n x L) and leave-one-out scores `loo` (n x L; needed where standardise > 0)."""
-        frequency = Y.mean(axis=0)
+        """From the labels' frequencies (L) and leave-one-out scores `loo` (n x L; needed where standardise > 0)."""
         if loo is None or not standardise:
             return cls.of(frequency, np.zeros_like(frequency), np.ones_like(frequency), intercept, 0.0, prior_power)
         return cls.of(frequency, loo.mean(axis=0), loo.std(axis=0), intercept, standardise, prior_power)

@@ -165,16 +165,16 @@ class LabelSubspace:
         return not self.gap.size or bool(np.diagonal(self.gap).max() <= 0)
 
     def fit(self, balance: float, k: int) -> HomogeneityFit:
-        """The Ritz pairs for this weight of every view against the labels' 1, with their residuals."""
+        """The Ritz pairs for this weight of every view against the labels' 1 (vectors in `basis`), with residuals."""
         total, m = balance * (len(self.rotated.places) - 1) + 1.0, len(self.views)
         M = balance * self.views
         M[: len(self.labels), : len(self.labels)] += self.labels
-        values, vectors = scipy.linalg.eigh(M / total, subset_by_index=[m - k, m - 1], check_finite=False)
-        values, vectors = values[::-1], vectors[:, ::-1]
+        values, vectors = scipy.linalg.eigh(M / total, check_finite=False)
+        values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
         last = vectors[m - len(self.gap) :]
         lengths = balance / total * np.sqrt(np.maximum(np.einsum("ij,ij->j", last, self.gap @ last), 0.0))
         residuals = lengths / max(abs(values[0]), np.finfo(float).tiny)
-        pairs = Eigenpairs(values, self.basis @ vectors, residuals, [float(values.sum())], True)
+        pairs = Eigenpairs(values, vectors, residuals, [float(values.sum())], True)
         return _expanded(self.rotated, self.ridges, pairs, self.image @ vectors)
 
 
@@ -221,7 +221,7 @@ class SharedHomogeneity:
         if LABELS in self.rotated.places and len(views) == 1 and k <= len(self.rotated.spectra[LABELS]):
             balance = views.pop() / weights[LABELS]
             if self._last is None or self._last.ridges != dict(ridges):
-                self._last = LabelSubspace.of(self.rotated, ridges).longer().longer()
+                self._last = LabelSubspace.of(self.rotated, ridges)
             while True:
                 found = self._last.fit(balance, k)
                 if found.pairs.residuals.max(initial=0.0) <= self.residual:
