@@ -108,6 +108,11 @@ class Moments:
         gram = self.gram - np.outer(self.sums, self.sums / self.n)
         return Moments(self.widths, self.n, np.zeros_like(self.sums), gram)
 
+    def centred_gram(self, group: str) -> np.ndarray:
+        """Gram matrix of one group's columns less their means (d x d)."""
+        where = self.places()[group]
+        return np.asarray(self.gram[where, where] - np.outer(self.sums[where], self.sums[where] / self.n))
+
     def of_scores(self, coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
         """Sums of the scores s(x) = sum_g g(x) W_g + offset (L columns) and of their squares, over these rows."""
         places = self.places()
@@ -128,6 +133,15 @@ class Moments:
         gram = np.hstack([half[:, places[n]] if T is None else half[:, places[n]] @ T for n, T in parts.items()])
         sums = np.hstack([self.sums[places[n]] if T is None else T.T @ self.sums[places[n]] for n, T in parts.items()])
         return Moments(widths, self.n, sums, (gram + gram.T) / 2)
+
+    def widened(self, group: str, width: int) -> Moments:
+        """With columns of zeros at the end of a group, `width` in all. Raises ValueError where it has more already."""
+        more = width - self.widths[group]
+        if more < 0:
+            raise ValueError(f"moments: group {group!r} has {self.widths[group]} columns, it cannot have {width}")
+        at = np.full(more, self.places()[group].stop)
+        gram = np.insert(np.insert(self.gram, at, 0.0, axis=0), at, 0.0, axis=1)
+        return Moments(self.widths | {group: width}, self.n, np.insert(self.sums, at, 0.0), gram)
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """(arrays, JSON meta) for a store."""

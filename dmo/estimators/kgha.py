@@ -17,6 +17,7 @@ from dmo.eigen import Eigenpairs
 from dmo.estimators.base import Annotator, Persistent, load_expansions, store_expansions, with_prefix, without_prefix
 from dmo.estimators.exact import FittedView, choose_storage, exact_engine, fit_view
 from dmo.estimators.folds import Held, SharedViews
+from dmo.estimators.incremental import Incremental
 from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, choose_engine, decided, is_exact, low_rank_pass
 from dmo.estimators.views import check_labels, check_views, count_components, per_view, positive
 from dmo.expansions import Expansion, FactorExpansion
@@ -143,7 +144,7 @@ class _HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, P
         return tags
 
 
-class KGHA(Annotator, _HomogeneityEmbedding):
+class KGHA(Incremental, Annotator, _HomogeneityEmbedding):
     """Kernel generalised homogeneity analysis: one space for many views and many labels, and annotation from it.
 
     The embedding X (n x p) is the top of M = H [balance * sum_j K_j (K_j + c_j I)^-1 + K_Y (K_Y + c I)^-1] H; new samples
@@ -224,13 +225,13 @@ class KGHA(Annotator, _HomogeneityEmbedding):
         views = check_views(self, X, reset=True)
         n = next(iter(views.values())).shape[0]
         Y = check_labels(self, y, n)
+        self._forget_pass()
         positive("KGHA", "balance", self.balance)
         self.approximation_ = choose_engine(self.approximation, n, len(views))
-        k = self.count_components(Y)
         if self.is_exact:
-            self._fit_exact(views, Y, k)
+            self._fit_exact(views, Y, self.count_components(Y))
         else:
-            self._fit_low_rank(views, Y, k)
+            self._fit_pass(self._low_rank(views, Y, FOLDS if self.standardise else 1))
         return self
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, k: int) -> None:
@@ -254,15 +255,16 @@ class KGHA(Annotator, _HomogeneityEmbedding):
         held = loo @ self.decoder_
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), held, self.intercept, self.standardise, self.prior_power)
 
-    def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray, k: int) -> None:
-        done = self._low_rank(views, Y, FOLDS if self.standardise else 1)
+    def _fit_pass(self, done: LowRankPass) -> None:
+        labels, frequency = done.total.centred_gram(LABELS), done.total.mean()[done.total.places()[LABELS]]
+        k = self._components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), done.total.n)
         rotated = RotatedMoments.of(done.total, self.center)
         weights, ridges = self._weighting(rotated)
         fit = homogeneity(rotated, weights, ridges, k, self.tolerance, self.max_iter, self.random_state)
         self._learn(fit.pairs)
         self._expand(done, fit)
         self.decoder_ = decoder(fit.coefficients[LABELS])
-        mean, deviation = np.zeros(Y.shape[1]), np.ones(Y.shape[1])
+        mean, deviation = np.zeros(len(labels)), np.ones(len(labels))
         if self.standardise:
             held = []
             for part in done.folds:
@@ -272,7 +274,7 @@ class KGHA(Annotator, _HomogeneityEmbedding):
                 D = decoder(loadings)
                 held.append(part.of_scores({view: B @ D for view, B in coefficients.items()}, offset @ D))
             mean, deviation = pooled(held)
-        self.rule_ = ScoreRule.of(Y.mean(axis=0), mean, deviation, self.intercept, self.standardise, self.prior_power)
+        self.rule_ = ScoreRule.of(frequency, mean, deviation, self.intercept, self.standardise, self.prior_power)
 
     def prepare_moments(self, moments: Moments, center: bool) -> SharedHomogeneity:
         """What every ridge and balance shares."""
@@ -335,14 +337,16 @@ class KGHA(Annotator, _HomogeneityEmbedding):
 
     def count_components(self, Y: np.ndarray) -> int:
         """Components for labels Y (n x L); warns where they are more than the labels span."""
-        rank = int(np.linalg.matrix_rank(Y - Y.mean(axis=0)))
-        k = count_components("KGHA", self.n_components, Y.shape[1], rank, len(Y))
+        return self._components(Y.shape[1], int(np.linalg.matrix_rank(Y - Y.mean(axis=0))), len(Y))
+
+    def _components(self, n_labels: int, rank: int, n: int) -> int:
+        k = count_components("KGHA", self.n_components, n_labels, rank, n)
         if k > rank:
             warnings.warn(
                 f"KGHA: n_components = {k} is above the rank {rank} of the centred labels; the rest of the space does "
                 f"not come from the labels and takes many more iterations",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return k
 
@@ -352,13 +356,15 @@ class KGHA(Annotator, _HomogeneityEmbedding):
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = _HomogeneityEmbedding._arrays(self)
         rule, rule_meta = self.rule_.to_arrays()
-        arrays |= {"decoder": self.decoder_} | with_prefix("rule", rule)
-        return arrays, meta | {"rule": rule_meta, "multilabel": self.multilabel_}
+        kept, kept_meta = self._pass_arrays()
+        arrays |= {"decoder": self.decoder_} | with_prefix("rule", rule) | kept
+        return arrays, meta | {"rule": rule_meta, "multilabel": self.multilabel_} | kept_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         _HomogeneityEmbedding._restore(self, arrays, meta)
         self.decoder_, self.multilabel_ = arrays["decoder"], meta["multilabel"]
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
+        self._restore_pass(arrays, meta)
 
 
 class MultiSetCCA(_HomogeneityEmbedding):

@@ -18,8 +18,8 @@ from dmo.estimators.exact import Exact
 from dmo.estimators.views import per_view
 from dmo.kernels import parse
 from dmo.lowrank import FeatureMap
-from dmo.moments import Moments
-from dmo.onepass import collect_moments
+from dmo.moments import LABELS, Moments
+from dmo.onepass import add_folds, collect_moments
 
 log = logging.getLogger("dmo")
 _AUTO_RANK = 1000
@@ -79,6 +79,13 @@ class LowRankPass:
             total = total + part
         return total
 
+    def extended(self, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None) -> LowRankPass:
+        """With further rows, in the same folds' shares; Y may have more columns (earlier rows have zeros there)."""
+        seed = None if random_state is None else [random_state, self.total.n]
+        new = _folded_moments(self.maps, views, Y, len(self.folds), seed)
+        old = [part.widened(LABELS, Y.shape[1]) for part in self.folds]
+        return LowRankPass(self.maps, add_folds(old, new))
+
 
 def fit_maps(
     who: str, approximation: Any, kernel: Any, views: Mapping[str, Rows], random_state: int | None
@@ -106,8 +113,16 @@ def low_rank_pass(
 ) -> LowRankPass:
     """Fit the maps and pass once over the rows; with n_folds > 1, moments per random fold."""
     maps = fit_maps(who, approximation, kernel, views, random_state)
+    return LowRankPass(maps, _folded_moments(maps, views, Y, n_folds, random_state))
+
+
+def _folded_moments(
+    maps: Mapping[str, FeatureMap], views: Mapping[str, Rows], Y: np.ndarray | None, n_folds: int, seed: Any
+) -> list[Moments]:
+    """Moments of the rows, in n_folds random folds of equal sizes."""
     n = next(iter(views.values())).shape[0]
-    folds = np.random.default_rng(random_state).permutation(np.arange(n) % n_folds) if n_folds > 1 else None
+    folds = np.random.default_rng(seed).permutation(np.arange(n) % n_folds) if n_folds > 1 else None
     raw = collect_moments(views, Y, maps, folds, current_client())
     mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
-    return LowRankPass(maps, [part.mixed(mixings) for part in raw])
+    found = [part.mixed(mixings) for part in raw]
+    return found + [Moments.zeros(found[0].widths)] * (n_folds - len(found))

@@ -12,7 +12,8 @@ from dmo.blocks import Rows
 from dmo.estimators.base import Annotator, load_expansions, store_expansions, with_prefix, without_prefix
 from dmo.estimators.exact import choose_storage, exact_engine, fit_view
 from dmo.estimators.folds import Held, SharedViews
-from dmo.estimators.lowrank_engine import FOLDS, choose_engine, decided, is_exact, low_rank_pass
+from dmo.estimators.incremental import Incremental
+from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, choose_engine, decided, is_exact, low_rank_pass
 from dmo.estimators.views import check_labels, check_views, per_view, positive
 from dmo.expansions import Expansion, FactorExpansion
 from dmo.kernels import parse
@@ -23,7 +24,7 @@ from dmo.multikernel import MultiKernel
 from dmo.progress import stage
 
 
-class MultiViewRidge(Annotator, BaseEstimator):
+class MultiViewRidge(Incremental, Annotator, BaseEstimator):
     """Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
 
     Scores are K(x) (K + c I)^-1 Y: of one kernel combined over the views, or averaged over one regression per view.
@@ -74,9 +75,11 @@ class MultiViewRidge(Annotator, BaseEstimator):
         n = next(iter(views.values())).shape[0]
         Y = check_labels(self, y, n)
         targets = Y - Y.mean(axis=0) if self.center else Y
+        self._forget_pass()
         self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
         if not self.is_exact:
-            self._fit_low_rank(views, Y)
+            n_folds = FOLDS if self.standardise else 1
+            self._fit_pass(low_rank_pass(who, self.approximation_, self.kernel, views, Y, n_folds, self.random_state))
             return self
         engine = exact_engine(who, self.approximation_)
         kernels = self._kernels(list(views))
@@ -100,20 +103,19 @@ class MultiViewRidge(Annotator, BaseEstimator):
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), loo, self.intercept, self.standardise, self.prior_power)
         return self
 
-    def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        n_folds = FOLDS if self.standardise else 1
-        done = low_rank_pass("MultiViewRidge", self.approximation_, self.kernel, views, Y, n_folds, self.random_state)
+    def _fit_pass(self, done: LowRankPass) -> None:
         coefficients, offset, _ = self.fit_moments(done.total)
-        first = next(iter(views))
+        frequency = done.total.mean()[done.total.places()[LABELS]]
+        first = next(iter(done.maps))
         self.expansions_ = {
             view: FactorExpansion.of(view, done.maps[view], B, offset if view == first else np.zeros_like(offset))
             for view, B in coefficients.items()
         }
-        mean, deviation = np.zeros(Y.shape[1]), np.ones(Y.shape[1])
+        mean, deviation = np.zeros(len(frequency)), np.ones(len(frequency))
         if self.standardise:
             held = [part.of_scores(*self.fit_moments(done.total - part)[:2]) for part in done.folds]
             mean, deviation = pooled(held)
-        self.rule_ = ScoreRule.of(Y.mean(axis=0), mean, deviation, self.intercept, self.standardise, self.prior_power)
+        self.rule_ = ScoreRule.of(frequency, mean, deviation, self.intercept, self.standardise, self.prior_power)
 
     def prepare_moments(self, moments: Moments, center: bool) -> Moments:
         """What every ridge shares: the moments themselves."""
@@ -208,9 +210,11 @@ class MultiViewRidge(Annotator, BaseEstimator):
         arrays, meta = store_expansions(self.expansions_)
         rule, rule_meta = self.rule_.to_arrays()
         meta |= {"rule": rule_meta, "multilabel": self.multilabel_, "view_weights": self.view_weights_}
-        return arrays | with_prefix("rule", rule), meta
+        kept, kept_meta = self._pass_arrays()
+        return arrays | with_prefix("rule", rule) | kept, meta | kept_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.expansions_ = load_expansions(arrays, meta)
         self.multilabel_, self.view_weights_ = meta["multilabel"], dict(meta["view_weights"])
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
+        self._restore_pass(arrays, meta)

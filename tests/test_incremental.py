@@ -1,0 +1,94 @@
+"""partial_fit: rows and labels that come one after the other give what one fit of all of them gives."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dmo import KGHA, MultiViewRidge, Nystrom, load
+from dmo.kernels import Linear
+
+RNG = np.random.default_rng(0)
+VIEWS = {"a": RNG.standard_normal((120, 6)), "b": RNG.standard_normal((120, 6)) + 1}
+Y = (VIEWS["a"] @ RNG.standard_normal((6, 5)) + 0.3 * RNG.standard_normal((120, 5)) > 0.5).astype(np.uint8)
+NEW = {name: RNG.standard_normal((9, X.shape[1])) for name, X in VIEWS.items()}
+BATCHES = (slice(0, 50), slice(50, 53), slice(53, 120))
+# the linear kernel has as many columns as features: low-rank maps of the first batch are exact for every row
+LOW = Nystrom(rank=6, landmarks="rpcholesky")
+
+
+def some(where: slice) -> dict[str, np.ndarray]:
+    return {name: X[where] for name, X in VIEWS.items()}
+
+
+def made(kind: type, **how: Any) -> Any:
+    return kind(Linear(), ridge=0.3, approximation=LOW, **how)
+
+
+KINDS = pytest.mark.parametrize("kind", [KGHA, MultiViewRidge])
+
+
+@KINDS
+def test_batches_give_the_fit_of_all_rows(kind: type) -> None:
+    model = made(kind, intercept=True)
+    for where in BATCHES:
+        model.partial_fit(some(where), Y[where])
+    whole = kind(Linear(), ridge=0.3, approximation="exact", intercept=True).fit(VIEWS, Y)
+    np.testing.assert_allclose(model.decision_function(NEW), whole.decision_function(NEW), atol=2e-5)
+    np.testing.assert_array_equal(model.predict(NEW, top=2), whole.predict(NEW, top=2))
+
+
+@KINDS
+def test_new_labels_are_absent_from_earlier_rows(kind: type) -> None:
+    late = Y.copy()
+    late[:50, 3:] = 0
+    model = made(kind).partial_fit(some(slice(0, 50)), late[:50, :3]).partial_fit(some(slice(50, 120)), late[50:])
+    whole = kind(Linear(), ridge=0.3, approximation="exact").fit(VIEWS, late)
+    np.testing.assert_allclose(model.decision_function(NEW), whole.decision_function(NEW), atol=2e-5)
+    assert model.classes_.tolist() == [0, 1, 2, 3, 4]
+
+
+@KINDS
+def test_the_statistics_of_held_out_folds_see_every_row(kind: type) -> None:
+    model = made(kind, standardise=1.0)
+    for where in BATCHES:  # the second batch has fewer rows than there are folds
+        model.partial_fit(some(where), Y[where])
+    assert sum(part.n for part in model.pass_.folds) == 120
+    held = made(kind, standardise=1.0).fit(VIEWS, Y).rule_  # other folds of the same rows
+    np.testing.assert_allclose(model.rule_.deviation, held.deviation, rtol=0.2)
+
+
+@KINDS
+def test_a_saved_model_goes_on_where_it_was(kind: type, tmp_path: Path) -> None:
+    model = made(kind).partial_fit(some(BATCHES[0]), Y[BATCHES[0]])
+    model.save(str(tmp_path / "model.zarr"))
+    read = load(str(tmp_path / "model.zarr"))
+    for going in (model, read):
+        going.partial_fit(some(BATCHES[2]), Y[BATCHES[2]])
+    np.testing.assert_array_equal(read.decision_function(NEW), model.decision_function(NEW))
+
+
+def test_classes_may_come_later() -> None:
+    y = np.array(["x", "y", "z"])[Y[:, 0] + Y[:, 1].astype(int)]
+    X = VIEWS["a"]
+    model = MultiViewRidge("linear", ridge=0.3, approximation=Nystrom(rank=6))
+    model.partial_fit(X[:60], y[:60], classes=["x", "y", "z", "never"]).partial_fit(X[60:], y[60:])
+    whole = MultiViewRidge("linear", ridge=0.3, approximation="exact").fit(X, y)
+    assert (model.predict(X) == whole.predict(X)).all()
+    with pytest.raises(ValueError, match="y has class .*'w'.*, which is none of classes"):
+        model.partial_fit(X[:2], ["x", "w"])
+
+
+def test_what_cannot_go_on_says_so() -> None:
+    model = made(KGHA)
+    with pytest.raises(ValueError, match="first partial_fit of a vector of classes needs all of them; pass classes"):
+        model.partial_fit(VIEWS, Y[:, 0])
+    model.partial_fit(VIEWS, Y)
+    with pytest.raises(ValueError, match="y has 3 labels, earlier calls had 5; pass them all"):
+        model.partial_fit(VIEWS, Y[:, :3])
+    with pytest.raises(ValueError, match="'b'"):
+        model.partial_fit({"a": VIEWS["a"]}, Y)
+    with pytest.raises(ValueError, match="fit kept no moments to add to; begin with partial_fit"):
+        model.fit(VIEWS, Y).partial_fit(VIEWS, Y)
+    assert not hasattr(KGHA(approximation="exact"), "partial_fit")
