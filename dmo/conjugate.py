@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -10,6 +12,7 @@ import scipy.linalg
 from dmo.blocks import orthonormalise, row_blocks
 from dmo.lowrank import rpcholesky
 from dmo.operators import Operator
+from dmo.resuming import Arrays, Checkpoint, digest
 from dmo.solution import CheckedSolver, IllConditioned, Solution
 
 _STRIP = 4096
@@ -61,6 +64,31 @@ class NystromPreconditioner:
         return 1.0 + 0.5 * float(np.sqrt(left) * np.log(2.0 / tolerance))
 
 
+def operator_digest(A: Operator) -> str:
+    """SHA-256 of an operator's size, precision, diagonal and product with a fixed vector: of its data, at their price."""
+    probe = np.modf(np.arange(1, A.n + 1) * 0.6180339887498949)[0][:, None] - 0.5
+    return digest(A.n, A.dtype.str, A.diagonal(), A.product(probe))
+
+
+@dataclass
+class _Search:
+    """Where the search stands, for right-hand sides of length one.
+
+    The iterate X, its residuals R, the next directions P, `size`: norms of the true residuals as last computed,
+    `active`: the columns that are still to converge, `used`: products so far.
+    """
+
+    X: np.ndarray
+    R: np.ndarray
+    P: np.ndarray
+    size: np.ndarray
+    active: np.ndarray
+    used: int = 0
+
+    def arrays(self) -> Arrays:
+        return {name: getattr(self, name) for name in ("X", "R", "P", "size", "active")}
+
+
 class BlockCG(CheckedSolver):
     """Preconditioned block conjugate gradients: one Krylov space for all columns, orthonormalised at every step.
 
@@ -68,6 +96,7 @@ class BlockCG(CheckedSolver):
     convergence or is out of products, its residual is replaced by the true one in float64; the search goes on from the
     direction it had. Columns that have truly converged are frozen; all are scaled to length one, so that small ones
     count as much. A start at the solution costs the one product that checks it and 0 iterations.
+    Inside `resuming.checkpoints` a search that died goes on, and a finished one is not repeated.
     Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
     """
 
@@ -85,16 +114,42 @@ class BlockCG(CheckedSolver):
             "take standardise=0, or a kernel that fits in memory"
         )
 
+    @cached_property
+    def _digest(self) -> str:
+        """Of all that a solution depends on, but the right-hand side and the start."""
+        known = self.preconditioner.values, self.preconditioner.basis
+        return digest(operator_digest(self.A), self.ridge, self.tolerance, self.max_products, known)
+
     def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool) -> Solution:
+        kept = Checkpoint("solve", lambda: digest(self._digest, B, x0))
+        found = kept.load()
+        if found is not None and found[1]["finished"]:
+            X, residuals, iterations = found[0]["X"], found[0]["residuals"], int(found[1]["used"])
+        else:
+            X, residuals, iterations = self._columns(B, x0, kept, found)
+            kept.finish({"X": X, "residuals": residuals}, {"finished": True, "used": iterations})
+        return Solution(X, iterations, residuals, bool((residuals <= self.tolerance).all()), self.method)
+
+    def _columns(
+        self, B: np.ndarray, x0: np.ndarray | None, kept: Checkpoint, found: tuple[Arrays, dict[str, Any]] | None
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """X, relative residuals and products: the columns of B that are not zero, scaled to length one."""
         scale = np.linalg.norm(B, axis=0)
         some = np.flatnonzero(scale > 0)  # zero columns have the solution zero
-        X, residuals, iterations = np.zeros(B.shape), np.zeros(B.shape[1]), 0
-        if some.size:
-            length = scale[some]
-            X[:, some], R = self._start(B[:, some], None if x0 is None else x0[:, some], length)
-            X[:, some], residuals[some], iterations = self._search(B[:, some] / length, X[:, some] / length, R / length)
-            X *= scale
-        return Solution(X, iterations, residuals, bool((residuals <= self.tolerance).all()), self.method)
+        X, residuals = np.zeros(B.shape), np.zeros(B.shape[1])
+        if not some.size:
+            return X, residuals, 0
+        length = scale[some]
+        if found is not None:
+            search = _Search(**found[0], used=int(found[1]["used"]))
+        else:
+            start, R = self._start(B[:, some], None if x0 is None else x0[:, some], length)
+            X[:, some] = start
+            search = self._begin(X[:, some] / length, R / length)
+        self._run(B[:, some] / length, search, kept)
+        X[:, some], residuals[some] = search.X, search.size
+        X *= scale
+        return X, residuals, search.used
 
     def _start(self, B: np.ndarray, x0: np.ndarray | None, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where to start, and its residuals: at zero in the columns where x0 is no better."""
@@ -104,31 +159,35 @@ class BlockCG(CheckedSolver):
         better = np.linalg.norm(R, axis=0) < length
         return np.where(better, x0, 0.0), np.where(better, R, B)
 
-    def _search(self, B: np.ndarray, X: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """X, its true residuals' norms and the products used, from X with residuals R; columns of B have length one."""
-        size = np.linalg.norm(R, axis=0)  # of the true residuals, as last computed
+    def _begin(self, X: np.ndarray, R: np.ndarray) -> _Search:
+        size = np.linalg.norm(R, axis=0)
         active = np.flatnonzero(size > self.tolerance)
-        P, used = self._directions(R[:, active]), 0
+        return _Search(X, R, self._directions(R[:, active]), size, active)
+
+    def _run(self, B: np.ndarray, at: _Search, kept: Checkpoint) -> None:
+        """Move `at` on until all columns of B (of length one) have converged, nothing is gained, or products run out."""
         gain = 1e-2 if self.A.dtype == np.float32 else 1e-8  # beyond it the recursion drifts from the true residual
-        while active.size and used < self.max_products and P.shape[1]:
+        while at.active.size and at.used < self.max_products and at.P.shape[1]:
+            if kept.due():
+                kept.save(at.arrays(), {"finished": False, "used": at.used})
+            active, P = at.active, at.P
             Q = self.A @ P + self.ridge * P
-            used += 1
+            at.used += 1
             factor = self._curvature(P, Q)
-            step = scipy.linalg.cho_solve((factor, True), P.T @ R[:, active], check_finite=False)
-            X[:, active] += P @ step
-            R[:, active] -= Q @ step
-            claimed = np.linalg.norm(R[:, active], axis=0)
-            done = used == self.max_products or claimed.max() <= 0.5 * self.tolerance
-            if done or np.median(claimed / size[active]) <= gain:
-                R[:, active] = self._residual(B[:, active], X[:, active])
-                before, size[active] = size[active], np.linalg.norm(R[:, active], axis=0)
-                if (size[active] > 0.5 * before).all():  # rounding lets the true residuals fall no further
+            step = scipy.linalg.cho_solve((factor, True), P.T @ at.R[:, active], check_finite=False)
+            at.X[:, active] += P @ step
+            at.R[:, active] -= Q @ step
+            claimed = np.linalg.norm(at.R[:, active], axis=0)
+            done = at.used == self.max_products or claimed.max() <= 0.5 * self.tolerance
+            if done or np.median(claimed / at.size[active]) <= gain:
+                at.R[:, active] = self._residual(B[:, active], at.X[:, active])
+                before, at.size[active] = at.size[active], np.linalg.norm(at.R[:, active], axis=0)
+                if (at.size[active] > 0.5 * before).all():  # rounding lets the true residuals fall no further
                     break
-                active = active[size[active] > self.tolerance]
-            P = self._directions(R[:, active], P, Q, factor)
-        if active.size and not P.shape[1]:
-            size[active] = np.linalg.norm(self._residual(B[:, active], X[:, active]), axis=0)
-        return X, size, used
+                at.active = active[at.size[active] > self.tolerance]
+            at.P = self._directions(at.R[:, at.active], P, Q, factor)
+        if at.active.size and not at.P.shape[1]:
+            at.size[at.active] = np.linalg.norm(self._residual(B[:, at.active], at.X[:, at.active]), axis=0)
 
     def _directions(
         self,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,27 +16,14 @@ from dmo.blocks import Rows, fingerprint, row_blocks, rows
 from dmo.lowrank import FeatureMap
 from dmo.moments import LABELS, Moments
 from dmo.progress import stage
+from dmo.resuming import checkpoints as checkpoints
+from dmo.resuming import current_folder, keep_to_the_end
 from dmo.tiles import Resent, retried
 
 BLOCK = 2048
 TASK_BLOCKS = 4  # blocks per task: fixed, so that sums do not depend on the number of workers
 _SEGMENT = 16  # tasks between two checkpoints
-_folder: ContextVar[str | None] = ContextVar("dmo_checkpoints", default=None)
 log = logging.getLogger("dmo")
-
-
-@contextmanager
-def checkpoints(folder: str | None) -> Iterator[None]:
-    """Keep the sums of every pass in this block under `folder` (a path or URL; None: nowhere), until the pass is done.
-
-    A pass over the same rows, labels, folds and feature maps goes on where one that died had stopped; each has a name of
-    its own, from a hash of all of these.
-    """
-    token = _folder.set(folder)
-    try:
-        yield
-    finally:
-        _folder.reset(token)
 
 
 def collect_moments(
@@ -60,10 +45,12 @@ def collect_moments(
     """
     n = next(iter(views.values())).shape[0]
     n_folds = 1 if folds is None else int(folds.max()) + 1
-    temporary = None
-    if checkpoint is None and _folder.get() is not None and all(isinstance(m, FeatureMap) for m in maps.values()):
+    folder = current_folder()
+    if checkpoint is None and folder is not None and all(isinstance(m, FeatureMap) for m in maps.values()):
         configuration = _digest(views, Y, maps, folds)
-        checkpoint = temporary = f"{_folder.get()}/pass-{configuration[:16]}"
+        name = f"pass-{configuration[:16]}"
+        checkpoint = f"{folder}/{name}"
+        keep_to_the_end(name)
     blocks = row_blocks(n, BLOCK)
     tasks = [blocks[i : i + TASK_BLOCKS] for i in range(0, len(blocks), TASK_BLOCKS)]
     total, done = _resume(checkpoint, configuration, n_folds)
@@ -89,8 +76,6 @@ def collect_moments(
                 _save(checkpoint, configuration, total, done)
     if total is None:
         raise ValueError("no rows to pass over; pass at least one sample")
-    if temporary is not None:
-        stores.delete_model(temporary)
     return total
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from dmo.blocks import Rows, Subset
+from dmo.blocks import Rows, Subset, fingerprint
+from dmo.estimators.base import encode
 from dmo.estimators.folds import ExactFolds, Held, MomentFolds
 from dmo.estimators.kgha import KGHA
 from dmo.estimators.lowrank_engine import choose_engine
@@ -24,6 +25,7 @@ from dmo.estimators.views import check_labels, check_views
 from dmo.methods.decoding import ScoreRule
 from dmo.metrics import annotation_scores, auc_macro, auc_micro, f1_macro, f1_micro, jaccard_accuracy, top_labels
 from dmo.progress import stage
+from dmo.resuming import Checkpoint, digest, part_of_more
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
@@ -82,6 +84,8 @@ def sweep(
     Arguments: `estimator`: a dmo or scikit-learn estimator with `decision_function`; `views`, `Y` as for its `fit`;
     `grid`: parameter -> values; `metric`: see `metric_of`, averaged over folds (labels without a positive in a held-out
     fold do not count there). Ties go to the first setting in the grid's order.
+    Inside `resuming.checkpoints` the scores of finished folds are kept, and a sweep that died goes on with the others;
+    not where `metric` is a function, whose changes cannot be seen.
     Raises ValueError for unknown parameters or metrics and for an empty grid.
     """
     _check_grid(estimator, grid)
@@ -93,19 +97,25 @@ def sweep(
     fold = fold_numbers(n, folds, random_state)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
     slow = [key for key in grid if key not in fast]
-    total = int(np.prod([len(values) for values in grid.values()]))
+    outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}
     table: list[dict[str, Any]] = []
-    with stage("settings x folds", total * folds) as advance:
-        for outer in settings({key: grid[key] for key in slow}):
-            model = clone(estimator).set_params(**outer)
+    scores = _Scores(
+        _description(estimator, sources, labels, grid, fold, metric), len(outer), len(list(settings(inner))), folds
+    )
+    with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
+        for number, fixed in enumerate(outer):
+            model = clone(estimator).set_params(**fixed)
             if getattr(model, "approximation", None) == "auto":
                 model.set_params(approximation=choose_engine("auto", n, len(sources)))
-            inner = {key: grid[key] for key in fast}
             shared = isinstance(model, (KGHA, MultiViewRidge))
             loo = shared and any(inner.get("standardise", [model.standardise]))
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
-            found = runs(model, sources, views, labels, Y, inner, fold, score, advance)
-            table += [{**outer, **setting, **_summary(scores)} for setting, scores in found]
+            scores.begin(number, advance)
+            with part_of_more(scores.save):
+                tried = runs(model, sources, views, labels, Y, inner, fold, score, scores)
+            found = zip(tried, scores.values[number], strict=True)
+            table += [{**fixed, **setting, **_summary(values)} for setting, values in found]
+    scores.finish()
     order = {key: i for i, key in enumerate(grid)}
     table = [dict(sorted(row.items(), key=lambda item: order.get(item[0], len(order)))) for row in table]
     best = max(table, key=lambda row: row["mean"])
@@ -138,7 +148,65 @@ def _summary(scores: Sequence[float]) -> dict[str, Any]:
     return {"mean": float(np.mean(scores)), "std": float(np.std(scores)), "folds": [float(s) for s in scores]}
 
 
-Scored = list[tuple[dict[str, Any], list[float]]]
+def _description(
+    estimator: Any,
+    sources: Mapping[str, Rows],
+    labels: np.ndarray,
+    grid: Mapping[str, Sequence[Any]],
+    fold: np.ndarray,
+    metric: str | Metric,
+) -> Callable[[], str] | None:
+    """A function that returns a digest of all that the scores depend on; None where there is none."""
+    if not isinstance(metric, str):
+        return None
+    try:
+        known = encode(estimator), [(key, encode(list(values))) for key, values in grid.items()], metric
+    except ValueError:  # an argument that is no number, name or object of dmo
+        return None
+
+    def describe() -> str:
+        engine = encode(choose_engine("auto", len(labels), len(sources)))  # may change with the memory that is free
+        rows = {name: fingerprint(source) for name, source in sources.items()}
+        return digest(known, engine, rows, labels, fold)
+
+    return describe
+
+
+class _Scores:
+    """Scores by outer setting, inner setting and fold, and which of them are found; kept in a checkpoint."""
+
+    def __init__(self, describe: Callable[[], str] | None, outer: int, inner: int, folds: int):
+        self.inner, self.outer = inner, 0
+        self.values, self.known = np.zeros((outer, inner, folds)), np.zeros((outer, inner, folds), bool)
+        self._kept = Checkpoint("sweep", describe)
+        self._advance: Callable[[int], None] = lambda steps: None
+        found = self._kept.load()
+        if found is not None:
+            self.values, self.known = found[0]["values"].copy(), found[0]["known"].copy()
+
+    def begin(self, outer: int, advance: Callable[[int], None]) -> None:
+        """Go on with the outer setting number `outer`, where some scores may be known."""
+        self.outer, self._advance = outer, advance
+        advance(int(self.known[outer].sum()))
+
+    def wanted(self, inner: int, fold: int) -> bool:
+        """Whether the score of an inner setting on a fold is still to be found."""
+        return not self.known[self.outer, inner, fold]
+
+    def put(self, inner: int, fold: int, score: float) -> None:
+        """A score of the outer setting that `begin` named; kept where that is due."""
+        self.values[self.outer, inner, fold], self.known[self.outer, inner, fold] = score, True
+        self._advance(1)
+        if self._kept.due():
+            self.save()
+
+    def save(self) -> None:
+        """Keep what is known."""
+        self._kept.save({"values": self.values, "known": self.known}, {})
+
+    def finish(self) -> None:
+        """Keep the scores for what follows the sweep."""
+        self._kept.finish({"values": self.values, "known": self.known}, {})
 
 
 def _shared(
@@ -150,20 +218,51 @@ def _shared(
     grid: Mapping[str, Sequence[Any]],
     fold: np.ndarray,
     score: Metric,
-    advance: Callable[[int], None],
-) -> Scored:
-    """All settings from shared kernels (exact) or shared moments (low rank)."""
+    scores: _Scores,
+) -> list[dict[str, Any]]:
+    """Score all settings, which it returns, from shared kernels (exact) or shared moments (low rank)."""
     algebra = list(settings({key: grid[key] for key in grid if key in _ALGEBRA}))
     decoders = list(settings({key: grid[key] for key in grid if key in _DECODER}))
-    scores: dict[tuple[int, int], list[float]] = {}
-    needs_loo = any(setting.get("standardise", model.standardise) for setting in decoders)
-    engine = (ExactFolds if model.is_exact else MomentFolds)(model, sources, labels, fold, algebra, decoders, needs_loo)
-    for number, i, held in engine:
+    wanted = np.array(
+        [
+            [
+                any(scores.wanted(i * len(decoders) + j, number) for j in range(len(decoders)))
+                for i in range(len(algebra))
+            ]
+            for number in range(int(fold.max()) + 1)
+        ]
+    )
+    for number, i, held in _fits(model, sources, labels, fold, algebra, decoders, wanted):
         truth = labels[fold == number].astype(np.uint8)
         for j, decoder in enumerate(decoders):
-            scores.setdefault((i, j), []).append(score(truth, _decoded(model, held, decoder)))
-        advance(len(decoders))
-    return [({**algebra[i], **decoders[j]}, values) for (i, j), values in sorted(scores.items())]
+            if scores.wanted(i * len(decoders) + j, number):
+                scores.put(i * len(decoders) + j, number, score(truth, _decoded(model, held, decoder)))
+    return [{**setting, **decoder} for setting in algebra for decoder in decoders]
+
+
+def _fits(
+    model: Any,
+    sources: Mapping[str, Rows],
+    labels: np.ndarray,
+    fold: np.ndarray,
+    algebra: Sequence[Mapping[str, Any]],
+    decoders: Sequence[Mapping[str, Any]],
+    wanted: np.ndarray,
+) -> Iterator[tuple[int, int, Held]]:
+    """(fold, index of the algebra setting, what its fit says of the fold), at least where `wanted` (folds x algebra)."""
+    loo = any(setting.get("standardise", model.standardise) for setting in decoders)
+    if not model.is_exact:
+        left = np.flatnonzero(wanted.any(axis=0)).tolist()
+        chosen = [algebra[i] for i in left]
+        for number, i, held in MomentFolds(model, sources, labels, fold, chosen, decoders, loo) if chosen else ():
+            yield number, left[i], held
+        return
+    for number in range(len(wanted)):
+        left = np.flatnonzero(wanted[number]).tolist()
+        chosen, alone = [algebra[i] for i in left], (fold != number).astype(int)  # this fold is 0, the others are 1
+        fits = iter(ExactFolds(model, sources, labels, alone, chosen, decoders, loo))
+        for _, i, held in itertools.islice(fits, len(left)):
+            yield number, left[i], held
 
 
 def _decoded(model: Any, held: Held, setting: Mapping[str, Any]) -> np.ndarray:
@@ -182,21 +281,20 @@ def _one_by_one(
     grid: Mapping[str, Sequence[Any]],
     fold: np.ndarray,
     score: Metric,
-    advance: Callable[[int], None],
-) -> Scored:
-    """Every setting fitted for itself: estimators without a shared road."""
-    found: Scored = []
-    for setting in settings(grid):
-        scores = []
-        for number in range(int(fold.max()) + 1):
+    scores: _Scores,
+) -> list[dict[str, Any]]:
+    """Score every setting, fitted for itself: estimators without a shared road. Returns the settings."""
+    tried = list(settings(grid))
+    for i, number in itertools.product(range(len(tried)), range(int(fold.max()) + 1)):
+        if not scores.wanted(i, number):
+            continue
+        with part_of_more(scores.save):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-            part: Any = {name: Subset(source, train) for name, source in sources.items()}
+            old: Any = {name: Subset(source, train) for name, source in sources.items()}
             new: Any = {name: Subset(source, test) for name, source in sources.items()}
-            fitted = clone(model).set_params(**setting)
+            fitted = clone(model).set_params(**tried[i])
             if not isinstance(views, (Mapping, list, tuple)):
-                part, new = next(iter(part.values()))[:], next(iter(new.values()))[:]
-            fitted.fit(part, np.asarray(Y)[train])
-            scores.append(score(labels[test].astype(np.uint8), np.asarray(fitted.decision_function(new))))
-            advance(1)
-        found.append((setting, scores))
-    return found
+                old, new = next(iter(old.values()))[:], next(iter(new.values()))[:]
+            fitted.fit(old, np.asarray(Y)[train])
+            scores.put(i, number, score(labels[test].astype(np.uint8), np.asarray(fitted.decision_function(new))))
+    return tried

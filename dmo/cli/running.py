@@ -16,14 +16,15 @@ import typer
 
 from dmo.cli.exits import ending
 from dmo.cli.jsonlog import json_log
-from dmo.onepass import checkpoints
+from dmo.resuming import checkpoints
 
 HELP = {
     "workers": "Workers to start (jobs of a batch queue); default: the setting of the place.",
     "worker_threads": "Threads of a worker that is started.",
     "memory_limit": "Memory of a worker that is started, such as 4GiB.",
     "performance_report": "HTML file for Dask's performance report of the run.",
-    "checkpoint": "Folder that keeps the sums of a pass over the rows, so that a run that died goes on from there.",
+    "checkpoint": "Folder that keeps the state of long passes, kernel solves and sweeps, and what they have finished, "
+    "so that the same command goes on where a run died; emptied when it ends well.",
     "log": "File to append what happens to, one JSON object a line.",
 }
 SCHEDULER = (

@@ -9,14 +9,19 @@ Sources: Boyd et al. 2011, 3.1-3.4; Eckstein, Bertsekas 1992 (relaxation); O'Don
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from dmo.conjugate import operator_digest
+from dmo.methods.anderson import Extrapolation
 from dmo.methods.llt import Certificate, Problem, certificate
 from dmo.operators import LowRank, Operator
 from dmo.progress import stage
+from dmo.resuming import Arrays, Checkpoint, checkpoints, digest
 from dmo.solve import Method, NystromPreconditioner, Solver, default_rank, factorise
 
 _RELAXATION = 1.6
@@ -27,7 +32,6 @@ _STEP = 4.0  # rho is a power of this, so that a path of problems meets the same
 _ONE_THREAD = (
     2**25
 )  # numbers in a kernel or factor up to which more BLAS threads gain little and may wait for each other
-_MEMORY = 15  # pairs that the extrapolation remembers
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,23 @@ class Fit:
     residuals: tuple[float, float]
     converged: bool
     state: State
+
+    def to_arrays(self, prefix: str = "") -> Arrays:
+        """All of it as arrays; `from_arrays` is the inverse."""
+        proof = [getattr(self.certificate, part.name) for part in fields(Certificate)]
+        numbers = [self.iterations, self.factorisations, *self.residuals, self.converged, self.state.rho, *proof]
+        found = {"dual": self.dual, "bias": self.bias, "support": self.support, "numbers": np.array(numbers)}
+        found |= {"split": self.state.split, "multiplier": self.state.dual}
+        return {prefix + name: value for name, value in found.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Fit:
+        """The fit whose `to_arrays` is in `arrays`."""
+        at = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+        iterations, factorisations, primal, dual, converged, rho, *proof = map(float, at["numbers"])
+        counted = int(iterations), int(factorisations), (primal, dual), bool(converged)
+        state = State(at["split"], at["multiplier"], rho)
+        return cls(at["dual"], at["bias"], Certificate(*proof), at["support"], *counted, state)
 
 
 class Factors:
@@ -107,80 +128,58 @@ class _QuadraticStep:
         for scale in np.unique(problem.scales[problem.scales > 0]):
             columns = np.flatnonzero(problem.scales == scale)
             self.parts.append((columns, float(scale), *factors.at(1.0 / (rho * float(scale)))))
-        self._last: dict[float, np.ndarray] = {}
+        self.starts: dict[float, np.ndarray] = {}  # of conjugate gradients, by scale: the last solutions
 
     def __call__(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         latent = self.problem.to_latent(V)
         bias = latent.mean(axis=0)
         A = self.rho * (latent - bias)  # right for the columns with scale 0
         for columns, scale, solver, ones in self.parts:
-            start = self._last.get(scale) if solver.method == "cg" else None
-            X = solver.solve(latent[:, columns], x0=start, check=False).value
-            self._last[scale] = X
+            X = solver.solve(latent[:, columns], x0=self.starts.get(scale), check=False).value
+            if solver.method == "cg":
+                self.starts[scale] = X
             bias[columns] = X.sum(axis=0) / ones.sum()
             A[:, columns] = (X - ones * bias[columns]) / scale
         return self.problem.from_latent(A), self.problem.from_latent(bias)
-
-
-class _Extrapolation:
-    """Anderson's method (type II) for s = s + g(s), with a way back when a step makes |g| more than twice as large."""
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Drop all pairs: the map has changed."""
-        self._last: tuple[np.ndarray, np.ndarray] | None = None  # s + g and g of the point before
-        self._moves: list[np.ndarray] = []  # differences of s + g
-        self._changes: list[np.ndarray] = []  # differences of g
-        self._gram = np.zeros((0, 0))
-        self._extrapolated = False
-
-    def next(self, s: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """The next point from s and its residual g."""
-        plain = s + g
-        if self._last is not None:
-            before, residual = self._last
-            if self._extrapolated and np.linalg.norm(g) > 2 * np.linalg.norm(residual):
-                self.forget()
-                return before
-            self._remember(plain - before, g - residual)
-        self._last = plain, g
-        self._extrapolated = bool(self._changes)
-        if not self._changes:
-            return plain
-        gram = self._gram + 1e-10 * np.trace(self._gram) * np.eye(len(self._gram))
-        weights = np.linalg.lstsq(gram, [np.vdot(change, g) for change in self._changes])[0]
-        for weight, move in zip(weights, self._moves, strict=True):
-            plain = plain - weight * move
-        return plain
-
-    def _remember(self, move: np.ndarray, change: np.ndarray) -> None:
-        if len(self._moves) == _MEMORY:
-            del self._moves[0], self._changes[0]
-            self._gram = self._gram[1:, 1:]
-        self._moves.append(move)
-        self._changes.append(change)
-        m = len(self._changes)
-        gram = np.empty((m, m))
-        gram[:-1, :-1] = self._gram
-        gram[-1] = gram[:, -1] = [np.vdot(old, change) for old in self._changes]
-        self._gram = gram
 
 
 class _Iteration:
     """One run: s is the point that is iterated, Z = prox(s), A and bias the quadratic step's, F its fitted outputs."""
 
     def __init__(self, problem: Problem, factors: Factors, start: State | None, rho: float | None):
+        problem = replace(problem, targets=np.ascontiguousarray(problem.targets))  # and so all n x L blocks
         self.problem, self.factors = problem, factors
         self._largest = 1.0 / (factors.noise_floor * float(problem.scales.max())) if factors.noise_floor > 0 else np.inf
         if start is None:
             Z = np.broadcast_to(np.median(problem.targets, axis=0), problem.targets.shape)
             start = State(Z, np.zeros(Z.shape), self._quantised(_first_rho(problem)))
         self.rho = start.rho if rho is None else rho
-        self.s = start.split - problem.rotate_back(_clip(problem, problem.rotate(start.dual))) / self.rho
+        self.s = (
+            np.ascontiguousarray(start.split)
+            - problem.rotate_back(_clip(problem, problem.rotate(start.dual))) / self.rho
+        )
         self._step = _QuadraticStep(problem, factors, self.rho)
-        self._extrapolation = _Extrapolation()
+        self._extrapolation = Extrapolation()
+
+    def to_arrays(self) -> Arrays:
+        """What the next iterations depend on."""
+        found = {"s": self.s, "rho": np.array([self.rho])}
+        for i, (_, scale, _, _) in enumerate(self._step.parts):
+            if scale in self._step.starts:
+                found[f"start{i}"] = self._step.starts[scale]
+        return found | {f"extrapolation/{name}": value for name, value in self._extrapolation.to_arrays().items()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from where `to_arrays` was called."""
+        self.s, self.rho = arrays["s"], float(arrays["rho"][0])
+        self._step = _QuadraticStep(self.problem, self.factors, self.rho)
+        for i, (_, scale, _, _) in enumerate(self._step.parts):
+            if f"start{i}" in arrays:
+                self._step.starts[scale] = arrays[f"start{i}"]
+        mark = "extrapolation/"
+        self._extrapolation.restore(
+            {name.removeprefix(mark): value for name, value in arrays.items() if name.startswith(mark)}
+        )
 
     def _quantised(self, rho: float) -> float:
         return float(_STEP ** np.floor(np.log(min(rho, self._largest)) / np.log(_STEP) + 0.5))
@@ -264,15 +263,49 @@ def admm(
     problem; `tolerance`: difference of the primal and dual objective, both at feasible points, relative to them: it
     bounds the error of the objective; the relative primal and dual residuals must be below its square root too; `rho`:
     keep this penalty instead of balancing the residuals. Returns the iterate of the smallest gap, converged or not.
+    Inside `resuming.checkpoints` a run that died goes on, and a finished one is not repeated.
     """
     if max_iter < 1:
         raise ValueError(f"max_iter = {max_iter}; at least one iteration is needed")
     factors = Factors(problem.kernel) if factors is None else factors
-    made = factors.made
+    kept = Checkpoint("admm", lambda: _digest(problem, factors, start, tolerance, max_iter, rho))
+    found = kept.load()
+    if found is not None and found[1]["finished"]:
+        return Fit.from_arrays(found[0])
+    with checkpoints(None):  # of the kernel solves inside, each is a part of one iteration
+        fit = _iterate(problem, factors, start, tolerance, max_iter, rho, kept, found)
+    kept.finish(fit.to_arrays(), {"finished": True})
+    return fit
+
+
+def _iterate(
+    problem: Problem,
+    factors: Factors,
+    start: State | None,
+    tolerance: float,
+    max_iter: int,
+    rho: float | None,
+    kept: Checkpoint,
+    found: tuple[Arrays, dict[str, Any]] | None,
+) -> Fit:
+    made, first = factors.made, 1
     best: Fit | None = None
     with stage("alternating directions") as advance, threadpool_limits(_threads(problem.kernel)):
-        run = _Iteration(problem, factors, start, rho)
-        for iteration in range(1, max_iter + 1):
+        if found is None:
+            run = _Iteration(problem, factors, start, rho)
+        else:
+            arrays, meta = found
+            run = _Iteration(
+                problem, factors, State(arrays["s"], np.zeros_like(arrays["s"]), 1.0), float(arrays["rho"][0])
+            )
+            run.restore(arrays)
+            best = Fit.from_arrays(arrays, "best/") if "best/dual" in arrays else None
+            made, first = made - meta["factorisations"], meta["iteration"]
+            advance(first - 1)
+        for iteration in range(first, max_iter + 1):
+            if kept.due():
+                about = {"finished": False, "iteration": iteration, "factorisations": factors.made - made}
+                kept.save(run.to_arrays() | ({} if best is None else best.to_arrays("best/")), about)
             run.evaluate()
             advance(1)
             if iteration % _CHECK == 0 or iteration == max_iter:
@@ -285,6 +318,15 @@ def admm(
                 run.move()
     assert best is not None  # the last iteration is always checked
     return best
+
+
+def _digest(
+    problem: Problem, factors: Factors, start: State | None, tolerance: float, max_iter: int, rho: float | None
+) -> str:
+    """Of all that the iterates depend on."""
+    task = problem.targets, problem.loss, problem.C, problem.frames, problem.coupling
+    how = factors.method, factors.random_state, start, tolerance, max_iter, rho
+    return digest(operator_digest(problem.kernel), task, how)
 
 
 def _threads(kernel: Operator) -> int | None:

@@ -1,0 +1,529 @@
+"""Solves, alternating directions and sweeps that were killed go on where they stopped, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from fsspec.core import url_to_fs
+from sklearn.linear_model import RidgeClassifier
+from sklearn.multioutput import MultiOutputClassifier
+from typer.testing import CliRunner
+
+import dmo.conjugate
+import dmo.onepass
+import dmo.resuming
+import dmo.selection
+from dmo import KGHA, MultiViewRidge, Nystrom, stores
+from dmo.cli import app
+from dmo.conjugate import BlockCG, NystromPreconditioner
+from dmo.estimators.exact import Exact
+from dmo.methods import llt_admm
+from dmo.methods.llt import Problem
+from dmo.methods.llt_frames import neighbourhood_frames
+from dmo.methods.llt_losses import EpsilonInsensitive
+from dmo.operators import Dense
+from dmo.progress import listen
+from dmo.resuming import Checkpoint, checkpoints, digest
+from dmo.selection import sweep
+from dmo.stores._folder import Folder
+from dmo.tiles import Tiles
+
+N = 150
+Result = dict[str, np.ndarray]
+Job = Callable[[], Result]
+
+
+class Work:
+    """Pieces of work done in this process, which is killed at the beginning of piece number `last`."""
+
+    done = 0
+    last: int | None = None
+
+    @classmethod
+    def piece(cls) -> None:
+        cls.done += 1
+        if cls.done == cls.last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Counted(Dense):
+    """A float32 kernel whose products, but those in float64 for residuals and digests, are pieces of work."""
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        if dtype == np.float32:
+            Work.piece()
+        return super()._apply(B, dtype)
+
+
+def counting(function: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(*args: Any, **given: Any) -> Any:
+        Work.piece()
+        return function(*args, **given)
+
+    return counted
+
+
+def samples(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of five features, and four smooth outputs."""
+    X = np.random.default_rng(seed).standard_normal((N, 5))
+    return X, np.sin(X[:, :4] + X[:, 1:])
+
+
+def kernel(X: np.ndarray, width: float = 2.0) -> Counted:
+    return Counted(np.exp(-((X[:, None] - X) ** 2).sum(axis=2) / width**2).astype(np.float32))
+
+
+def solver(A: Dense, ridge: float) -> BlockCG:
+    return BlockCG(A, ridge, NystromPreconditioner.of(A, 30, 0), 1e-6, 300)
+
+
+def one_solve(ridge: float = 0.02, bump: float = 0.0, target: float = 0.0) -> Result:
+    X, Y = samples()
+    X[3, 2] += bump
+    Y[5, 1] += target
+    solution = solver(kernel(X), ridge).solve(Y, 0.1 * Y)
+    assert solution.converged
+    return {"X": solution.value, "residuals": solution.residuals, "iterations": np.array(solution.iterations)}
+
+
+def eigenvectors() -> Result:
+    """By block Krylov steps of two views' solves, which start from the ones before; pieces: products with the tiles."""
+    X, Y = samples()
+    views = {"a": X[:, :3], "b": X[:, 2:]}
+    apply = Tiles._apply
+
+    def counted(self: Tiles, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        return (counting(apply) if dtype == np.float32 else apply)(self, B, dtype)
+
+    with mock.patch.object(Tiles, "_apply", counted):
+        model = KGHA(approximation=Exact("recomputed", "float32", 50), n_components=3, random_state=0)
+        return {"fitted": model.fit(views, (Y > 0.2).astype(np.uint8)).decision_function(views)}
+
+
+def problem(C: float = 1.0) -> Problem:
+    X, Y = samples()
+    return Problem(kernel(X), Y, EpsilonInsensitive(0.1), C, neighbourhood_frames(Y, 6).basis)
+
+
+def fit_arrays(fit: llt_admm.Fit) -> Result:
+    """All but the number of factorisations, of which a resumed run makes one again."""
+    return replace(fit, factorisations=0).to_arrays()
+
+
+def alternating(C: float = 1.0, tolerance: float = 1e-4) -> Result:
+    counted = counting(llt_admm._Iteration.evaluate)
+    with mock.patch.object(llt_admm._Iteration, "evaluate", counted):
+        fit = llt_admm.admm(problem(C), tolerance=tolerance)
+    assert fit.converged
+    return fit_arrays(fit)
+
+
+def alternating_by_gradients() -> Result:
+    counted = counting(llt_admm._Iteration.evaluate)
+    with mock.patch.object(llt_admm._Iteration, "evaluate", counted):
+        X, Y = samples()
+        plain = Problem(Dense(kernel(X).matrix.astype(np.float64)), Y, EpsilonInsensitive(0.1), 1.0)
+        return fit_arrays(llt_admm.admm(plain, llt_admm.Factors(plain.kernel, "cg", random_state=0), tolerance=1e-4))
+
+
+def path_of_two() -> Result:
+    counted = counting(llt_admm._Iteration.evaluate)
+    with mock.patch.object(llt_admm._Iteration, "evaluate", counted):
+        factors = llt_admm.Factors(problem().kernel)
+        first = llt_admm.admm(problem(0.3), factors, tolerance=1e-4)
+        second = llt_admm.admm(problem(1.0), factors, first.state, 1e-4)
+    return fit_arrays(first) | {f"second {name}": value for name, value in fit_arrays(second).items()}
+
+
+class Chain(MultiOutputClassifier):
+    """An estimator of scikit-learn."""
+
+    def decision_function(self, X: np.ndarray) -> np.ndarray:
+        return np.column_stack([part.decision_function(X) for part in self.estimators_])
+
+
+def swept(model: Any, grid: dict[str, list[Any]], flip: bool = False) -> Result:
+    X, Y = samples()
+    labels = (Y > 0.2) ^ flip
+    with mock.patch.object(dmo.selection, "metric_of", lambda name: counting(METRIC(name))):
+        found = sweep(model, X if isinstance(model, Chain) else {"a": X}, labels.astype(np.uint8), grid, 3, "f1@2")
+    fitted = found.best_estimator.decision_function(X if isinstance(model, Chain) else {"a": X})
+    return {"scores": np.array([row["folds"] for row in found.table]), "fitted": fitted}
+
+
+METRIC = dmo.selection.metric_of
+RIDGES = {"ridge": [0.01, 0.1, 1.0]}
+
+
+def low_rank() -> Result:
+    """Pieces: scores, and passes over the rows."""
+    with mock.patch.object(dmo.onepass, "_task", counting(dmo.onepass._task)):
+        return swept(KGHA(approximation=Nystrom(rank=20), random_state=0), {"kernel": ["rbf", "linear"], **RIDGES})
+
+
+JOBS: dict[str, tuple[Job, float]] = {  # and the part of the work after which it is killed
+    "solve": (one_solve, 0.5),
+    "eigenvectors": (eigenvectors, 0.7),
+    "alternating directions": (alternating, 0.6),
+    "alternating directions, the extrapolation full": (lambda: alternating(tolerance=1e-6), 0.86),
+    "alternating directions by conjugate gradients": (alternating_by_gradients, 0.6),
+    "a path of problems": (path_of_two, 0.8),
+    "sweep, exact": (lambda: swept(KGHA(), {**RIDGES, "prior_power": [0.0, 0.5]}), 0.5),
+    "sweep, outer settings": (lambda: swept(MultiViewRidge(), {"combine": ["kernels", "product"], **RIDGES}), 0.7),
+    "sweep, low rank": (low_rank, 0.5),
+    "sweep, one by one": (lambda: swept(Chain(RidgeClassifier()), {"estimator__alpha": [0.1, 1.0, 9.0]}), 0.6),
+}
+
+
+def die(name: str, folder: str, last: int) -> None:
+    """In a process of its own: the job until its piece number `last`, then SIGKILL."""
+    Work.done, Work.last = 0, last
+    with checkpoints(folder, 0):
+        JOBS[name][0]()
+
+
+def killed(target: Callable[..., None], *args: Any) -> None:
+    process = SERVER.Process(target=target, args=args)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["dmo.selection", "dmo.cli"])
+
+
+def counted(job: Job, folder: Path | None = None) -> tuple[Result, int]:
+    """What the job finds, and its pieces of work."""
+    Work.done, Work.last = 0, None
+    with checkpoints(None if folder is None else str(folder), 0):
+        return job(), Work.done
+
+
+def same(found: Result, expected: Result) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name, strict=True)
+
+
+def stores_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_was_killed_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
+    job, share = JOBS[name]
+    expected, total = counted(job)
+    last = int(share * total) + 1
+    killed(die, name, str(tmp_path), last)
+    assert stores_in(tmp_path)
+    found, left = counted(job, tmp_path)
+    same(found, expected)
+    assert left == total - (last - 1)
+    assert stores_in(tmp_path) == []
+
+
+def newest(folder: Path) -> Path:
+    return max(folder.iterdir(), key=lambda path: stores.load_model(path)[1]["serial"])
+
+
+def flip(path: Path) -> None:
+    (chunk,) = path.glob("*/X/c.0.0")
+    data = bytearray(chunk.read_bytes())
+    data[7] ^= 1
+    chunk.write_bytes(data)
+
+
+def lose(path: Path) -> None:
+    shutil.rmtree(next(path.glob("*/R")))
+
+
+def cut(path: Path) -> None:
+    (path / "zarr.json").write_bytes((path / "zarr.json").read_bytes()[:200])
+
+
+@pytest.fixture(scope="module")
+def halfway(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, int, int]:
+    """The folder of a solve killed at its product number `last`; the undisturbed result and number of products."""
+    expected, total = counted(one_solve)
+    folder, last = tmp_path_factory.mktemp("halfway"), total // 2
+    killed(die, "solve", str(folder), last)
+    return folder, expected, total, last
+
+
+@pytest.mark.parametrize("damage", [flip, lose, cut])
+def test_a_damaged_state_is_passed_over_for_the_one_before(
+    halfway: Any, damage: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, expected, total, last = halfway
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    assert len(stores_in(tmp_path)) == 2
+    damage(newest(tmp_path))
+    with caplog.at_level(logging.WARNING, "dmo"):
+        found, left = counted(one_solve, tmp_path)
+    assert "solve: a saved state cannot be used" in caplog.text
+    same(found, expected)
+    assert left == total - (last - 2)
+    assert stores_in(tmp_path) == []
+
+
+def test_where_both_states_are_damaged_the_solve_begins_anew(halfway: Any, tmp_path: Path) -> None:
+    folder, expected, total, _ = halfway
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    for path in tmp_path.iterdir():
+        flip(path)
+    found, used = counted(one_solve, tmp_path)
+    same(found, expected)
+    assert used == total
+
+
+@pytest.mark.parametrize("changed", [{"ridge": 0.03}, {"bump": 1e-5}, {"target": 1e-9}], ids=str)
+def test_a_changed_solve_begins_anew_and_leaves_the_other_state(halfway: Any, changed: Any, tmp_path: Path) -> None:
+    folder, *_ = halfway
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    kept = stores_in(tmp_path)
+    expected, total = counted(lambda: one_solve(**changed))
+    found, used = counted(lambda: one_solve(**changed), tmp_path)
+    same(found, expected)
+    assert used == total
+    assert stores_in(tmp_path) == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("alternating directions", lambda: alternating(C=2.0)),
+        ("sweep, one by one", lambda: swept(Chain(RidgeClassifier()), {"estimator__alpha": [0.1, 1.0, 8.0]})),
+        (
+            "sweep, one by one",
+            lambda: swept(Chain(RidgeClassifier()), {"estimator__alpha": [0.1, 1.0, 9.0]}, flip=True),
+        ),
+    ],
+    ids=["C", "grid", "labels"],
+)
+def test_changed_directions_and_sweeps_begin_anew(name: str, changed: Job, tmp_path: Path) -> None:
+    killed(die, name, str(tmp_path), 5)
+    kept = stores_in(tmp_path)
+    expected, total = counted(changed)
+    found, used = counted(changed, tmp_path)
+    same(found, expected)
+    assert used == total
+    assert stores_in(tmp_path) == kept
+
+
+def test_a_sweep_with_a_function_as_metric_is_not_kept(tmp_path: Path) -> None:
+    X, Y = samples()
+
+    def metric(labels: np.ndarray, scores: np.ndarray) -> float:
+        assert stores_in(tmp_path) == []
+        return float(np.mean(scores[labels > 0]))
+
+    with checkpoints(str(tmp_path), 0):
+        assert len(sweep(MultiViewRidge(), {"a": X}, (Y > 0.2).astype(np.uint8), RIDGES, 3, metric).table) == 3
+
+
+def write_states(folder: str, last: int) -> None:
+    """Save states 1, 2, ..., and die before the write of file number `last`."""
+    Work.done, Work.last = 0, last
+    with checkpoints(folder, 0), mock.patch.object(Folder, "put", counting(Folder.put)):
+        kept = Checkpoint("test", lambda: digest("same"))
+        for step in range(1, 9):
+            kept.save({"a": np.full(100, step), "b": np.full((3, 2), step)}, {"step": step})
+            (Path(folder).parent / "saved").write_text(str(step))
+
+
+@pytest.mark.parametrize("last", range(8, 36, 3))
+def test_at_every_write_a_whole_state_is_there(last: int, tmp_path: Path) -> None:
+    killed(write_states, str(tmp_path / "kept"), last)
+    saved = int((tmp_path / "saved").read_text())
+    with checkpoints(str(tmp_path / "kept"), 0):
+        found = Checkpoint("test", lambda: digest("same")).load()
+    assert found is not None
+    assert found[1]["step"] == saved
+    np.testing.assert_array_equal(found[0]["a"], np.full(100, saved))
+    np.testing.assert_array_equal(found[0]["b"], np.full((3, 2), saved))
+    assert stores_in(tmp_path / "kept") == []
+
+
+def test_the_state_of_another_configuration_is_refused(tmp_path: Path) -> None:
+    stores.save_model(f"{tmp_path}/solve-{'a' * 16}.1", {}, {"configuration": "a" * 64, "serial": 1})
+    with (
+        checkpoints(str(tmp_path)),
+        pytest.raises(stores.StoreError, match=r"holds the state of another solve .*; delete it, or run with"),
+    ):
+        Checkpoint("solve", lambda: "a" * 63 + "b").load()
+
+
+def test_arrays_come_back_in_the_memory_order_that_they_had(tmp_path: Path) -> None:
+    square = np.arange(12.0).reshape(3, 4)
+    with checkpoints(str(tmp_path)):
+        kept = Checkpoint("test", lambda: digest(1))
+        kept.save({"C": square, "F": np.asfortranarray(square), "empty": square[:, :0]}, {"number": 0.1 + 0.2})
+        with checkpoints(str(tmp_path)):
+            arrays, meta = Checkpoint("test", lambda: digest(1)).load()  # type: ignore[misc]
+    assert [arrays["C"].flags.c_contiguous, arrays["F"].flags.f_contiguous] == [True, True]
+    same(arrays, {"C": square, "F": square, "empty": square[:, :0]})
+    assert meta == {"number": 0.1 + 0.2}
+
+
+def test_short_runs_keep_nothing_and_ask_for_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dmo.conjugate, "operator_digest", None)
+    with checkpoints(str(tmp_path / "never")):
+        one_solve()
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_disk_that_refuses_is_told_and_the_solve_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(stores, "save_model", full)
+    expected, _ = counted(one_solve)
+    found, _ = counted(one_solve, tmp_path)
+    same(found, expected)
+    assert "solve: its state cannot be kept: [Errno 28] No space left on device" in caplog.text
+
+
+def test_saving_shows_no_progress_of_its_own(tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    with listen(events.append):
+        counted(alternating, tmp_path)
+    assert {event["stage"] for event in events} == {"alternating directions"}
+
+
+class Clock:
+    """Seconds, which saving takes `cost` of."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: float):
+        self.now, save = 0.0, stores.save_model
+
+        def slow(*arguments: Any) -> None:
+            self.now += cost
+            save(*arguments)
+
+        monkeypatch.setattr(stores, "save_model", slow)
+        monkeypatch.setattr(dmo.resuming, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+@pytest.mark.parametrize(("cost", "wait"), [(0.1, 30.0), (2.0, 100.0)], ids=["cheap", "dear"])
+def test_states_are_saved_every_thirty_seconds_or_less_often(
+    cost: float, wait: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch, cost)
+    with checkpoints(str(tmp_path)):
+        kept = Checkpoint("test", lambda: digest(1))
+        clock.now += 29.9
+        assert not kept.due()
+        clock.now += 0.2
+        assert kept.due()
+        kept.save({}, {})
+        clock.now += wait - 0.1
+        assert not kept.due()
+        clock.now += 0.2
+        assert kept.due()
+
+
+@pytest.mark.parametrize("folder", ["{}/not/there/yet", "file://{}/kept", "memory://kept"])
+def test_a_slow_solve_is_kept_under_paths_and_urls(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, place = Clock(monkeypatch, 0.0), folder.format(tmp_path)
+    monkeypatch.setattr(Work, "piece", lambda: setattr(clock, "now", clock.now + 0.2))
+    expected = one_solve()
+    with pytest.raises(KeyboardInterrupt):
+        stopped(place, None)
+    monkeypatch.setattr(Work, "piece", None)  # no product is made
+    with checkpoints(place):
+        same(one_solve(), expected)
+    fs, path = url_to_fs(place)
+    assert fs.find(path) == []
+
+
+def test_results_that_were_quick_or_would_fill_the_disk_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch, 0.0)
+    small, large = {"a": np.zeros(10)}, {"a": np.zeros(10_000)}
+    with checkpoints(str(tmp_path)):
+        dmo.resuming._place.get().room = 50_000.0  # type: ignore[union-attr]
+        for seconds, arrays in ((0.5, small), (2.0, small), (2.0, large)):
+            kept = Checkpoint("test", lambda arrays=arrays: digest(arrays))
+            clock.now += seconds
+            kept.finish(arrays, {})
+        assert [stores.load_model(path)[0]["a"].size for path in tmp_path.iterdir()] == [10]
+    assert stores_in(tmp_path) == []
+
+
+def stopped(folder: Path | str, seconds: float | None = 0) -> None:
+    with checkpoints(str(folder), seconds):
+        one_solve()
+        raise KeyboardInterrupt
+
+
+def test_a_run_that_fails_leaves_what_it_has(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        stopped(tmp_path)
+    assert len(stores_in(tmp_path)) == 1
+    _, used = counted(one_solve, tmp_path)
+    assert used == 0
+
+
+def test_digests_tell_values_types_and_shapes_apart() -> None:
+    square = np.arange(4.0).reshape(2, 2)
+    values = [None, 0, 0.0, False, "0", "", (), ((),), [1, 2], [[1], 2], {"a": 1}, {"b": 1}, square, square.ravel()]
+    values += [
+        square.T,
+        square.astype(np.float32),
+        EpsilonInsensitive(0.1),
+        EpsilonInsensitive(0.2),
+        ("a", "b"),
+        ("ab",),
+    ]
+    assert len({digest(value) for value in values}) == len(values)
+    assert digest(square.T) == digest(np.ascontiguousarray(square.T))
+    assert digest(np.float64(0.5), (1, 2)) == digest(0.5, [1, 2])
+    with pytest.raises(TypeError, match="a digest of a object is not defined"):
+        digest(object())
+
+
+TUNE = ["--ridge", "0.1,1", "--balance", "0.01", "--components", "5,1.0", "--prior-power", "0", "--metric", "f1@3"]
+
+
+def tune(folder: str, last: int | None) -> tuple[dict[str, Any], int]:
+    """`dmo tune kgha` with every state saved; pieces of work are scores."""
+    Work.done, Work.last = 0, last
+    options = [*TUNE, "--folds", "3", "--views", "fourier", "--approximation", "exact", "--json"]
+    paths = [f"{folder}/f.zarr", f"{folder}/m.zarr", "--checkpoint", f"{folder}/kept", "--overwrite"]
+    counted = counting(dmo.selection._decoded)
+    with mock.patch.object(dmo.resuming, "SECONDS", 0.0), mock.patch.object(dmo.selection, "_decoded", counted):
+        done = CliRunner().invoke(app, ["tune", "kgha", *paths, *options])
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout), Work.done
+
+
+def test_dmo_tune_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    X, Y = samples()
+    writer = stores.create_features(tmp_path / "f.zarr", N, {"fourier": stores.ViewSpec(5)}, labels=Y > 0.2)
+    writer.write("fourier", 0, X)
+    writer.finish()
+    expected, total = tune(str(tmp_path), None)
+    killed(tune, str(tmp_path), 8)
+    found, left = tune(str(tmp_path), None)
+    assert (total, left) == (12, 5)
+    assert (found["table"], found["best"]) == (expected["table"], expected["best"])
+    assert stores_in(tmp_path / "kept") == []
