@@ -179,7 +179,8 @@ def _dense_gram(moments: Moments, groups: Mapping[str, np.ndarray], places: Mapp
         stacked = np.hstack([groups[name].astype(working, copy=False) for name in names])
         columns = np.concatenate([np.arange(places[name].start, places[name].stop) for name in names])
         moments.sums[columns] = stacked.sum(axis=0, dtype=np.float64)
-        moments.gram[np.ix_(columns, columns)] = stacked.T @ stacked
+        whole = len(columns) == len(moments.sums)
+        moments.gram[... if whole else np.ix_(columns, columns)] = stacked.T @ stacked
         for other, part in groups.items():
             if part.dtype != left_kind:
                 moments.gram[np.ix_(columns, np.arange(places[other].start, places[other].stop))] = stacked.T @ part

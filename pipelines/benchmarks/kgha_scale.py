@@ -1,7 +1,8 @@
 """KGHA from raw features to annotated test samples, at growing numbers of rows: seconds and peak memory.
 
 Every size runs in a process of its own, so that its peak memory is its own. `--like` and `--scales` choose generated feature
-stores; scikit-learn's Nystroem + Ridge on the same rows, views, rank and labels is what one would use instead.
+stores; scikit-learn's Nystroem + Ridge on the same rows, views, rank and labels is what one would use instead (its
+landmarks are uniform, as those of ridge-uniform).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dmo.datasets.writing import write
 from dmo.metrics import annotation_scores
 from dmo.progress import bars
 
-METHODS = ("kgha-nystrom", "kgha-meka", "ridge-nystrom", "sklearn")
+METHODS = ("kgha-nystrom", "kgha-meka", "ridge-nystrom", "ridge-uniform", "sklearn")
 
 
 def kernels(store: stores.FeatureStore) -> dict[str, str]:
@@ -62,8 +63,11 @@ def run(path: str, method: str, rank: int, clusters: int, queue: Any) -> None:
             histograms = {view: store.view_info(view).histogram for view in store.views}
             scores = scikit_learn(old, Y, new, histograms, rank)
         else:
-            low = Meka(clusters=clusters, rank=rank // clusters) if method == "kgha-meka" else Nystrom(rank=rank)
-            if method == "ridge-nystrom":
+            landmarks = "uniform" if method == "ridge-uniform" else "rpcholesky"
+            low: Any = Nystrom(rank=rank, landmarks=landmarks)
+            if method == "kgha-meka":
+                low = Meka(clusters=clusters, rank=rank // clusters)
+            if method.startswith("ridge"):
                 model: Any = MultiViewRidge(
                     kernels(store), ridge=1e-2, combine="kernels", intercept=True, approximation=low
                 )
