@@ -22,6 +22,8 @@ from dmo.estimators.kgha import KGHA
 from dmo.estimators.lowrank_engine import choose_engine
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.views import check_labels, check_views
+from dmo.kernels import rescaled
+from dmo.kernels.threads import in_threads
 from dmo.methods.decoding import ScoreRule
 from dmo.metrics import annotation_scores, auc_macro, auc_micro, f1_macro, f1_micro, jaccard_accuracy, top_labels
 from dmo.progress import stage
@@ -82,8 +84,9 @@ def sweep(
     """Score every setting of `grid` by `folds`-fold cross-validation and refit the best.
 
     Arguments: `estimator`: a dmo or scikit-learn estimator with `decision_function`; `views`, `Y` as for its `fit`;
-    `grid`: parameter -> values; `metric`: see `metric_of`, averaged over folds (labels without a positive in a held-out
-    fold do not count there). Ties go to the first setting in the grid's order.
+    `grid`: parameter -> values; "bandwidth" of an estimator with kernels: factors of their bandwidths; `metric`: see
+    `metric_of`, averaged over folds (labels without a positive in a held-out fold do not count there). Ties go to the
+    first setting in the grid's order.
     Inside `resuming.checkpoints` the scores of finished folds are kept, and a sweep that died goes on with the others;
     not where `metric` is a function, whose changes cannot be seen.
     Raises ValueError for unknown parameters or metrics and for an empty grid.
@@ -104,7 +107,7 @@ def sweep(
     )
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
         for number, fixed in enumerate(outer):
-            model = clone(estimator).set_params(**fixed)
+            model = _with(estimator, fixed)
             if getattr(model, "approximation", None) == "auto":
                 model.set_params(approximation=choose_engine("auto", n, len(sources)))
             shared = isinstance(model, (KGHA, MultiViewRidge))
@@ -120,7 +123,7 @@ def sweep(
     table = [dict(sorted(row.items(), key=lambda item: order.get(item[0], len(order)))) for row in table]
     best = max(table, key=lambda row: row["mean"])
     params = {key: best[key] for key in grid}
-    final = clone(estimator).set_params(**params)
+    final = _with(estimator, params)
     if refit:
         final.fit(views, Y)
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
@@ -133,8 +136,19 @@ def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(grid, values, strict=True))
 
 
+def _with(estimator: Any, setting: Mapping[str, Any]) -> Any:
+    """A clone with the parameters of a setting; a bandwidth that is none of them scales its kernels."""
+    made, rest = clone(estimator), dict(setting)
+    if "bandwidth" not in made.get_params() and "bandwidth" in rest:
+        made.set_params(kernel=rescaled(rest.get("kernel", made.kernel), rest.pop("bandwidth")))
+        rest.pop("kernel", None)
+    return made.set_params(**rest)
+
+
 def _check_grid(estimator: Any, grid: Mapping[str, Sequence[Any]]) -> None:
     known = estimator.get_params(deep=True)
+    if "kernel" in known:
+        known = known | {"bandwidth": None}
     if not grid:
         raise ValueError("sweep: the grid is empty; pass at least one parameter with its values")
     for key, values in grid.items():
@@ -234,9 +248,13 @@ def _shared(
     )
     for number, i, held in _fits(model, sources, labels, fold, algebra, decoders, wanted):
         truth = labels[fold == number].astype(np.uint8)
-        for j, decoder in enumerate(decoders):
-            if scores.wanted(i * len(decoders) + j, number):
-                scores.put(i * len(decoders) + j, number, score(truth, _decoded(model, held, decoder)))
+        left = [j for j in range(len(decoders)) if scores.wanted(i * len(decoders) + j, number)]
+
+        def one(j: int, truth: np.ndarray = truth, held: Held = held) -> float:
+            return score(truth, _decoded(model, held, decoders[j]))
+
+        for j, found in zip(left, in_threads(one, left), strict=True):
+            scores.put(i * len(decoders) + j, number, found)
     return [{**setting, **decoder} for setting in algebra for decoder in decoders]
 
 
@@ -292,7 +310,7 @@ def _one_by_one(
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             old: Any = {name: Subset(source, train) for name, source in sources.items()}
             new: Any = {name: Subset(source, test) for name, source in sources.items()}
-            fitted = clone(model).set_params(**tried[i])
+            fitted = _with(model, tried[i])
             if not isinstance(views, (Mapping, list, tuple)):
                 old, new = next(iter(old.values()))[:], next(iter(new.values()))[:]
             fitted.fit(old, np.asarray(Y)[train])

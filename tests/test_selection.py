@@ -7,6 +7,7 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.multioutput import MultiOutputClassifier
 
 from dmo import KGHA, MultiViewRidge, Nystrom
+from dmo.kernels import RBF, Laplacian, Product
 from dmo.metrics import annotation_scores
 from dmo.selection import fold_numbers, sweep
 
@@ -76,6 +77,19 @@ def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, gri
     assert result.best_params == {key: best[key] for key in grid}
 
 
+def test_bandwidth_factors_and_ridges_of_views_are_swept():
+    grid = {"bandwidth": [0.5, 2.0], "ridge": [0.1, {"a": 0.05, "b": 0.5}]}
+    kernels = [RBF(), Product((Laplacian(scale=3.0), RBF()))]
+    result = sweep(KGHA(kernels), VIEWS, LABELS, grid, folds=3, metric="f1@2")
+    assert len(result.table) == 4
+    for row in result.table:
+        f = row["bandwidth"]
+        scaled = [RBF(scale=f), Product((Laplacian(scale=3 * f), RBF(scale=f)))]
+        np.testing.assert_allclose(row["folds"], separately(KGHA(scaled), {"ridge": row["ridge"]}), atol=1e-12)
+    f = result.best_params["bandwidth"]
+    assert result.best_estimator.kernel[0] == RBF(scale=f)
+
+
 def test_any_estimator_with_a_decision_function_can_be_swept():
     class Chain(MultiOutputClassifier):
         def decision_function(self, X):
@@ -95,6 +109,7 @@ def test_any_estimator_with_a_decision_function_can_be_swept():
         ({"grid": {"ridge": 0.1}}, "ridge needs a list of values"),
         ({"grid": {"ridge": [0.1]}, "metric": "f2@5"}, "unknown metric 'f2@5'"),
         ({"grid": {"ridge": [0.1]}, "folds": 1}, "folds = 1"),
+        ({"grid": {"kernel": ["linear"], "bandwidth": [2.0]}}, "kernel 'linear' has no bandwidth to scale"),
     ],
 )
 def test_bad_sweeps(arguments, sentence):

@@ -23,6 +23,9 @@ from dmo.selection import SweepResult, sweep
 tune_app = typer.Typer(no_args_is_help=True, help="Choose parameters by cross-validation and fit the best model.")
 
 Values = Annotated[str, typer.Option(help="Values to try, comma-separated.")]
+Bandwidth = Annotated[
+    str | None, typer.Option(help="Factors of the kernels' own bandwidths to try, comma-separated (one pass for each).")
+]
 Folds = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")]
 MetricName = Annotated[str, typer.Option(help="What to maximise: f1@5, n+@5, auc-macro ...; any number after the @.")]
 Report = Annotated[str | None, typer.Option("--report", help="HTML file to write: all settings and a heat map.")]
@@ -40,6 +43,7 @@ def kgha(
     standardise: Values = "0",
     center: Values = "true",
     intercept: Values = "false",
+    bandwidth: Bandwidth = None,
     kernel: Kernel = None,
     views: Views = None,
     split: Split = None,
@@ -60,6 +64,7 @@ def kgha(
         "balance": options.values("--balance", balance, float),
         "n_components": options.values("--components", components, options.components),
         **_decoders(prior_power, standardise, center, intercept),
+        **_bandwidths(bandwidth),
     }
     engine = options.approximation(approximation, rank, clusters)
     estimator = KGHA(approximation=engine, random_state=seed)
@@ -95,6 +100,7 @@ def ridge(
     standardise: Values = "0",
     center: Values = "true,false",
     intercept: Values = "false",
+    bandwidth: Bandwidth = None,
     kernel: Kernel = None,
     views: Views = None,
     split: Split = None,
@@ -113,6 +119,7 @@ def ridge(
     tried = {
         "ridge": options.values("--ridge", ridge, float),
         **_decoders(prior_power, standardise, center, intercept),
+        **_bandwidths(bandwidth),
     }
     engine = options.approximation(approximation, rank, clusters)
     estimator = MultiViewRidge(combine=combine, approximation=engine, random_state=seed)
@@ -134,6 +141,10 @@ def ridge(
             json,
         )
     )
+
+
+def _bandwidths(bandwidth: str | None) -> dict[str, list[Any]]:
+    return {} if bandwidth is None else {"bandwidth": options.values("--bandwidth", bandwidth, float)}
 
 
 def _decoders(prior_power: str, standardise: str, center: str, intercept: str) -> dict[str, list[Any]]:

@@ -19,7 +19,7 @@ from . import rows
 from .base import Kernel
 from .composite import Precomputed, PreparedParts, PreparedSquare, Product, Sum
 from .functions import RBF, ChiSquare, Cosine, Exponential, Intersection, Laplacian, Linear, Polynomial
-from .parsing import from_dict, parse
+from .parsing import from_dict, parse, rescaled
 from .rows import Prepared, normalise_rows
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "gram_matrix",
     "normalise_rows",
     "parse",
+    "rescaled",
 ]
 
 

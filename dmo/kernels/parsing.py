@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from .base import Kernel
@@ -40,6 +40,23 @@ def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
             f"{', '.join(p + '-' for p in PREFIXES)} as in 'hellinger-rbf'"
         )
     return NAMED[name](normalise=prefix) if dash else NAMED[name]()
+
+
+def rescaled(spec: Any, factor: float) -> Any:
+    """The kernel, or the kernels of views (mapping or list), with `factor` times their bandwidths.
+
+    Raises ValueError for a kernel that has none.
+    """
+    if isinstance(spec, (list, tuple)):
+        return [rescaled(part, factor) for part in spec]
+    if isinstance(spec, dict) and "kernel" not in spec:
+        return {view: rescaled(part, factor) for view, part in spec.items()}
+    kernel: Any = parse(spec)
+    if isinstance(kernel, (Sum, Product)):
+        return replace(kernel, kernels=tuple(rescaled(part, factor) for part in kernel.kernels))
+    if not hasattr(kernel, "scale"):
+        raise ValueError(f"kernel {kernel.name!r} has no bandwidth to scale; leave bandwidth out, or take 'rbf'")
+    return replace(kernel, scale=factor * kernel.scale)
 
 
 def from_dict(spec: dict[str, Any]) -> Kernel:
