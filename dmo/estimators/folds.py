@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from dmo.blocks import Rows, Subset, iterate, row_blocks
+from dmo.blocks import Rows, Subset, row_blocks, rows
 from dmo.cluster import current_client
 from dmo.estimators.exact import build, exact_engine
 from dmo.estimators.lowrank_engine import fit_maps
@@ -209,16 +209,20 @@ class MomentFolds:
 
     def _evaluate(self, maps: Any, fits: Any, chosen: Sequence[int], k: int) -> dict[int, np.ndarray]:
         """Held-out values (n x k, float32) of every chosen setting, in one pass over the rows."""
-        n = len(self.labels)
-        values = {i: np.zeros((n, k), np.float32) for i in chosen}
-        for view, feature_map in maps.items():
-            for where, block in iterate(self.sources[view], BLOCK):
-                for number in range(int(self.fold.max()) + 1):
-                    picked = np.flatnonzero(self.fold[where] == number)
-                    raw = feature_map.raw(block[picked])
-                    for i in chosen:
-                        values[i][where.start + picked] += raw.dot(fits[number, i][0][view])
-        for i in chosen:
-            for number in range(int(self.fold.max()) + 1):
-                values[i][self.fold == number] += fits[number, i][1].astype(np.float32)
-        return values
+        folds = int(self.fold.max()) + 1
+        joint = {
+            (number, view): np.hstack([fits[number, i][0][view] for i in chosen])
+            for number in range(folds)
+            for view in maps
+        }
+        offsets = [np.concatenate([fits[number, i][1] for i in chosen]).astype(np.float32) for number in range(folds)]
+        values = np.empty((len(self.labels), len(chosen) * k), np.float32)
+        for where in row_blocks(len(self.labels), BLOCK):
+            blocks = {view: rows(self.sources[view], where) for view in maps}
+            for number in range(folds):
+                picked = np.flatnonzero(self.fold[where] == number)
+                found = np.tile(offsets[number], (len(picked), 1))
+                for view, feature_map in maps.items():
+                    found += feature_map.raw(blocks[view][picked]).dot(joint[number, view])
+                values[where.start + picked] = found
+        return {i: values[:, j * k : (j + 1) * k] for j, i in enumerate(chosen)}

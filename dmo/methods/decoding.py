@@ -58,11 +58,12 @@ class ScoreRule:
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
         """Apply to raw scores (m x L); labels without a training sample get the lowest scores, never a division by 0."""
-        out = scores + (self.intercept - self.standardise * self.mean)
+        shift = self.intercept - self.standardise * self.mean
+        out = scores + shift if shift.any() else scores
         if self.standardise:
-            out /= self.deviation**self.standardise
+            out = out / self.deviation**self.standardise
         if self.prior_power:
-            out /= np.where(self.frequency > 0, self.frequency, 1.0) ** self.prior_power
+            out = out / np.where(self.frequency > 0, self.frequency, 1.0) ** self.prior_power
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
