@@ -6,6 +6,7 @@ With DMO_CHAOS_TABLE=FILE the suite writes what became of each fault at each sta
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 import scipy.sparse
@@ -27,7 +29,8 @@ import dmo.progress
 import dmo.tiles
 from dmo import KGHA, Exact, Nystrom, stores
 from dmo.cli import app
-from dmo.cluster import connect
+from dmo.cli.exits import WRONG, code
+from dmo.cluster import WorkerMemoryError, connect
 from dmo.datasets.digits import digits
 from dmo.progress import listen
 
@@ -186,6 +189,79 @@ def test_a_worker_killed_changes_nothing(
 def own_cluster() -> Iterator[LocalCluster]:
     with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def small_workers() -> Iterator[LocalCluster]:
+    """Two workers of little memory that begin to spill early, and are replaced once for a task that is too large."""
+    settings = {"distributed.worker.memory.target": 0.01, "distributed.scheduler.allowed-failures": 1}
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, memory_limit="600MiB", host="127.0.0.1", dashboard_address="127.0.0.1:0"
+        ) as cluster,
+    ):
+        yield cluster
+
+
+def test_tiles_beyond_the_memory_of_workers_are_spilled(small_workers: LocalCluster, table: list[Any]) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((2500, 8)), (rng.random((2500, 5)) < 0.3).astype(float)
+    most = [0]
+
+    def on_disk(dask_worker: Any) -> int:
+        return int(dask_worker.data.spilled_total.disk)
+
+    def fitted() -> np.ndarray:
+        engine = Exact("resident", "float64", 250)
+        model = KGHA("rbf", ridge=10.0, approximation=engine, n_components=3, tolerance=1e-3).fit(X, Y)
+        return model.decision_function(X[:100])
+
+    with connect(small_workers.scheduler_address, timeout=PATIENCE) as place:
+
+        def watch(event: dict[str, Any]) -> None:
+            if event["stage"] == "eigenpairs (block steps)" and not most[0]:
+                most[0] = sum(place.client.run(on_disk).values())
+
+        with listen(watch):
+            found = fitted()
+        assert not place.client.get_events("worker-restart-memory")
+    assert most[0] > 4 << 20
+    np.testing.assert_allclose(found, fitted(), rtol=1e-6, atol=1e-10)
+    what = f"survived, {most[0] >> 20} MiB of tiles on the workers' disks, the same values"
+    table.append(("a worker that fills its memory", "a solve with resident tiles", what))
+
+
+def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, table: list[Any]) -> None:
+    """First by the estimate that is made before a product; then, where there is none, by what becomes of the workers."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((150_000, 4)).astype(np.float32), np.eye(3)[np.arange(150_000) % 3]
+    tiled, passed = Exact("resident", "float64", 2048), Nystrom(rank=900, fit_rows=2000)
+    sentences = {}
+    with pytest.MonkeyPatch.context() as change:
+        change.setattr(dmo.onepass, "BLOCK", 150_000)
+        for stage, engine in {"a product of tiles": tiled, "a pass": passed}.items():
+            with (
+                pytest.raises(ValueError, match="limit") as refused,
+                connect(small_workers.scheduler_address, timeout=PATIENCE),
+            ):
+                KGHA("rbf", approximation=engine, n_components=2, random_state=0).fit(X, Y)
+            sentences[stage] = str(refused.value)
+            assert "\n" not in str(refused.value)
+            assert code(refused.value) == WRONG
+    assert "needs" in sentences["a product of tiles"]
+    assert sentences["a product of tiles"].count("its limit is 0.59 GiB") == 1
+    with (
+        pytest.raises(WorkerMemoryError) as refused,
+        connect(small_workers.scheduler_address, timeout=PATIENCE) as place,
+    ):
+        place.client.submit(np.ones, 10**8).result()
+    sentences["one task"] = str(refused.value)
+    assert "the last while it ran 'ones'" in sentences["one task"]
+    for stage in ("a pass", "one task"):
+        assert re.match(r"workers were stopped \d+ times for taking more than their limit of 600 MiB", sentences[stage])
+        assert "raise --memory-limit" in sentences[stage]
+    table.extend(("a worker that fills its memory", stage, f'refused: "{said}"') for stage, said in sentences.items())
 
 
 def digest(path: Path) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """Places to run at: sizes and limits, settings from every source, batch scripts, TLS, and the refusals."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,18 @@ import numpy as np
 import pytest
 import yaml
 from distributed import Client, LocalCluster
+from typer.testing import CliRunner
 
+from dmo.cli import app
+from dmo.cli.graph_size import markdown, pass_graph, resource_table, tile_graph
+from dmo.cli.plan import PRODUCTS, STEPS
 from dmo.cluster import Place, connect, setting, tls, usable_memory
 from dmo.cluster.settings import defaults
 from dmo.cluster.targets import batch_cluster, local_sizes, open_client
+from dmo.kernels import parse
+from dmo.multikernel import MultiKernel
+from dmo.stores import ViewSpec, create_features
+from dmo.tiles import FeatureTiles, Tiles
 
 CLUSTER = Path(__file__).resolve().parents[1] / "cluster"
 
@@ -53,6 +62,42 @@ def test_an_option_goes_before_the_environment_before_a_file_before_the_default(
 def test_a_setting_that_dmo_does_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match=r"no setting dmo.local.wokers; known ones are in dmo/cluster/dmo.yaml"):
         setting("local.wokers")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [
+        ("local.workers", "three", "a whole number above 0"),
+        ("local.threads", 0, "a whole number above 0"),
+        ("local.threads", None, "a whole number above 0"),
+        ("batch.jobs", True, "a whole number above 0"),
+        ("timeout", [], "a number above 0, at most 1e+09"),
+        ("local.memory-share", 1.5, "a number above 0, at most 1"),
+        ("local.memory-limit", {}, "text such as 4GiB"),
+        ("ssh.hosts", "a b", "a list of texts"),
+        ("batch.prologue", [1], "a list of texts"),
+        ("batch.walltime", 14400, "text (in quotes"),  # what YAML makes of 04:00:00
+        ("scheduler", {"a": 1}, "text (in quotes"),
+        ("tls.cert", 1.5, "text (in quotes"),
+    ],
+)
+def test_a_setting_of_another_kind_is_refused(name: str, value: Any, needed: str) -> None:
+    with dask.config.set({f"dmo.{name}": value}), pytest.raises(ValueError, match=re.escape(needed)) as refused:
+        setting(name)
+    assert str(refused.value).startswith(f"the setting dmo.{name} is ")
+    assert "\n" not in str(refused.value)
+
+
+def test_numbers_serve_as_text() -> None:
+    """A variable such as DASK_DMO__BATCH__ACCOUNT=1234 reaches dmo as a number."""
+    with dask.config.set({"dmo.batch.account": 1234, "dmo.kubernetes.cpu": 2}):
+        assert setting("batch.account") == "1234"
+        assert setting("kubernetes.cpu") == 2
+
+
+def test_a_memory_limit_that_says_no_bytes_is_refused() -> None:
+    with pytest.raises(ValueError, match="a memory limit of 'lots': pass bytes, or text such as 4GiB"):
+        local_sizes(Place("local", memory_limit="lots"))
 
 
 def test_the_setting_of_the_scheduler_is_the_default_place() -> None:
@@ -356,3 +401,70 @@ def test_an_open_cluster_is_closed_when_its_workers_do_not_come() -> None:
         pytest.raises(OSError, match=r"has no workers after 0.2 s"),
     ):
         open_client(Place(empty.scheduler_address, timeout=0.2), stack)
+
+
+def test_the_table_of_resources_is_what_the_plan_says(tmp_path: Path) -> None:
+    """ESP Game's 8 views and 268 labels; the sums of its tasks are compared with a scheduler's own by overhead.py."""
+    products = PRODUCTS * (STEPS + 1)
+    assert markdown(resource_table(8, 268, 1000, products)) in (CLUSTER / "README.md").read_text(encoding="utf-8")
+    store = tmp_path / "s.zarr"
+    Y = (np.random.default_rng(0).random((20, 3)) < 0.5).astype(np.uint8)
+    writer = create_features(store, 20, {"a": ViewSpec(2, "float32"), "b": ViewSpec(3, "float32")}, labels=Y)
+    for view, block in writer.missing():
+        writer.write(view, block, np.ones((20, 2 if view == "a" else 3), np.float32))
+    writer.finish()
+    printed = CliRunner().invoke(app, ["plan", "kgha", str(store), "--resources", "--rank", "50"])
+    assert printed.exit_code == 0, printed.stderr
+    assert printed.stdout == markdown(resource_table(2, 3, 50, products))
+
+
+def test_the_plan_of_a_pass_counts_its_tasks() -> None:
+    """Tasks of 4 blocks of 2048 rows in segments of 16, each with the sums of a binary tree."""
+    for n in (1, 8192, 8193, 200_000, 10**7):
+        parts, tasks, most = -(-n // 8192), 0, 0
+        while parts:
+            now = min(16, parts)
+            futures = made = now
+            while futures > 1:  # as the pass adds them up
+                made += futures // 2
+                futures = futures // 2 + futures % 2
+            tasks, most, parts = tasks + made, max(most, made), parts - now
+        found = pass_graph(n, 100, 5)
+        assert found.tasks == tasks
+        assert most <= found.held <= most + 5
+    assert pass_graph(10**7, 100, 5).scheduler_bytes < 1 << 30
+
+
+@pytest.mark.parametrize(("n", "block", "threads"), [(100, 10, 1), (100, 10, 3), (30, 10, 64), (5, 10, 2)])
+def test_the_plan_of_a_product_counts_its_tasks(n: int, block: int, threads: int) -> None:
+    """Counted as `Tiles` submits them."""
+    submitted: list[Any] = []
+
+    class Counted(Tiles):
+        def _submit(self, function: Any, *arguments: Any) -> Any:
+            submitted.append(function)
+            return Answer()
+
+    class Answer:
+        def result(self) -> np.ndarray:
+            return np.zeros((n, 2))
+
+    class Cluster:
+        id, status = "none", "running"
+
+        def nthreads(self) -> dict[str, int]:
+            return dict.fromkeys(map(str, range(threads)), 1)
+
+        def sync(self, *arguments: Any, **named: Any) -> None:
+            return None
+
+        def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+            return {"workers": {}}
+
+    rows = {"x": np.ones((n, 2))}
+    tiles = Counted(
+        FeatureTiles(MultiKernel.of("x", parse("linear").fit(rows["x"])), rows, block), Cluster(), resident=True
+    )
+    for _ in range(3):
+        tiles @ np.ones((n, 2))
+    assert tile_graph(n, block, threads, 1, 3, 2, True).tasks == len(submitted)

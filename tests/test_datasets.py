@@ -1,5 +1,6 @@
 """Readers against files written here and against SciPy's and scikit-learn's readers; ingestion; the cards."""
 
+import bz2
 import contextlib
 import gzip
 import hashlib
@@ -9,9 +10,11 @@ import pickle
 import re
 import struct
 import zipfile
+import zlib
 from collections import Counter
 from pathlib import Path
 
+import numcodecs
 import numpy as np
 import pytest
 import scipy.io
@@ -235,6 +238,16 @@ def test_matlab_refuses_a_sparse_matrix_of_absurdly_many_rows(tmp_path):
         read_matlab(path)
 
 
+def test_matlab_decompresses_no_more_than_the_matrix_has(tmp_path):
+    """A kilobyte of zeros may decompress to a megabyte that the header does not speak of."""
+    path = tmp_path / "a.mat"
+    scipy.io.savemat(path, {"X": np.arange(12.0).reshape(4, 3)}, do_compression=True)
+    data = path.read_bytes()
+    inner = zlib.compress(zlib.decompress(data[136:]) + bytes(10**6))
+    put(tmp_path, "a.mat", data[:132] + struct.pack("<I", len(inner)) + inner)
+    refuses(path, "cannot be decompressed (it holds more or less than its matrix)", read_matlab)
+
+
 # ---------------------------------------------------------------- .npy, .npz, Zarr
 
 
@@ -273,6 +286,14 @@ def test_npz_of_a_sparse_matrix_refuses_bad_parts(tmp_path):
     refuses(path, "the sparse matrix is damaged (", open_npz)
     np.savez(path, indices=[1], **parts | {"indptr": [0, 2, 1]})
     refuses(path, "the sparse matrix is damaged (", open_npz)
+    np.savez(path, indices=[1], **parts | {"indptr": [0, 1, 0]})  # SciPy's check passes it, its conversions crash
+    refuses(path, "the sparse matrix is damaged (index pointers that fall)", open_npz)
+    np.savez(path, indices=[1], **parts | {"data": np.zeros(1, [("a", "<f8")])})
+    refuses(path, "the sparse matrix is damaged (values of type", open_npz)
+    np.savez(path, indices=[1], **parts | {"shape": (2**60, 2), "format": b"csc"})
+    refuses(path, "the sparse matrix is damaged (shape (1152921504606846976, 2))", open_npz)
+    np.savez(path, indices=[1], **parts | {"shape": (2**40, 2), "format": b"csc"})
+    refuses(path, "the sparse matrix is damaged (1099511627776 rows for 1 values)", open_npz)
     np.savez(path, indices=[1], **parts | {"shape": 2})
     refuses(path, "the sparse matrix is damaged (", open_npz)
     np.savez(path, indices=[1], **parts | {"format": b"coo"})
@@ -287,6 +308,10 @@ def test_npy_refuses_bad_files(tmp_path):
     refuses(put(tmp_path, "head.npy", good[:60]), "no .npy header at byte 0", open_npy)
     refuses(put(tmp_path, "text.npy", "1,2,3\n"), "no .npy header at byte 0", open_npy)
     refuses(put(tmp_path, "empty.npy", ""), "no .npy header at byte 0", open_npy)
+    for shape in (b"(-5, 4)", b"(0, 2 ** 99)", b"(0, 9999999999999999999)"):
+        expected = "no .npy header" if b"*" in shape else "expected lengths from 0 on"
+        head = good[:128].replace(b"(5, 4), }" + b" " * (len(shape) - 6), shape + b", }")
+        refuses(put(tmp_path, "shape.npy", head + good[128:]), expected, open_npy)
     np.save(tmp_path / "objects.npy", np.array([1, "a"], dtype=object), allow_pickle=True)
     refuses(tmp_path / "objects.npy", "holds Python objects at byte 128, expected numbers", open_npy)
 
@@ -339,6 +364,42 @@ def test_zarr_refuses_bad_stores(tmp_path):
     refuses(path, "was not finished", lambda path: open_zarr(path, "a"))
     put(path, "zarr.json", '{"zarr_format"')
     refuses(path, "the store is damaged or foreign", open_zarr)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_blosc_chunks_must_have_the_bytes_that_they_speak_of(tmp_path, version):
+    """Blosc itself reads on behind them, and may end the process."""
+    path = tmp_path / "a.zarr"
+    blosc = numcodecs.Blosc() if version == 2 else zarr.codecs.BloscCodec()
+    X = RNG.random((100, 3))
+    array = zarr.create_array(path, data=X, chunks=(10, 3), compressors=[blosc], zarr_format=version)
+    chunk = path / array.metadata.encode_chunk_key((3, 0))
+    data = chunk.read_bytes()
+    np.testing.assert_array_equal(open_zarr(path)[25:45], X[25:45])
+    for damaged in (data[:14] + b"\\u0000" + data[14:], data[:-1], data[:9]):
+        chunk.write_bytes(damaged)
+        refuses(path, "a chunk with rows 25 to 44 cannot be decoded", lambda path: open_zarr(path)[25:45])
+        np.testing.assert_array_equal(open_zarr(path)[:30], X[:30])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("100", "1" + "0" * 26, "the metadata are damaged"),
+        ('"shape": [100, 3]', '"shape": [100, 99999999]', "the metadata are damaged"),
+        ('"chunk_shape": [10, 3]', '"chunk_shape": [999999999, 3]', "the metadata are damaged"),
+        ('"chunk_shape": [10, 3]', '"chunk_shape": [0, 3]', ""),
+        ('"zstd"', '"none"', "the store is damaged or foreign"),
+        ('"data_type"', "[" * 9999, "the store is damaged or foreign"),
+    ],
+)
+def test_zarr_refuses_damaged_metadata(tmp_path, old, new, expected):
+    path = tmp_path / "a.zarr"
+    zarr.create_array(path, data=RNG.random((100, 3)), chunks=(10, 3))
+    text = json.dumps(json.loads((path / "zarr.json").read_text()))
+    assert old in text
+    put(path, "zarr.json", text.replace(old, new, 1))
+    refuses(path, expected, lambda path: open_zarr(path)[0:3])
 
 
 # ---------------------------------------------------------------- ARFF
@@ -473,6 +534,19 @@ def test_label_lists(tmp_path):
     refuses(put(tmp_path, "other.xml", "<words><w/></words>"), "the root <words> holds no <label", read_label_list)
     refuses(put(tmp_path, "unnamed.xml", "<labels><label/></labels>"), "holds no <label", read_label_list)
     refuses(put(tmp_path, "cut.xml.xz", lzma.compress(text.encode())[:-20]), "cannot be decompressed", read_label_list)
+    for name, squeeze in (("a.xml.gz", gzip.compress), ("a.xml.bz2", bz2.compress), ("a.xml.xz", lzma.compress)):
+        squeezed = bytearray(squeeze(text.encode()))
+        squeezed[12:18] = b"damage"
+        refuses(put(tmp_path, name, bytes(squeezed)), "cannot be decompressed", read_label_list)
+    refuses(put(tmp_path, "code.xml", '<?xml version="1.0" encoding="utf-77"?><l/>'), "not XML", read_label_list)
+    refuses(put(tmp_path, "long.xml.gz", gzip.compress(bytes(2**24 + 1))), "has more than 16777216", read_label_list)
+
+
+def test_a_line_of_text_is_bounded(tmp_path, monkeypatch):
+    """Some kilobytes may decompress to a line of any length."""
+    monkeypatch.setattr("dmo.datasets.files.LONGEST_LINE", 100)
+    path = put(tmp_path, "a.csv.gz", gzip.compress(b"1,2\n" + b"3," * 10**5))
+    refuses(path, "line 2 has 100 bytes or more; the file is of another format", read_csv)
 
 
 # ---------------------------------------------------------------- svmlight
@@ -519,6 +593,7 @@ def test_svmlight_refuses_bad_files(tmp_path):
     refuse("1 0:1\n", "the smallest index is 0, expected at least 1", base=1)
     refuse("1\n2\n", "no row has a feature")
     refuse("1 99999999999:1\n", "line 1 begins")
+    refuse("1 99999999999999999999 3\n1 2:1\n", "says 99999999999999999999 features, expected at most")
     file = open_svmlight(put(tmp_path, "a.svm", "4 1:1\n"))
     refuses(file.path, "row 0 has label 4, expected one of 2 known labels", lambda path: file.indicator([1, 2]))
 
@@ -822,6 +897,7 @@ def test_descriptions_are_checked(tmp_path):
     refuses(put(tmp_path, "d.json", "[1]"), "no object 'views'", read_description)
     refuses(put(tmp_path, "d.json", '{"views": {}, "label": "x"}'), "unknown key 'label'", read_description)
     refuses(put(tmp_path, "d.json", b'{"\xff'), "not UTF-8 text at byte 2", read_description)
+    refuses(put(tmp_path, "d.json", "[" * 99999), "nests too deeply", read_description)
     refuses(tmp_path / "none.json", "no such file", read_description, FileNotFoundError)
 
 

@@ -134,6 +134,7 @@ def test_csv_and_json_say_the_same(few, tmp_path):
         ("a.csv", "file,labels\ntest/d.png,\n", "gives no picture"),
         ("a.csv", "file,labels,split\ntest/d.png,x,train\ntrain/sea/b.png,y,\n", "1 of 2 pictures have no split"),
         ("a.json", "{", "is no JSON"),
+        ("a.json", "[" * 99999, "is no JSON"),
         ("a.json", "3", "holds a int"),
         ("a.json", '[{"file": 3}]', "entry 0 is not of the form"),
         ("a.txt", "", "ends in .csv or .json"),

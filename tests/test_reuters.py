@@ -1,5 +1,7 @@
 """The SGML reader, the selections and the tf-idf store: against scikit-learn, known counts, and broken files."""
 
+import bz2
+import gzip
 import io
 import lzma
 import tarfile
@@ -148,6 +150,23 @@ def test_damaged_archives_are_named(folder, tmp_path):
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"all\.tar\.xz: not a readable tar archive"):
             list(read_reuters(path))
+    whole, plain = lzma.decompress(archived(folder, path).read_bytes()), tmp_path / "all.tar"
+    second = whole.index(b"./reut2-000.sgm")
+    for size in (second + 700, 512 * (len(whole.rstrip(b"\0")) // 512 + 1)):  # in a member; before the end is marked
+        plain.write_bytes(whole[:size])
+        with pytest.raises(
+            DataError, match=r"all\.tar: not a readable tar archive .*(its end is missing|unexpected end)"
+        ):
+            list(read_reuters(plain))
+    for name, squeeze in (("a.sgm.gz", gzip.compress), ("a.sgm.bz2", bz2.compress), ("a.sgm.xz", lzma.compress)):
+        (tmp_path / name).write_bytes(squeeze(STORIES[0].encode())[:-12])
+        with pytest.raises(DataError, match=rf"{name}: cannot be decompressed after line \d+"):
+            list(read_reuters(tmp_path / name))
+    damaged = bytearray(gzip.compress(b"none" * 300))
+    damaged[12:16] = b"harm"
+    (tmp_path / "b.tar.gz").write_bytes(bytes(damaged))
+    with pytest.raises(DataError, match=r"b\.tar\.gz: not a readable tar archive"):
+        list(read_reuters(tmp_path / "b.tar.gz"))
     with pytest.raises(FileNotFoundError, match=r"absent\.tar: no such file"):
         list(read_reuters(tmp_path / "absent.tar"))
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
-from dmo import stores
+from dmo import MultiViewRidge, stores
 from dmo.cluster import connect
 from dmo.cluster.settings import defaults
 from dmo.estimators.base import load
+from dmo.stores._arrays import checksum
 from dmo.stores._schema import Provenance, _checksum
 
 SOURCES = sorted((Path(__file__).resolve().parents[1] / "dmo").rglob("*.py"))
@@ -82,6 +84,144 @@ def test_a_model_cannot_point_out_of_its_folder(model: Path, where: str, place: 
     forge(model, change)
     with pytest.raises(stores.StoreError, match="points out of the store"):
         stores.load_model(model)
+
+
+MISSING = object()
+DENSE = ("configuration", "a")
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("configuration",), MISSING),
+        (("provenance",), []),
+        (("complete",), 1),
+        (("meta",), MISSING),
+        (("generation",), 3),
+        (("generation",), "x" * 300),
+        (("configuration", "a"), None),
+        ((*DENSE, "path"), MISSING),
+        ((*DENSE, "format"), MISSING),
+        ((*DENSE, "dtype"), "floatnan"),
+        ((*DENSE, "dtype"), "object"),
+        ((*DENSE, "shape"), [1.5]),
+        ((*DENSE, "shape"), [-1]),
+        ((*DENSE, "shape"), [2**60]),
+        ((*DENSE, "shape"), [2**47]),
+        ((*DENSE, "checksums"), []),
+        ((*DENSE, "checksums"), [-1]),
+        (("configuration", "s", "indptr"), MISSING),
+        (("configuration", "s", "shape"), [2]),
+        (("configuration", "s", "indices", "dtype"), "float64"),
+        (("configuration", "t", "shape"), [7]),
+    ],
+)
+def test_a_root_that_others_wrote_is_refused_part_by_part(tmp_path: Path, where: tuple[str, ...], value: Any) -> None:
+    path = tmp_path / "model.zarr"
+    arrays = {"a": np.arange(3.0), "s": scipy.sparse.eye_array(2, format="csr"), "t": np.array(["x", "y"])}
+    stores.save_model(path, arrays, {"estimator": "KGHA"})
+
+    def change(attributes: dict[str, Any]) -> None:
+        for key in where[:-1]:
+            attributes = attributes[key]
+        if value is MISSING:
+            del attributes[where[-1]]
+        else:
+            attributes[where[-1]] = value
+
+    forge(path, change)
+    with pytest.raises(stores.StoreError) as refused:
+        stores.load_model(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        ("indices", [0, 5_000_000]),
+        ("indices", [0, -1]),
+        ("indptr", [0, 2, 0]),
+        ("indptr", [0, 9, 2]),
+        ("indptr", [1, 1, 2]),
+    ],
+)
+def test_a_sparse_matrix_with_places_outside_of_it_is_refused(tmp_path: Path, part: str, values: list[int]) -> None:
+    """Checksums that fit do not help: SciPy would take the numbers as addresses."""
+    path = tmp_path / "model.zarr"
+    stores.save_model(path, {"s": scipy.sparse.eye_array(2, format="csr")}, {})
+    data = np.array(values, np.int32)
+
+    def change(attributes: dict[str, Any]) -> None:
+        crc = checksum(data.view(np.uint8))
+        attributes["configuration"]["s"][part]["checksums"] = [crc]
+        assert attributes["configuration"]["s"][part]["shape"] == [len(values)]
+        file = path / attributes["generation"] / "s" / part / "c.0"
+        file.write_bytes(data.tobytes() + crc.to_bytes(4, "little"))
+
+    forge(path, change)
+    with pytest.raises(stores.StoreError, match=r"is no matrix of shape \(2, 2\) in CSR"):
+        stores.load_model(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x02\0\0\0\x01\0\0\0x",
+        b"\x01\0\0\0\xff\xff\xff\xffx",
+        b"\x02\0\0\0" + b"\x01\0\0\0\xff" * 2,
+        b"",
+    ],
+)
+def test_texts_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.zarr"
+    stores.save_model(path, {"t": np.array(["x", "y"])}, {})
+
+    def change(attributes: dict[str, Any]) -> None:
+        crc = checksum(np.frombuffer(content, np.uint8))
+        attributes["configuration"]["t"]["checksums"] = [crc]
+        (path / attributes["generation"] / "t" / "c.0").write_bytes(content + crc.to_bytes(4, "little"))
+
+    forge(path, change)
+    with pytest.raises(stores.StoreError, match="the strings 't' are not 2 texts"):
+        stores.load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("block", 0), ("block", MISSING), ("n_samples", "9"), ("n_samples", 2**40), ("views", {}), ("views", {"v": {}})],
+)
+def test_a_feature_store_without_its_sizes_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+    path = tmp_path / "f.zarr"
+    writer = stores.create_features(path, 3, {"v": stores.ViewSpec(2, "float32")}, block=2)
+    for view, block in writer.missing():
+        writer.write(view, block, np.ones((2 - block, 2)))
+    writer.finish()
+
+    def change(attributes: dict[str, Any]) -> None:
+        attributes["configuration"].pop(name)
+        if value is not MISSING:
+            attributes["configuration"][name] = value
+
+    forge(path, change)
+    for way in (stores.open_features, stores.verify, stores.describe):
+        with pytest.raises(stores.StoreError) as refused:
+            way(path)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_store_of_too_many_blocks_is_not_begun(tmp_path: Path) -> None:
+    with pytest.raises(stores.StoreError, match="make it with larger blocks"):
+        stores.create_rows(tmp_path / "r.zarr", 10**8, 2, block=1)
+    assert not (tmp_path / "r.zarr").exists()
+
+
+def test_a_model_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
+    path, X, Y = tmp_path / "m.zarr", np.random.default_rng(0).random((9, 3)), np.eye(9, 2)
+    MultiViewRidge("linear").fit(X, Y).save(str(path))
+    forge(path, lambda attributes: attributes["meta"]["parameters"].update(rigde=1.0))
+    with pytest.raises(stores.StoreError, match="the parts of this MultiViewRidge do not fit together"):
+        load(str(path))
 
 
 def test_a_row_store_cannot_point_out_of_its_folder(tmp_path: Path) -> None:

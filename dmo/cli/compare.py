@@ -9,8 +9,9 @@ import typer
 from dmo import stores
 from dmo.cli import options
 from dmo.cli.fit import Kernel, Views
+from dmo.cli.graph_size import markdown, resource_table
 from dmo.cli.options import Clusters, Features, Json, Scheduler, Split
-from dmo.cli.plan import STEPS, Plan, Work, plan, plan_low_rank
+from dmo.cli.plan import PRODUCTS, STEPS, Plan, Work, plan, plan_low_rank
 from dmo.cli.session import amount, grid, quiet, session, show
 from dmo.cluster import connect
 from dmo.estimators import Exact, Meka, Nystrom
@@ -29,10 +30,22 @@ def plan_command(
     samples: Annotated[int | None, typer.Option(min=2, help="Plan for so many samples instead of the store's.")] = None,
     rank: Annotated[int, typer.Option(min=1, help="Rank of the Nystrom line.")] = 1000,
     clusters: Clusters = 10,
+    resources: Annotated[
+        bool, typer.Option(help="A Markdown table of what any number of samples with these views takes.")
+    ] = False,
     scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Bytes, tasks and seconds of a fit with each engine, and which one would be chosen; fits nothing."""
+    if resources:
+        opened = stores.open_features(store)
+        names, Y = options.chosen_views(opened, views), opened.labels
+        spectral = method == "kgha"
+        lines = resource_table(
+            len(names), 0 if Y is None else Y.shape[1], rank, PRODUCTS * (STEPS + 1 if spectral else 1)
+        )
+        print(markdown(lines), end="")
+        return
     with session(json) as run, connect(scheduler) as place:
         opened = stores.open_features(store)
         names = options.chosen_views(opened, views)
@@ -68,13 +81,14 @@ def plan_command(
             found.storage,
             amount(found.kernel_bytes + found.factor_bytes),
             amount(found.model_bytes),
-            str(found.tasks),
+            str(found.graph.tasks) if found.graph else "-",
+            amount(found.graph.scheduler_bytes) if found.graph else "-",
             f"{found.seconds:.1f}",
         ]
         for name, found in plans.items()
     ]
     grid(
         f"{method} on {n} samples; --approximation auto takes {record['auto']}",
-        ["engine", "where", "memory", "model", "tasks", "seconds"],
+        ["engine", "where", "memory", "model", "tasks of a cluster", "its scheduler", "seconds"],
         cells,
     )

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from dmo.blocks import Rows, rows
+from dmo.cli.graph_size import Graph, pass_graph, tile_graph
 from dmo.cli.session import amount
 from dmo.cluster import current_client
 from dmo.estimators import Meka
 from dmo.kernels import parse
 from dmo.lowrank.nystrom import FIT_ROWS
-from dmo.onepass import BLOCK, TASK_BLOCKS
-from dmo.tiles import lower_pairs
 
 _SAMPLE = 1024
 _LATENCY = 2e-3
@@ -43,7 +42,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Plan:
-    """Predicted costs: bytes of kernels, factors and the model, tasks on the cluster, seconds on this machine."""
+    """Predicted costs: bytes of kernels, factors and the model, tasks on the cluster, seconds on this machine; `graph`:
+    what the scheduler of a cluster has to do with it (None: it runs in one process)."""
 
     storage: str
     kernel_bytes: int
@@ -53,6 +53,7 @@ class Plan:
     kernel_seconds: float
     solve_seconds: float
     exact: bool = True
+    graph: Graph | None = None
 
     @property
     def seconds(self) -> float:
@@ -69,6 +70,7 @@ class Plan:
             (solved, amount(self.factor_bytes)),
             ("model", amount(self.model_bytes)),
             ("tasks", str(self.tasks) if self.tasks else "0 (in this process)"),
+            *([] if self.graph is None else [("on a cluster", self.graph.words())]),
             (
                 "estimated time",
                 f"{self.seconds:.1f} s: {'kernels' if self.exact else 'pass'} {self.kernel_seconds:.1f} s, "
@@ -96,13 +98,14 @@ def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
     """Kernels as lower tiles, solved with by conjugate gradients, on the workers where there are some."""
     n, client, products = work.n, current_client(), PRODUCTS * work.solves
     threads = 1 if client is None else max(1, sum(client.nthreads().values()))
-    groups = min(len(lower_pairs(n, work.block)), 4 * threads)
-    tasks = 0 if client is None else work.kernels * (products + 1) * groups
+    resident = work.storage == "resident"
+    graph = tile_graph(n, work.block, max(threads, 2), work.kernels, products, work.columns, resident)
+    tasks = 0 if client is None else graph.tasks
     kept = 0 if work.storage == "recomputed" else 2 * n * n * work.kernels
     again = products if work.storage == "recomputed" else 0
     multiply = work.kernels * products * 2.0 * n * n * work.columns / multiply_rate(np.float32)
     solving = (multiply + again * formation) / threads + _LATENCY * tasks
-    return Plan(work.storage, kept, 0, model_bytes, tasks, formation / threads, solving)
+    return Plan(work.storage, kept, 0, model_bytes, tasks, formation / threads, solving, graph=graph)
 
 
 def plan_low_rank(
@@ -122,11 +125,13 @@ def plan_low_rank(
     algebra = views * 12.0 * rank**3 + 2.0 * columns**2 * views * rank + (STEPS + 1) * 2.0 * columns**2 * max(labels, 1)
     client = current_client()
     threads = 1 if client is None else max(1, sum(client.nthreads().values()))
-    tasks = 0 if client is None else -(-n // (BLOCK * TASK_BLOCKS))
+    graph = pass_graph(n, columns, labels, 8 * n * views)
+    tasks = 0 if client is None else graph.tasks
     width = sum(source.shape[1] for source in sources.values())
     model = 4 * rank * width + 8 * views * rank * (rank // clusters + labels)
     name = f"{type(engine).__name__}, rank {rank}"
-    return Plan(name, 8 * columns**2, 16 * columns**2, model, tasks, passing / threads, algebra / double, exact=False)
+    seconds = passing / threads, algebra / double
+    return Plan(name, 8 * columns**2, 16 * columns**2, model, tasks, *seconds, exact=False, graph=graph)
 
 
 def plan_linear(n: int, source: Rows, components: int) -> Plan:

@@ -1,6 +1,6 @@
 """The one place that makes or finds a Dask client: this process, this machine, an address, a batch queue, a cloud."""
 
-from dmo.cluster.connection import Connection, connect, current_client
+from dmo.cluster.connection import Connection, WorkerMemoryError, connect, current_client
 from dmo.cluster.limits import usable_cores, usable_memory
 from dmo.cluster.settings import PLACES, Place, setting, tls
 
@@ -8,6 +8,7 @@ __all__ = [
     "PLACES",
     "Connection",
     "Place",
+    "WorkerMemoryError",
     "connect",
     "current_client",
     "setting",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -16,6 +17,7 @@ from dmo.cluster.settings import Place, default_place, setting
 
 log = logging.getLogger("dmo")
 
+_LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "TimeoutError", "CommClosedError")
 _current: ContextVar[Any] = ContextVar("dmo_client", default=None)
 
 
@@ -30,6 +32,10 @@ class Connection:
     def dashboard(self) -> str | None:
         """Link to the cluster's dashboard, if it has one."""
         return None if self.client is None else self.client.dashboard_link
+
+
+class WorkerMemoryError(ValueError):
+    """Work does not fit into the memory of the workers that it was given to; the message says what to change."""
 
 
 @contextmanager
@@ -50,7 +56,8 @@ def connect(
     "4GiB"): None: the settings `dmo.<where>`, see dmo/cluster/dmo.yaml. `timeout`: seconds to wait for the scheduler,
     and for its first worker.
     Raises ValueError for an unknown place or setting, OSError where no scheduler answers or none of its workers comes,
-    ImportError where the place needs an extra that is not installed.
+    ImportError where the place needs an extra that is not installed; WorkerMemoryError where work in the block failed
+    because workers were stopped again and again at their memory limit.
     """
     where = where or default_place()
     with ExitStack() as stack:
@@ -61,7 +68,49 @@ def connect(
             _report(client, stack)
         token = _current.set(client)
         stack.callback(_current.reset, token)
-        yield Connection(client, "in this process" if client is None else f"{where}, {_count(client)} workers")
+        with _explained(client):
+            yield Connection(client, "in this process" if client is None else f"{where}, {_count(client)} workers")
+
+
+@contextmanager
+def _explained(client: Any) -> Iterator[None]:
+    """Say it where work inside this block failed because workers were stopped at their memory limits."""
+    begun, limit = time.time(), 0 if client is None else _limit(client)
+    try:
+        yield
+    except Exception as error:
+        if client is None or type(error).__name__ not in _LOST:
+            raise
+        stops = _memory_stops(client, begun)
+        if not stops:
+            raise
+        raise WorkerMemoryError(
+            f"workers were stopped {stops} times for taking more than their limit of {limit / 2**20:.0f} MiB, "
+            f"{_task(error)}; raise --memory-limit, start fewer workers on a machine, or take smaller blocks, fewer views, "
+            "or --storage recomputed or stored"
+        ) from error
+
+
+def _limit(client: Any) -> int:
+    """The smallest memory limit (bytes) of the workers; 0 where there is none."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return min((worker["memory_limit"] for worker in workers if worker["memory_limit"]), default=0)
+
+
+def _memory_stops(client: Any, begun: float) -> int:
+    """How often a worker was stopped for its memory since `begun`; 0 where nobody answers any more."""
+    try:
+        events = client.get_events("worker-restart-memory")
+    except (OSError, TimeoutError, ValueError):
+        return 0
+    return sum(when >= begun for when, _ in events)
+
+
+def _task(error: Exception) -> str:
+    from dask.utils import key_split
+
+    found = getattr(error, "task", None)
+    return "and their work was lost with them" if found is None else f"the last while it ran {key_split(found)!r}"
 
 
 def _report(client: Any, stack: ExitStack) -> None:

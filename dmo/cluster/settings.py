@@ -11,6 +11,10 @@ import dask.config
 import yaml
 
 BATCH = ("slurm", "pbs", "lsf")
+_COUNTS = ("workers", "threads", "jobs", "cores", "processes")
+_NUMBERS = ("timeout", "queue-timeout", "memory-share")
+_LISTS = ("prologue", "directives", "hosts")
+_SIZES = ("memory-limit", "memory", "cpu")
 PLACES = ("in-process", "local", *BATCH, "kubernetes", "gateway", "ssh")
 
 
@@ -39,13 +43,42 @@ def defaults() -> dict[str, Any]:
 
 
 def setting(name: str) -> Any:
-    """A setting by its dotted name below `dmo`, such as "local.workers"; ValueError for one that dmo does not have."""
+    """A setting by its dotted name below `dmo`, such as "local.workers".
+
+    Raises ValueError for one that dmo does not have, and for a value of another kind than it needs.
+    """
     known: Any = defaults()["dmo"]
     for part in name.split("."):
         if not isinstance(known, dict) or part not in known:
             raise ValueError(f"no setting dmo.{name}; known ones are in dmo/cluster/dmo.yaml")
         known = known[part]
-    return dask.config.get(f"dmo.{name}", known)
+    value = dask.config.get(f"dmo.{name}", known)
+    return value if isinstance(known, dict) or (value is None and known is None) else _checked(name, value)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """`value` as the setting `name` needs it; it may come from a file or variable that anybody wrote."""
+    last = name.rpartition(".")[2]
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    number = whole or isinstance(value, float)
+    if last in _COUNTS:
+        right, needed = whole and value > 0, "a whole number above 0"
+    elif last in _NUMBERS:
+        top = 1 if last == "memory-share" else 1e9
+        right, needed = number and 0 < value <= top, f"a number above 0, at most {top:g}"
+    elif last in _LISTS:
+        right, needed = isinstance(value, list) and all(isinstance(part, str) for part in value), "a list of texts"
+    elif last in _SIZES:
+        right, needed = (
+            isinstance(value, str) or (number and 0 < value < 1e18),
+            "a number above 0, or text such as 4GiB",
+        )
+    else:
+        right = isinstance(value, str | os.PathLike) or (whole and last != "walltime")
+        value, needed = str(value) if whole else value, "text (in quotes, where it looks like a number or a time)"
+    if not right:
+        raise ValueError(f"the setting dmo.{name} is {str(value)[:60]!r}, expected {needed}; see dmo/cluster/dmo.yaml")
+    return value
 
 
 def default_place() -> str:

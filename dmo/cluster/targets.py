@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
+from dask.utils import parse_bytes
+
 from dmo.cluster.limits import usable_cores, usable_memory
 from dmo.cluster.settings import BATCH, PLACES, Place, setting, tls
 
@@ -24,7 +26,7 @@ def open_client(place: Place, stack: ExitStack) -> Any:
     elif "://" in where:
         address = where
     elif os.path.isfile(where):
-        address = _scheduler_address(where)
+        address = scheduler_address(where)
     else:
         raise ValueError(
             f"no cluster {where!r}: pass 'in-process', 'local', an address such as tcp://host:8786, or a scheduler file; "
@@ -60,12 +62,12 @@ def _check_address(address: str, security: Any) -> None:
         raise ValueError(f"{address} is encrypted; set dmo.tls.ca-file, dmo.tls.cert and dmo.tls.key")
 
 
-def _scheduler_address(path: str) -> str:
+def scheduler_address(path: str) -> str:
     """The address that a scheduler wrote into its file."""
     with open(path, encoding="utf-8") as file:
         try:
             return str(json.load(file)["address"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{path} is not a scheduler file: pass the one that `dask scheduler --scheduler-file` wrote"
             ) from error
@@ -76,6 +78,10 @@ def local_sizes(place: Place) -> dict[str, Any]:
     threads = place.threads or setting("local.threads")
     workers = place.workers or setting("local.workers") or max(1, usable_cores() // threads)
     limit = place.memory_limit or setting("local.memory-limit")
+    try:
+        parse_bytes(limit or 0)
+    except ValueError:
+        raise ValueError(f"a memory limit of {str(limit)[:60]!r}: pass bytes, or text such as 4GiB") from None
     if limit is None:
         limit = int(usable_memory() * setting("local.memory-share") / workers)
     return {"n_workers": int(workers), "threads_per_worker": int(threads), "memory_limit": limit}

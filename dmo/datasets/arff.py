@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from dmo.datasets.files import Block, DataError, dense, lines, open_binary, stack
+from dmo.datasets.files import Block, DataError, decompressing, dense, lines, open_binary, stack
 
 _NAME = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
 _FIELD = re.compile(rf"(?:{_NAME}|[^,'\"])*")
 _PAIR = re.compile(r"(\S+)\s+(.*)")
+_LONGEST = 1 << 24  # bytes of a label list: the longest public ones have some hundred kilobytes
 
 
 @dataclass(frozen=True)
@@ -324,14 +325,17 @@ def read_label_list(path: str | os.PathLike[str]) -> list[str]:
 
     Raises DataError with line and column where it is not XML, and when it holds no label.
     """
+    with decompressing(path, lambda: ""), open_binary(path) as file:
+        text = file.read(_LONGEST + 1)
+    if len(text) > _LONGEST:
+        raise DataError(f"{path}: has more than {_LONGEST} bytes, expected a Mulan label list")
     try:
-        with open_binary(path) as file:
-            root = ElementTree.fromstring(file.read())
+        root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         line, column = error.position
         raise DataError(f"{path}: not XML in line {line}, column {column}, expected a Mulan label list") from None
-    except EOFError as error:
-        raise DataError(f"{path}: cannot be decompressed ({error}); fetch it again") from None
+    except (ValueError, LookupError) as error:  # an encoding that Python cannot read
+        raise DataError(f"{path}: not XML ({error}), expected a Mulan label list") from None
     names = [element.get("name") for element in root.iter() if element.tag.rpartition("}")[2] == "label"]
     if not names or None in names:
         raise DataError(

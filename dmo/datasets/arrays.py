@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import tokenize
@@ -17,7 +18,10 @@ import zarr
 
 from dmo.blocks import Rows
 from dmo.datasets.files import DataError, existing
+from dmo.datasets.matlab import ROWS_PER_BYTE
 
+_LARGEST = 1 << 48  # rows or columns
+_CHUNK, _ROW = 1 << 31, 1 << 25  # bytes of a chunk of a Zarr array, and of one of its rows
 SPARSE_KEYS = {"indices", "indptr", "format", "shape", "data"}
 _DAMAGED = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
@@ -32,6 +36,8 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
         raise DataError(
             f"{where}: no .npy header at byte 0 ({_first_line(error)}); the file is truncated or of another format"
         ) from None
+    if any(length < 0 or length > _LARGEST for length in shape):
+        raise DataError(f"{where}: says shape {shape} at byte 0, expected lengths from 0 on; the file is damaged")
     if dtype.hasobject:
         raise DataError(
             f"{where}: holds Python objects at byte {stream.tell()}, expected numbers; they need pickle, save numbers"
@@ -156,11 +162,19 @@ def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
         raise DataError(f"{path}: a sparse matrix of format {kind!r}, expected csr or csc; convert it before saving")
     try:
         shape = tuple(int(d) for d in parts["shape"])
+        if len(shape) != 2 or min(shape) < 0 or max(shape) > _LARGEST:
+            raise ValueError(f"shape {shape}")
+        if parts["data"].dtype.kind not in "buif":
+            raise ValueError(f"values of type {parts['data'].dtype}")
+        if kind == b"csc" and shape[0] > ROWS_PER_BYTE * max(parts["data"].nbytes, 1):
+            raise ValueError(f"{shape[0]} rows for {len(parts['data'])} values")
         matrix = makers[kind]((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+        if np.any(matrix.indptr[1:] < matrix.indptr[:-1]):  # not looked at by check_format where the last one is 0
+            raise ValueError("index pointers that fall")
         matrix.check_format(full_check=True)
+        return scipy.sparse.csr_array(matrix)
     except (ValueError, TypeError, IndexError) as error:
         raise DataError(f"{path}: the sparse matrix is damaged ({_first_line(error)}); fetch it again") from None
-    return scipy.sparse.csr_array(matrix)
 
 
 class ZarrRows:
@@ -178,13 +192,33 @@ class ZarrRows:
 
     def __getitem__(self, where: slice) -> np.ndarray:
         try:
+            _check_blosc(self._array, *where.indices(self.shape[0])[:2])
             return np.asarray(self._array[where])
-        except (RuntimeError, ValueError, OSError) as error:
+        except Exception as error:  # of any type: it comes from whichever codec the store names
             begin, stop, _ = where.indices(self.shape[0])
             raise DataError(
                 f"{self._where}: a chunk with rows {begin} to {stop - 1} cannot be decoded ({_first_line(error)}); "
                 "fetch the store again"
             ) from None
+
+
+def _check_blosc(array: zarr.Array, begin: int, stop: int) -> None:
+    """ValueError for a chunk of rows begin..stop whose Blosc header speaks of other bytes than the file has: Blosc
+    believes it, and reads whatever lies in memory after them."""
+    codecs = [str(getattr(codec, "codec_id", type(codec).__name__)) for codec in array.compressors]
+    folder = getattr(array.store, "root", None)
+    if codecs not in (["blosc"], ["BloscCodec"]) or array.shards is not None or not isinstance(folder, Path):
+        return
+    size = array.chunks[0]
+    grid = [range(begin // size, -(-stop // size)) if stop > begin else range(0)]
+    grid += [range(-(-length // step)) for length, step in zip(array.shape[1:], array.chunks[1:])]
+    for index in itertools.product(*grid):
+        file = folder / array.path / array.metadata.encode_chunk_key(index)
+        if file.is_file():
+            with open(file, "rb") as stream:
+                head = stream.read(16)
+            if len(head) < 16 or int.from_bytes(head[12:16], "little") != file.stat().st_size:
+                raise ValueError(f"{file.name} is cut or damaged")
 
 
 def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows:
@@ -197,18 +231,19 @@ def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows
         node = zarr.open(str(path) if "://" in str(path) else _store_at(path), mode="r")
         arrays = dict(node.arrays()) if isinstance(node, zarr.Group) else {}
         found = node.get(name) if name and isinstance(node, zarr.Group) else None
-    except (ValueError, KeyError, TypeError, OSError, RuntimeError) as error:
+        complete = node.attrs.get("complete")
+    except Exception as error:  # of any type: metadata that others wrote are read by zarr and its codecs
         if isinstance(error, DataError) or type(error) is FileNotFoundError:
             raise
         raise DataError(
             f"{path}: no Zarr array or group ({_first_line(error)}); the store is damaged or foreign"
         ) from None
-    if node.attrs.get("complete") is False:
+    if complete is False:
         raise DataError(f"{path}: was not finished when it was written (complete is false), expected a complete store")
     if isinstance(node, zarr.Array):
         if name is not None:
             raise DataError(f"{path}: is one array, expected a group that holds {name!r}; leave the name away")
-        return ZarrRows(node, str(path))
+        return _rows_of(node, str(path))
     listed = ", ".join(sorted(arrays)) or "none"
     if name is None:
         if len(arrays) != 1:
@@ -216,7 +251,19 @@ def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows
         name, found = next(iter(arrays.items()))
     if not isinstance(found, zarr.Array):
         raise DataError(f"{path}: no array {name!r}, expected one of {listed}")
-    return ZarrRows(found, f"{path}::{name}")
+    return _rows_of(found, f"{path}::{name}")
+
+
+def _rows_of(array: zarr.Array, where: str) -> ZarrRows:
+    """The rows, where the sizes that the metadata claim are ones that a machine can hold: a row and a chunk at a time."""
+    width = array.dtype.itemsize
+    row, chunk = (math.prod(lengths) * width for lengths in (array.shape[1:], array.chunks))
+    if max((*array.shape, *array.chunks)) > _LARGEST or row > _ROW or chunk > _CHUNK:
+        raise DataError(
+            f"{where}: has shape {array.shape} in chunks {array.chunks}, expected rows of at most {_ROW} bytes and chunks "
+            f"of at most {_CHUNK}; the metadata are damaged, or write it in smaller chunks"
+        )
+    return ZarrRows(array, where)
 
 
 def _store_at(path: str | os.PathLike[str]) -> Path:

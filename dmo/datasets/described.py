@@ -79,6 +79,8 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise DataError(f"{path}: not JSON in line {error.lineno}, column {error.colno} ({error.msg})") from None
+    except RecursionError:
+        raise DataError(f"{path}: nests too deeply, expected a JSON description") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text at byte {error.start}, expected a JSON description") from None
     keys = {"views", "labels", "label_names", "histograms", "dtypes"}

@@ -20,6 +20,8 @@ from dmo.blocks import Rows, rows
 
 Block = Any
 """Some rows in memory: a NumPy array, or CSR."""
+LONGEST_LINE = 1 << 28
+"""Bytes of a line of text: some kilobytes may decompress to any number of them."""
 COMPRESSED: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 
@@ -51,7 +53,7 @@ def suffix(path: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def _decompressing(path: str | os.PathLike[str], place: Callable[[], str]) -> Iterator[None]:
+def decompressing(path: str | os.PathLike[str], place: Callable[[], str]) -> Iterator[None]:
     """Turn what a decompressor raises into one sentence with the place that was reached."""
     try:
         yield
@@ -65,9 +67,13 @@ def _decompressing(path: str | os.PathLike[str], place: Callable[[], str]) -> It
 def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
     """Numbered lines (from 1, without white space at either end) of a text file, plain or compressed."""
     number = 0
-    with _decompressing(path, lambda: f" after line {number}"), open_binary(path) as file:
-        for line in file:
+    with decompressing(path, lambda: f" after line {number}"), open_binary(path) as file:
+        while line := file.readline(LONGEST_LINE):
             number += 1
+            if len(line) == LONGEST_LINE:
+                raise DataError(
+                    f"{path}: line {number} has {LONGEST_LINE} bytes or more; the file is of another format"
+                )
             yield number, line.strip()
 
 
@@ -77,7 +83,7 @@ def sha256(path: str | os.PathLike[str]) -> str:
     Raises DataError where the compressed bytes are damaged.
     """
     digest = hashlib.sha256()
-    with _decompressing(path, lambda: ""), open_binary(path) as file:
+    with decompressing(path, lambda: ""), open_binary(path) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

@@ -89,10 +89,16 @@ class _Matrix:
         if not self.compressed:
             return _Parts(data, self.order, self.where)
         try:
-            inner = zlib.decompressobj().decompress(data, limit + 8) if limit else zlib.decompress(data)
+            stream = zlib.decompressobj()
+            inner = stream.decompress(data, 8)
+            kind, count = struct.unpack(self.order + "II", inner) if len(inner) == 8 else (0, 0)
+            inner += stream.decompress(stream.unconsumed_tail, max(1, min(limit or count, count)))  # 0 means no limit
+            if not limit:  # to the end, where the checksum of the values is
+                inner += stream.decompress(stream.unconsumed_tail, 1)
+            if not limit and not stream.eof:
+                raise zlib.error("it holds more or less than its matrix")
         except zlib.error as error:
             raise DataError(f"{self.where} cannot be decompressed ({error}); fetch it again") from None
-        kind, count = struct.unpack(self.order + "II", inner[:8]) if len(inner) >= 8 else (0, 0)
         if kind != MATRIX or (not limit and len(inner) < 8 + count):
             raise DataError(
                 f"{self.where} holds {len(inner)} bytes of type {kind}, expected a matrix; the file is damaged"

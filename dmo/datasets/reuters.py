@@ -18,7 +18,7 @@ from zlib import error as ZlibError
 
 import numpy as np
 
-from dmo.datasets.files import DataError, Stacked, open_binary
+from dmo.datasets.files import DataError, Stacked, decompressing, open_binary
 from dmo.datasets.text import Vocabulary
 from dmo.datasets.writing import Source, write
 from dmo.progress import stage
@@ -89,18 +89,24 @@ def _files(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
             plain.seek(0)
             with tarfile.open(fileobj=plain) as archive:
                 members = sorted((m for m in archive.getmembers() if m.name.endswith(".sgm")), key=lambda m: m.name)
+                plain.seek(archive.offset)
+                if plain.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                    raise tarfile.ReadError("its end is missing")
                 for member in members:
                     content = archive.extractfile(member)
                     if content is not None:
                         yield f"{source}::{member.name.removeprefix('./')}", content
-    except (tarfile.TarError, EOFError, LZMAError, ZlibError) as error:
-        raise DataError(f"{source}: not a readable tar archive of .sgm files ({error}); fetch it again") from None
+    except (tarfile.TarError, EOFError, LZMAError, ZlibError, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # the disk, not the archive
+            raise
+        reason = (str(error).splitlines() or ["damaged"])[0]
+        raise DataError(f"{source}: not a readable tar archive of .sgm files ({reason}); fetch it again") from None
 
 
 def _documents(file: IO[bytes], name: str) -> Iterator[Document]:
     held: list[bytes] = []
     size = first = number = 0
-    for number, line in enumerate(file, 1):
+    for number, line in _numbered(file, name):
         opens, closes = line.count(b"<REUTERS "), line.count(b"</REUTERS>")
         if opens > 1 or closes > 1 or (opens and held):
             raise DataError(f"{name}: line {number} opens a document inside another; the file is damaged")
@@ -118,6 +124,17 @@ def _documents(file: IO[bytes], name: str) -> Iterator[Document]:
             raise DataError(f"{name}: line {first} begins a document of over {_LONGEST} bytes; its end is missing")
     if held:
         raise DataError(f"{name}: ends at line {number} inside the document of line {first}; the file is truncated")
+
+
+def _numbered(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    try:
+        with decompressing(name, lambda: f" after line {number}"):
+            while line := file.readline(_LONGEST):
+                number += 1
+                yield number, line
+    except tarfile.TarError as error:
+        raise DataError(f"{name}: breaks off after line {number} ({error}); fetch the archive again") from None
 
 
 def parse(text: str, where: str) -> Document:

@@ -15,6 +15,7 @@ from sklearn.datasets import load_svmlight_file
 
 from dmo.datasets.files import DataError, lines
 
+_LARGEST = 1 << 48  # features
 Labels = list[tuple[float, ...]]
 
 
@@ -94,6 +95,8 @@ def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_featu
                 f"expected at most {n_features - 1 + base} for {n_features} features"
             )
         d = n_features
+    if d > _LARGEST:
+        raise DataError(f"{path}: says {d} features, expected at most {_LARGEST}; the first line is damaged")
     if d < 1:
         raise DataError(f"{path}: no row has a feature, expected pairs index:value")
     return Svmlight(path, (n, d), base, labels, skip)

@@ -57,15 +57,22 @@ def load(path: str) -> Any:
     kind = getattr(public, meta.get("estimator", ""), None) if meta.get("estimator") in public.__all__ else None
     if kind is None or not issubclass(kind, Persistent):
         raise stores.StoreError(f"{path}: no model of this version of dmo ({meta.get('estimator')!r}); fit it again")
-    model = kind(**{key: decode(value) for key, value in meta["parameters"].items()})
-    fitted = dict(meta["fitted"])
-    for key in ("view_widths_", "n_features_in_", "label_names_"):
-        if key in fitted:
-            setattr(model, key, fitted.pop(key))
-    for key in ("classes_", "feature_names_in_"):
-        if key in arrays:
-            setattr(model, key, arrays[key])
-    model._restore(arrays, fitted)
+    try:
+        model = kind(**{key: decode(value) for key, value in meta["parameters"].items()})
+        fitted = dict(meta["fitted"])
+        for key in ("view_widths_", "n_features_in_", "label_names_"):
+            if key in fitted:
+                setattr(model, key, fitted.pop(key))
+        for key in ("classes_", "feature_names_in_"):
+            if key in arrays:
+                setattr(model, key, arrays[key])
+        model._restore(arrays, fitted)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise stores.StoreError(
+            f"{path}: the parts of this {kind.__name__} do not fit together ({type(error).__name__}: {reason}); "
+            "restore it from a copy or fit it again"
+        ) from error
     return model
 
 

@@ -163,7 +163,7 @@ def _csv_entry(where: str, header: Sequence[str], fields: Sequence[str]) -> tupl
 def _read_json(path: Path) -> dict[str, Entry]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is no JSON ({error})") from error
     entries: dict[str, Entry] = {}
     if isinstance(document, Mapping):

@@ -138,7 +138,7 @@ class DenseArray:
         `out`: a C-contiguous array of the chunk's shape and dtype to fill. Raises StoreError for a missing or damaged
         chunk.
         """
-        block = np.empty(self.chunk, self.dtype) if out is None else out
+        block = empty(self.chunk, self.dtype, f"{self.folder.url}: {self.label(index)}") if out is None else out
         trailer = np.empty(CRC_BYTES, np.uint8)
         size = self.folder.read_into(self.key(index), as_bytes(block), trailer)
         found = None if size is None else checksum(as_bytes(block))
@@ -159,6 +159,27 @@ class DenseArray:
             if prefix == "c":
                 found[tuple(map(int, index))] = size
         return found
+
+
+def empty(shape: Index, dtype: np.dtype, where: str) -> np.ndarray:
+    """`numpy.empty`; StoreError where there is no room for it, since sizes in files may be wrong."""
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as error:
+        raise StoreError(
+            f"{where} has shape {shape}, too much for the memory; restore it or use smaller blocks"
+        ) from error
+
+
+def check_csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Index, where: str) -> None:
+    """StoreError unless these are a CSR matrix of that shape: a wrong row or column would be read as an address."""
+    ends = (int(indptr[0]), int(indptr[-1])) if len(indptr) else (-1, -1)
+    rising = len(indptr) == shape[0] + 1 and ends == (0, len(indices)) and not np.any(indptr[1:] < indptr[:-1])
+    inside = len(indices) == 0 or (indices.min() >= 0 and indices.max() < shape[1])
+    if not (rising and inside and len(data) == len(indices)):
+        raise StoreError(
+            f"{where} is no matrix of shape {shape} in CSR; restore it from a copy or make the store again"
+        )
 
 
 def _damage(folder: Folder, label: str, key: str, size: int | None, expected: int) -> StoreError:
@@ -234,10 +255,11 @@ class SparseArray:
         """One block of rows, checked against `entry`. Raises StoreError for a missing or damaged block."""
         start, *_ = self._parts(index, 0)
         indptr = start.read((0,))
-        _, *rest = self._parts(index, int(indptr[-1]))
+        _, *rest = self._parts(index, max(int(indptr[-1]), 0))
         indices, data = (part.read((0,)) if part.shape[0] else np.empty(0, part.dtype) for part in rest)
         if checksum(as_bytes(indptr), as_bytes(indices), as_bytes(data)) != entry.checksum:
             raise _damage(self.folder, self.label(index), f"{self.name}/{index[0]}", 0, 0)
+        check_csr(indptr, indices, data, self.extent(index), f"{self.folder.url}: {self.label(index)}")
         return scipy.sparse.csr_array((data, indices, indptr), shape=self.extent(index))
 
     def sizes(self) -> dict[Index, int]:
@@ -305,7 +327,7 @@ def entry_at(entries: np.ndarray, index: Index) -> Entry:
 def read_rows(array: DenseArray, entries: np.ndarray, start: int, stop: int) -> np.ndarray:
     """Rows start..stop of an array in chunks along its first axis; whole chunks go straight into the result."""
     size, n = array.chunk[0], array.shape[0]
-    out = np.empty((stop - start, *array.shape[1:]), array.dtype)
+    out = empty((stop - start, *array.shape[1:]), array.dtype, f"{array.folder.url}: {array.title}")
     rest = (0,) * (len(array.shape) - 1)
     for block in range(start // size, -(-stop // size)) if stop > start else ():
         low, high = block * size, min((block + 1) * size, n)

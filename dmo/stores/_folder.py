@@ -59,6 +59,10 @@ class Folder:
             or "\0" in key
         ):
             raise StoreError(f"{self.url}: the name {key!r} points out of the store; make the store again")
+        if len(key) > 2048 or max(len(part.encode(errors="replace")) for part in key.split("/")) > 200:
+            raise StoreError(
+                f"{self.url}: the name {key[:60]!r}... is longer than names of files; choose a shorter one"
+            )
 
     @property
     def is_local(self) -> bool:

@@ -15,6 +15,7 @@ from ._arrays import checksum, to_json
 from ._errors import StoreError, writing
 from ._folder import Folder
 from ._lock import acquire, release
+from ._valid import check_attributes
 
 KINDS = {"features": "feature store", "kernel": "kernel store", "rows": "row store", "model": "model"}
 VERSIONS = {"features": 1, "kernel": 1, "rows": 1, "model": 1}
@@ -89,9 +90,9 @@ def read_root(folder: Folder) -> dict[str, Any] | None:
     try:
         document = json.loads(data)
         kind, version = document["attributes"]["kind"], document["attributes"]["version"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         kind = version = None
-    if kind not in KINDS or type(version) is not int:
+    if not isinstance(kind, str) or kind not in KINDS or type(version) is not int:
         raise StoreError(f"{folder.url} is not a dmo store; pass the path of a store that dmo wrote")
     if version > VERSIONS[kind]:
         raise StoreError(
@@ -102,6 +103,7 @@ def read_root(folder: Folder) -> dict[str, Any] | None:
         raise StoreError(
             f"{folder.url}: the root fails its checksum; restore {ROOT} from a copy or make the store again"
         )
+    check_attributes(folder.url, document["attributes"])
     return document
 
 
@@ -146,6 +148,7 @@ def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes
     Raises StoreError for a path that holds something else, a store with another configuration, or one that another
     process writes.
     """
+    check_attributes(folder.url, attributes)
     document = read_root(folder)
     if document is None:
         if folder.names():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,8 @@ def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) ->
 def read_dense(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarray:
     """The array that `known` (from `Whole.to_dict`) describes; StoreError if it is missing or damaged."""
     array = _layout(folder, name, tuple(known["shape"]), np.dtype(known["dtype"]))
+    if len(known["checksums"]) != math.prod(array.grid):
+        raise StoreError(f"{folder.url}: array '{name}' has {len(known['checksums'])} checksums; make the store again")
     entries = np.zeros((*array.grid, 2), dtype=np.int64)
     for index, crc in zip(array.indices(), known["checksums"], strict=True):
         entries[index] = Entry(crc, 0)
@@ -77,7 +80,10 @@ def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> list[st
         raise _lost(folder, name, "are missing")
     if checksum(np.frombuffer(chunk, np.uint8)[:-CRC_BYTES]) != known["checksums"][0]:
         raise _lost(folder, name, "fail their checksum")
-    return _decode_strings(chunk)
+    found = _decode_strings(chunk[:-CRC_BYTES])
+    if found is None or len(found) != math.prod(known["shape"]):
+        raise _lost(folder, name, f"are not {math.prod(known['shape'])} texts")
+    return found
 
 
 def _lost(folder: Folder, name: str, reason: str) -> StoreError:
@@ -116,11 +122,17 @@ def _encode_strings(values: Sequence[str], dimension: str) -> tuple[bytes, bytes
     return memory["zarr.json"].to_bytes(), memory["c.0"].to_bytes()
 
 
-def _decode_strings(chunk: bytes) -> list[str]:
-    """The strings of a chunk of `_encode_strings`: their number, then the length and UTF-8 bytes of each."""
+def _decode_strings(chunk: bytes) -> list[str] | None:
+    """The strings of a chunk of `_encode_strings`: their number, then the length and UTF-8 bytes of each; None where it
+    is something else."""
     count, at, found = int.from_bytes(chunk[:4], "little"), 4, []
     for _ in range(count):
         length = int.from_bytes(chunk[at : at + 4], "little")
-        found.append(chunk[at + 4 : at + 4 + length].decode())
+        if at + 4 + length > len(chunk):
+            return None
+        try:
+            found.append(chunk[at + 4 : at + 4 + length].decode())
+        except UnicodeDecodeError:
+            return None
         at += 4 + length
-    return found
+    return found if at == len(chunk) else None

@@ -16,6 +16,7 @@ from ._errors import StoreError
 from ._folder import Folder
 from ._lock import acquire, release
 from ._schema import RESUME, existing_root, set_complete
+from ._valid import SMALL
 from ._writer import Array, Blocks, ledger
 
 
@@ -162,7 +163,7 @@ def _try(problems: list[str], read: Any, *arguments: Any) -> None:
 def _parse(data: bytes) -> Any:
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -176,5 +177,4 @@ def _arrays(folder: Folder, root: dict[str, Any]) -> dict[str, Array]:
 
 def _small(kind: str, configuration: dict[str, Any]) -> dict[str, Any]:
     """The arrays that were written in one go, by name, with what is known of each."""
-    names = {"features": ("labels", "label", "sample", "split"), "rows": ("column", "sample"), "kernel": ()}[kind]
-    return {name: configuration[name] for name in names if name in configuration}
+    return {name: configuration[name] for name in SMALL[kind] if name in configuration}

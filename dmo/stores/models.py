@@ -20,7 +20,7 @@ import scipy.sparse
 
 from ..progress import stage
 from . import _whole
-from ._arrays import group_json
+from ._arrays import check_csr, group_json
 from ._errors import StoreError, writing
 from ._folder import Folder
 from ._schema import KINDS, Provenance, new_attributes, open_root, plain, read_root, write_root
@@ -103,6 +103,7 @@ def read_array(folder: Folder, known: Mapping[str, Any]) -> Any:
     name = known["path"]
     if known["format"] == "csr":
         indptr, indices, data = (_whole.read_dense(folder, f"{name}/{part}", known[part]) for part in PARTS)
+        check_csr(indptr, indices, data, tuple(known["shape"]), f"{folder.url}: array '{name}'")
         return scipy.sparse.csr_array((data, indices, indptr), shape=tuple(known["shape"]))
     if known["format"] == "strings":
         return np.array(_whole.read_strings(folder, name, known), dtype=str).reshape(known["shape"])

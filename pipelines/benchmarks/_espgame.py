@@ -1,0 +1,40 @@
+"""A feature store of ESP Game's shape, and KGHA on it: what `kills.py` and `overhead.py` share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dmo import KGHA, Nystrom, stores
+from dmo.datasets.generated import generated
+from dmo.datasets.writing import write
+
+VIEWS = ("gist", "dense_hue", "harris_hue", "harris_sift")
+
+
+def make_store(path: Path, scale: float, views: Sequence[str]) -> stores.FeatureStore:
+    """`scale` times ESP Game's rows; drawn once, then opened."""
+    if not path.exists():
+        source = generated("espgame", scale)
+        source.views = {view: source.views[view] for view in views}
+        write(source, path)
+    return stores.open_features(path)
+
+
+def kernels(store: stores.FeatureStore) -> dict[str, str]:
+    """The command's default: Hellinger on histograms."""
+    return {view: "hellinger-rbf" if store.view_info(view).histogram else "rbf" for view in store.views}
+
+
+def fit(store: stores.FeatureStore, rank: int) -> KGHA:
+    """KGHA on the training samples, where the innermost `connect` says."""
+    views, Y, _ = store.select("train")
+    return KGHA(kernels(store), approximation=Nystrom(rank=rank), n_components=20, random_state=0).fit(views, Y)
+
+
+def arrays(model: KGHA) -> dict[str, np.ndarray]:
+    """All that the fit found, and scores of some training samples."""
+    found, _ = model._arrays()
+    return {name: np.asarray(value) for name, value in found.items() if not name.startswith("rows")}

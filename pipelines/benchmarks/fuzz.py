@@ -1,0 +1,306 @@
+"""Every reader of dmo on many damaged files: which are read, which refused, and none may crash, hang or fill the memory.
+
+    python pipelines/benchmarks/fuzz.py [--files 10000] [--seed 0] [--only ARFF npz] [--out fuzzed]
+
+Valid small files of each format are changed (bits, spans, words of the format, numbers; a third of them inside their
+compression, archive or checksums) and read in forked processes. "refused": with one sentence of dmo's own. A file that
+does anything else is kept below --out, with the error. The exit code is 1 where there is one. Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import random
+import re
+import resource
+import shutil
+import signal
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from _fuzzed import Files, Reader, Seed, ours, roots
+from _fuzzed_files import FILES
+from _fuzzed_stores import STORES
+from rich.console import Console
+from rich.table import Table
+
+READERS: dict[str, Reader] = FILES | STORES
+LIMIT = 10  # seconds for one file
+BOUND = 64 << 20  # bytes that reading one file may add to a process; the files have some kilobytes
+ADDRESSES = 1 << 30  # bytes of address space that a process may add, so that no file can harm the machine
+_NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
+_BINARY = (
+    b"\xff" * 4,
+    b"\xff" * 8,
+    b"\0" * 4,
+    b"\xff\xff\xff\x7f",
+    b"\0\0\0\x80",
+    b"\x7f",
+    b"\0\0\0\0\0\0\0\x80",
+    b"\x01",
+)
+OUTCOMES = ("read", "refused", "crash", "hang", "memory")
+
+
+@dataclass
+class Found:
+    """What became of the files of one reader: outcome -> number, the most memory that one took (bytes), the seconds of
+    the slowest, and of each distinct fault its first error."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    peak: int = 0
+    slowest: float = 0.0
+    faults: dict[str, str] = field(default_factory=dict)
+
+
+# ---------------------------------------------------------------- changes
+
+
+def change(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes:
+    """`data` with one thing wrong."""
+    n = len(data)
+    at = chance.randrange(n + 1)
+    end = min(n, at + chance.choice((1, 2, 4, 8, 40, 200)))
+    kind = chance.randrange(9)
+    if kind == 0:
+        changed = bytearray(data)
+        for _ in range(chance.randint(1, 8) if n else 0):
+            changed[chance.randrange(n)] ^= 1 << chance.randrange(8)
+        return bytes(changed)
+    if kind == 1:
+        return data[:at]
+    if kind == 2:
+        return data[:at] + data[end:]
+    if kind == 3:
+        return data[:at] + data[at:end] * chance.choice((2, 3, 50, 2000)) + data[end:]
+    if kind == 4:
+        return data[:at] + chance.randbytes(end - at) + data[end:]
+    if kind == 5:
+        word = chance.choice(_BINARY)
+        return data[:at] + word + data[at + len(word) :]
+    if kind == 6 and (numbers := list(_NUMBER.finditer(data))):
+        where = chance.choice(numbers)
+        new = chance.choice(
+            (b"0", b"-1", b"1e9", b"nan", b"%d" % chance.getrandbits(chance.choice((8, 31, 33, 64, 90))))
+        )
+        return data[: where.start()] + new + data[where.end() :]
+    word = chance.choice(words or _BINARY)
+    if kind == 7 and (other := chance.choice(words or _BINARY)) in data:
+        return data.replace(other, word, chance.choice((1, 1, -1)))
+    return data[:at] + word + data[at:]
+
+
+def mutated(reader: Reader, seeds: Sequence[Seed], chance: random.Random) -> tuple[Files, str]:
+    """A changed input: its files, and which of them the reader is given."""
+    seed = chance.choice(seeds)
+    files, inside = dict(seed.files), seed.pack is not None and chance.random() < 0.6
+    if seed.pack is not None and not inside:
+        files = seed.pack(files)
+    marked = [name for name in files if name in roots(seed)]
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        name = chance.choice(marked if marked and chance.random() < 0.6 else list(files))
+        if len(files) > 1 and chance.random() < 0.05:
+            del files[name]
+            marked = [other for other in marked if other != name]
+            continue
+        files[name] = change(files[name], reader.words, chance)[: reader.longest]
+    if chance.random() < 0.05 and len(seeds) > 1:  # the head of one file and the tail of another
+        name, tail = next(iter(files)), next(iter(chance.choice(seeds).files.values()))
+        files[name] = files[name][: len(files[name]) // 2] + tail[chance.randrange(len(tail)) :]
+    return (seed.pack(files) if inside and seed.pack is not None else files), seed.entry
+
+
+def _put(folder: Path, files: Files) -> None:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+# ---------------------------------------------------------------- one file in a process
+
+
+def _resident(key: str) -> int:
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(key))
+
+
+def _reset_peak() -> None:
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+
+
+def attempt(reader: Reader, path: Path) -> tuple[str, int, str]:
+    """Outcome of reading one file, bytes added at the peak, and the trace of a fault."""
+    _reset_peak()
+    before, outcome, trace = _resident("VmRSS"), "read", ""
+    signal.alarm(LIMIT)
+    try:
+        reader.read(path)
+    except MemoryError:
+        outcome, trace = "memory", traceback.format_exc()
+    except BaseException as error:
+        if ours(error):
+            outcome = "refused"
+        else:
+            outcome, trace = "crash", traceback.format_exc()
+    signal.alarm(0)
+    added = _resident("VmHWM") - before
+    if added > BOUND and outcome in ("read", "refused"):
+        outcome, trace = "memory", f"{outcome}: {added >> 20} MiB added"
+    return outcome, added, trace
+
+
+def _work(name: str, reader: Reader, first: int, last: int, seed: int, folder: str, pipe: Any) -> None:
+    """Read the files first..last; says which it begins, so that its death has a cause."""
+    warnings.simplefilter("ignore")
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # zarr's tasks say what it raised as well
+    used = _address_space()
+    resource.setrlimit(resource.RLIMIT_AS, (used + ADDRESSES, used + ADDRESSES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    seeds = reader.seeds()
+    for number in range(first, last):
+        files, entry = mutated(reader, seeds, random.Random(f"{seed} {name} {number}"))
+        place = Path(folder, str(number))
+        place.mkdir()
+        _put(place, files)
+        pipe.send(("begin", number))
+        started = time.process_time()
+        pipe.send(("end", (*attempt(reader, place / entry), time.process_time() - started)))
+        shutil.rmtree(place)
+    pipe.send(("done", None))
+
+
+def _address_space() -> int:
+    return _resident("VmSize")
+
+
+# ---------------------------------------------------------------- all files of a reader
+
+
+def fuzz(name: str, reader: Reader, files: int, seed: int = 0, out: Path | None = None) -> Found:
+    """Read `files` changed inputs; `out`: where to keep the first of every distinct fault."""
+    found, next_file, again = Found(), 0, set[int]()
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        while next_file < files:
+            stop = min(files, next_file + 1000)
+            here, there = context.Pipe(duplex=False)
+            child = context.Process(target=_work, args=(name, reader, next_file, stop, seed, folder, there))
+            child.start()
+            there.close()
+            number = _follow(found, here, name, reader, seed, out)
+            child.join()
+            if number is None:
+                next_file = stop
+                continue
+            shutil.rmtree(Path(folder, str(number)), ignore_errors=True)
+            kind = "hang" if child.exitcode == -signal.SIGALRM else "crash"
+            if kind == "hang" and number not in again:  # the machine may have slept
+                again.add(number)
+                next_file = number
+                continue
+            text = f"the process ended with {child.exitcode}"
+            _keep(found, kind, f"{kind} {child.exitcode}", text, name, reader, seed, number, out)
+            next_file = number + 1
+    return found
+
+
+def _follow(found: Found, pipe: Any, name: str, reader: Reader, seed: int, out: Path | None) -> int | None:
+    """Count what a process reports; the number of the file that it died of, None where it came to its end."""
+    number = 0
+    while True:
+        try:
+            kind, value = pipe.recv()
+        except EOFError:
+            return number
+        if kind == "done":
+            return None
+        if kind == "begin":
+            number = value
+            continue
+        outcome, added, trace, seconds = value
+        found.peak, found.slowest = max(found.peak, added), max(found.slowest, seconds)
+        if outcome in ("read", "refused"):
+            found.counts[outcome] += 1
+        else:
+            _keep(found, outcome, _signature(outcome, trace), trace, name, reader, seed, number, out)
+
+
+def _signature(outcome: str, trace: str) -> str:
+    """Where in dmo a fault came from, and of which type it was."""
+    lines = trace.strip().splitlines()
+    own = [line.strip().split(", in")[0] for line in lines if "/dmo/" in line and line.strip().startswith("File")]
+    return f"{outcome} {lines[-1].split(':')[0] if lines else ''} {own[-1] if own else ''}"
+
+
+def _keep(
+    found: Found,
+    outcome: str,
+    signature: str,
+    trace: str,
+    name: str,
+    reader: Reader,
+    seed: int,
+    number: int,
+    out: Path | None,
+) -> None:
+    found.counts[outcome] += 1
+    if signature in found.faults:
+        return
+    found.faults[signature] = trace
+    if out is not None:
+        files, entry = mutated(reader, reader.seeds(), random.Random(f"{seed} {name} {number}"))
+        folder = out / re.sub(r"\W+", "-", name) / str(number)
+        _put(folder, files)
+        (folder / "fault.txt").write_text(f"{signature}\nread: {entry}\n{trace}\n", encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=10_000, help="changed files per reader")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", choices=list(READERS), metavar="READER", help=", ".join(READERS))
+    parser.add_argument("--out", type=Path, help="folder for the files that did harm")
+    parser.add_argument("--json", action="store_true", help="the counts and faults as JSON")
+    asked = parser.parse_args()
+    results: dict[str, Found] = {}
+    for name in asked.only or READERS:
+        started = time.perf_counter()
+        results[name] = fuzz(name, READERS[name], asked.files, asked.seed, asked.out)
+        if not asked.json:
+            Console(stderr=True).print(f"{name}: {dict(results[name].counts)}, {time.perf_counter() - started:.0f} s")
+    if asked.json:
+        print(json.dumps({name: {"counts": dict(f.counts), "faults": f.faults} for name, f in results.items()}))
+    else:
+        show(results)
+    return int(any(found.faults for found in results.values()))
+
+
+def show(results: dict[str, Found]) -> None:
+    """The table of all readers."""
+    table = Table("reader", *OUTCOMES, "distinct faults", "most memory, MiB", "slowest, CPU s")
+    for name, found in results.items():
+        table.add_row(
+            name,
+            *(str(found.counts[outcome]) for outcome in OUTCOMES),
+            str(len(found.faults)),
+            f"{found.peak / 2**20:.1f}",
+            f"{found.slowest:.2f}",
+        )
+    Console(width=140).print(table)
+    Console().print(f"bounds: {LIMIT} s a file, {BOUND >> 20} MiB above what the process held before it")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,263 @@
+"""KGHA at ESP Game's shape while workers and drivers are killed: does the result change, and what does a death cost?
+
+    python pipelines/benchmarks/kills.py [--worker-kills 200] [--driver-kills 100] [--scale 1] [--rank 300] [--timed 10]
+
+Workers: fits on a LocalCluster of two workers of one thread, of which a random one gets SIGKILL at random moments; first
+`--timed` fits with one death each (for the time lost, beside as many undisturbed ones in turn), then `--deaths` in each
+until the number is reached. Every fitted array is compared with the undisturbed fit. Drivers: `dmo fit` and
+`dmo transform` with a checkpoint folder get SIGKILL at a random moment of their time, and run again, until they are
+done; the stores are compared byte by byte. The exit code is 1 where something differs. Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+from _espgame import VIEWS, arrays, fit, make_store
+from distributed import LocalCluster
+from rich.console import Console
+from rich.table import Table
+
+from dmo import stores
+from dmo.cluster import connect
+
+OUT = Console(width=120)
+PATIENCE = 600  # seconds for workers to come back
+# else a LocalCluster gives a worker up that is gone 15 s after an earlier death, even where it was back in between
+LASTING = {"distributed.deploy.lost-worker-timeout": "1 hour"}
+COSTS = (
+    "costs",
+    "seconds",
+    "stages",
+    "plan",
+    "peak_memory_bytes",
+)  # of a model's meta: what it took, no part of a result
+
+
+@dataclass
+class Deaths:
+    """A thread that kills a random worker at each of some moments (seconds from its start) while a block runs."""
+
+    cluster: LocalCluster
+    moments: Sequence[float]
+    chance: random.Random
+    killed: int = 0
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Deaths:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        begun = time.perf_counter()
+        for moment in sorted(self.moments):
+            if self._over.wait(max(0.0, begun + moment - time.perf_counter())):
+                return
+            alive = [nanny.pid for nanny in self.cluster.workers.values() if nanny.pid]
+            if alive:
+                os.kill(self.chance.choice(alive), signal.SIGKILL)
+                self.killed += 1
+
+
+@dataclass
+class Compared:
+    """How fits differ from the undisturbed one: how many have the same bits, and the largest difference of the others
+    relative to the largest entry of the array."""
+
+    same: int = 0
+    other: int = 0
+    largest: float = 0.0
+    where: str = ""
+
+    def add(self, found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+        differing = [name for name in expected if found[name].tobytes() != expected[name].tobytes()]
+        self.same += not differing
+        self.other += bool(differing)
+        for name in differing:
+            scale = np.abs(expected[name]).max() or 1.0
+            gap = float(np.abs(found[name].astype(float) - expected[name].astype(float)).max() / scale)
+            if gap >= self.largest:
+                self.largest, self.where = gap, name
+
+
+def timed_fit(store: stores.FeatureStore, rank: int) -> tuple[float, dict[str, np.ndarray]]:
+    start = time.perf_counter()
+    model = fit(store, rank)
+    return time.perf_counter() - start, arrays(model)
+
+
+def kill_workers(asked: argparse.Namespace, store: stores.FeatureStore) -> bool:
+    """Fits under the deaths of workers, as a table; whether all results have the bits of the undisturbed one."""
+    chance, compared, killed = random.Random(asked.seed), Compared(), 0
+    calm, disturbed = list[float](), list[float]()
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
+        connect(cluster.scheduler_address) as place,
+    ):
+        place.client.wait_for_workers(2, timeout=PATIENCE)
+        _, expected = timed_fit(store, asked.rank)  # also warms the workers up
+        usual = timed_fit(store, asked.rank)[0]
+        while killed < asked.worker_kills:
+            number = 1 if len(disturbed) < asked.timed else min(asked.deaths, asked.worker_kills - killed)
+            if number == 1:
+                place.client.wait_for_workers(2, timeout=PATIENCE)
+                seconds, found = timed_fit(store, asked.rank)
+                calm.append(seconds)
+                compared.add(found, expected)
+            place.client.wait_for_workers(2, timeout=PATIENCE)
+            moments = [chance.uniform(0, usual * max(1, number / 2)) for _ in range(number)]
+            with Deaths(cluster, moments, chance) as deaths:
+                seconds, found = timed_fit(store, asked.rank)
+            compared.add(found, expected)
+            killed += deaths.killed
+            if number == 1 and deaths.killed == 1:
+                disturbed.append(seconds)
+            OUT.log(
+                f"{killed} workers killed, {compared.same} results the same, {compared.other} others, {seconds:.1f} s"
+            )
+    table = Table(
+        "workers killed", "fits", "same bits", "others", "largest difference", "in", title="deaths of workers"
+    )
+    table.add_row(
+        str(killed),
+        str(compared.same + compared.other),
+        str(compared.same),
+        str(compared.other),
+        f"{compared.largest:.1e}",
+        compared.where,
+    )
+    OUT.print(table)
+    if disturbed:
+        lost = np.median(disturbed) / np.median(calm) - 1
+        OUT.print(
+            f"one death in a fit: median {np.median(disturbed):.2f} s of {len(disturbed)} fits, undisturbed "
+            f"{np.median(calm):.2f} s of {len(calm)}: {100 * lost:.1f} % lost "
+            f"(means {np.mean(disturbed):.2f} and {np.mean(calm):.2f})"
+        )
+    return compared.other == 0
+
+
+def commands(store: Path, folder: Path, rank: int, scheduler: str) -> list[list[str]]:
+    """Fit, then scores of all samples, as one would submit them."""
+    program = [str(Path(sys.executable).parent / "dmo")]
+    model, run = str(folder / "model.zarr"), ["--scheduler", scheduler, "--checkpoint", str(folder / "checkpoints")]
+    engine = ["--approximation", "nystrom", "--rank", str(rank), "--components", "20"]
+    return [
+        [*program, "fit", "kgha", str(store), model, "--overwrite", *engine, *run],
+        [*program, "transform", model, str(store), str(folder / "rows.zarr"), "--block", "256", *run[:2]],
+    ]
+
+
+def drive(todo: Sequence[Sequence[str]], limit: float | None) -> tuple[int, float]:
+    """Run the commands in order; SIGKILL to whichever runs after `limit` seconds. How many came to their end, and the
+    seconds that they took."""
+    begun = time.perf_counter()
+    for number, command in enumerate(todo):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                rest = None if limit is None else max(0.01, begun + limit - time.perf_counter())
+                _, errors = process.communicate(timeout=rest)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return number, time.perf_counter() - begun
+        finished = "rows.zarr exists; pass --overwrite" in errors  # it died between its last byte and its exit
+        if process.returncode and not finished:
+            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {errors[-2000:]}")
+    return len(todo), time.perf_counter() - begun
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What the commands left: every file of the row store, and the arrays and meta of the model but for what it took."""
+    rows, (held, meta) = folder / "rows.zarr", stores.load_model(folder / "model.zarr")
+    assert not list(folder.glob("checkpoints/*")), "a checkpoint was left behind"
+    found = {str(path.relative_to(rows)): path.read_bytes() for path in sorted(rows.rglob("*")) if path.is_file()}
+    found |= {f"model {name}": np.ascontiguousarray(_dense(value)).tobytes() for name, value in held.items()}
+    return found | {"model": json.dumps(_without_costs(meta), sort_keys=True).encode()}
+
+
+def _dense(value: Any) -> np.ndarray:
+    return value.toarray() if hasattr(value, "toarray") else value
+
+
+def _without_costs(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_costs(item) for key, item in value.items() if key not in COSTS}
+    return value
+
+
+def kill_drivers(asked: argparse.Namespace, store: Path, work: Path) -> bool:
+    """Commands under the deaths of their drivers, as a table; whether what they left has the bits of the undisturbed."""
+    chance, killed, runs, differing = random.Random(asked.seed + 1), 0, 0, dict[str, int]()
+    folder = work / "driven"
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+        todo = commands(store, folder, asked.rank, cluster.scheduler_address)
+        _, usual = drive(todo, None)
+        expected = contents(folder)
+        while killed < asked.driver_kills:
+            shutil.rmtree(folder)
+            done, spent = 0, 0.0
+            while done < len(todo):
+                # at any moment of what is left of the time that all of it takes
+                limit = chance.uniform(0, max(usual - spent, usual / 10)) if killed < asked.driver_kills else None
+                ended, seconds = drive(todo[done:], limit)
+                done += ended
+                spent += seconds if ended else 0.0
+                killed += done < len(todo)
+            runs += 1
+            found = contents(folder)
+            for name in found.keys() | expected.keys():
+                if found.get(name) != expected.get(name):
+                    differing[name] = differing.get(name, 0) + 1
+            OUT.log(f"{killed} drivers killed, {runs} runs at their end, {len(differing)} files differ")
+    table = Table("drivers killed", "runs at their end", "files and arrays", "that differ", title="deaths of drivers")
+    table.add_row(str(killed), str(runs), str(len(expected)), ", ".join(sorted(differing)) or "none")
+    OUT.print(table)
+    return not differing
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worker-kills", type=int, default=200)
+    parser.add_argument("--driver-kills", type=int, default=100)
+    parser.add_argument("--timed", type=int, default=10, help="fits with exactly one death, for the time that it costs")
+    parser.add_argument("--deaths", type=int, default=4, help="deaths in each of the other fits")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiple of ESP Game's 20 770 rows")
+    parser.add_argument("--rank", type=int, default=300)
+    parser.add_argument("--views", nargs="*", default=list(VIEWS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--work", type=Path, help="folder to draw the store in, and keep it (default: a temporary one)")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = asked.work or Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        path = work / f"espgame-{asked.scale:g}-{'-'.join(asked.views)}.zarr"
+        store = make_store(path, asked.scale, asked.views)
+        with dask.config.set(LASTING):
+            same = [kill_workers(asked, store)] if asked.worker_kills else []
+            same += [kill_drivers(asked, path, work)] if asked.driver_kills else []
+    return int(not all(same))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,158 @@
+"""What a scheduler costs: its share of a fit's time at ESP Game's shape, and the tasks and memory that it holds.
+
+    python pipelines/benchmarks/overhead.py [--scale 1] [--rank 300] [--rows 20000 100000] [--repeats 3]
+
+First table, a LocalCluster of two workers of one thread: the stage that runs on it (the pass over the rows), the seconds
+that tasks computed on both workers together, and what is left of the stage when that is divided by two: waiting,
+transfer, a last task that runs alone. "scheduler": CPU seconds of the scheduler's thread. Second table, a scheduler in a
+process of its own: how many tasks it was given and held at once, and the most memory that it took, beside what
+`dmo plan` says of the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from _espgame import VIEWS, fit, make_store
+from distributed import Client, LocalCluster
+from distributed.diagnostics.plugin import SchedulerPlugin
+from rich.console import Console
+from rich.table import Table
+
+from dmo import KGHA, Nystrom
+from dmo.cli.graph_size import pass_graph
+from dmo.cluster import connect
+from dmo.progress import bars
+
+PASS = "pass over the rows"
+
+
+def _scheduler_seconds(dask_scheduler: Any) -> float:
+    return time.thread_time()
+
+
+def shares(scale: float, rank: int, repeats: int, work: Path) -> None:
+    """The first table: `repeats` fits after one that warms the workers up."""
+    store = make_store(work / "espgame.zarr", scale, VIEWS)
+    table = Table(
+        "fit, s", "pass, s", "tasks", "tasks computed, s", "of it / 2", "rest of the pass", "rest / fit", "scheduler, s"
+    )
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
+        connect(cluster.scheduler_address) as place,
+    ):
+        place.client.wait_for_workers(2)
+        place.client.get_task_stream()  # from now on it is kept
+        fit(store, rank)
+        for _ in range(repeats):
+            before = place.client.run_on_scheduler(_scheduler_seconds)
+            start, began = time.time(), time.perf_counter()
+            with bars(disable=True) as stages:
+                fit(store, rank)
+            whole = time.perf_counter() - began
+            used = place.client.run_on_scheduler(_scheduler_seconds) - before
+            stream = place.client.get_task_stream(start=start)
+            spans = [
+                (s["stop"] - s["start"]) for task in stream for s in task["startstops"] if s["action"] == "compute"
+            ]
+            rest = stages[PASS] - sum(spans) / 2
+            table.add_row(
+                f"{whole:.2f}",
+                f"{stages[PASS]:.2f}",
+                str(len(stream)),
+                f"{sum(spans):.2f}",
+                f"{sum(spans) / 2:.2f}",
+                f"{rest:.2f}",
+                f"{100 * rest / whole:.1f} %",
+                f"{used:.3f} ({100 * used / whole:.1f} %)",
+            )
+    Console(width=140).print(f"{store.n_samples} samples, {len(VIEWS)} views, rank {rank}", table)
+
+
+class Counter(SchedulerPlugin):
+    """Counts the tasks that a scheduler is given, and the most that it holds."""
+
+    def __init__(self) -> None:
+        self.given = self.most = 0
+        self.scheduler: Any = None
+
+    async def start(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        self.given += start == "released" and finish in ("waiting", "no-worker", "queued", "processing")
+        self.most = max(self.most, len(self.scheduler.tasks))
+
+
+def _counts(dask_scheduler: Any) -> tuple[int, int]:
+    counter = dask_scheduler.plugins["counter"]
+    return counter.given, counter.most
+
+
+def hold(rows: int, views: int, dimension: int, labels: int, rank: int, folder: Path) -> list[str]:
+    """What a scheduler of its own process holds during a fit, and what was planned, as a line of the second table."""
+    rng = np.random.default_rng(0)
+    X = {f"view {v}": rng.standard_normal((rows, dimension)).astype(np.float32) for v in range(views)}
+    Y = (rng.random((rows, labels)) < 0.02).astype(np.uint8)
+    Y[:, 0] = 1 - Y[:, 1]
+    program, file = str(Path(sys.executable).parent / "dask"), folder / f"{rows}.json"
+    common = ["--scheduler-file", str(file), "--dashboard-address", "127.0.0.1:0"]
+    worker = [program, "worker", "--nworkers", "2", "--nthreads", "1", "--host", "127.0.0.1", *common]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([program, "scheduler", "--host", "127.0.0.1", "--port", "0", *common], **quiet) as scheduler:  # type: ignore[call-overload]
+        while not file.is_file():
+            time.sleep(0.1)
+        with (
+            subprocess.Popen(worker, **quiet) as workers,
+            Client(scheduler_file=str(file), set_as_default=False) as client,
+        ):  # type: ignore[call-overload]
+            client.wait_for_workers(2)
+            client.register_plugin(Counter(), name="counter")
+            with connect(str(file)):
+                before = psutil.Process(scheduler.pid).memory_info().rss
+                KGHA("rbf", approximation=Nystrom(rank=rank, fit_rows=2000), n_components=10, random_state=0).fit(X, Y)
+            given, most = client.run_on_scheduler(_counts)
+            peak = _peak(scheduler.pid)
+            workers.terminate()
+        scheduler.terminate()
+    sent = sum(part.nbytes for part in X.values())
+    planned = pass_graph(rows, views * rank + labels, labels, sent)
+    figures = [str(rows), str(given), str(planned.tasks), str(most), str(planned.held)]
+    return [*figures, *(f"{size / 2**20:.0f}" for size in (before, peak, planned.scheduler_bytes))]
+
+
+def _peak(pid: int) -> int:
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiple of ESP Game's 20 770 rows; 0: leave out")
+    parser.add_argument("--rank", type=int, default=300)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rows", type=int, nargs="*", default=[20_000, 100_000], help="none: leave out")
+    parser.add_argument("--work", type=Path, help="folder to draw the store in, and keep it (default: a temporary one)")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = asked.work or Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        if asked.scale:
+            shares(asked.scale, asked.rank, asked.repeats, work)
+        if asked.rows:
+            table = Table("rows", "tasks", "planned", "at once", "planned", "MiB before", "at most", "planned")
+            for rows in asked.rows:
+                table.add_row(*hold(rows, 4, 50, 268, asked.rank, Path(temporary)))
+            Console(width=140).print(f"4 views of 50 columns, 268 labels, rank {asked.rank}", table)
+
+
+if __name__ == "__main__":
+    main()
