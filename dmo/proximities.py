@@ -7,6 +7,7 @@ Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], eqs. 34-43.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,8 +16,10 @@ import scipy.linalg
 import scipy.sparse
 from scipy.sparse import csr_array
 
-from dmo.graphs import KINDS, edge_dots, ends, weigh
+from dmo.blocks import row_blocks
+from dmo.graphs import KINDS, Neighbours, edge_dots, ends, weigh
 from dmo.labels import factorise_kernel
+from dmo.progress import stage
 
 Scheme = Literal["bits", "projection", "classes"]
 BITS = ("sorensen", "scaled-sorensen", "jaccard", "hamming-exponential", "hamming-linear")
@@ -25,6 +28,8 @@ CLASSES = ("counts", *BITS, *PROJECTED)
 NAMES: dict[str, tuple[str, ...]] = {"bits": BITS, "projection": PROJECTED, "classes": CLASSES}
 MOST_SETS = 4096
 """Different label sets of which a factor is worked out, at most."""
+PAIRS = 4_000_000
+"""Pairs that are evaluated at a time where all are."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class Proximity:
             values[_empty(Y)[left] | _empty(Y)[right]] = 0.0
         else:
             U = _shares(Y)
-            values = _bilinear(U, class_similarities(Y, self, X), left, right)
+            values = edge_dots(U @ class_similarities(Y, self, X), left, right, U)
         return csr_array((values, graph.indices.copy(), graph.indptr.copy()), shape=graph.shape)
 
     def factor(self, Y: Any, X: Any = None) -> np.ndarray:
@@ -196,6 +201,40 @@ def _check_priority(g: np.ndarray, w: np.ndarray, a: float, b: float, beta: floa
             )
 
 
+def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neighbours:
+    """The k other samples of every sample whose proximity is largest, with fewer where fewer are above 0.
+
+    Arguments: `measure`: a pattern (n x n CSR) -> proximities on it; all pairs are evaluated, some rows at a time, so that
+    time grows with n^2 and memory does not; `k` < n. Proximities stand as negative distances. Source: [MOPE 43].
+    """
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
+        raise ValueError(f"neighbours: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
+    indices, distances = np.full((n, k), -1), np.full((n, k), np.inf)
+    with stage("strongest proximities (rows)", n) as advance:
+        for where in row_blocks(n, max(1, PAIRS // n)):
+            mine = np.arange(where.start, where.stop)
+            values = measure(_pairs_of(mine, n)).data.reshape(len(mine), n)
+            values[np.arange(len(mine)), mine] = 0.0
+            best = np.argpartition(values, n - k, axis=1)[:, n - k :]
+            found = np.take_along_axis(values, best, 1)
+            order = np.argsort(-found, axis=1, kind="stable")
+            best, found = np.take_along_axis(best, order, 1), np.take_along_axis(found, order, 1)
+            indices[where], distances[where] = np.where(found > 0, best, -1), np.where(found > 0, -found, np.inf)
+            advance(len(mine))
+    return Neighbours(indices, distances)
+
+
+def all_pairs(n: int) -> csr_array:
+    """The graph of all pairs of different samples, n x n CSR."""
+    return csr_array(np.ones((n, n)) - np.eye(n))
+
+
+def _pairs_of(picked: np.ndarray, n: int) -> csr_array:
+    """The n x n pattern of the rows `picked` with all samples, themselves among them."""
+    starts = n * np.searchsorted(picked, np.arange(n + 1))
+    return csr_array((np.ones(n * len(picked)), np.tile(np.arange(n), len(picked)), starts), shape=(n, n))
+
+
 def as_bits(Y: Any) -> csr_array:
     """Labels (n x L) as CSR of 0.0 and 1.0. Raises ValueError for other values and shapes."""
     made = csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y, dtype=np.float64), dtype=np.float64)
@@ -271,12 +310,3 @@ def _projected(proximity: Proximity, graph: csr_array, Z: np.ndarray) -> np.ndar
         lengths, common = edge_dots(Z, each, each), edge_dots(Z, left, right)
         return _ratio(common, lengths[left] + lengths[right] - common)
     return weigh(graph, Z, proximity.similarity).data
-
-
-def _bilinear(U: np.ndarray, S: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """u_i' S u_j on edges (i, j)."""
-    US, values = U @ S, np.empty(len(left))
-    for start in range(0, len(left), 65536):
-        part = slice(start, start + 65536)
-        values[part] = np.einsum("ij,ij->i", US[left[part]], U[right[part]])
-    return values

@@ -2,13 +2,14 @@
 
 A split deals samples into training, validation and test thirds. Relation features are the inner products of a row with
 random training rows. Every setting of a method is fitted to the training third; setting, number of components (the first
-k of those fitted) and the classifier's shrinkage are those of the highest macro F1 on the validation third.
+k of those fitted) and the classifier's shrinkage are those of the highest macro F1 on the validation third. Settings that
+differ in the ridge of MOPE's constraint share their proximities.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,9 @@ import numpy as np
 import scipy.linalg
 from projection_protocol import Row
 
-from dmo.methods.trace import CUTOFF
+from dmo.methods.forms import directions
+from dmo.methods.mope import semi_supervised
+from dmo.methods.trace import CUTOFF, solve_trace
 from dmo.metrics import f1_scores
 
 Setting = dict[str, Any]
@@ -29,24 +32,31 @@ SHRINKAGES = (1e-4, 1e-3, 1e-2, 1e-1, 0.5)
 class Method:
     """`build`: (number of components, setting) -> an unfitted transformer; `family` says what it learns from:
     "unsupervised" all training rows, "supervised" those with labels, "semi-supervised" all rows with what labels there are.
-    `of_labels`: it has as many components as the labels have dimensions."""
+    `of_labels`: it has as many components as the labels have dimensions; `ridges`: more of MOPE's constraint, after the
+    one that `build` sets."""
 
     name: str
     family: str
     build: Callable[[int, Setting], Any]
     settings: Sequence[Setting] = ({},)
     of_labels: bool = False
+    ridges: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
 class Thirds:
     """Relation features (n x p) and labels (n x L, 0/1) of the three parts; `known`: training rows whose labels count;
-    `rank`: of the centred training features."""
+    `spectrum`: eigenvalues of the centred training features' X'X, descending."""
 
     X: tuple[np.ndarray, np.ndarray, np.ndarray]
     Y: tuple[np.ndarray, np.ndarray, np.ndarray]
     known: np.ndarray
-    rank: int
+    spectrum: np.ndarray
+
+    @property
+    def rank(self) -> int:
+        """Of the centred training features."""
+        return int((self.spectrum > 10 * CUTOFF * self.spectrum[0]).sum())
 
     @classmethod
     def of(cls, X: Any, Y: np.ndarray, seed: int, n_seeds: int) -> Thirds:
@@ -66,15 +76,15 @@ class Thirds:
         spectrum = scipy.linalg.eigvalsh(centred.T @ centred, check_finite=False)
         scale = np.sqrt(max(spectrum.mean(), np.finfo(float).tiny))
         a, b, c = (matrix / scale for matrix in R)
-        rank = int((spectrum > 10 * CUTOFF * spectrum[-1]).sum())
-        return cls((a, b, c), (Y[parts[0]], Y[parts[1]], Y[parts[2]]), np.ones(len(parts[0]), bool), rank)
+        labels = (Y[parts[0]], Y[parts[1]], Y[parts[2]])
+        return cls((a, b, c), labels, np.ones(len(parts[0]), bool), np.maximum(spectrum[::-1], 0.0) / scale**2)
 
     def hide(self, share: float, seed: int) -> Thirds:
         """The same with labels of a random share of the training rows."""
         known = np.zeros(len(self.known), bool)
         picked = np.random.default_rng((seed, round(100 * share))).permutation(len(known))
         known[picked[: round(share * len(known))]] = True
-        return Thirds(self.X, self.Y, known, self.rank)
+        return Thirds(self.X, self.Y, known, self.spectrum)
 
 
 class Discriminants:
@@ -115,25 +125,13 @@ def run_method(method: Method, data: Thirds, components: int) -> Row:
     Settings with as many neighbours as there are rows to learn from are left out. `seconds`: to fit the chosen setting and
     project the three thirds; `slowest`: the longest of all settings.
     """
-    known = data.known
-    size = int(known.sum()) if method.family == "supervised" else len(known)
-    labels = data.Y[0][:, data.Y[0][known].any(axis=0)]
-    most = min(components, data.rank, size - 1)
-    if method.of_labels:
-        most = min(most, int(np.linalg.matrix_rank(labels[known] - labels[known].mean(axis=0))))
     best: Row = {"validation": -1.0}
     predicted, slowest = np.zeros_like(data.Y[2]), 0.0
-    for setting in method.settings:
-        if setting.get("n_neighbors", 0) >= size:
-            continue
-        start = time.perf_counter()
-        model = _fitted(method, setting, most, data, labels)
-        Z = [np.asarray(model.transform(X)) for X in data.X]
-        seconds = time.perf_counter() - start
+    for setting, Z, seconds in _projections(method, data, components):
         slowest = max(slowest, seconds)
         tried = [
             (k, shrinkage, judge)
-            for k, judge in _judges(Z[0][known], data.Y[0][known]).items()
+            for k, judge in _judges(Z[0][data.known], data.Y[0][data.known]).items()
             for shrinkage in SHRINKAGES
         ]
         given = np.hstack([_given(judge.scores(Z[1][:, :k], shrinkage)) for k, shrinkage, judge in tried])
@@ -147,6 +145,33 @@ def run_method(method: Method, data: Thirds, components: int) -> Row:
     found = f1_scores(data.Y[2], predicted)
     scores = {"f1_macro": found.macro, "f1_micro": found.micro}
     return {"method": method.name, "family": method.family} | scores | best | {"slowest": slowest}
+
+
+def _projections(method: Method, data: Thirds, components: int) -> Iterator[tuple[Setting, list[np.ndarray], float]]:
+    """Every setting, its coordinates of the three thirds, and the seconds that they took."""
+    known = data.known
+    size = int(known.sum()) if method.family == "supervised" else len(known)
+    labels = data.Y[0][:, data.Y[0][known].any(axis=0)]
+    most = min(components, data.rank, size - 1)
+    if method.of_labels:
+        most = min(most, int(np.linalg.matrix_rank(labels[known] - labels[known].mean(axis=0))))
+    for setting in method.settings:
+        if (setting.get("n_neighbors") or 0) >= size:
+            continue
+        k = min(most, directions(data.spectrum, setting.get("variance", 1.0)))
+        start = time.perf_counter()
+        model = _fitted(method, setting, k, data, labels)
+        Z = [np.asarray(model.transform(X)) for X in data.X]
+        seconds = time.perf_counter() - start
+        yield setting, Z, seconds
+        if method.ridges:
+            mean = data.X[0][known].mean(axis=0)
+            own = data.X[0][known] - mean
+            forms = semi_supervised(model.proximity_, labels[known].any(axis=1), True, None, 1.0, "pca")
+            A, B = (form.projected(own) for form in forms)
+        for ridge in method.ridges:
+            W = solve_trace(A, B + ridge * np.eye(len(B)), k).vectors
+            yield setting | {"ridge": ridge}, [(X - mean) @ W for X in data.X], seconds
 
 
 def _judges(Z: np.ndarray, Y: np.ndarray) -> dict[int, Discriminants]:

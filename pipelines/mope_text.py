@@ -4,8 +4,9 @@
 
 Experiment 1: unsupervised and supervised embeddings of all training labels, MOPE with its three label proximities and three
 combinations. Experiment 2: 40 % and 80 % of the training labels, with semi-supervised methods. Documents are tf-idf rows,
-embedded by relation features; `mope_protocol` says how thirds, features and parameters are made. The classifier is Fisher's
-linear discriminant per label (one against the rest) with shrinkage to the identity, as scikit-learn's
+embedded by relation features; `mope_protocol` says how thirds, features and parameters are made. MOPE takes the pairs of
+largest proximity, under Z'Z + ridge P'P = I; ridges are chosen of the same values for all methods. The classifier is
+Fisher's linear discriminant per label (one against the rest) with shrinkage to the identity, as scikit-learn's
 LinearDiscriminantAnalysis(solver="lsqr", shrinkage=...). The paper has 9980 documents, this selection of the collection 9400.
 OUT gets mope_text_table3 and mope_text_table4 (CSV, JSON: means and deviations over splits, claims that hold or do not),
 written anew after every split, mope_text_bars.png, mope_text_labels.png and mope_text_combined.png.
@@ -39,10 +40,12 @@ from dmo.proximities import Proximity, combine
 from dmo.stores import FeatureStore, StoreError, open_features
 
 NEIGHBOURS = 15
-REACHES: list[Setting] = [{"n_neighbors": k} for k in (15, 60)]
-"""Neighbours that MOPE may choose of: its proximities have no other scale."""
-RIDGES: list[Setting] = [{"ridge": c} for c in (0.01, 0.1, 1.0)]
+REACHES: list[Setting] = [{"n_neighbors": 60}, {"n_neighbors": None}]
+"""MOPE's neighbours, those of largest proximity, or all pairs."""
+RIDGES: list[Setting] = [{"ridge": c} for c in (0.001, 0.01, 0.1, 1.0)]
+"""Of every constraint that has one, rivals' and ours."""
 PENALTIES: list[Setting] = [{"penalty": c} for c in (0.01, 0.1, 1.0)]
+WEIGHTED: list[Setting] = [{"weighted": False}, {"weighted": True}]
 BALANCES: list[Setting] = [{"balance": c} for c in (0.01, 0.1, 0.5)]
 SIMILARITIES = {
     "bits": ("sorensen", "hamming-exponential"),
@@ -84,14 +87,17 @@ def mesd(name: str, **fixed: Any) -> Any:
 
 
 def mope(scheme: str, combination: str) -> Any:
-    fixed: Setting = {"scheme": scheme, "combination": combination, "center": True}
+    fixed: Setting = {"scheme": scheme, "combination": combination, "selection": "proximity"}
+    fixed |= {"constraint": "embedding", "center": True}
     return lambda k, setting: MOPE(n_components=k, **fixed, **setting)
 
 
 def unsupervised() -> list[Method]:
-    """LSI, PCA and OLPP."""
+    """LSI, PCA and OLPP; OLPP after PCA, without which it finds the directions in which the features hardly vary."""
     olpp = trace("olpp", n_neighbors=NEIGHBOURS)
-    weights: list[Setting] = [{"weight": "constant"}, {"weight": "gaussian"}]
+    weights: list[Setting] = [
+        {"variance": share, "weight": weight} for share in (0.9, 0.95, 0.98) for weight in ("constant", "gaussian")
+    ]
     plain = [Method(name.upper(), "unsupervised", trace(name)) for name in ("lsi", "pca")]
     return [*plain, Method("OLPP", "unsupervised", olpp, weights)]
 
@@ -99,7 +105,7 @@ def unsupervised() -> list[Method]:
 def rivals() -> list[Method]:
     """MDDM, CCA, the three HSL and MORP."""
     balances: list[Setting] = [{"balance": c} for c in (0.0, 0.1, 0.5)]
-    shares: list[Setting] = [{"supervision": b} | c for b in (0.5, 0.9) for c in RIDGES[1:]]
+    shares: list[Setting] = [{"supervision": b} | c for b in (0.5, 0.9) for c in RIDGES]
     return [
         Method("MDDM", "supervised", trace("mddm"), balances, of_labels=True),
         Method("CCA", "supervised", trace("cca"), RIDGES, of_labels=True),
@@ -109,11 +115,14 @@ def rivals() -> list[Method]:
 
 
 def duplicating() -> list[Method]:
-    """MESD of FDA, LFDA and OLPP-R."""
+    """MESD of FDA, LFDA and OLPP-R, weighted or not."""
+    fda = [w | c for w in WEIGHTED for c in RIDGES]
+    lfda = [{"n_neighbors": k} | w | c for k in (NEIGHBOURS, None) for w in WEIGHTED for c in RIDGES[1:3]]
+    repelled = [{"n_repelled": k} | w | c for k in (NEIGHBOURS, 60) for w in WEIGHTED for c in PENALTIES[1:]]
     return [
-        Method("MESD-FDA", "supervised", mesd("fda"), RIDGES, of_labels=True),
-        Method("MESD-LFDA", "supervised", mesd("lfda", n_neighbors=NEIGHBOURS), RIDGES),
-        Method("MESD-OLPP-R", "supervised", mesd("olpp-r", n_repelled=NEIGHBOURS), PENALTIES),
+        Method("MESD-FDA", "supervised", mesd("fda"), fda, of_labels=True),
+        Method("MESD-LFDA", "supervised", mesd("lfda"), lfda),
+        Method("MESD-OLPP-R", "supervised", mesd("olpp-r"), repelled),
     ]
 
 
@@ -125,11 +134,12 @@ def proximities(schemes: Sequence[str], combinations: Sequence[str]) -> list[Met
             "supervised",
             mope(scheme, combination),
             [
-                {"similarity": name} | given | reach
+                {"similarity": name} | given | reach | RIDGES[0]
                 for name in SIMILARITIES[scheme]
                 for given in COMBINATIONS[combination]
                 for reach in REACHES
             ],
+            ridges=[ridge["ridge"] for ridge in RIDGES[1:]],
         )
         for scheme in schemes
         for combination in combinations
@@ -144,10 +154,10 @@ def mixtures() -> list[Method]:
         return trace("mix", supervised=first, unsupervised=second, **graph)
 
     shares: list[Setting] = [
-        {"supervision": share, "unsupervised": part} | reach
-        for share in (0.5, 0.9)
-        for part in ("olpp", "pca")
+        {"supervision": share, "unsupervised": part} | reach | ridge
+        for share, part in ((0.9, "pca"), (0.9, "olpp"), (0.99, "olpp"))
         for reach in REACHES
+        for ridge in RIDGES[1:3]
     ]
     smooth: list[Setting] = [{"smoothness": s} | c for s in (0.01, 0.1) for c in RIDGES[:2]]
     return [

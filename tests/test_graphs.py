@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from dmo.graphs import (
     adjacency,
+    edge_dots,
     geodesics,
     laplacian,
     local_scales,
@@ -21,6 +22,7 @@ from dmo.graphs import (
     neighbours,
     recall,
     reconstruction_weights,
+    root_mean_square,
     threshold_graph,
     weigh,
 )
@@ -224,6 +226,31 @@ def test_similarity_weights_are_scipys(kind: str, name: str) -> None:
         else:
             assert value == 0
     assert compared > 100 or kind == "cosine"
+
+
+@pytest.mark.parametrize("name", ["dense", "sparse"])
+def test_edges_of_nearly_all_pairs_are_weighed_alike(name: str) -> None:
+    """Matrix products take the place of one product per edge."""
+    X = CASES[name]
+    n = X.shape[0]
+    D = cdist(as_dense(X), as_dense(X))
+    every = scipy.sparse.csr_array(np.ones((n, n)) - np.eye(n))
+    expected = np.exp(-(D**2) / (2 * D[~np.eye(n, dtype=bool)].mean() ** 2)) - np.eye(n)
+    np.testing.assert_allclose(weigh(every, X, "gaussian").toarray(), expected, atol=1e-12)
+    pattern = np.zeros((n, n))
+    pattern[5:9] = np.arange(n) != 3
+    some = weigh(scipy.sparse.csr_array(pattern), X, "cosine").toarray()
+    full = as_dense(X)
+    lengths = np.linalg.norm(full, axis=1)
+    cosines = full @ full.T / np.maximum(np.outer(lengths, lengths), 1e-300)
+    np.testing.assert_allclose(some, cosines * pattern, atol=1e-12)
+    Z = full[::-1] * 2
+    left, right = np.nonzero(pattern)
+    for picked in (slice(None), slice(None, None, 7)):
+        expected = np.einsum("ij,ij->i", full[left[picked]], Z[right[picked]])
+        np.testing.assert_allclose(edge_dots(full, left[picked], right[picked], Z), expected, atol=1e-9)
+    other = D[~np.eye(n, dtype=bool)]
+    assert root_mean_square(X) == pytest.approx(np.sqrt((other**2).mean()), rel=1e-12)
 
 
 def test_a_users_matrix_is_checked() -> None:

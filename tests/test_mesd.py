@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import dmo
 from dmo import MESD, TraceEmbedding
 from dmo.estimators.approximations import Nystrom
+from dmo.methods import discriminant
 from dmo.methods.discriminant import DISCRIMINANTS, Labelled, duplicated
 from dmo.methods.forms import solve_projected
 from dmo.methods.neighbourhood import Options
@@ -243,6 +244,25 @@ def test_bad_input_is_named():
         MESD().fit(X, Y[1:])
     with pytest.raises(ValueError, match="metric = 'l1'; known: euclidean, cosine"):
         MESD("dne", metric="l1").fit(X, Y)
+
+
+def test_all_pairs_of_large_classes_are_refused(monkeypatch):
+    """Classes whose pairs are too many to take without a number of neighbours."""
+    monkeypatch.setattr(discriminant, "PAIRS", int((Y.sum(axis=0) ** 2).sum()) - 1)
+    with pytest.raises(ValueError, match=r"MESD\('lfda'\): the classes have .* pairs of samples; pass n_neighbors"):
+        MESD("lfda").fit(X, Y)
+    assert np.isfinite(MESD("lfda", n_neighbors=3).fit_transform(X, Y)).all()
+    size = int(Y.sum(axis=0).max())
+    monkeypatch.setattr(discriminant, "PAIRS", size * (size - 1) - 1)
+    for name in ("sonpp", "donpp", "onpp-r"):
+        with pytest.raises(
+            ValueError, match=f"a class has {size} samples, and all its pairs would be taken; pass n_neigh"
+        ):
+            MESD(name).fit(X, Y)
+        assert np.isfinite(MESD(name, n_neighbors=3).fit_transform(X, Y)).all()
+    monkeypatch.setattr(discriminant, "PAIRS", int((Y.sum(axis=0) ** 2).sum()))
+    for name in ("lfda", "sonpp", "donpp", "onpp-r"):
+        assert np.isfinite(MESD(name).fit_transform(X, Y)).all()
 
 
 def test_classes_of_fewer_members_than_neighbours_take_what_they_have():

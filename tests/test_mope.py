@@ -26,20 +26,35 @@ CALL: dict[str, Any] = {"n_neighbors": 7, "n_components": K, "a": 0.8, "b": 1.3,
 TEXT = scipy.sparse.random_array((N, 200), density=0.05, rng=np.random.default_rng(1), format="csr") * 3
 
 
-def brute_psi(rows: np.ndarray = X, labels: np.ndarray = Y) -> np.ndarray:
+def brute_psi(rows: np.ndarray = X, labels: np.ndarray = Y, selection: str = "features") -> np.ndarray:
     """Psi of (43) with scheme 3, Sorensen of the classes, and Gaussian weights: all n x n, in loops."""
     n = len(rows)
     distance = np.linalg.norm(rows[:, None] - rows[None], axis=2)
-    order = np.argsort(distance + np.diag(np.full(n, np.inf)), axis=1)[:, : CALL["n_neighbors"]]
-    edge = np.zeros((n, n), bool)
-    for i in range(n):
-        edge[i, order[i]] = edge[order[i], i] = True
-    w = np.exp(-(distance**2) / (2 * distance[edge].mean() ** 2))
+    if selection != "features":
+        square = (distance**2).sum() / (n * (n - 1))
+        psi = _psi(labels, np.exp(-(distance**2) / (2 * square)))
+        np.fill_diagonal(psi, 0)
+        if selection == "all":
+            return psi
+        return np.where(_edges(np.argsort(-psi, axis=1), psi > 0), psi, 0)
+    edge = _edges(np.argsort(distance + np.diag(np.full(n, np.inf)), axis=1), np.ones((n, n), bool))
+    return np.where(edge, _psi(labels, np.exp(-(distance**2) / (2 * distance[edge].mean() ** 2))), 0)
+
+
+def _edges(order: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    edge = np.zeros(allowed.shape, bool)
+    for i, near in enumerate(order[:, : CALL["n_neighbors"]]):
+        for j in near:
+            edge[i, j] = edge[j, i] = edge[i, j] or allowed[i, j]
+    return edge
+
+
+def _psi(labels: np.ndarray, w: np.ndarray) -> np.ndarray:
     overlap = labels.T @ labels
     sizes = np.diag(overlap)
     share = labels / np.maximum(labels.sum(axis=1, keepdims=True), 1)
     g = share @ (2 * overlap / (sizes[:, None] + sizes)) @ share.T
-    return np.where(edge, g ** CALL["a"] / (1 + CALL["beta"] * (1 - w ** CALL["b"])), 0)
+    return np.asarray(g ** CALL["a"] / (1 + CALL["beta"] * (1 - w ** CALL["b"])))
 
 
 def degrees(A: np.ndarray, B: np.ndarray) -> float:
@@ -61,6 +76,38 @@ def test_the_projection_is_that_of_explicit_matrices(constraint: Any, center: bo
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-9)
     expected = (NEW - X.mean(axis=0) * center) @ P[:, ::-1][:, :K]
     np.testing.assert_allclose(np.abs(model.transform(NEW)), np.abs(expected), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("selection", ["proximity", "all"])
+def test_neighbours_may_be_those_of_the_largest_proximity(selection: str) -> None:
+    labels = np.where(np.arange(N)[:, None] == 5, 0, Y)
+    psi = brute_psi(labels=labels, selection=selection)
+    more: dict[str, Any] = {"selection": "proximity"} if selection == "proximity" else {"n_neighbors": None}
+    found = MOPE(**CALL | more).fit(X, labels)
+    np.testing.assert_allclose(found.proximity_.toarray(), psi, atol=1e-12)
+    assert not np.allclose(psi, brute_psi(labels=labels))
+    np.testing.assert_allclose(found.eigenvalues_, scipy.linalg.eigvalsh(X.T @ psi @ X)[::-1][:K], rtol=1e-9)
+    distance = np.linalg.norm(X[:, None] - X[None], axis=2)
+    scale = np.sort(distance, axis=1)[:, 7]
+    psi = _psi(labels, np.exp(-(distance**2) / np.outer(scale, scale))) * (1 - np.eye(N))
+    edge = psi > 0 if selection == "all" else _edges(np.argsort(-psi, axis=1), psi > 0)
+    local = MOPE(**CALL | more | {"weight": "local"}).fit(X, labels)
+    np.testing.assert_allclose(local.proximity_.toarray(), np.where(edge, psi, 0), atol=1e-12)
+
+
+def test_a_ridge_stands_in_the_constraint() -> None:
+    psi, Z = brute_psi(), X - X.mean(axis=0)
+    arguments: dict[str, Any] = {"constraint": "embedding", "center": True, "ridge": 5.0}
+    values, P = scipy.linalg.eigh(Z.T @ psi @ Z, Z.T @ Z + 5 * np.eye(D))
+    model = MOPE(**CALL, **arguments).fit(X, Y)
+    np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-9)
+    assert degrees(model.expansion_.coefficients, P[:, ::-1][:, :K]) < 1e-5  # type: ignore[attr-defined]
+    H = np.eye(N) - 1 / N
+    G = H @ rbf_kernel(X, gamma=1 / 18) @ H
+    V = scipy.linalg.eigh(G)[1][:, 1:]
+    values = scipy.linalg.eigvalsh(V.T @ G @ psi @ G @ V, V.T @ (G @ G + 5 * G) @ V)
+    kernel = MOPE(**CALL, **arguments, kernel=RBF(bandwidth=3.0)).fit(X, Y)
+    np.testing.assert_allclose(kernel.eigenvalues_, values[::-1][:K], rtol=1e-6)
 
 
 def test_eigenvalues_are_the_algebraically_largest_of_an_indefinite_matrix() -> None:
@@ -136,6 +183,28 @@ def test_semi_supervised_is_the_mix_of_two_matrices(unsupervised: Any) -> None:
     assert np.isfinite(model.transform(X)).all()
 
 
+@pytest.mark.parametrize("unsupervised", ["pca", "olpp"])
+def test_the_supervised_part_is_about_the_mean_of_the_labelled(unsupervised: Any) -> None:
+    labels = Y.copy()
+    labels[::3] = 0
+    known = labels.any(axis=1)
+    psi, own = brute_psi(labels=labels), X - X[known].mean(axis=0)
+    distance = np.linalg.norm(X[:, None] - X[None], axis=2)
+    graph = adjacency(neighbours(X, 7)).toarray() > 0
+    W = np.where(graph, np.exp(-(distance**2) / (2 * distance[graph].mean() ** 2)), 0)
+    other = np.eye(N) if unsupervised == "pca" else W - np.diag(W.sum(axis=1))
+    Z = X - X.mean(axis=0)
+    A = 0.8 * own.T @ psi @ own + 0.2 * Z.T @ other @ Z
+    B = 0.8 * own[known].T @ own[known] + 0.2 * Z.T @ Z + 3.0 * np.eye(D)
+    arguments: dict[str, Any] = {"constraint": "embedding", "center": True, "ridge": 3.0}
+    model = MOPE(**CALL, **arguments, supervision=0.8, unsupervised=unsupervised).fit(X, labels)
+    np.testing.assert_allclose(model.eigenvalues_, scipy.linalg.eigvalsh(A, B)[::-1][:K], rtol=1e-8)
+    alone = MOPE(**CALL | {"n_neighbors": None, "weight": "cosine", "combination": "labels"}, **arguments)
+    np.testing.assert_allclose(
+        alone.fit(X, labels).eigenvalues_, clone(alone).fit(X[known], labels[known]).eigenvalues_, rtol=1e-8
+    )
+
+
 def test_an_equal_list_of_one_label_each_is_a_vector_of_classes() -> None:
     y = Y.argmax(axis=1)
     first = MOPE(**CALL).fit(X, y)
@@ -179,6 +248,11 @@ def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
         ({"constraint": "none"}, "known: projection, embedding"),
         ({"constraint": "coefficients"}, "needs the kernel form"),
         ({"adjacency": "directed"}, "known: union, mutual"),
+        ({"selection": "labels"}, "known: features, proximity"),
+        ({"selection": "proximity", "weight": "inverse"}, "take selection='features'"),
+        ({"selection": "proximity", "n_neighbors": 90}, "MOPE: neighbours: k = 90 of 90 samples"),
+        ({"ridge": 1.0}, "needs constraint='embedding'"),
+        ({"ridge": -1.0}, "ridge must be a number that is not negative"),
         ({"n_components": 20}, "n_components = 20, but"),
         ({"n_components": 0.5}, "whole number"),
         ({"supervision": 2}, "supervision must be a number between 0 and 1"),
@@ -190,6 +264,12 @@ def test_bad_arguments_are_explained(arguments: Any, message: str) -> None:
     model = clone(MOPE(n_neighbors=7)).set_params(**arguments)
     with pytest.raises(ValueError, match=message):
         model.fit(X, Y)
+
+
+def test_all_pairs_of_many_samples_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ALL", 89)
+    with pytest.raises(ValueError, match="all pairs of at most 89 samples, got 90; pass n_neighbors"):
+        MOPE(n_neighbors=None).fit(X, Y)
 
 
 def test_labels_are_needed() -> None:

@@ -63,7 +63,7 @@ def test_labels_that_are_hidden_do_not_count(pipeline):
     Y[:, 2] = X[:80, 0] > 0.7
     Y[~Y.any(axis=1), 0] = 1
     parts = (X[:80], X[80:160], X[160:])
-    known = protocol.Thirds(parts, (Y, Y, Y), np.ones(80, bool), 12).hide(0.6, 0).known
+    known = protocol.Thirds(parts, (Y, Y, Y), np.ones(80, bool), np.ones(12)).hide(0.6, 0).known
     assert known.sum() == 48
     other = np.where(known[:, None], Y, 1 - Y)
     methods = [m for m in [*text.mixtures(), *text.rivals()] if m.name in ("SELF", "SSMOPE", "mix CCA + PCA", "CCA")]
@@ -71,9 +71,25 @@ def test_labels_that_are_hidden_do_not_count(pipeline):
     for method in methods:
         scores = []
         for labels in (Y, other):
-            found = protocol.run_method(method, protocol.Thirds(parts, (labels, Y, Y), known, 12), 8)
+            found = protocol.run_method(method, protocol.Thirds(parts, (labels, Y, Y), known, np.ones(12)), 8)
             scores.append((found["f1_macro"], found["validation"], found["components"], found["chosen"]))
         assert scores[0] == scores[1], method.name
+
+
+def test_settings_that_share_proximities_are_as_if_fitted_by_themselves(pipeline):
+    text, protocol = pipeline("mope_text"), pipeline("mope_protocol")
+    rng = np.random.default_rng(3)
+    X, Y = np.abs(rng.standard_normal((300, 12))), (rng.random((100, 3)) < 0.5).astype(float)
+    parts, known = (X[:100], X[100:200], X[200:]), np.arange(100) % 4 > 0
+    data = protocol.Thirds(parts, (Y, Y, Y), known, np.ones(12))
+    method = next(m for m in text.proximities(["classes"], ["priority"]) if m.name == "MOPE-3 priority")
+    found = list(protocol._projections(method, data, 5))
+    assert len(found) == len(method.settings) * (1 + len(method.ridges)) >= 8
+    assert len({str(sorted(setting.items(), key=str)) for setting, _, _ in found}) == len(found)
+    for setting, Z, _ in found:
+        alone = method.build(5, setting).fit(X[:100][known], Y[known])
+        for rows, part in zip(parts, Z):
+            np.testing.assert_allclose(part, alone.transform(rows), atol=1e-7)
 
 
 def test_a_method_is_noted_below_all_that_its_claims_name(pipeline):

@@ -9,8 +9,9 @@ import scipy.sparse
 from scipy.spatial.distance import cdist, jaccard
 from sklearn.metrics.pairwise import cosine_similarity
 
+from dmo import proximities
 from dmo.graphs import adjacency, neighbours, weigh
-from dmo.proximities import NAMES, Proximity, class_similarities, combine, label_coordinates
+from dmo.proximities import NAMES, Proximity, class_similarities, combine, label_coordinates, strongest
 
 N, L = 60, 5
 rng = np.random.default_rng(0)
@@ -150,6 +151,27 @@ def test_combinations_are_their_formulas() -> None:
     np.testing.assert_allclose(combine(G, W, "sum", beta=0.3).toarray(), 0.3 * g + 0.7 * w, atol=1e-14)
 
 
+@pytest.mark.parametrize("most", [10**6, 7 * N])
+def test_the_strongest_pairs_are_those_of_all(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proximities, "PAIRS", most)
+    shapes = []
+
+    def measure(graph: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+        shapes.append(graph.nnz)
+        return combine(Proximity("bits", "jaccard").on(graph, Y), weigh(graph, X, "gaussian", 2.0), "priority")
+
+    found = strongest(measure, N, 4)
+    assert max(shapes) <= max(most, N)
+    g = bits("jaccard", Y)
+    psi = g / (1 + (1 - np.exp(-(cdist(X, X) ** 2) / 8)))
+    np.fill_diagonal(psi, 0)
+    for i in range(N):
+        best = [j for j in np.argsort(-psi[i], kind="stable")[:4] if psi[i, j] > 0]
+        assert found.indices[i].tolist() == best + [-1] * (4 - len(best))
+        np.testing.assert_allclose(found.distances[i, : len(best)], -psi[i, best], rtol=1e-12)
+    assert (found.indices[7] == -1).all()  # a sample without labels
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -161,6 +183,7 @@ def test_combinations_are_their_formulas() -> None:
         (lambda: Proximity("projection", "local").factor(Y), "evaluate it on a graph"),
         (lambda: combine(GRAPH, GRAPH * 3), "needs feature weights of at least 0 and at most 1"),
         (lambda: combine(GRAPH, GRAPH, "sum", beta=2.0), "share of the labels"),
+        (lambda: strongest(lambda graph: graph, N, N), f"k = {N} of {N} samples"),
         (lambda: combine(GRAPH, GRAPH, "both"), "known: priority"),  # type: ignore[arg-type]
         (lambda: combine(GRAPH, scipy.sparse.csr_array(np.eye(N))), "different graphs"),
     ],

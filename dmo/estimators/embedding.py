@@ -105,13 +105,16 @@ def embed(
     approximation: Any,
     n_seeds: int | None,
     random_state: int | None,
+    variance: float | None = None,
 ) -> Projected:
     """Solve a pencil on the features of a view, on their similarities to seed samples, or on low-rank factor rows.
 
     Arguments: `pencil`: rows in memory -> (the pencil, the samples that it is about; None: all); `kernel` "linear"
     without `n_seeds`: the features; else similarities to `n_seeds` random samples, None: to all (n x n, float64), which
-    is the kernel form Z = K Gamma [MOPE 46, section 3.5].
+    is the kernel form Z = K Gamma [MOPE 46, section 3.5]; `variance`: see `solve_projected`.
     """
+    if variance is not None and not (isinstance(variance, (int, float, np.number)) and 0 < variance <= 1):
+        raise ValueError(f"{who}: variance must be a share above 0 and at most 1, got {variance!r}")
     X = read(source)
     problem, index = pencil(X)
     similarity = parse(kernel)
@@ -119,16 +122,18 @@ def embed(
     expansion: Expansion
     if not is_exact(who, approximation):
         feature_map = fit_maps(who, approximation, kernel, {view: source}, random_state)[view]
-        found = solve_projected(problem, _some(feature_map(source).astype(np.float64), index), k)
+        found = solve_projected(problem, _some(feature_map(source).astype(np.float64), index), k, variance)
         expansion = FactorExpansion.of(view, feature_map, found.coefficients, found.offset)
     elif plain:
-        found = solve_projected(problem, _some(X if scipy.sparse.issparse(X) else X.astype(np.float64), index), k)
+        found = solve_projected(
+            problem, _some(X if scipy.sparse.issparse(X) else X.astype(np.float64), index), k, variance
+        )
         expansion = LinearExpansion(view, found.coefficients, found.offset)
     else:
         fitted = MultiKernel.of(view, similarity.fit(source, random_state))
         n = source.shape[0]
         seeds = rows(Subset(source, _seeds(who, n, n_seeds, random_state)))
-        found = solve_projected(problem, _some(_relation(who, fitted, view, source, seeds), index), k)
+        found = solve_projected(problem, _some(_relation(who, fitted, view, source, seeds), index), k, variance)
         expansion = KernelExpansion(fitted, {view: seeds}, found.coefficients, found.offset, np.float64)
     return Projected(expansion, _fit(found), None)
 

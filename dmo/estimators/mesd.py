@@ -31,7 +31,7 @@ class MESD(Projection):
     ridge : float >= 0; None: 0.001
         c of X'BX + c I (features in their own units), for fda, lfda and mfa.
     n_neighbors, n_repelled, adjacency, metric, regularisation, penalty : None: the method's own; see `TraceEmbedding`
-    kernel, n_seeds, approximation, random_state : as in `TraceEmbedding`
+    kernel, n_seeds, variance, approximation, random_state : as in `TraceEmbedding`
 
     A parameter that the method does not use is refused. Samples without labels (rows of zeros or NaN) are left out of the
     fit. Attributes: expansion_, eigenvalues_ (descending), n_components_.
@@ -53,6 +53,7 @@ class MESD(Projection):
         penalty: float | None = None,
         kernel: Any = "linear",
         n_seeds: int | None = None,
+        variance: float | None = None,
         approximation: Any = "exact",
         random_state: int | None = 0,
     ):
@@ -68,6 +69,7 @@ class MESD(Projection):
         self.penalty = penalty
         self.kernel = kernel
         self.n_seeds = n_seeds
+        self.variance = variance
         self.approximation = approximation
         self.random_state = random_state
 
@@ -89,9 +91,8 @@ class MESD(Projection):
             return duplicated(self.method, known, chosen, self.weighted), index
 
         try:
-            learnt = embed(
-                who, pencil, view, source, k, self.kernel, self.approximation, self.n_seeds, self.random_state
-            )
+            road = (self.kernel, self.approximation, self.n_seeds, self.random_state, self.variance)
+            learnt = embed(who, pencil, view, source, k, *road)
         except ValueError as error:
             raise named(who, error) from error
         self._learn(learnt)

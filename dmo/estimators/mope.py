@@ -17,9 +17,9 @@ from dmo.estimators.roads import Projected
 from dmo.estimators.trace import bounded
 from dmo.estimators.views import check_labels, count_components
 from dmo.expansions import KernelExpansion
-from dmo.graphs import adjacency, neighbours, weigh
+from dmo.graphs import adjacency, local_scales, neighbours, root_mean_square, weigh
 from dmo.kernels import Kernel, Linear, gram_matrix, parse
-from dmo.methods.forms import LinearFit
+from dmo.methods.forms import LinearFit, SampleForm
 from dmo.methods.mope import (
     CONSTRAINTS,
     Constraint,
@@ -30,9 +30,10 @@ from dmo.methods.mope import (
 )
 from dmo.methods.trace_engines import Fit
 from dmo.multikernel import MultiKernel
-from dmo.proximities import Proximity, combine
+from dmo.proximities import Proximity, all_pairs, combine, strongest
 
 _SMALL = 6000  # features, or samples, of dense square matrices
+_ALL = 4000  # samples of which all pairs are taken
 
 
 class MOPE(Projection):
@@ -47,13 +48,18 @@ class MOPE(Projection):
         Psi of G and W with parameters `a`, `b`, `beta`, `c`, see `dmo.proximities.combine`.
     weight : name, or a symmetric n x n matrix
         Feature weights W, see `dmo.graphs.weigh`; `bandwidth` and `local` are its arguments.
-    n_neighbors : int
-        Psi is 0 outside the graph of the nearest neighbours in `metric` ("euclidean" or "cosine"), which holds a pair
-        where one is a neighbour of the other (`adjacency="union"`) or both are ("mutual"); `search` "exact" or
-        "approximate".
+    n_neighbors : int or None
+        Psi is 0 outside the graph of neighbours, which holds a pair where one is a neighbour of the other
+        (`adjacency="union"`) or both are ("mutual"). None: all pairs, of at most 4000 samples.
+    selection : "features" or "proximity"
+        Neighbours are the samples that are nearest in `metric` ("euclidean" or "cosine"), by a `search` that is "exact"
+        or "approximate"; or those of the largest Psi, which takes time by n^2. Where Psi is worked out for all pairs, a
+        bandwidth "mean" is the root mean square of their distances.
     n_components : int
     constraint : "projection", "embedding" or "coefficients"
         What is orthonormal: the projection P; Z = X P itself; or, with a kernel, its coefficients.
+    ridge : float >= 0
+        c of Z'Z + c P'P = I, for the constraint "embedding" (features in their own units).
     center : bool
         Subtract the mean of the features (in a kernel's feature space, or of the relations); sparse rows stay sparse.
     kernel : kernel or its name
@@ -61,14 +67,16 @@ class MOPE(Projection):
     seeds : int or None
         Relation features: project the values of `kernel` to this many random samples, in place of the features.
     supervision : float in [0, 1]
-        lam of lam Psi + (1 - lam) A, A the identity (`unsupervised="pca"`) or minus the Laplacian of W ("olpp").
+        lam of lam Psi + (1 - lam) A, A the identity (`unsupervised="pca"`) or minus the Laplacian of W ("olpp") on the graph
+        of the nearest features (15 where `n_neighbors` is None).
     tolerance, max_iter : float, int
         Of the iteration that is used where there are more than 6000 samples and features.
     random_state : int or None
 
     Samples without labels (rows of 0 or of NaN) have proximity 0 to all, so that only the unsupervised part sees them;
-    they are embedded like new samples. Attributes: expansion_, eigenvalues_ (descending), n_components_, embedding_
-    (n x n_components, of the kernel form), proximity_ (Psi, CSR), n_iter_.
+    they are embedded like new samples. With `center` the supervised part is about the mean of the labelled samples; so is, but
+    in the kernel form, its share Z_l'Z_l of the constraint on Z. Attributes: expansion_, eigenvalues_ (descending),
+    n_components_, embedding_ (n x n_components, of the kernel form), proximity_ (Psi, CSR), n_iter_.
     Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 30, 31, 34-46.
     """
 
@@ -85,12 +93,14 @@ class MOPE(Projection):
         weight: Any = "gaussian",
         bandwidth: float | str = "mean",
         local: int = 7,
-        n_neighbors: int = 15,
+        n_neighbors: int | None = 15,
+        selection: Literal["features", "proximity"] = "features",
         metric: Literal["euclidean", "cosine"] = "euclidean",
         adjacency: Literal["union", "mutual"] = "union",
         search: Literal["exact", "approximate"] = "exact",
         n_components: int = 2,
         constraint: Constraint = "projection",
+        ridge: float = 0.0,
         center: bool = False,
         kernel: Any = "linear",
         seeds: int | None = None,
@@ -115,11 +125,13 @@ class MOPE(Projection):
         self.bandwidth = bandwidth
         self.local = local
         self.n_neighbors = n_neighbors
+        self.selection = selection
         self.metric = metric
         self.adjacency = adjacency
         self.search = search
         self.n_components = n_components
         self.constraint = constraint
+        self.ridge = ridge
         self.center = center
         self.kernel = kernel
         self.seeds = seeds
@@ -152,42 +164,91 @@ class MOPE(Projection):
             raise ValueError(f"MOPE: constraint = {self.constraint!r}; known: {', '.join(CONSTRAINTS)}")
         if self.adjacency not in ("union", "mutual"):
             raise ValueError(f"MOPE: adjacency = {self.adjacency!r}; known: union, mutual")
+        if self.selection not in ("features", "proximity"):
+            raise ValueError(f"MOPE: selection = {self.selection!r}; known: features, proximity")
+        if bounded("MOPE", "ridge", self.ridge) and self.constraint != "embedding":
+            raise ValueError(f"MOPE: ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")
         if isinstance(self.n_components, bool) or not isinstance(self.n_components, (int, np.integer)):
             raise ValueError(f"MOPE: n_components must be a whole number, got {self.n_components!r}")
 
     def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:
-        S = self._proximities(X, Y)
+        S, B = self._proximities(X, Y)
         kernel = parse(self.kernel)
         if self.seeds is not None:
-            self._learn(self._relations(view, X, S, k, kernel))
+            self._learn(self._relations(view, X, S, B, k, kernel))
         elif isinstance(kernel, Linear) and kernel.normalise is None:
-            self._learn(self._linear(view, X, S, k))
+            self._learn(self._linear(view, X, S, B, k))
         else:
             self._learn(self._kernel(view, X, S, k, kernel))
 
-    def _proximities(self, X: Any, Y: np.ndarray) -> Any:
-        """Psi (kept) on the neighbour graph, mixed with the unsupervised part."""
-        graph = adjacency(
-            neighbours(X, self.n_neighbors, self.metric, method=self.search, random_state=self.random_state),
-            self.adjacency,
+    def _proximities(self, X: Any, Y: np.ndarray) -> tuple[SampleForm, SampleForm]:
+        """Psi (kept) on the graph of neighbours, mixed with the unsupervised part, which is on that of the features; and
+        the constraint "embedding"."""
+        measure = self._measure(X, Y)
+        near = self.n_neighbors is not None and self.selection == "features"
+        if self.n_neighbors is None:
+            if X.shape[0] > _ALL:
+                raise ValueError(
+                    f"n_neighbors = None takes all pairs of at most {_ALL} samples, got {X.shape[0]}; pass n_neighbors "
+                    f"(such as 60), with selection='proximity' to choose among all pairs"
+                )
+            graph = all_pairs(X.shape[0])
+        elif near:
+            graph = self._nearest(X)
+        else:
+            graph = adjacency(strongest(measure, X.shape[0], self.n_neighbors), self.adjacency)
+        self.proximity_ = measure(graph)
+        share, W = bounded("MOPE", "supervision", self.supervision), None
+        if share < 1:
+            if not near and self.unsupervised == "olpp":
+                graph = self._nearest(X)
+            W = weigh(graph, X, self.weight, self.bandwidth, self.local)
+        return semi_supervised(self.proximity_, Y.sum(axis=1) > 0, self.center, W, share, self.unsupervised)
+
+    def _nearest(self, X: Any) -> Any:
+        k = min(15, X.shape[0] - 1) if self.n_neighbors is None else self.n_neighbors
+        return adjacency(
+            neighbours(X, k, self.metric, method=self.search, random_state=self.random_state), self.adjacency
         )
-        W = weigh(graph, X, self.weight, self.bandwidth, self.local)
+
+    def _measure(self, X: Any, Y: np.ndarray) -> Any:
+        """Pattern (n x n CSR) -> Psi on it."""
         scheme: Any = self.scheme
+        combination: Any = self.combination
         proximity = Proximity(
             scheme, self.similarity, self.label_rank, self.p, self.label_bandwidth, self.class_features
         )
-        combination: Any = self.combination
-        psi = combine(proximity.on(graph, Y, X), W, combination, self.a, self.b, self.beta, self.c)
-        self.proximity_ = psi
-        return semi_supervised(psi, W, bounded("MOPE", "supervision", self.supervision), self.unsupervised)
+        bandwidth, scales = self.bandwidth, None
+        if self.n_neighbors is None or self.selection == "proximity":
+            bandwidth, scales = self._of_all_pairs(X, proximity)
 
-    def _linear(self, view: str, X: Any, S: Any, k: int) -> Projected:
+        def measure(graph: Any) -> Any:
+            W = weigh(graph, X, self.weight, bandwidth, self.local, scales)
+            return combine(proximity.on(graph, Y, X), W, combination, self.a, self.b, self.beta, self.c)
+
+        return measure
+
+    def _of_all_pairs(self, X: Any, proximity: Proximity) -> tuple[float | str, np.ndarray | None]:
+        """Bandwidth and local scales that do not depend on which pairs are looked at."""
+        weight = self.weight if isinstance(self.weight, str) else "given"
+        scaled = weight if weight == "inverse" else None
+        if proximity.scheme == "projection" and proximity.similarity in ("gaussian", "local", "inverse"):
+            scaled = proximity.similarity
+        if scaled and self.n_neighbors is not None:
+            raise ValueError(
+                f"selection 'proximity' of {scaled!r}, which a graph's edges scale; take selection='features'"
+            )
+        if weight == "gaussian" and self.bandwidth == "mean":
+            return root_mean_square(X), None
+        return self.bandwidth, local_scales(X, self.local) if weight == "local" else None
+
+    def _linear(self, view: str, X: Any, S: Any, B: Any, k: int) -> Projected:
         X = X.astype(np.float64)
         n, d = X.shape
         if self.constraint == "coefficients":
             raise ValueError("constraint 'coefficients' needs the kernel form; choose a kernel, or 'projection'")
         if min(n, d) <= _SMALL:
-            found = project_rows(S, X, k, self.constraint, self.center)
+            found = project_rows(S, B, X, k, self.constraint, self.center, self.ridge)
             return Projected(LinearExpansion(view, found.coefficients, found.offset), _fit(found), None)
         if self.constraint == "embedding":
             raise ValueError(
@@ -202,7 +263,7 @@ class MOPE(Projection):
 
     def _kernel(self, view: str, X: Any, S: Any, k: int, kernel: Kernel) -> Projected:
         K, fitted = gram_matrix(kernel, X, np.float64, self.random_state)
-        fit = project_kernel(S, _centred(K) if self.center else K, k, self.constraint)
+        fit = project_kernel(S, _centred(K) if self.center else K, k, self.constraint, self.ridge)
         alpha, offset = fit.coefficients, np.zeros(k)
         if self.center:
             alpha = alpha - alpha.mean(axis=0)
@@ -210,7 +271,7 @@ class MOPE(Projection):
         expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: X}, alpha, offset, np.float64)
         return Projected(expansion, fit, K @ alpha + offset)
 
-    def _relations(self, view: str, X: Any, S: Any, k: int, kernel: Kernel) -> Projected:
+    def _relations(self, view: str, X: Any, S: Any, B: Any, k: int, kernel: Kernel) -> Projected:
         """Kernel values to random samples in the place of the features [MOPE 3.5]."""
         n, seeds = X.shape[0], self.seeds
         if isinstance(seeds, bool) or not isinstance(seeds, (int, np.integer)) or not 1 <= seeds <= n:
@@ -220,7 +281,7 @@ class MOPE(Projection):
         picked = np.sort(np.random.default_rng(self.random_state).choice(n, int(seeds), replace=False))
         fitted, known = kernel.fit(X, self.random_state), X[picked]
         R = fitted.tile(fitted.prepare(X, np.float64), fitted.prepare(known, np.float64))
-        found = project_rows(S, R, k, self.constraint, self.center)
+        found = project_rows(S, B, R, k, self.constraint, self.center, self.ridge)
         W, offset = found.coefficients, found.offset
         expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: known}, W, offset, np.float64)
         return Projected(expansion, _fit(found), R @ W + offset)

@@ -41,6 +41,7 @@ _GRAPH = (
     "penalty",
     "smoothness",
     "n_seeds",
+    "variance",
     "supervised",
     "unsupervised",
 )
@@ -83,6 +84,10 @@ class TraceEmbedding(Projection):
         Weight of X'Lap(W)X in ssfda and ssmmc.
     n_seeds : int or None
         Random samples to which similarities (by `kernel`) take the place of the features; None: all samples.
+    variance : float in (0, 1] or None
+        Share of the variance of the projected rows that is kept by a PCA step first, as [He, Niyogi 2003; Kokiopoulou,
+        Saad 2007] do; methods that seek directions of little variance, such as "olpp", need it where features are
+        redundant. None: no such step.
     supervised, unsupervised : names of the two methods of "mix"; None: "fda" and "lpp"
     approximation : "exact", Exact(...), Nystrom(...) or Meka(...)
     tolerance : float
@@ -118,6 +123,7 @@ class TraceEmbedding(Projection):
         penalty: float | None = None,
         smoothness: float | None = None,
         n_seeds: int | None = None,
+        variance: float | None = None,
         supervised: str | None = None,
         unsupervised: str | None = None,
         approximation: Any = "exact",
@@ -142,6 +148,7 @@ class TraceEmbedding(Projection):
         self.penalty = penalty
         self.smoothness = smoothness
         self.n_seeds = n_seeds
+        self.variance = variance
         self.supervised = supervised
         self.unsupervised = unsupervised
         self.approximation = approximation
@@ -190,7 +197,7 @@ class TraceEmbedding(Projection):
             if entry.form == "direct":
                 self._learn_direct(_DIRECT[self.method](read(source), chosen, k))
             else:
-                road = (self.kernel, self.approximation, self.n_seeds, self.random_state)
+                road = (self.kernel, self.approximation, self.n_seeds, self.random_state, self.variance)
                 self._learn(embed(who, lambda rows: self._pencil(rows, Y, chosen), view, source, k, *road))
         except ValueError as error:
             raise named(who, error) from error

@@ -5,7 +5,7 @@
 
 from dmo.graphs.adjacency import adjacency, check_connected, check_symmetric, geodesics, laplacian, threshold_graph
 from dmo.graphs.search import Metric, Neighbours, nearest, neighbours, recall
-from dmo.graphs.weights import KINDS, edge_dots, ends, local_scales, reconstruction_weights, weigh
+from dmo.graphs.weights import KINDS, edge_dots, ends, local_scales, reconstruction_weights, root_mean_square, weigh
 
 __all__ = [
     "KINDS",
@@ -23,6 +23,7 @@ __all__ = [
     "neighbours",
     "recall",
     "reconstruction_weights",
+    "root_mean_square",
     "threshold_graph",
     "weigh",
 ]

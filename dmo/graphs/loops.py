@@ -161,16 +161,16 @@ def sparse_distances(xp, xi, xv, yp, yi, yv, sx, sy, pairs, start, stop, out):  
 
 
 @compiled("contract")
-def sparse_dots(p, columns, v, left, right, start, stop, out):  # type: ignore[no-untyped-def]
-    """out[e] = x_left[e] . x_right[e] of CSR rows with sorted columns."""
+def sparse_dots(xp, xi, xv, yp, yi, yv, left, right, start, stop, out):  # type: ignore[no-untyped-def]
+    """out[e] = x_left[e] . y_right[e] of CSR rows with sorted columns."""
     for e in range(start, stop):
-        a, a_end, b, b_end, total = p[left[e]], p[left[e] + 1], p[right[e]], p[right[e] + 1], 0.0
+        a, a_end, b, b_end, total = xp[left[e]], xp[left[e] + 1], yp[right[e]], yp[right[e] + 1], 0.0
         while a < a_end and b < b_end:
-            if columns[a] == columns[b]:
-                total += v[a] * v[b]
+            if xi[a] == yi[b]:
+                total += xv[a] * yv[b]
                 a += 1
                 b += 1
-            elif columns[a] < columns[b]:
+            elif xi[a] < yi[b]:
                 a += 1
             else:
                 b += 1
@@ -178,12 +178,12 @@ def sparse_dots(p, columns, v, left, right, start, stop, out):  # type: ignore[n
 
 
 @compiled(*ANY_ORDER)
-def dense_dots(x, left, right, start, stop, out):  # type: ignore[no-untyped-def]
-    """out[e] = x_left[e] . x_right[e], summed in float64."""
+def dense_dots(x, y, left, right, start, stop, out):  # type: ignore[no-untyped-def]
+    """out[e] = x_left[e] . y_right[e], summed in float64."""
     for e in range(start, stop):
         i, j, total = left[e], right[e], 0.0
         for t in range(x.shape[1]):
-            total += np.float64(x[i, t]) * np.float64(x[j, t])
+            total += np.float64(x[i, t]) * np.float64(y[j, t])
         out[e] = total
 
 

@@ -67,7 +67,7 @@ def weigh(
     left, right = ends(graph)
     if kind in _CORRELATIONS:
         return _on(graph, _CORRELATIONS[kind](X, left, right))
-    squared = _squared(X, left, right)
+    squared = _squared(X, graph)
     if kind == "distance":
         return _on(graph, np.sqrt(squared))
     if kind == "gaussian":
@@ -89,6 +89,15 @@ def local_scales(X: Rows, local: int = 7) -> np.ndarray:
     return neighbours(X, min(local, X.shape[0] - 1)).distances[:, -1]
 
 
+def root_mean_square(X: Rows) -> float:
+    """Root mean square of the distances of all pairs of different rows (n x d, dense or CSR)."""
+    X = read(X)
+    n, mean = X.shape[0], np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
+    if not scipy.sparse.issparse(X):
+        return float(np.sqrt(2 * np.square(X - mean).sum() / (n - 1)))
+    return float(np.sqrt(max(0.0, 2 * (np.square(X.data).sum() - n * (mean @ mean)) / (n - 1))))
+
+
 def ends(graph: csr_array) -> tuple[np.ndarray, np.ndarray]:
     """(rows, columns) of the stored entries of a CSR matrix, in their order."""
     return np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr)), graph.indices.astype(np.int64)
@@ -104,11 +113,29 @@ def _given(graph: csr_array, W: csr_array) -> csr_array:
     return _on(graph, np.asarray(found, np.float64))
 
 
-def _squared(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    ready, out = prepare(X, "euclidean"), np.empty(len(left))
-    for where in row_blocks(len(left), 65536):
-        out[where] = distances_to(ready.take(left[where]), ready, right[where, None]).ravel()
+def _squared(X: Matrix, graph: csr_array) -> np.ndarray:
+    """Squared lengths of the edges, summed in float64; of nearly all pairs: from inner products of centred rows."""
+    left, right = ends(graph)
+    if _crowded(left, X.shape[0]) and not scipy.sparse.issparse(X):
+        centred = X - X.mean(axis=0, dtype=np.float64)
+        h = np.einsum("ij,ij->i", centred, centred)
+        squared = h[left] + h[right] - 2 * edge_dots(centred, left, right)
+        squared[squared < 1e-13 * h.max()] = 0.0
+        return squared
+    ready, out, counts = prepare(X, "euclidean"), np.empty(graph.nnz), np.diff(graph.indptr)
+    for where in row_blocks(graph.shape[0], 256):
+        edges = slice(graph.indptr[where.start], graph.indptr[where.stop])
+        own = counts[where, None]
+        there = np.arange(own.max()) < own
+        pairs = np.full(there.shape, -1)
+        pairs[there] = right[edges]
+        out[edges] = distances_to(ready.take(np.arange(where.start, where.stop)), ready, pairs)[there]
     return out
+
+
+def _crowded(left: np.ndarray, n: int) -> bool:
+    """Whether pairs are most of all pairs of the rows from the first to the last of `left` with n others."""
+    return len(left) > 0 and len(left) > 0.5 * n * (left.max() - left.min() + 1)
 
 
 def _bandwidth(squared: np.ndarray, bandwidth: float | str) -> float:
@@ -133,14 +160,22 @@ def _inverse(graph: csr_array, squared: np.ndarray) -> csr_array:
     return share
 
 
-def edge_dots(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Inner products (edges, float64) of the rows left[e] and right[e] of X, dense or CSR as `read` gives them."""
+def edge_dots(X: Matrix, left: np.ndarray, right: np.ndarray, Z: Matrix | None = None) -> np.ndarray:
+    """Inner products (edges, float64) of the rows left[e] of X and right[e] of Z (None: X), dense or both CSR, sorted.
+
+    By a matrix product where the pairs are most of those of a range of rows.
+    """
+    Z = X if Z is None else Z
+    if _crowded(left, Z.shape[0]):
+        first, last = left.min(), left.max()
+        S = X[first : last + 1].astype(np.float64) @ Z.T
+        return np.asarray((S.toarray() if scipy.sparse.issparse(S) else S)[left - first, right])
     out = np.empty(len(left))
     if scipy.sparse.issparse(X):
-        parts = (X.indptr, X.indices, X.data, left, right)
+        parts = (X.indptr, X.indices, X.data, Z.indptr, Z.indices, Z.data, left, right)
         over_rows(lambda start, stop: loops.sparse_dots(*parts, start, stop, out), len(out))
     else:
-        over_rows(lambda start, stop: loops.dense_dots(X, left, right, start, stop, out), len(out))
+        over_rows(lambda start, stop: loops.dense_dots(X, Z, left, right, start, stop, out), len(out))
     return out
 
 

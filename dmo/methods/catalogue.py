@@ -51,7 +51,7 @@ _DUPLICATES = "explicit double loops and duplication"
 _GRAPH = ("n_neighbors", "adjacency", "metric")
 _WEIGHTS = (*_GRAPH, "weight", "bandwidth")
 _LOCAL = ("n_neighbors", "metric", "regularisation")
-_SEEDS = ("n_seeds",)
+_ROWS = ("n_seeds", "variance")
 
 
 def _direct(title: str, source: str, function: Any, parameters: tuple[str, ...], oracle: str) -> Entry:
@@ -60,17 +60,17 @@ def _direct(title: str, source: str, function: Any, parameters: tuple[str, ...],
 
 def _unsupervised(title: str, source: str, name: str, parameters: tuple[str, ...], oracle: str = _BRUTE) -> Entry:
     formula = _formula(getattr(graph, name))
-    return Entry(title, "unsupervised", source, formula, parameters + _SEEDS, oracle)
+    return Entry(title, "unsupervised", source, formula, parameters + _ROWS, oracle)
 
 
 def _supervised(title: str, source: str, name: str, parameters: tuple[str, ...], oracle: str = _DUPLICATES) -> Entry:
     formula = _formula(DISCRIMINANTS[name])
-    return Entry(title, "supervised", source, formula, parameters + _SEEDS, oracle, True)
+    return Entry(title, "supervised", source, formula, parameters + _ROWS, oracle, True)
 
 
 def _semi(title: str, source: str, function: Any, parameters: tuple[str, ...], oracle: str = _BRUTE) -> Entry:
     form: Form = "mix" if function is mixed else "semi-supervised"
-    return Entry(title, form, source, _formula(function), parameters + _SEEDS, oracle, True)
+    return Entry(title, form, source, _formula(function), parameters + _ROWS, oracle, True)
 
 
 def _formula(function: Any) -> str:

@@ -199,17 +199,20 @@ class LinearFit:
     offset: np.ndarray
 
 
-def solve_projected(pencil: Pencil, X: Any, k: int) -> LinearFit:
+def solve_projected(pencil: Pencil, X: Any, k: int, variance: float | None = None) -> LinearFit:
     """The k algebraically largest solutions on rows X (n x d, dense or CSR), in the span of the rows where d > n.
 
+    Argument `variance`: X is first centred and projected on the fewest principal axes with this share of its variance.
     Raises ValueError where the problem has fewer than k directions.
     """
     n, d = X.shape
-    mean = np.asarray(X.mean(axis=0), np.float64).ravel() if pencil.center else None
+    mean = np.asarray(X.mean(axis=0), np.float64).ravel() if pencil.center or variance is not None else None
     back = None
     if mean is not None and not scipy.sparse.issparse(X):
         X = X - mean
-    if d > n:
+    if variance is not None:
+        X, back = _principal(X, mean if scipy.sparse.issparse(X) else None, variance)
+    elif d > n:
         X, back = _row_space(X, mean if scipy.sparse.issparse(X) else None)
     shift = mean if scipy.sparse.issparse(X) and back is None else None
     A = pencil.A.projected(X, shift)
@@ -232,6 +235,23 @@ def _positive(found: TracePairs) -> TracePairs:
     if not keep.any():
         raise ValueError("no direction has a positive eigenvalue; change the neighbourhoods, or take another method")
     return TracePairs(found.values[keep], found.vectors[:, keep])
+
+
+def directions(spectrum: np.ndarray, variance: float) -> int:
+    """The fewest of the variances `spectrum` (descending) that hold a share of their sum."""
+    return min(len(spectrum), 1 + int(np.searchsorted(np.cumsum(spectrum), variance * spectrum.sum() * (1 - 1e-12))))
+
+
+def _principal(X: Any, mean: np.ndarray | None, variance: float) -> tuple[np.ndarray, np.ndarray]:
+    """(F, V): rows X (less `mean`) on their first principal axes V (d x r), F = X V."""
+    n, d = X.shape
+    if d > n:
+        F, V = _row_space(X, mean)
+        r = directions(np.square(F).sum(axis=0)[::-1], variance)
+        return F[:, ::-1][:, :r], V[:, ::-1][:, :r]
+    spectrum, V = scipy.linalg.eigh(SampleForm(n, diagonal=np.ones(n)).projected(X, mean), check_finite=False)
+    V = V[:, ::-1][:, : directions(np.maximum(spectrum[::-1], 0.0), variance)]
+    return np.asarray(X @ V) - (0.0 if mean is None else mean @ V), V
 
 
 def _row_space(X: Any, mean: np.ndarray | None) -> tuple[np.ndarray, Any]:

@@ -25,32 +25,51 @@ CONSTRAINTS: dict[str, float] = {"projection": 0.5, "embedding": 0.0, "coefficie
 Z (Z'Z = Gamma'KK Gamma), or Gamma."""
 
 
-def semi_supervised(psi: csr_array, W: csr_array, supervision: float, method: Literal["pca", "olpp"]) -> csr_array:
-    """supervision Psi + (1 - supervision) A_un (n x n, CSR): A_un = I ("pca", of centred rows; LSI) or -Lap(W) ("olpp").
+def semi_supervised(
+    psi: csr_array,
+    labelled: np.ndarray,
+    center: bool,
+    W: csr_array | None,
+    supervision: float,
+    method: Literal["pca", "olpp"],
+) -> tuple[SampleForm, SampleForm]:
+    """(A, B) over n samples: supervision Psi + (1 - supervision) A_un, and the same mix of Z_l'Z_l and Z'Z.
 
-    Source: [MOPE 44]. Raises ValueError for another method.
+    Arguments: `labelled` (n bool): the samples of Psi, which is 0 on others; `center`: less the mean of these alone;
+    A_un = I for method "pca" (LSI of rows that are not centred), -Lap(W) for "olpp"; `W` None: supervision is 1.
+    Source: [MOPE 44, 45]. Raises ValueError for another method.
     """
     if method not in ("pca", "olpp"):
         raise ValueError(f"unsupervised = {method!r}; known: pca, olpp")
-    if supervision == 1:
-        return psi
-    unsupervised = scipy.sparse.eye_array(psi.shape[0], format="csr") if method == "pca" else -laplacian(W)
-    return csr_array(supervision * psi + (1 - supervision) * unsupervised)
+    n, e = len(labelled), labelled.astype(np.float64)
+    A, B = SampleForm(n, psi), SampleForm(n, diagonal=e)
+    if center and not labelled.all():
+        sums, m = psi @ e, max(e.sum(), 1.0)
+        A += SampleForm(n, None, np.column_stack([e, sums]), np.array([[e @ sums / m**2, -1 / m], [-1 / m, 0.0]]))
+        B += SampleForm(n, None, e[:, None], np.array([[-1 / m]]))
+    if W is None:
+        return A, B
+    identity = SampleForm(n, diagonal=np.ones(n))
+    unsupervised = identity if method == "pca" else SampleForm(n, csr_array(-laplacian(W)))
+    return tuple(  # type: ignore[return-value]
+        form.times(supervision) + other.times(1 - supervision) for form, other in ((A, unsupervised), (B, identity))
+    )
 
 
-def project_rows(S: csr_array, X: Any, k: int, constraint: Constraint, center: bool) -> LinearFit:
-    """Coefficients (d x k) of features: X'SX | I, or | X'X for "embedding", through matrices of min(n, d) rows.
+def project_rows(
+    A: SampleForm, B: SampleForm, X: Any, k: int, constraint: Constraint, center: bool, ridge: float = 0.0
+) -> LinearFit:
+    """Coefficients (d x k) of features: X'AX | I, or | X'BX + ridge I for "embedding", through matrices of min(n, d) rows.
 
-    Arguments: `S` n x n; `X` n x d, dense or CSR; `center`: less its mean. Raises ValueError where k is above its rank.
+    Arguments: `X` n x d, dense or CSR; `center`: less its mean. Raises ValueError where k is above its rank.
     """
-    n = S.shape[0]
-    B = SampleForm(n, diagonal=np.ones(n)) if constraint == "embedding" else None
-    ridge = 1.0 if B is None else 0.0
-    return solve_projected(Pencil(SampleForm(n, S), B, ridge, center=center), X, k)
+    if constraint == "embedding":
+        return solve_projected(Pencil(A, B, ridge, center=center), X, k)
+    return solve_projected(Pencil(A, center=center), X, k)
 
 
 def project_long_rows(
-    S: csr_array, X: Any, k: int, mean: np.ndarray | None, tolerance: float, max_steps: int, random_state: int | None
+    S: SampleForm, X: Any, k: int, mean: np.ndarray | None, tolerance: float, max_steps: int, random_state: int | None
 ) -> Fit:
     """The problem X'SX | I of rows less their `mean` (d, or None) by block Krylov: products with X and S alone."""
 
@@ -69,17 +88,18 @@ def project_long_rows(
     return Fit(found.values, found.vectors, found.steps, found.converged, float(found.residuals.max()))
 
 
-def project_kernel(S: csr_array, K: np.ndarray, k: int, constraint: Constraint) -> Fit:
+def project_kernel(S: SampleForm, K: np.ndarray, k: int, constraint: Constraint, ridge: float = 0.0) -> Fit:
     """Coefficients Gamma (n x k) of Z = K Gamma: the kernel form, in the eigenbasis of K (n x n, centred or not).
 
-    K = V diag(l) V', Gamma = V l^(e-1) q: q are the eigenvectors of l^e V'SV l^e, e of the constraint. Source: [MOPE 46].
+    K = V diag(l) V', Gamma = V (s / l) q: q are the eigenvectors of s V'SV s, s = l^e with e of the constraint; with a
+    ridge, Gamma'(KK + ridge K)Gamma = I, s = (l / (l + ridge))^1/2. Source: [MOPE 46].
     Raises ValueError where K's rank is below k.
     """
     l, V = scipy.linalg.eigh(K, check_finite=False)
     keep = l > CUTOFF * max(l[-1], np.finfo(float).tiny)
     l, V = l[keep], V[:, keep]
     check_rank(len(l), k)
-    power = CONSTRAINTS[constraint]
-    weighted = V * l**power
+    scale = np.sqrt(l / (l + ridge)) if constraint == "embedding" else l ** CONSTRAINTS[constraint]
+    weighted = V * scale
     found = solve_trace(weighted.T @ (S @ weighted), None, k)
-    return Fit(found.values, fix_signs(V @ (l[:, None] ** (power - 1) * found.vectors)))
+    return Fit(found.values, fix_signs(V @ ((scale / l)[:, None] * found.vectors)))
