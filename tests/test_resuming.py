@@ -187,6 +187,9 @@ JOBS: dict[str, tuple[Job, float]] = {  # and the part of the work after which i
     "sweep, one by one": (lambda: swept(Chain(RidgeClassifier()), {"estimator__alpha": [0.1, 1.0, 9.0]}), 0.6),
 }
 
+TOGETHER = {"sweep, exact": 2}
+"""Pieces that are kept together: the scores of one fit are found side by side."""
+
 
 def die(name: str, folder: str, last: int) -> None:
     """In a process of its own: the job until its piece number `last`, then SIGKILL."""
@@ -232,7 +235,7 @@ def test_what_was_killed_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
     assert stores_in(tmp_path)
     found, left = counted(job, tmp_path)
     same(found, expected)
-    assert left == total - (last - 1)
+    assert 0 <= left - (total - (last - 1)) < TOGETHER.get(name, 1)
     assert stores_in(tmp_path) == []
 
 
