@@ -21,8 +21,9 @@ from dmo.resuming import current_folder, keep_to_the_end
 from dmo.tiles import Resent, retried
 
 BLOCK = 2048
-TASK_BLOCKS = 4  # blocks per task: fixed, so that sums do not depend on the number of workers
+TASK_BLOCKS = 4  # blocks per task, at most
 _SEGMENT = 16  # tasks between two checkpoints
+_IN_TASK = 1 << 22  # bytes of labels that go with their task; more go to a worker by themselves
 log = logging.getLogger("dmo")
 
 
@@ -41,6 +42,7 @@ def collect_moments(
     (their `mixing` is left out: see `Moments.mixed`); `folds` (n integers 0..k-1); `client`: a distributed.Client, or None
     for this process; `checkpoint`: a path that keeps the sums so far, for a pass that was interrupted and is run again
     with the same `configuration`; it is refused with another one.
+    Labels of 0 and 1 travel as bytes, those of a task with it.
     Memory: one block of rows and one Gram matrix per fold and worker; nothing n x anything.
     """
     n = next(iter(views.values())).shape[0]
@@ -52,23 +54,25 @@ def collect_moments(
         checkpoint = f"{folder}/{name}"
         keep_to_the_end(name)
     blocks = row_blocks(n, BLOCK)
-    tasks = [blocks[i : i + TASK_BLOCKS] for i in range(0, len(blocks), TASK_BLOCKS)]
+    size = task_blocks(n)
+    tasks = [blocks[i : i + size] for i in range(0, len(blocks), size)]
     total, done = _resume(checkpoint, configuration, n_folds)
     if done:
-        log.info("pass over the rows: %d of %d blocks are summed already", done * TASK_BLOCKS, len(blocks))
-    job = (views, Y, maps, folds, n_folds)
+        log.info("pass over the rows: %d of %d blocks are summed already", done * size, len(blocks))
+    job = (views, maps, n_folds)
     shared = Resent(client, job)
+    Y = _narrow(Y) if client is not None and Y is not None else Y
     with stage("pass over the rows", len(blocks)) as advance:
-        advance(done * TASK_BLOCKS)
+        advance(done * size)
         while done < len(tasks):
             segment = tasks[done : done + (_SEGMENT if checkpoint or client is not None else 1)]
             if client is None:
-                parts = [_task(job, part) for part in segment]
+                parts = [_task(job, part, *_of_rows(part, Y, folds)) for part in segment]
                 new = parts[0]
                 for part in parts[1:]:
                     new = add_folds(new, part)
             else:
-                new = _on_cluster(client, shared, segment)
+                new = _on_cluster(client, shared, segment, Y, folds)
             total = new if total is None else add_folds(total, new)
             done += len(segment)
             advance(sum(len(part) for part in segment))
@@ -77,6 +81,25 @@ def collect_moments(
     if total is None:
         raise ValueError("no rows to pass over; pass at least one sample")
     return total
+
+
+def task_blocks(n: int) -> int:
+    """Blocks per task of a pass over n rows: some sixteen tasks or more, and the same whatever the number of workers, so
+    that sums do not depend on it."""
+    return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)))
+
+
+def _narrow(Y: np.ndarray) -> np.ndarray:
+    """Labels of 0 and 1 as bytes, others as they are."""
+    return Y if Y.itemsize == 1 or not ((Y == 0) | (Y == 1)).all() else Y.astype(np.uint8)
+
+
+def _of_rows(
+    blocks: Sequence[slice], Y: np.ndarray | None, folds: np.ndarray | None
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Labels and folds of the rows of these blocks, which follow each other."""
+    where = slice(blocks[0].start, blocks[-1].stop)
+    return None if Y is None else Y[where], None if folds is None else folds[where]
 
 
 def _digest(
@@ -101,11 +124,15 @@ def add_folds(left: Sequence[Moments], right: Sequence[Moments]) -> list[Moments
     return [a + b for a, b in zip(left, right, strict=True)]
 
 
-def _task(job: tuple[Any, ...], blocks: Sequence[slice]) -> list[Moments]:
-    views, Y, maps, folds, n_folds = job
+def _task(
+    job: tuple[Any, ...], blocks: Sequence[slice], Y: np.ndarray | None, folds: np.ndarray | None
+) -> list[Moments]:
+    """Moments per fold of some blocks; `Y`, `folds`: of their rows."""
+    views, maps, n_folds = job
     totals: list[Moments | None] = [None] * n_folds
-    for where in blocks:
-        loaded = {name: rows(views[name], where) for name in maps}
+    for block in blocks:
+        loaded = {name: rows(views[name], block) for name in maps}
+        where = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
         for fold in range(n_folds):
             picked = slice(None) if folds is None else np.flatnonzero(folds[where] == fold)
             part: dict[str, Any] = {name: feature_map.raw(loaded[name][picked]) for name, feature_map in maps.items()}
@@ -116,14 +143,27 @@ def _task(job: tuple[Any, ...], blocks: Sequence[slice]) -> list[Moments]:
     return [total for total in totals if total is not None]
 
 
-def _worker_task(job: tuple[Any, ...], blocks: Sequence[slice]) -> list[Moments]:
+def _worker_task(
+    job: tuple[Any, ...], blocks: Sequence[slice], own: tuple[np.ndarray | None, np.ndarray | None]
+) -> list[Moments]:
     with threadpool_limits(1):
-        return _task(job, blocks)
+        return _task(job, blocks, *own)
 
 
-def _on_cluster(client: Any, shared: Resent, segment: Sequence[Sequence[slice]]) -> list[Moments]:
+def _on_cluster(
+    client: Any,
+    shared: Resent,
+    segment: Sequence[Sequence[slice]],
+    Y: np.ndarray | None,
+    folds: np.ndarray | None,
+) -> list[Moments]:
     def work() -> list[Moments]:
-        futures = [client.submit(_worker_task, shared.future(), part, pure=False) for part in segment]
+        futures = []
+        for part in segment:
+            own: Any = _of_rows(part, Y, folds)
+            if own[0] is not None and own[0].nbytes > _IN_TASK:
+                own = client.scatter(own, hash=False)
+            futures.append(client.submit(_worker_task, shared.future(), part, own, pure=False))
         while len(futures) > 1:
             odd = [futures[-1]] if len(futures) % 2 else []
             pairs = zip(futures[0:-1:2], futures[1::2], strict=False)

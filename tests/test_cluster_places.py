@@ -419,9 +419,9 @@ def test_the_table_of_resources_is_what_the_plan_says(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_a_pass_counts_its_tasks() -> None:
-    """Tasks of 4 blocks of 2048 rows in segments of 16, each with the sums of a binary tree."""
-    for n in (1, 8192, 8193, 200_000, 10**7):
-        parts, tasks, most = -(-n // 8192), 0, 0
+    """Tasks of 1 to 4 blocks of 2048 rows in segments of 16, each with the sums of a binary tree."""
+    for n, size in ((1, 1), (8192, 1), (8193, 1), (65_535, 1), (65_536, 2), (200_000, 4), (10**7, 4)):
+        parts, tasks, most = -(-n // (size * 2048)), 0, 0
         while parts:
             now = min(16, parts)
             futures = made = now

@@ -160,11 +160,11 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == []
     task, calls = dmo.onepass._task, []
 
-    def dies(job: Any, blocks: Any) -> Any:
+    def dies(job: Any, blocks: Any, *own: Any) -> Any:
         calls.append(blocks)
         if len(calls) == 23:
             raise KeyboardInterrupt
-        return task(job, blocks)
+        return task(job, blocks, *own)
 
     monkeypatch.setattr(dmo.onepass, "_task", dies)
     with pytest.raises(KeyboardInterrupt):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dmo.cli.session import amount
 from dmo.onepass import _SEGMENT as SEGMENT
-from dmo.onepass import BLOCK, TASK_BLOCKS
+from dmo.onepass import BLOCK, task_blocks
 from dmo.tiles import _FAN_IN as FAN_IN
 from dmo.tiles import lower_pairs
 
@@ -46,12 +46,15 @@ def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> Graph:
     the other.
 
     Arguments: `columns` of the moments (m, of all views and labels together); `labels` of them; `sent`: bytes of what
-    lies in memory of the views. These, the n x L labels and the last sum (m x m, float64) pass through the scheduler.
+    lies in memory of the views. These, the labels of a segment and the last sum (m x m, float64) pass through the scheduler.
     """
-    parts = -(-n // (BLOCK * TASK_BLOCKS))
+    size = BLOCK * task_blocks(n)
+    parts = -(-n // size)
     segments = [min(SEGMENT, parts - first) for first in range(0, parts, SEGMENT)]
     held = 2 * max(segments) + _OTHERS
-    return _graph(sum(2 * part - 1 for part in segments), held, max(sent + n * labels, 8 * columns**2))
+    return _graph(
+        sum(2 * part - 1 for part in segments), held, max(sent, max(segments) * size * labels, 8 * columns**2)
+    )
 
 
 def tile_graph(n: int, block: int, threads: int, kernels: int, products: int, columns: int, resident: bool) -> Graph:
@@ -106,13 +109,12 @@ def exact_tiles(
 
 
 def low_rank(n: int, views: int, labels: int, rank: int) -> Resources:
-    """Moments of all views: a task holds four sums, some rows, and all labels."""
+    """Moments of all views: a task holds four sums and some rows."""
     columns = views * rank + labels
     gram, rows = 8 * columns**2, 2 * 4 * BLOCK * columns
     graph = pass_graph(n, columns, labels, 8 * n * views)
-    return Resources(
-        f"nystrom, rank {rank}", 4 * gram, 1, WORKER + 4 * gram + rows + n * (labels + 8 * views), 0, graph
-    )
+    driver = 4 * gram + n * (2 * labels + 8 * views)  # labels of 0 and 1 as bytes, and one more while they are checked
+    return Resources(f"nystrom, rank {rank}", driver, 1, WORKER + 4 * gram + rows + 8 * n * views, 0, graph)
 
 
 def resource_table(views: int, labels: int, rank: int, products: int, limit: int = 4 * GIB) -> list[list[str]]:

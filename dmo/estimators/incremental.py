@@ -77,7 +77,7 @@ class Incremental:
             unknown = np.setdiff1d(np.asarray(y), self.classes_)
             if unknown.size:
                 raise ValueError(f"{who}: y has class {unknown[0]!r}, which is none of classes={list(self.classes_)}")
-        Y = check_labels(self, y, n, learn_classes=first and not flat)
+        Y = check_labels(self, y, n, learn_classes=first and not flat, dtype=np.uint8)
         if not flat and Y.shape[1] < len(self.classes_):
             raise ValueError(f"{who}: y has {Y.shape[1]} labels, earlier calls had {len(self.classes_)}; pass them all")
         if not flat:

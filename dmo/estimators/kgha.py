@@ -224,12 +224,12 @@ class KGHA(Incremental, Annotator, _HomogeneityEmbedding):
         """Learn from samples X (views of n rows) and labels y (n x L of 0/1, or n classes)."""
         views = check_views(self, X, reset=True)
         n = next(iter(views.values())).shape[0]
-        Y = check_labels(self, y, n)
+        Y = check_labels(self, y, n, dtype=np.uint8)
         self._forget_pass()
         positive("KGHA", "balance", self.balance)
         self.approximation_ = choose_engine(self.approximation, n, len(views))
         if self.is_exact:
-            self._fit_exact(views, Y, self.count_components(Y))
+            self._fit_exact(views, Y.astype(np.float64), self.count_components(Y))
         else:
             self._fit_pass(self._low_rank(views, Y, FOLDS if self.standardise else 1))
         return self

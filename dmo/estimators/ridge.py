@@ -73,14 +73,15 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         who = "MultiViewRidge"
         views = check_views(self, X, reset=True)
         n = next(iter(views.values())).shape[0]
-        Y = check_labels(self, y, n)
-        targets = Y - Y.mean(axis=0) if self.center else Y
+        Y = check_labels(self, y, n, dtype=np.uint8)
         self._forget_pass()
         self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
         if not self.is_exact:
             n_folds = FOLDS if self.standardise else 1
             self._fit_pass(low_rank_pass(who, self.approximation_, self.kernel, views, Y, n_folds, self.random_state))
             return self
+        Y = Y.astype(np.float64)
+        targets = Y - Y.mean(axis=0) if self.center else Y
         engine = exact_engine(who, self.approximation_)
         kernels = self._kernels(list(views))
         ridges = self._ridges(list(views), list(kernels))

@@ -10,7 +10,7 @@ import scipy.sparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, validate_data
 
-from dmo.blocks import Rows, iterate, rows
+from dmo.blocks import Rows, iterate, row_blocks, rows
 
 _BLOCK = 8192
 SINGLE = "x"
@@ -110,8 +110,10 @@ def _refuse_non_finite(name: str, key: str, block: Any, first_row: int) -> None:
     )
 
 
-def check_labels(estimator: Any, Y: Any, n: int, learn_classes: bool = True) -> np.ndarray:
-    """Y as float64 0/1 of shape n x L; a vector of classes becomes one column per class (`classes_`).
+def check_labels(
+    estimator: Any, Y: Any, n: int, learn_classes: bool = True, dtype: type[np.generic] = np.float64
+) -> np.ndarray:
+    """Y as 0/1 of shape n x L and that dtype; a vector of classes becomes one column per class (`classes_`).
 
     Raises ValueError for another number of rows, for values other than 0 and 1, for NaN (row and column named).
     """
@@ -130,19 +132,21 @@ def check_labels(estimator: Any, Y: Any, n: int, learn_classes: bool = True) -> 
             f"views have {n}; pass one row of labels per sample"
         )
     if Y.ndim == 1:
-        return _from_classes(estimator, name, Y, learn_classes)
+        return _from_classes(estimator, name, Y, learn_classes).astype(dtype)
     if Y.ndim != 2:
         raise ValueError(f"{name}: labels have shape {Y.shape}; needed is samples x labels")
-    Y = Y.astype(np.float64)
-    wrong = np.argwhere((Y != 0) & (Y != 1))
-    if len(wrong):
-        i, j = wrong[0]
+    Y = Y if Y.dtype.kind in "bu" else Y.astype(np.float64)
+    for where in row_blocks(n, _BLOCK):
+        wrong = np.argwhere((Y[where] != 0) & (Y[where] != 1))
+        if not len(wrong):
+            continue
+        i, j = wrong[0] + (where.start, 0)
         raise ValueError(f"{name}: labels must be 0 or 1, got {Y[i, j]:g} at row {i}, column {j}; binarise them first")
     if learn_classes:
         if not Y.any():
             raise ValueError(f"{name}: no sample has any label; pass labels with at least one 1")
         estimator.classes_, estimator.multilabel_ = np.arange(Y.shape[1]), True
-    return Y
+    return Y.astype(dtype)
 
 
 def _from_classes(estimator: Any, name: str, y: np.ndarray, learn: bool) -> np.ndarray:
@@ -151,7 +155,7 @@ def _from_classes(estimator: Any, name: str, y: np.ndarray, learn: bool) -> np.n
     check_classification_targets(y)
     if learn:
         estimator.classes_, estimator.multilabel_ = np.unique(y), False
-    return (y[:, None] == estimator.classes_[None, :]).astype(np.float64)
+    return np.asarray(y[:, None] == estimator.classes_[None, :])
 
 
 def count_components(name: str, wanted: float, n_labels: int, label_rank: int, n: int) -> int:

@@ -94,8 +94,8 @@ def plot(figures: list[dict[str, Any]], path: str) -> None:
     for axis, key, unit, label in ((axes[0], "cpu", 1, "CPU seconds"), (axes[1], "peak", 2**30, "peak memory, GiB")):
         for method in dict.fromkeys(row["method"] for row in figures):
             found = [row for row in figures if row["method"] == method]
-            axis.loglog([row["rows"] for row in found], [row[key] / unit for row in found], marker="o", label=method)
-        axis.set(xlabel="rows", ylabel=label)
+            axis.plot([row["rows"] for row in found], [row[key] / unit for row in found], marker="o", label=method)
+        axis.set(xlabel="rows", ylabel=label, xlim=(0, None), ylim=(0, None))
     axes[0].legend(fontsize=8)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
