@@ -16,6 +16,7 @@ from dmo.resuming import Arrays, Checkpoint, digest
 from dmo.solution import CheckedSolver, IllConditioned, Solution
 
 _STRIP = 4096
+_LOOK = 40  # products after which the true residual is looked at: a search that rounding has led astray begins anew
 
 
 def default_rank(n: int) -> int:
@@ -75,7 +76,8 @@ class _Search:
     """Where the search stands, for right-hand sides of length one.
 
     The iterate X, its residuals R, the next directions P, `size`: norms of the true residuals as last computed,
-    `active`: the columns that are still to converge, `used`: products so far.
+    `active`: the columns that are still to converge, `used`: products so far, `lost`: looks in a row at true residuals
+    that had not fallen.
     """
 
     X: np.ndarray
@@ -84,6 +86,7 @@ class _Search:
     size: np.ndarray
     active: np.ndarray
     used: int = 0
+    lost: int = 0
 
     def arrays(self) -> Arrays:
         return {name: getattr(self, name) for name in ("X", "R", "P", "size", "active")}
@@ -141,7 +144,7 @@ class BlockCG(CheckedSolver):
             return X, residuals, 0
         length = scale[some]
         if found is not None:
-            search = _Search(**found[0], used=int(found[1]["used"]))
+            search = _Search(**found[0], used=int(found[1]["used"]), lost=int(found[1]["lost"]))
         else:
             start, R = self._start(B[:, some], None if x0 is None else x0[:, some], length)
             X[:, some] = start
@@ -169,7 +172,7 @@ class BlockCG(CheckedSolver):
         gain = 1e-2 if self.A.dtype == np.float32 else 1e-8  # beyond it the recursion drifts from the true residual
         while at.active.size and at.used < self.max_products and at.P.shape[1]:
             if kept.due():
-                kept.save(at.arrays(), {"finished": False, "used": at.used})
+                kept.save(at.arrays(), {"finished": False, "used": at.used, "lost": at.lost})
             active, P = at.active, at.P
             Q = self.A @ P + self.ridge * P
             at.used += 1
@@ -179,13 +182,16 @@ class BlockCG(CheckedSolver):
             at.R[:, active] -= Q @ step
             claimed = np.linalg.norm(at.R[:, active], axis=0)
             done = at.used == self.max_products or claimed.max() <= 0.5 * self.tolerance
-            if done or np.median(claimed / at.size[active]) <= gain:
+            look, lost = at.used % _LOOK == 0, False
+            if done or look or np.median(claimed / at.size[active]) <= gain:
                 at.R[:, active] = self._residual(B[:, active], at.X[:, active])
                 before, at.size[active] = at.size[active], np.linalg.norm(at.R[:, active], axis=0)
-                if (at.size[active] > 0.5 * before).all():  # rounding lets the true residuals fall no further
+                lost = bool(np.linalg.norm(at.size[active]) > 0.7 * np.linalg.norm(before))
+                at.lost = at.lost + 1 if lost else 0
+                if at.lost > (2 if look else 0):  # rounding lets the true residuals fall no further
                     break
                 at.active = active[at.size[active] > self.tolerance]
-            at.P = self._directions(at.R[:, at.active], P, Q, factor)
+            at.P = self._directions(at.R[:, at.active], *(() if lost else (P, Q, factor)))
         if at.active.size and not at.P.shape[1]:
             at.size[at.active] = np.linalg.norm(self._residual(B[:, at.active], at.X[:, at.active]), axis=0)
 

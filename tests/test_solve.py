@@ -266,7 +266,7 @@ def test_a_tolerance_that_rounding_forbids_ends_and_is_reported() -> None:
         assert not solution.converged
         assert solution.residuals is not None
         assert solution.residuals.max() < 1e-12
-        assert solution.iterations < 100
+        assert solution.iterations < 300
 
 
 def test_the_tolerance_is_the_relative_residual_of_every_column(large: np.ndarray) -> None:
