@@ -210,19 +210,18 @@ def kill_drivers(asked: argparse.Namespace, store: Path, work: Path) -> bool:
     """Commands under the deaths of their drivers, as a table; whether what they left has the bits of the undisturbed."""
     chance, killed, runs, differing = random.Random(asked.seed + 1), 0, 0, dict[str, int]()
     folder = work / "driven"
+    shutil.rmtree(folder, ignore_errors=True)
     with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         todo = commands(store, folder, asked.rank, cluster.scheduler_address)
-        _, usual = drive(todo, None)
+        usual = [drive([command], None)[1] for command in todo]
         expected = contents(folder)
         while killed < asked.driver_kills:
             shutil.rmtree(folder)
-            done, spent = 0, 0.0
+            done = 0
             while done < len(todo):
-                # at any moment of what is left of the time that all of it takes
-                limit = chance.uniform(0, max(usual - spent, usual / 10)) if killed < asked.driver_kills else None
-                ended, seconds = drive(todo[done:], limit)
-                done += ended
-                spent += seconds if ended else 0.0
+                # at any moment of the time that the commands which are left take
+                limit = chance.uniform(0, sum(usual[done:])) if killed < asked.driver_kills else None
+                done += drive(todo[done:], limit)[0]
                 killed += done < len(todo)
             runs += 1
             found = contents(folder)
