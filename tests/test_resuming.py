@@ -184,6 +184,7 @@ JOBS: dict[str, tuple[Job, float]] = {  # and the part of the work after which i
     "sweep, exact": (lambda: swept(KGHA(), {**RIDGES, "prior_power": [0.0, 0.5]}), 0.5),
     "sweep, outer settings": (lambda: swept(MultiViewRidge(), {"combine": ["kernels", "product"], **RIDGES}), 0.7),
     "sweep, low rank": (low_rank, 0.5),
+    "sweep, low rank, between folds": (low_rank, 0.3),
     "sweep, one by one": (lambda: swept(Chain(RidgeClassifier()), {"estimator__alpha": [0.1, 1.0, 9.0]}), 0.6),
 }
 

@@ -46,6 +46,8 @@ def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = 
 
 def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: int | None = None) -> list[Found]:
     """`[task(item) for item in items]`, with one BLAS thread each: for small algebra, which more of those slow down."""
+    if not items:
+        return []
     threads = min(thread_count(n_threads), len(items))
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         return list(pool.map(task, items))
