@@ -16,9 +16,8 @@ from dmo.blocks import Rows, fingerprint, row_blocks, rows
 from dmo.lowrank import FeatureMap
 from dmo.moments import LABELS, Moments
 from dmo.progress import stage
-from dmo.resuming import checkpoints as checkpoints
 from dmo.resuming import current_folder, keep_to_the_end
-from dmo.tiles import Resent, retried
+from dmo.sending import Resent, retried
 
 BLOCK = 2048
 TASK_BLOCKS = 4  # blocks per task, at most
@@ -33,22 +32,19 @@ def collect_moments(
     maps: Mapping[str, FeatureMap],
     folds: np.ndarray | None = None,
     client: Any = None,
-    checkpoint: str | None = None,
-    configuration: str = "",
 ) -> list[Moments]:
     """Moments of [raw factor rows of every view, labels], one per fold (one in all without folds).
 
     Arguments: `views`: view name -> row source of n rows; `Y` n x L or None; `maps`: view name -> fitted feature map
     (their `mixing` is left out: see `Moments.mixed`); `folds` (n integers 0..k-1); `client`: a distributed.Client, or None
-    for this process; `checkpoint`: a path that keeps the sums so far, for a pass that was interrupted and is run again
-    with the same `configuration`; it is refused with another one.
+    for this process. Inside `resuming.checkpoints` the sums so far are kept, for a pass that was interrupted.
     Labels of 0 and 1 travel as bytes, those of a task with it.
     Memory: one block of rows and one Gram matrix per fold and worker; nothing n x anything.
     """
     n = next(iter(views.values())).shape[0]
     n_folds = 1 if folds is None else int(folds.max()) + 1
-    folder = current_folder()
-    if checkpoint is None and folder is not None and all(isinstance(m, FeatureMap) for m in maps.values()):
+    folder, checkpoint, configuration = current_folder(), None, ""
+    if folder is not None and all(isinstance(m, FeatureMap) for m in maps.values()):
         configuration = _digest(views, Y, maps, folds)
         name = f"pass-{configuration[:16]}"
         checkpoint = f"{folder}/{name}"

@@ -7,10 +7,7 @@ shares are summed in a tree. No task is pinned to a worker; a lost worker costs 
 from __future__ import annotations
 
 import itertools
-import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -22,15 +19,11 @@ from threadpoolctl import threadpool_limits
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.multikernel import MultiKernel
 from dmo.operators import Cross, Operator
+from dmo.sending import Resent, retried, send
 
 Pair = tuple[int, int]
 T = TypeVar("T")
 _FAN_IN = 4  # shares that one task of the tree adds up
-_PATIENCE = 60.0  # seconds to wait for a first worker when all were lost
-_SENDING = 120.0  # seconds that data may take to reach all workers
-_stuck: set[str] = set()  # clients whose broadcasts wait for a worker that died
-_TRIES = 3  # of a product whose scattered blocks were lost
-log = logging.getLogger("dmo")
 
 
 class TileSource(Protocol):
@@ -184,62 +177,6 @@ def _add(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
     return total
 
 
-def retried(client: Any, work: Callable[[], T], forget: Callable[[], None]) -> T:
-    """The result of `work`, begun anew (after `forget`) where scattered data were lost with the workers that held them.
-
-    Tasks are recomputed by the scheduler, but what is scattered is not; a broadcast is no guard, since the scheduler's
-    memory manager drops its copies but one after some seconds.
-    """
-    from distributed.comm import CommClosedError
-
-    for _ in range(_TRIES - 1):
-        try:
-            return work()
-        except (CancelledError, CommClosedError, TimeoutError) as error:
-            if client.status != "running":  # the scheduler went as well
-                raise
-            log.warning("workers were lost (%s); trying again", type(error).__name__)
-            forget()
-            time.sleep(1.0)  # until the scheduler has noticed
-            client.wait_for_workers(1, timeout=_PATIENCE)
-    return work()
-
-
-def send(client: Any, data: Any) -> Any:
-    """A future of `data` on all workers; on one of them where the broadcast is not done in time, which a worker that died
-    can keep waiting for ever. Raises TimeoutError where that does not succeed either."""
-
-    async def sending(broadcast: bool) -> Any:
-        return await client.scatter(data, broadcast=broadcast, hash=False, asynchronous=True)
-
-    if client.id in _stuck:
-        return client.sync(sending, False, callback_timeout=_SENDING)
-    try:
-        return client.sync(sending, True, callback_timeout=_SENDING)
-    except TimeoutError:
-        _stuck.add(client.id)
-        log.warning("data did not reach all workers in %g s; sending them to one", _SENDING)
-        return client.sync(sending, False, callback_timeout=_SENDING)
-
-
-class Resent:
-    """Data on all workers of `client`, sent when first asked for and again after `forget`."""
-
-    def __init__(self, client: Any, data: Any):
-        self.client, self.data = client, data
-        self._future: Any = None
-
-    def future(self) -> Any:
-        """A future of the data."""
-        if self._future is None:
-            self._future = send(self.client, self.data)
-        return self._future
-
-    def forget(self) -> None:
-        """Send anew at the next use."""
-        self._future = None
-
-
 class Tiles(Operator):
     """A symmetric matrix as lower tiles of a `TileSource`.
 
@@ -265,7 +202,7 @@ class Tiles(Operator):
         self._tasks = 1 if client is None else groups or 4 * max(1, sum(client.nthreads().values()))
         self.groups = grouped(lower_pairs(self.n, source.block), self._tasks)
         self._kept: list[Any] | None = None
-        self._shared: Any = None
+        self._shared = Resent(client, source)
         self._allowed = -1  # bytes of the largest block whose product was found to fit
 
     def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
@@ -297,12 +234,6 @@ class Tiles(Operator):
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return self.client.submit(_task, function, *arguments, pure=False)
 
-    def _scattered(self) -> Any:
-        """The source, sent to all workers once."""
-        if self._shared is None:
-            self._shared = send(self.client, self.source)
-        return self._shared
-
     def _tiles(self) -> list[Any]:
         """Per group what a task takes: arrays (a future of them), or the source (a future of it)."""
         if self._kept is None:
@@ -313,17 +244,18 @@ class Tiles(Operator):
             elif self.resident:
                 self._kept = self._computed()
             else:
-                self._kept = [self._scattered()] * len(self.groups)
+                self._kept = [self._shared.future()] * len(self.groups)
         return self._kept
 
     def _computed(self) -> list[Any]:
-        return [self._submit(compute_tiles, self._scattered(), group) for group in self.groups]
+        return [self._submit(compute_tiles, self._shared.future(), group) for group in self.groups]
 
     def _retry(self, work: Callable[[], T]) -> T:
         return retried(self.client, work, self._forget)
 
     def _forget(self) -> None:
-        self._kept = self._shared = None
+        self._kept = None
+        self._shared.forget()
 
     def _sum(self, function: Callable[..., np.ndarray], *tall: np.ndarray) -> np.ndarray:
         """The sum over the groups of `function(tiles, pairs, slices, *tall)`; `tall` is scattered once."""
@@ -351,7 +283,7 @@ class Tiles(Operator):
 
         def work() -> np.ndarray:
             parts = [
-                self._submit(function, self._scattered(), *arguments, part) for part in grouped(blocks, self._tasks)
+                self._submit(function, self._shared.future(), *arguments, part) for part in grouped(blocks, self._tasks)
             ]
             return np.concatenate(self.client.gather(parts))
 

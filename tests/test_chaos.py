@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 import dmo.onepass
 import dmo.progress
-import dmo.tiles
+import dmo.sending
 from dmo import KGHA, Exact, Nystrom, stores
 from dmo.cli import app
 from dmo.cli.exits import WRONG, code
@@ -59,7 +59,7 @@ def table() -> Iterator[list[tuple[str, str, str]]]:
 @pytest.fixture(autouse=True)
 def _every_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dmo.progress, "_EVERY", 0.0)
-    monkeypatch.setattr(dmo.tiles, "_SENDING", 5.0)
+    monkeypatch.setattr(dmo.sending, "_SENDING", 5.0)
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
 
 
@@ -342,7 +342,7 @@ from dmo import KGHA, Exact, Nystrom, stores
 from dmo.blocks import Subset
 from dmo.datasets.writing import write
 from dmo.cli.ingest import digits_source
-from dmo.onepass import checkpoints
+from dmo.resuming import checkpoints
 import dmo.onepass
 
 dmo.progress._EVERY, dmo.onepass.BLOCK, dmo.onepass.TASK_BLOCKS, dmo.onepass._SEGMENT = 0.0, 20, 1, 2

@@ -19,7 +19,8 @@ from dmo.cli import app
 from dmo.cli.exits import Terminated, code, ending
 from dmo.kernels import parse
 from dmo.lowrank import nystrom
-from dmo.onepass import checkpoints, collect_moments
+from dmo.onepass import collect_moments
+from dmo.resuming import checkpoints
 
 BIN = Path(sys.executable).parent
 TESTS = Path(__file__).resolve().parent

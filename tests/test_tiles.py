@@ -293,9 +293,9 @@ def test_predicted_bytes_cover_what_a_worker_holds(client: Any) -> None:
 def test_a_scattered_source_that_is_lost_is_sent_again(client: Any, resident: bool) -> None:
     A = Tiles(feature_tiles(), client, resident)
     first = A @ B
-    client.cancel([A._shared, *(A._kept or [])], force=True)
+    client.cancel([A._shared.future(), *(A._kept or [])], force=True)
     assert_allclose(A @ B, first, atol=1e-5)
-    client.cancel([A._shared, *(A._kept or [])], force=True)
+    client.cancel([A._shared.future(), *(A._kept or [])], force=True)
     assert_allclose(A.dense(np.float32) @ B, first, atol=1e-4)
 
 

@@ -37,7 +37,8 @@ from dmo.estimators.base import load
 from dmo.methods.decoding import top_labels
 from dmo.metrics import AnnotationScores, AUCScores, annotation_scores, auc_scores
 from dmo.progress import stage
-from dmo.tiles import Resent, grouped, retried
+from dmo.sending import Resent, retried
+from dmo.tiles import grouped
 
 Out = Annotated[str, typer.Argument(help="Row store to write.")]
 Top = Annotated[int | None, typer.Option(min=1, help="Labels per sample (default: 5, or all where there are fewer).")]

@@ -3,13 +3,14 @@
 from dmo.estimators.approximations import BestLowRank, Meka, Nystrom
 from dmo.estimators.exact import Exact
 from dmo.estimators.homogeneity import HomogeneityAnalysis
-from dmo.estimators.kgha import KGHA, MultiSetCCA
+from dmo.estimators.kgha import KGHA
 from dmo.estimators.krylov import Krylov
 from dmo.estimators.llt import LLTSVR, CoupledSVR
 from dmo.estimators.mesd import MESD
 from dmo.estimators.mlsi import MLSI
 from dmo.estimators.mope import MOPE
 from dmo.estimators.morp import MORP
+from dmo.estimators.multiset import MultiSetCCA
 from dmo.estimators.propagation import LabelPropagation
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.trace import TraceEmbedding

@@ -22,8 +22,9 @@ from dmo.methods.homogeneity import Smoother
 from dmo.multikernel import MultiKernel
 from dmo.operators import Dense, LowRank, Operator
 from dmo.progress import stage
+from dmo.sending import Resent, retried
 from dmo.solve import Method, factorise
-from dmo.tiles import FeatureTiles, Resent, Tiles, grouped, retried
+from dmo.tiles import FeatureTiles, Tiles, grouped
 
 log = logging.getLogger("dmo")
 _SMALL = 2048  # up to so many samples float64 costs nothing that one would notice

@@ -1,4 +1,4 @@
-"""KGHA, and its relatives without labels: multiple-set CCA and homogeneity analysis."""
+"""Kernel generalised homogeneity analysis."""
 
 from __future__ import annotations
 
@@ -7,144 +7,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
-from dmo.eigen import Eigenpairs
-from dmo.estimators.base import Annotator, Persistent, load_expansions, store_expansions, with_prefix, without_prefix
-from dmo.estimators.exact import FittedView, choose_storage, exact_engine, fit_view
+from dmo.estimators.base import Annotator, with_prefix, without_prefix
 from dmo.estimators.folds import Held, SharedViews
+from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec
 from dmo.estimators.incremental import Incremental
-from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, choose_engine, decided, is_exact, low_rank_pass
-from dmo.estimators.views import check_labels, check_views, count_components, per_view, positive
-from dmo.expansions import Expansion, FactorExpansion
-from dmo.kernels import Kernel, parse
+from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, choose_engine
+from dmo.estimators.views import check_labels, check_views, count_components, positive
 from dmo.methods.decoding import ScoreRule, leave_one_out
-from dmo.methods.homogeneity import LinearSmoother, Map, alternating_least_squares, decoder, homogeneity_map, krylov
-from dmo.methods.homogeneity_moments import HomogeneityFit, RotatedMoments, SharedHomogeneity, homogeneity
+from dmo.methods.homogeneity import LinearSmoother, decoder, homogeneity_map, krylov
+from dmo.methods.homogeneity_moments import RotatedMoments, SharedHomogeneity, homogeneity
 from dmo.moments import LABELS, Moments, pooled
 from dmo.multikernel import MultiKernel
 from dmo.progress import stage
-from dmo.solve import Method
-
-KernelSpec = str | Kernel | Mapping[str, Any] | list[Any]
 
 
-class _HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, BaseEstimator):
-    """Top eigenvectors of averaged smoothers over kernel views; new rows by the average of K_j(x) alpha_j (eq. 30)."""
-
-    kernel: Any
-    ridge: Any
-    center: bool
-    solver: str
-    tolerance: float
-    max_iter: int
-    approximation: Any
-    random_state: int | None
-    expansions_: Mapping[str, Expansion]
-
-    def _fit_views(self, views: Mapping[str, Rows]) -> dict[str, FittedView]:
-        name, n = type(self).__name__, next(iter(views.values())).shape[0]
-        kernels, ridges = self._kernels(views), self._ridges(list(views))
-        engine = exact_engine(name, self._engine)
-        storage = choose_storage(engine, n, len(views))
-        method: Method = "cg" if self.solver == "als" else "auto"
-        fitted = {}
-        with stage("kernels and factors", len(views)) as advance:
-            for view in views:
-                kernel = MultiKernel.of(view, kernels[view])
-                fitted[view] = fit_view(
-                    name, engine, kernel, views, ridges[view], self.center, storage, method, self.random_state
-                )
-                advance(1)
-        return fitted
-
-    def _kernels(self, views: Mapping[str, Rows]) -> dict[str, Kernel]:
-        given = per_view(type(self).__name__, "kernel", self.kernel, list(views))
-        return {view: parse(spec) for view, spec in given.items()}
-
-    def _ridges(self, views: list[str]) -> dict[str, float]:
-        who = type(self).__name__
-        given = per_view(who, "ridge", self.ridge, views)
-        return {view: positive(who, f"ridge of view {view!r}", given[view]) for view in views}
-
-    def _embed(self, apply: Map, n: int, k: int, labels: np.ndarray | None) -> Eigenpairs:
-        if self.solver == "krylov":
-            pairs = krylov(apply, n, k, labels, self.tolerance, self.max_iter, self.random_state)
-        elif self.solver == "als":
-            pairs = alternating_least_squares(apply, n, k, self.tolerance, self.max_iter, self.random_state)
-        else:
-            raise ValueError(f"{type(self).__name__}: solver = {self.solver!r}; known: 'krylov', 'als'")
-        if not pairs.converged:
-            warnings.warn(
-                f"{type(self).__name__}: {self.solver} stopped after {pairs.steps} steps with a residual of "
-                f"{pairs.residuals.max():.1e}; raise max_iter, or the tolerance above {self.tolerance:g}",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        self._learn(pairs)
-        self.embedding_ = pairs.vectors
-        return pairs
-
-    def _learn(self, pairs: Eigenpairs) -> None:
-        self.eigenvalues_ = pairs.values
-        self.objective_, self.objective_history_, self.n_iter_ = pairs.history[-1], pairs.history, pairs.steps
-        self.n_components_ = self._n_features_out = len(pairs.values)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
-        return is_exact(type(self).__name__, decided(self))
-
-    @property
-    def _engine(self) -> Any:
-        return getattr(self, "approximation_", self.approximation)
-
-    def _low_rank(self, views: Mapping[str, Rows], Y: np.ndarray | None, n_folds: int) -> LowRankPass:
-        who = type(self).__name__
-        return low_rank_pass(who, self._engine, self.kernel, views, Y, n_folds, self.random_state)
-
-    def _expand(self, done: LowRankPass, fit: HomogeneityFit) -> None:
-        self.expansions_ = {
-            view: FactorExpansion.of(view, feature_map, fit.coefficients[view], fit.offsets[view])
-            for view, feature_map in done.maps.items()
-        }
-
-    def transform(self, X: Any) -> np.ndarray:
-        """The learnt representation of samples X (views of m rows): m x n_components."""
-        check_is_fitted(self)
-        return self._project(check_views(self, X, reset=False))
-
-    def _project(self, views: Mapping[str, Rows]) -> np.ndarray:
-        total = sum(expansion(views) for expansion in self.expansions_.values())
-        return np.asarray(total) / len(self.expansions_)
-
-    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, meta = store_expansions(self.expansions_)
-        arrays |= {"eigenvalues": self.eigenvalues_}
-        if hasattr(self, "embedding_"):
-            arrays["embedding"] = self.embedding_
-        return arrays, meta | {"objective_history": self.objective_history_}
-
-    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        self.expansions_ = load_expansions(arrays, meta)
-        history = list(meta["objective_history"])
-        self.eigenvalues_, self.objective_history_ = arrays["eigenvalues"], history
-        self.objective_, self.n_iter_ = history[-1], len(history)
-        self.n_components_ = self._n_features_out = len(self.eigenvalues_)
-        if "embedding" in arrays:
-            self.embedding_ = arrays["embedding"]
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-
-class KGHA(Incremental, Annotator, _HomogeneityEmbedding):
+class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     """Kernel generalised homogeneity analysis: one space for many views and many labels, and annotation from it.
 
     The embedding X (n x p) is the top of M = H [balance * sum_j K_j (K_j + c_j I)^-1 + K_Y (K_Y + c I)^-1] H; new samples
@@ -256,7 +135,7 @@ class KGHA(Incremental, Annotator, _HomogeneityEmbedding):
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), held, self.intercept, self.standardise, self.prior_power)
 
     def _fit_pass(self, done: LowRankPass) -> None:
-        labels, frequency = done.total.centred_gram(LABELS), done.total.mean()[done.total.places()[LABELS]]
+        labels = done.total.centred_gram(LABELS)
         k = self._components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), done.total.n)
         rotated = RotatedMoments.of(done.total, self.center)
         weights, ridges = self._weighting(rotated)
@@ -274,7 +153,7 @@ class KGHA(Incremental, Annotator, _HomogeneityEmbedding):
                 D = decoder(loadings)
                 held.append(part.of_scores({view: B @ D for view, B in coefficients.items()}, offset @ D))
             mean, deviation = pooled(held)
-        self.rule_ = ScoreRule.of(frequency, mean, deviation, self.intercept, self.standardise, self.prior_power)
+        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardise, self.prior_power)
 
     def prepare_moments(self, moments: Moments, center: bool) -> SharedHomogeneity:
         """What every ridge and balance shares."""
@@ -354,71 +233,14 @@ class KGHA(Incremental, Annotator, _HomogeneityEmbedding):
         return self._project(views) @ self.decoder_
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, meta = _HomogeneityEmbedding._arrays(self)
+        arrays, meta = HomogeneityEmbedding._arrays(self)
         rule, rule_meta = self.rule_.to_arrays()
         kept, kept_meta = self._pass_arrays()
         arrays |= {"decoder": self.decoder_} | with_prefix("rule", rule) | kept
         return arrays, meta | {"rule": rule_meta, "multilabel": self.multilabel_} | kept_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        _HomogeneityEmbedding._restore(self, arrays, meta)
+        HomogeneityEmbedding._restore(self, arrays, meta)
         self.decoder_, self.multilabel_ = arrays["decoder"], meta["multilabel"]
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
         self._restore_pass(arrays, meta)
-
-
-class MultiSetCCA(_HomogeneityEmbedding):
-    """Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best (MAXVAR).
-
-    The embedding is the top of H [mean_j K_j (K_j + c_j I)^-1] H. With kernel="linear" it is the linear one, and as the
-    ridge goes to 0 its eigenvalues are those of generalised CCA divided by the number of views.
-
-    Parameters: `kernel`, `ridge`, `center`, `solver`, `approximation`, `tolerance`, `max_iter`, `random_state` as in
-    `KGHA`; `n_components`: an integer. Attributes: embedding_, eigenvalues_, objective_, n_iter_, expansions_.
-
-    Source: Carroll 1968; Kettenring 1971; [KGHA] section 3.
-    """
-
-    def __init__(
-        self,
-        kernel: KernelSpec = "rbf",
-        *,
-        ridge: Any = 1e-1,
-        n_components: int = 2,
-        center: bool = True,
-        solver: Literal["krylov", "als"] = "krylov",
-        approximation: Any = "auto",
-        tolerance: float = 1e-6,
-        max_iter: int = 200,
-        random_state: int | None = 0,
-    ):
-        self.kernel = kernel
-        self.ridge = ridge
-        self.n_components = n_components
-        self.center = center
-        self.solver = solver
-        self.approximation = approximation
-        self.tolerance = tolerance
-        self.max_iter = max_iter
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from samples X (views of n rows); y is ignored."""
-        views = check_views(self, X, reset=True)
-        n = next(iter(views.values())).shape[0]
-        k = count_components("MultiSetCCA", self.n_components, n, n - 1, n)
-        self.approximation_ = choose_engine(self.approximation, n, len(views))
-        if not self.is_exact:
-            done = self._low_rank(views, None, 1)
-            weights = dict.fromkeys(views, 1.0)
-            rotated = RotatedMoments.of(done.total, self.center)
-            ridges = self._ridges(list(views))
-            fit = homogeneity(rotated, weights, ridges, k, self.tolerance, self.max_iter, self.random_state)
-            self._learn(fit.pairs)
-            self._expand(done, fit)
-            return self
-        fitted = self._fit_views(views)
-        apply = homogeneity_map([view.smoother for view in fitted.values()], [1.0] * len(views))
-        pairs = self._embed(apply, n, k, None)
-        self.expansions_ = {name: v.expansion(v.smoother.dual(pairs.vectors)) for name, v in fitted.items()}
-        return self

@@ -79,6 +79,11 @@ class LowRankPass:
             total = total + part
         return total
 
+    @property
+    def frequency(self) -> np.ndarray:
+        """Share of the rows that carry each label (L)."""
+        return self.total.mean()[self.total.places()[LABELS]]
+
     def extended(self, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None) -> LowRankPass:
         """With further rows, in the same folds' shares; Y may have more columns (earlier rows have zeros there)."""
         seed = None if random_state is None else [random_state, self.total.n]

@@ -106,17 +106,16 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
 
     def _fit_pass(self, done: LowRankPass) -> None:
         coefficients, offset, _ = self.fit_moments(done.total)
-        frequency = done.total.mean()[done.total.places()[LABELS]]
         first = next(iter(done.maps))
         self.expansions_ = {
             view: FactorExpansion.of(view, done.maps[view], B, offset if view == first else np.zeros_like(offset))
             for view, B in coefficients.items()
         }
-        mean, deviation = np.zeros(len(frequency)), np.ones(len(frequency))
+        mean, deviation = np.zeros_like(offset), np.ones_like(offset)
         if self.standardise:
             held = [part.of_scores(*self.fit_moments(done.total - part)[:2]) for part in done.folds]
             mean, deviation = pooled(held)
-        self.rule_ = ScoreRule.of(frequency, mean, deviation, self.intercept, self.standardise, self.prior_power)
+        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardise, self.prior_power)
 
     def prepare_moments(self, moments: Moments, center: bool) -> Moments:
         """What every ridge shares: the moments themselves."""

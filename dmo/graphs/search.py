@@ -15,7 +15,8 @@ from dmo.graphs import loops
 from dmo.graphs.rows import Ready, alike, distances_to, prepare, product, read, transposed
 from dmo.kernels.threads import over_rows, thread_count
 from dmo.progress import stage
-from dmo.tiles import Resent, grouped, lower_pairs, retried
+from dmo.sending import Resent, retried
+from dmo.tiles import grouped, lower_pairs
 
 Metric = Literal["euclidean", "cosine"]
 _SPARE = 8

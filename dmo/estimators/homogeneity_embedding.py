@@ -1,0 +1,140 @@
+"""What KGHA and multiple-set CCA share: an embedding from averaged smoothers over kernel views."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dmo.blocks import Rows
+from dmo.eigen import Eigenpairs
+from dmo.estimators.base import Persistent, load_expansions, store_expansions
+from dmo.estimators.exact import FittedView, choose_storage, exact_engine, fit_view
+from dmo.estimators.lowrank_engine import LowRankPass, decided, is_exact, low_rank_pass
+from dmo.estimators.views import check_views, per_view, positive
+from dmo.expansions import Expansion, FactorExpansion
+from dmo.kernels import Kernel, parse
+from dmo.methods.homogeneity import Map, alternating_least_squares, krylov
+from dmo.methods.homogeneity_moments import HomogeneityFit
+from dmo.multikernel import MultiKernel
+from dmo.progress import stage
+from dmo.solve import Method
+
+KernelSpec = str | Kernel | Mapping[str, Any] | list[Any]
+
+
+class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, BaseEstimator):
+    """Top eigenvectors of averaged smoothers over kernel views; new rows by the average of K_j(x) alpha_j (eq. 30)."""
+
+    kernel: Any
+    ridge: Any
+    center: bool
+    solver: str
+    tolerance: float
+    max_iter: int
+    approximation: Any
+    random_state: int | None
+    expansions_: Mapping[str, Expansion]
+
+    def _fit_views(self, views: Mapping[str, Rows]) -> dict[str, FittedView]:
+        name, n = type(self).__name__, next(iter(views.values())).shape[0]
+        kernels, ridges = self._kernels(views), self._ridges(list(views))
+        engine = exact_engine(name, self._engine)
+        storage = choose_storage(engine, n, len(views))
+        method: Method = "cg" if self.solver == "als" else "auto"
+        fitted = {}
+        with stage("kernels and factors", len(views)) as advance:
+            for view in views:
+                kernel = MultiKernel.of(view, kernels[view])
+                fitted[view] = fit_view(
+                    name, engine, kernel, views, ridges[view], self.center, storage, method, self.random_state
+                )
+                advance(1)
+        return fitted
+
+    def _kernels(self, views: Mapping[str, Rows]) -> dict[str, Kernel]:
+        given = per_view(type(self).__name__, "kernel", self.kernel, list(views))
+        return {view: parse(spec) for view, spec in given.items()}
+
+    def _ridges(self, views: list[str]) -> dict[str, float]:
+        who = type(self).__name__
+        given = per_view(who, "ridge", self.ridge, views)
+        return {view: positive(who, f"ridge of view {view!r}", given[view]) for view in views}
+
+    def _embed(self, apply: Map, n: int, k: int, labels: np.ndarray | None) -> Eigenpairs:
+        if self.solver == "krylov":
+            pairs = krylov(apply, n, k, labels, self.tolerance, self.max_iter, self.random_state)
+        elif self.solver == "als":
+            pairs = alternating_least_squares(apply, n, k, self.tolerance, self.max_iter, self.random_state)
+        else:
+            raise ValueError(f"{type(self).__name__}: solver = {self.solver!r}; known: 'krylov', 'als'")
+        if not pairs.converged:
+            warnings.warn(
+                f"{type(self).__name__}: {self.solver} stopped after {pairs.steps} steps with a residual of "
+                f"{pairs.residuals.max():.1e}; raise max_iter, or the tolerance above {self.tolerance:g}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self._learn(pairs)
+        self.embedding_ = pairs.vectors
+        return pairs
+
+    def _learn(self, pairs: Eigenpairs) -> None:
+        self.eigenvalues_ = pairs.values
+        self.objective_, self.objective_history_, self.n_iter_ = pairs.history[-1], pairs.history, pairs.steps
+        self.n_components_ = self._n_features_out = len(pairs.values)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
+        return is_exact(type(self).__name__, decided(self))
+
+    @property
+    def _engine(self) -> Any:
+        return getattr(self, "approximation_", self.approximation)
+
+    def _low_rank(self, views: Mapping[str, Rows], Y: np.ndarray | None, n_folds: int) -> LowRankPass:
+        who = type(self).__name__
+        return low_rank_pass(who, self._engine, self.kernel, views, Y, n_folds, self.random_state)
+
+    def _expand(self, done: LowRankPass, fit: HomogeneityFit) -> None:
+        self.expansions_ = {
+            view: FactorExpansion.of(view, feature_map, fit.coefficients[view], fit.offsets[view])
+            for view, feature_map in done.maps.items()
+        }
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The learnt representation of samples X (views of m rows): m x n_components."""
+        check_is_fitted(self)
+        return self._project(check_views(self, X, reset=False))
+
+    def _project(self, views: Mapping[str, Rows]) -> np.ndarray:
+        total = sum(expansion(views) for expansion in self.expansions_.values())
+        return np.asarray(total) / len(self.expansions_)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = store_expansions(self.expansions_)
+        arrays |= {"eigenvalues": self.eigenvalues_}
+        if hasattr(self, "embedding_"):
+            arrays["embedding"] = self.embedding_
+        return arrays, meta | {"objective_history": self.objective_history_}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.expansions_ = load_expansions(arrays, meta)
+        history = list(meta["objective_history"])
+        self.eigenvalues_, self.objective_history_ = arrays["eigenvalues"], history
+        self.objective_, self.n_iter_ = history[-1], len(history)
+        self.n_components_ = self._n_features_out = len(self.eigenvalues_)
+        if "embedding" in arrays:
+            self.embedding_ = arrays["embedding"]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
