@@ -224,6 +224,13 @@ class Folder:
             return []
         return [name for name in found if not name.endswith((PARTIAL, LOCK))]
 
+    def sweep(self, key: str) -> None:
+        """Remove what killed writers left half-written in the folder at `key`; only where nobody writes there any more."""
+        self._inside(key)
+        if self.is_local:
+            for path in Path(self.url, key).rglob(f"*{PARTIAL}"):
+                _remove_file(path)
+
     def is_file(self) -> bool:
         """Whether the path of this folder is taken by a file."""
         return self.is_local and os.path.isfile(self.url)
