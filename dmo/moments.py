@@ -43,53 +43,52 @@ class Moments:
         Products run in the block's own precision, block-sparse and sparse groups never become dense, sums are float64.
         Raises ValueError for groups of unequal rows and for values that are not finite.
         """
-        groups = dict(block) if isinstance(block, Mapping) else {"x": block}
-        rows = {name: part.shape[0] for name, part in groups.items()}
-        if len(set(rows.values())) != 1:
-            raise ValueError(f"moments: groups have unequal rows {rows}; pass the same samples in every group")
-        widths = {name: int(part.shape[1]) for name, part in groups.items()}
-        moments = cls.zeros(widths)
-        places = moments.places()
-        n = next(iter(rows.values()))
-        ones = np.ones((n, 1), np.float32)
-        dense = [name for name, part in groups.items() if isinstance(part, np.ndarray)]
-        _dense_gram(moments, {name: groups[name] for name in dense}, places)
-        for name, part in groups.items():
-            if name not in dense:
-                moments.sums[places[name]] = _cross(part, ones)[:, 0]
-                for other, theirs in groups.items():
-                    if other in dense or list(groups).index(other) >= list(groups).index(name):
-                        cell = _cross(part, theirs)
-                        moments.gram[places[name], places[other]] = cell
-                        moments.gram[places[other], places[name]] = cell.T
-        if not np.isfinite(moments.gram).all():
-            bad = [name for name in groups if not np.isfinite(moments.gram[places[name]]).all()]
-            raise ValueError(f"moments: group {bad[0]!r} has values that are not finite; clean the features")
-        return cls(widths, n, moments.sums, moments.gram)
+        return cls.zeros({name: int(part.shape[1]) for name, part in _groups(block).items()}).absorb(block)
 
     @classmethod
     def collect(cls, blocks: Iterable[Mapping[str, Any] | np.ndarray]) -> Moments:
         """Moments of blocks of rows, one after the other; see `of` for a block. Holds one block and one m x m matrix."""
         total: Moments | None = None
         for block in blocks:
-            new = cls.of(block)
-            if total is None:
-                total = new
-            else:
-                _check_same(total, new)
-                np.add(total.gram, new.gram, out=total.gram)
-                np.add(total.sums, new.sums, out=total.sums)
-                total = cls(total.widths, total.n + new.n, total.sums, total.gram)
+            total = cls.of(block) if total is None else total.absorb(block)
         if total is None:
             raise ValueError("moments: no blocks to collect; pass at least one")
         return total
 
+    def absorb(self, block: Mapping[str, Any] | np.ndarray) -> Moments:
+        """These moments with those of a further block, added into the arrays of these, which are used up: at thousands of
+        columns, making and adding a second matrix takes as long as its product. Arguments and errors as those of `of`."""
+        groups = _groups(block)
+        rows = {name: part.shape[0] for name, part in groups.items()}
+        if len(set(rows.values())) != 1:
+            raise ValueError(f"moments: groups have unequal rows {rows}; pass the same samples in every group")
+        n, widths = next(iter(rows.values())), {name: int(part.shape[1]) for name, part in groups.items()}
+        _check_same(self.widths, widths)
+        places = self.places()
+        ones = np.ones((n, 1), np.float32)
+        dense = [name for name, part in groups.items() if isinstance(part, np.ndarray)]
+        _add_dense(self, {name: groups[name] for name in dense}, places)
+        for name, part in groups.items():
+            if name not in dense:
+                self.sums[places[name]] += _cross(part, ones)[:, 0]
+                for other, theirs in groups.items():
+                    if other in dense or list(groups).index(other) >= list(groups).index(name):
+                        cell = _cross(part, theirs)
+                        self.gram[places[name], places[other]] += cell
+                        if other != name:
+                            self.gram[places[other], places[name]] += cell.T
+        finite = np.isfinite(self.gram.diagonal())  # the square of what is not finite is not finite
+        if not finite.all():
+            bad = [name for name in groups if not finite[places[name]].all()]
+            raise ValueError(f"moments: group {bad[0]!r} has values that are not finite; clean the features")
+        return Moments(self.widths, self.n + n, self.sums, self.gram)
+
     def __add__(self, other: Moments) -> Moments:
-        _check_same(self, other)
+        _check_same(self.widths, other.widths)
         return Moments(self.widths, self.n + other.n, self.sums + other.sums, self.gram + other.gram)
 
     def __sub__(self, other: Moments) -> Moments:
-        _check_same(self, other)
+        _check_same(self.widths, other.widths)
         if other.n > self.n:
             raise ValueError(f"moments of {other.n} rows cannot be taken from those of {self.n}; subtract a part")
         return Moments(self.widths, self.n - other.n, self.sums - other.sums, self.gram - other.gram)
@@ -171,19 +170,23 @@ def pooled(parts: Iterable[ScoreSums]) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt(np.maximum(variance, 0.0))
 
 
-def _dense_gram(moments: Moments, groups: Mapping[str, np.ndarray], places: Mapping[str, slice]) -> None:
-    """Fill in the cells between dense groups: one product for all groups of one precision."""
+def _groups(block: Mapping[str, Any] | np.ndarray) -> dict[str, Any]:
+    return dict(block) if isinstance(block, Mapping) else {"x": block}
+
+
+def _add_dense(moments: Moments, groups: Mapping[str, np.ndarray], places: Mapping[str, slice]) -> None:
+    """Add the products of dense groups to their cells: one product for all groups of one precision."""
     for left_kind in {part.dtype for part in groups.values()}:
         names = [name for name, part in groups.items() if part.dtype == left_kind]
         working = left_kind if left_kind in (np.float32, np.float64) else np.dtype(np.float32)
         stacked = np.hstack([groups[name].astype(working, copy=False) for name in names])
         columns = np.concatenate([np.arange(places[name].start, places[name].stop) for name in names])
-        moments.sums[columns] = stacked.sum(axis=0, dtype=np.float64)
+        moments.sums[columns] += stacked.sum(axis=0, dtype=np.float64)
         whole = len(columns) == len(moments.sums)
-        moments.gram[... if whole else np.ix_(columns, columns)] = stacked.T @ stacked
+        moments.gram[... if whole else np.ix_(columns, columns)] += stacked.T @ stacked
         for other, part in groups.items():
             if part.dtype != left_kind:
-                moments.gram[np.ix_(columns, np.arange(places[other].start, places[other].stop))] = stacked.T @ part
+                moments.gram[np.ix_(columns, np.arange(places[other].start, places[other].stop))] += stacked.T @ part
 
 
 def _cross(left: Any, right: Any) -> np.ndarray:
@@ -200,8 +203,6 @@ def _cross(left: Any, right: Any) -> np.ndarray:
     return np.asarray(product.toarray() if scipy.sparse.issparse(product) else product, np.float64)
 
 
-def _check_same(left: Moments, right: Moments) -> None:
-    if left.widths != right.widths:
-        raise ValueError(
-            f"moments of columns {left.widths} and {right.widths} do not add up; use the same feature maps"
-        )
+def _check_same(left: Mapping[str, int], right: Mapping[str, int]) -> None:
+    if list(left.items()) != list(right.items()):
+        raise ValueError(f"moments of columns {dict(left)} and {dict(right)} do not add up; use the same feature maps")

@@ -63,16 +63,14 @@ def collect_moments(
         while done < len(tasks):
             segment = tasks[done : done + (_SEGMENT if checkpoint or client is not None else 1)]
             if client is None:
-                parts = [_task(job, part, *_of_rows(part, Y, folds)) for part in segment]
-                new = parts[0]
-                for part in parts[1:]:
-                    new = add_folds(new, part)
+                for part in segment:
+                    total = _task(job, part, *_of_rows(part, Y, folds), total)
             else:
                 new = _on_cluster(client, shared, segment, Y, folds)
-            total = new if total is None else add_folds(total, new)
+                total = new if total is None else add_folds(total, new)
             done += len(segment)
             advance(sum(len(part) for part in segment))
-            if checkpoint:
+            if checkpoint and total is not None:
                 _save(checkpoint, configuration, total, done)
     if total is None:
         raise ValueError("no rows to pass over; pass at least one sample")
@@ -121,11 +119,15 @@ def add_folds(left: Sequence[Moments], right: Sequence[Moments]) -> list[Moments
 
 
 def _task(
-    job: tuple[Any, ...], blocks: Sequence[slice], Y: np.ndarray | None, folds: np.ndarray | None
+    job: tuple[Any, ...],
+    blocks: Sequence[slice],
+    Y: np.ndarray | None,
+    folds: np.ndarray | None,
+    before: Sequence[Moments] | None = None,
 ) -> list[Moments]:
-    """Moments per fold of some blocks; `Y`, `folds`: of their rows."""
+    """Moments per fold of some blocks; `Y`, `folds`: of their rows; `before`: moments to go on from, used up."""
     views, maps, n_folds = job
-    totals: list[Moments | None] = [None] * n_folds
+    totals: list[Moments | None] = [None] * n_folds if before is None else list(before)
     for block in blocks:
         loaded = {name: rows(views[name], block) for name in maps}
         where = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
@@ -134,8 +136,8 @@ def _task(
             part: dict[str, Any] = {name: feature_map.raw(loaded[name][picked]) for name, feature_map in maps.items()}
             if Y is not None:
                 part[LABELS] = np.ascontiguousarray(Y[where][picked], dtype=np.float32)
-            new, old = Moments.of(part), totals[fold]
-            totals[fold] = new if old is None else old + new
+            old = totals[fold]
+            totals[fold] = Moments.of(part) if old is None else old.absorb(part)
     return [total for total in totals if total is not None]
 
 
