@@ -30,6 +30,7 @@ from dmo.lowrank import (
 from dmo.lowrank.clusters import allocate, balanced_centres
 from dmo.lowrank.landmarks import assign, choose_landmarks
 from dmo.lowrank.pivoting import _root
+from dmo.lowrank.sampling import learning_rows
 from dmo.operators import LowRank
 from dmo.solve import factorise
 
@@ -201,6 +202,31 @@ def test_of_many_rows_a_sample_is_fitted():
     assert found.error["relative_error"] < 0.05
     wide = meka(WIDE, X, 3, 20, random_state=0, fit_rows=200)
     assert wide.error["relative_error"] < 0.05
+
+
+class Counting:
+    """A row source that is read by slices and counts the rows that it gave."""
+
+    def __init__(self, X: np.ndarray):
+        self.X, self.shape, self.dtype, self.given = X, X.shape, X.dtype, 0
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        block = self.X[where]
+        self.given += len(block)
+        return block
+
+
+@pytest.mark.parametrize("fit", [lambda X: nystrom("rbf", X, 40, random_state=0), lambda X: meka("rbf", X, 3, 20)])
+def test_a_map_is_learnt_in_one_reading(fit):
+    source = Counting(clustered(20_000, d=3))
+    fit(source)
+    assert source.given == 20_000
+
+
+@pytest.mark.parametrize(("rank", "rows"), [(10, 8192), (1000, 16_000), (5000, 20_000), ("auto", 20_000)])
+def test_more_columns_are_learnt_from_more_rows(rank, rows):
+    assert learning_rows("nystrom", None, rank) == rows
+    assert learning_rows("nystrom", 300, rank) == 300
 
 
 def test_singular_landmark_kernels_survive():

@@ -15,7 +15,7 @@ from dmo.cli.session import amount
 from dmo.cluster import current_client
 from dmo.estimators import Meka
 from dmo.kernels import parse
-from dmo.lowrank.nystrom import FIT_ROWS
+from dmo.lowrank.sampling import learning_rows
 
 _SAMPLE = 1024
 _LATENCY = 2e-3
@@ -108,13 +108,12 @@ def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
     return Plan(work.storage, kept, 0, model_bytes, tasks, formation / threads, solving, graph=graph)
 
 
-def plan_low_rank(
-    engine: Any, n: int, labels: int, sources: Mapping[str, Rows], kernels: Mapping[str, str], sample: int = FIT_ROWS
-) -> Plan:
-    """Costs of the moment engine: feature maps fitted on at most `sample` rows, one pass over n rows, small algebra."""
+def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows], kernels: Mapping[str, str]) -> Plan:
+    """Costs of the moment engine: feature maps learnt from a sample, one pass over n rows, small algebra."""
     clusters = getattr(engine, "clusters", 1) if isinstance(engine, Meka) else 1
     per_cluster = 1000 if engine.rank == "auto" else engine.rank
-    rank, fitted = min(n, per_cluster * clusters), min(n, sample)
+    rank = min(n, per_cluster * clusters)
+    fitted = min(n, learning_rows("plan", engine.fit_rows, engine.rank, clusters))
     views, single, double = len(sources), multiply_rate(np.float32), multiply_rate(np.float64)
     per_value = sum(_tile_seconds(kernels[name], source) for name, source in sources.items()) / _SAMPLE**2
     values = fitted**2 / 2 if clusters > 1 else fitted * rank  # exact links, or pivoted Cholesky

@@ -18,7 +18,6 @@ from dmo.lowrank import FeatureMap, choose, meka, nystrom
 from dmo.lowrank.growth import Rank
 from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.meka_fit import Basis, Link
-from dmo.lowrank.nystrom import FIT_ROWS
 
 Precision = Literal["float32", "float64"]
 
@@ -95,7 +94,8 @@ class Nystrom(_Approximation):
     landmarks : "rpcholesky" (randomly pivoted Cholesky), "kmeans" (centres) or "uniform"
     tolerance : float, relative Frobenius error that rank="auto" meets (default 0.01)
     memory : float, bytes of the n x rank factor that rank="auto" stays within
-    fit_rows : int, rows that the map is learnt from, a random sample where there are more
+    fit_rows : int, rows that the map is learnt from, a random sample where there are more; None: 16 per column, within
+        8192 to 20 000
     precision : "float32" or "float64" factor rows; None: as X by itself, float32 as an `approximation`
     random_state : int, None: the estimator's
 
@@ -109,7 +109,7 @@ class Nystrom(_Approximation):
         landmarks: Landmarks = "rpcholesky",
         tolerance: float | None = None,
         memory: float | None = None,
-        fit_rows: int = FIT_ROWS,
+        fit_rows: int | None = None,
         precision: Precision | None = None,
         random_state: int | None = None,
     ):
@@ -153,7 +153,7 @@ class Meka(_Approximation):
         eta: float = 0.0,
         tolerance: float | None = None,
         memory: float | None = None,
-        fit_rows: int = FIT_ROWS,
+        fit_rows: int | None = None,
         precision: Precision | None = None,
         random_state: int | None = None,
     ):
@@ -206,7 +206,7 @@ class BestLowRank(_Approximation):
         rank: int | None = None,
         memory: float | None = None,
         clusters: int = 10,
-        fit_rows: int = FIT_ROWS,
+        fit_rows: int | None = None,
         precision: Precision | None = None,
         random_state: int | None = None,
     ):

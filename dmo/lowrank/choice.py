@@ -15,7 +15,7 @@ from dmo.lowrank.errors import sampled_error
 from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.maps import FeatureMap
 from dmo.lowrank.meka_fit import meka
-from dmo.lowrank.nystrom import FIT_ROWS, fit_kernel, nystrom
+from dmo.lowrank.nystrom import fit_kernel, nystrom
 from dmo.lowrank.sampling import check_count, check_rows, draw
 
 log = logging.getLogger("dmo")
@@ -39,7 +39,7 @@ def choose(
     landmarks: Sequence[Landmarks] = ("rpcholesky", "kmeans"),
     random_state: int | np.random.Generator | None = None,
     dtype: Any = np.float32,
-    fit_rows: int = FIT_ROWS,
+    fit_rows: int | None = None,
 ) -> Choice:
     """Fit Nystrom and MEKA at equal memory and keep the one with the smallest error on kernel values of held-out rows.
 
@@ -57,8 +57,7 @@ def choose(
     rng = np.random.default_rng(random_state)
     held = draw(n, min(_HELD, n // 4), rng)
     rest = Subset(X, np.setdiff1d(np.arange(n), held, assume_unique=True))
-    fitted = fit_kernel(kernel, X, rng)
-    seed = int(rng.integers(2**31))
+    fitted, seed = fit_kernel(kernel, X, int(rng.integers(2**31))), int(rng.integers(2**31))
     allowed, bytes_each = max(1, int(numbers // n)), max(numbers, n + clusters**2) * itemsize
     maps: dict[str, FeatureMap] = {
         f"nystrom-{kind}": nystrom(fitted, rest, allowed, kind, seed, dtype, fit_rows=fit_rows) for kind in landmarks

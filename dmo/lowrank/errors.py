@@ -23,10 +23,8 @@ def sampled_error(
     rows) and up to 2048 rows, in float64, diagonal and other entries weighted by their numbers; "residual_diagonal": mean
     of k(x, x) - |f(x)|^2 over the probes, relative to the mean of k(x, x); "probes", "rows": the sizes of the sample.
     """
-    rng, n, kernel = np.random.default_rng(random_state), X.shape[0], feature_map.kernel
-    first = draw(n, min(_PROBES, n), rng) if probes is None else np.sort(probes)
-    rest = np.setdiff1d(np.arange(n), first, assume_unique=True)
-    others = rest[draw(len(rest), _OTHERS, rng)]
+    n, kernel = X.shape[0], feature_map.kernel
+    first, others = _drawn(n, random_state, probes)
     index = np.concatenate([first, others])
     order = np.argsort(index)
     sample = gather(X, index[order])
@@ -51,3 +49,18 @@ def sampled_error(
         "probes": len(first),
         "rows": len(index),
     }
+
+
+def error_rows(n: int, random_state: int) -> np.ndarray:
+    """Ascending numbers of the rows that `sampled_error` reads of n."""
+    return np.sort(np.concatenate(_drawn(n, random_state, None)))
+
+
+def _drawn(
+    n: int, random_state: int | np.random.Generator | None, probes: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of the probes and of the other rows, each ascending."""
+    rng = np.random.default_rng(random_state)
+    first = draw(n, min(_PROBES, n), rng) if probes is None else np.sort(probes)
+    rest = np.setdiff1d(np.arange(n), first, assume_unique=True)
+    return first, rest[draw(len(rest), _OTHERS, rng)]

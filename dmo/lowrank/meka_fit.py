@@ -20,8 +20,8 @@ from dmo.lowrank.growth import Rank, fit_rank
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks, from_space
 from dmo.lowrank.maps import FeatureMap
 from dmo.lowrank.meka import MekaMap
-from dmo.lowrank.nystrom import FIT_ROWS, cut_off, fit_kernel, inverse_root
-from dmo.lowrank.sampling import check_count, check_finite, check_rows, draw, gather
+from dmo.lowrank.nystrom import cut_off, fit_kernel, inverse_root, learning_sample
+from dmo.lowrank.sampling import check_count, check_finite, check_rows, gather, learning_rows
 from dmo.progress import stage
 
 Basis = Literal["block-row", "eigen"]
@@ -46,7 +46,7 @@ def meka(
     dtype: Any = np.float32,
     tolerance: float | None = None,
     memory: float | None = None,
-    fit_rows: int = FIT_ROWS,
+    fit_rows: int | None = None,
 ) -> FeatureMap:
     """Fit a MEKA map on rows X.
 
@@ -59,7 +59,8 @@ def meka(
     `link`: "exact" (L = W'KW over all pairs of fitted rows, n^2 / 2 kernel values) or "sampled" (least squares on rows
     drawn by leverage, n 5 S k values); `landmarks`: as for `nystrom`, None: "kmeans", for wide sparse rows
     "rpcholesky"; `eta`: share of the links between clusters, those of the farthest pairs, that are set to zero;
-    `fit_rows`: everything is learnt from a random sample of X of this size where X has more rows.
+    `fit_rows`: everything is learnt from a random sample of X of this size where X has more rows (None: as for
+    `nystrom`, per column of all clusters together).
     L is projected onto the positive semidefinite cone (its best approximation there, as W is orthonormal). The map
     carries its sampled error.
     Memory: fit_rows x (d + 5 rank) + 3 (S rank)^2 numbers. Raises ValueError for NaN, no rows, a precomputed kernel.
@@ -72,11 +73,10 @@ def meka(
     if not 0 <= eta < 1:
         raise ValueError(f"meka: eta = {eta}; it is the share of links to leave out, from 0 to below 1")
     rng = np.random.default_rng(random_state)
-    index = draw(X.shape[0], check_count("meka", "fit_rows", fit_rows), rng)
-    sample = gather(X, index)
+    index, X, seeds = learning_sample(X, learning_rows("meka", fit_rows, rank, clusters), rng)
+    sample, seed = gather(X, index), seeds[1]
     check_finite("meka", sample, index)
-    partition = Partition.of(fit_kernel(kernel, X, rng), sample, clusters, np.dtype(dtype), rng)
-    seed = int(rng.integers(2**31))
+    partition = Partition.of(fit_kernel(kernel, X, seeds[0]), sample, clusters, np.dtype(dtype), rng)
 
     def fit(k: int) -> FeatureMap:
         found = _Fit(partition, clusters * k, landmarks, np.random.default_rng(seed)).map(basis, link, eta)

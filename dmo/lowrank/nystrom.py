@@ -13,15 +13,13 @@ import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks
 from dmo.kernels import Kernel, parse
-from dmo.lowrank.errors import sampled_error
+from dmo.lowrank.errors import error_rows, sampled_error
 from dmo.lowrank.growth import Rank, fit_rank
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks
 from dmo.lowrank.maps import BLOCK, FeatureMap
-from dmo.lowrank.sampling import check_count, check_finite, check_rows, draw, gather
+from dmo.lowrank.sampling import Held, check_finite, check_rows, draw, gather, learning_rows
 from dmo.progress import stage
 
-FIT_ROWS = 20_000
-"""Rows that a map is fitted on; of more rows, a random sample of this size."""
 BANDWIDTH_ROWS = 2048
 """Rows whose pairs decide the mean or median distance, at most: within a percent of all rows', for a fraction of a pass."""
 
@@ -73,7 +71,7 @@ def nystrom(
     dtype: Any = np.float32,
     tolerance: float | None = None,
     memory: float | None = None,
-    fit_rows: int = FIT_ROWS,
+    fit_rows: int | None = None,
 ) -> FeatureMap:
     """Fit a Nystrom map on rows X.
 
@@ -81,17 +79,17 @@ def nystrom(
     rank > n, fewer where the kernel has not that rank, or "auto": as many as the `tolerance` (a relative error, default
     0.01) needs and as the `memory` (bytes of the n x rank factor) allows; `landmarks`: "rpcholesky" (rows, randomly
     pivoted Cholesky), "kmeans" (centres) or "uniform" (rows); `dtype` of the factor rows; `fit_rows`: landmarks come
-    from a random sample of X of this size where X has more rows. Memory: fit_rows x (d + rank) numbers, whatever n is.
-    The map carries its sampled error.
+    from a random sample of X of this size where X has more rows (None: 16 per column, 8192 to 20 000 in all). Memory:
+    fit_rows x (d + rank) numbers, whatever n is. X is read once. The map carries its sampled error.
     Raises ValueError for NaN, for no rows, and for a precomputed kernel.
     Source: Williams, Seeger 2001; landmarks: Zhang, Tsang, Kwok 2008 (k-means), Chen et al. 2025 (pivoted Cholesky).
     """
     check_rows("nystrom", kernel, X)
     rng = np.random.default_rng(random_state)
-    index = draw(X.shape[0], check_count("nystrom", "fit_rows", fit_rows), rng)
+    index, X, seeds = learning_sample(X, learning_rows("nystrom", fit_rows, rank), rng)
     sample = gather(X, index)
     check_finite("nystrom", sample, index)
-    fitted, seed = fit_kernel(kernel, X, rng), int(rng.integers(2**31))
+    fitted, seed = fit_kernel(kernel, X, seeds[0]), seeds[1]
 
     def fit(r: int) -> FeatureMap:
         with stage("Nystrom landmarks"):
@@ -137,12 +135,25 @@ def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.nda
     return keep, np.ascontiguousarray(inverse.T)
 
 
-def fit_kernel(kernel: str | Kernel, X: Rows, rng: np.random.Generator) -> Kernel:
+def learning_sample(X: Rows, size: int, rng: np.random.Generator) -> tuple[np.ndarray, Rows, tuple[int, int]]:
+    """What a map is learnt from: numbers of `size` rows, X with these and those for bandwidth and error in memory, and the
+    seeds that `fit_kernel` and `sampled_error` draw them by."""
+    n = X.shape[0]
+    index = draw(n, size, rng)
+    seeds = int(rng.integers(2**31)), int(rng.integers(2**31))
+    return index, Held.of(X, index, _bandwidth_rows(n, seeds[0]), error_rows(n, seeds[1])), seeds
+
+
+def _bandwidth_rows(n: int, seed: int) -> np.ndarray:
+    return draw(n, BANDWIDTH_ROWS, np.random.default_rng(seed))
+
+
+def fit_kernel(kernel: str | Kernel, X: Rows, seed: int) -> Kernel:
     """The kernel with its data-dependent parameters resolved on X: mean and median distances on BANDWIDTH_ROWS of them."""
-    parsed, seed = parse(kernel), int(rng.integers(2**31))
+    parsed = parse(kernel)
     if "mean-fifth-neighbour" in str(parsed.to_dict()):  # shrinks with the rows that are looked at
         return parsed.fit(X, seed)
-    index = draw(X.shape[0], BANDWIDTH_ROWS, np.random.default_rng(seed))
+    index = _bandwidth_rows(X.shape[0], seed)
     sample = gather(X, index)
     check_finite("bandwidth", sample, index)
     return parsed.fit(sample, seed)
