@@ -1,4 +1,4 @@
-"""A feature store of ESP Game's shape, and KGHA on it: what `kills.py` and `overhead.py` share."""
+"""A feature store of ESP Game's shape, and KGHA on it: what `kgha_scale.py`, `kills.py` and `overhead.py` share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from dmo.datasets.writing import write
 VIEWS = ("gist", "dense_hue", "harris_hue", "harris_sift")
 
 
-def make_store(path: Path, scale: float, views: Sequence[str]) -> stores.FeatureStore:
-    """`scale` times ESP Game's rows; drawn once, then opened."""
+def make_store(
+    path: Path, scale: float, views: Sequence[str] | None = None, like: str = "espgame"
+) -> stores.FeatureStore:
+    """`scale` times the rows of a set, of all its views or some; drawn once, then opened."""
     if not path.exists():
-        source = generated("espgame", scale)
-        source.views = {view: source.views[view] for view in views}
+        source = generated(like, scale)
+        source.views = {view: source.views[view] for view in views or source.views}
         write(source, path)
     return stores.open_features(path)
 

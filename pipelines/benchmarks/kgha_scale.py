@@ -13,27 +13,22 @@ import multiprocessing
 import resource
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _espgame import kernels, make_store
 from rich.console import Console
 from rich.table import Table
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
 from dmo import KGHA, Meka, MultiViewRidge, Nystrom, stores
-from dmo.datasets.generated import generated
-from dmo.datasets.writing import write
 from dmo.metrics import annotation_scores
 from dmo.progress import bars
 
 METHODS = ("kgha-nystrom", "kgha-meka", "ridge-nystrom", "ridge-uniform", "sklearn")
-
-
-def kernels(store: stores.FeatureStore) -> dict[str, str]:
-    """The command's default: Hellinger on histograms."""
-    return {view: "hellinger-rbf" if store.view_info(view).histogram else "rbf" for view in store.views}
 
 
 def scikit_learn(old: Any, Y: np.ndarray, new: Any, histograms: dict[str, bool], rank: int) -> np.ndarray:
@@ -52,8 +47,8 @@ def scikit_learn(old: Any, Y: np.ndarray, new: Any, histograms: dict[str, bool],
     return Ridge(alpha=1e-2).fit(np.hstack(parts_old), Y).predict(np.hstack(parts_new))
 
 
-def run(path: str, method: str, rank: int, clusters: int, queue: Any) -> None:
-    """One method on one store, in this (fresh) process; puts a dict of figures."""
+def run(path: Path, method: str, rank: int, clusters: int) -> dict[str, Any]:
+    """One method on one store, in this (fresh) process: its figures."""
     store = stores.open_features(path)
     old, Y, _ = store.select("train")
     new, Y2, _ = store.select("test")
@@ -78,9 +73,7 @@ def run(path: str, method: str, rank: int, clusters: int, queue: Any) -> None:
     found = annotation_scores(Y2, scores, top=5)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     fit = stages.get("eigenpairs (block steps)", 0.0)
-    queue.put(
-        {"seconds": seconds, "cpu": used, "peak": peak, "f1": found.f1, "eigenpairs": fit, "stages": dict(stages)}
-    )
+    return {"seconds": seconds, "cpu": used, "peak": peak, "f1": found.f1, "eigenpairs": fit, "stages": dict(stages)}
 
 
 def plot(figures: list[dict[str, Any]], path: str) -> None:
@@ -108,7 +101,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS), help="comma-separated, of " + ", ".join(METHODS))
     parser.add_argument("--rank", type=int, default=500)
     parser.add_argument("--clusters", type=int, default=10)
-    parser.add_argument("--work", help="folder for the stores (default: a temporary one)")
+    parser.add_argument("--work", help="folder for the stores, kept and used again (default: a temporary one)")
     parser.add_argument("--json", help="file for the figures")
     parser.add_argument("--plot", help="PNG file for a picture of them")
     arguments = parser.parse_args()
@@ -127,19 +120,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(arguments.work or temporary)
         for scale in (float(part) for part in arguments.scales.split(",")):
-            path = str(work / f"{arguments.like}-{scale:g}.zarr")
-            source = generated(arguments.like, scale)
+            path = work / f"{arguments.like}-{scale:g}.zarr"
             start = time.perf_counter()
-            write(source, path)
-            n = len(source.labels)
-            table.add_row(str(n), "write the store", f"{time.perf_counter() - start:.1f}", "", "", "", "", "")
+            n = make_store(path, scale, like=arguments.like).n_samples
+            table.add_row(str(n), "draw or open the store", f"{time.perf_counter() - start:.1f}", "", "", "", "", "")
             for method in arguments.methods.split(","):
-                queue = multiprocessing.get_context("spawn").Queue()
-                job = (path, method, arguments.rank, arguments.clusters, queue)
-                process = multiprocessing.get_context("spawn").Process(target=run, args=job)
-                process.start()
-                got = queue.get()
-                process.join()
+                with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
+                    got = fresh.submit(run, path, method, arguments.rank, arguments.clusters).result()
                 figures.append({"rows": n, "method": method, **got})
                 cells = [f"{got['seconds']:.1f}", f"{got['cpu']:.1f}", f"{got['eigenpairs']:.1f}"]
                 cells.append(f"{1e6 * got['cpu'] / n:.0f}")

@@ -5,7 +5,7 @@
 Workers: fits on a LocalCluster of two workers of one thread, of which a random one gets SIGKILL at random moments; first
 `--timed` fits with one death each (for the time lost, beside as many undisturbed ones in turn), then `--deaths` in each
 until the number is reached. Every fitted array is compared with the undisturbed fit. Drivers: `dmo fit` and
-`dmo transform` with a checkpoint folder get SIGKILL at a random moment of their time, and run again, until they are
+`dmo transform` with a checkpoint folder get SIGKILL at a random moment after their start-up, and run again, until they are
 done; the stores are compared byte by byte. The exit code is 1 where something differs. Linux.
 """
 
@@ -213,14 +213,15 @@ def kill_drivers(asked: argparse.Namespace, store: Path, work: Path) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         todo = commands(store, folder, asked.rank, cluster.scheduler_address)
+        _, starting = drive([[todo[0][0], "--version"]], None)  # imports: a death there has nothing to lose
         usual = [drive([command], None)[1] for command in todo]
         expected = contents(folder)
         while killed < asked.driver_kills:
             shutil.rmtree(folder)
             done = 0
             while done < len(todo):
-                # at any moment of the time that the commands which are left take
-                limit = chance.uniform(0, sum(usual[done:])) if killed < asked.driver_kills else None
+                # at any moment of the time that the commands which are left take, or not at all
+                limit = chance.uniform(starting, 1.25 * sum(usual[done:])) if killed < asked.driver_kills else None
                 done += drive(todo[done:], limit)[0]
                 killed += done < len(todo)
             runs += 1
