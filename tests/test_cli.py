@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -265,6 +266,22 @@ def test_annotate_goes_on_where_it_stopped(work, tmp_path, monkeypatch):
     )
 
 
+def test_rows_are_made_once_and_refused_for_another_model_or_other_features(work, tmp_path):
+    folder = shutil.copytree(work, tmp_path / "copy")
+    model, features, rows = (folder / name for name in ("m.zarr", "f.zarr", "z.zarr"))
+    run("transform", model, features, rows)
+    before = sorted((path, path.stat().st_mtime_ns) for path in rows.rglob("*"))
+    assert "is complete already" in run("transform", model, features, rows).stderr
+    assert sorted((path, path.stat().st_mtime_ns) for path in rows.rglob("*")) == before
+    assert "was made with block" in run("transform", model, features, rows, "--block", 7, code=2).stderr
+    run("fit", "kgha", features, model, "--ridge", 0.7, "--components", 0.5, "--overwrite")
+    assert "was made from other contents of the model than" in run("transform", model, features, rows, code=2).stderr
+    run("transform", model, features, rows, "--overwrite")
+    np.save(folder / "shape_train.npy", np.load(folder / "shape_train.npy") + 1)
+    run(*ingest_files(folder), features, "--overwrite")
+    assert "was made with provenance.parameters.features" in run("transform", model, features, rows, code=2).stderr
+
+
 def test_info_of_every_kind(work, tmp_path):
     run("transform", work / "m.zarr", work / "f.zarr", tmp_path / "z.zarr")
     kernel = stores.create_kernel(tmp_path / "k.zarr", 40, 32, "float32", {})
@@ -295,7 +312,10 @@ BAD = {
     "too many components": (("fit", "kgha", "{f}", "{out}", "--components", "500"), "n_components = 500"),
     "stored without a folder": (("fit", "kgha", "{f}", "{out}", "--storage", "stored"), "needs a path"),
     "model exists": (("fit", "kgha", "{f}", "{m}"), "exists; pass --overwrite"),
-    "rows exist": (("transform", "{m}", "{f}", "{f}"), "exists; pass --overwrite"),
+    "out is another store": (
+        ("transform", "{m}", "{f}", "{f}"),
+        "it is not replaced by a row store; choose another path",
+    ),
     "rows over a model": (("transform", "{m}", "{f}", "{m}", "--overwrite"), "is a model, it is not replaced by"),
     "no cluster": (("fit", "kgha", "{f}", "{out}", "--scheduler", "moon"), "no cluster 'moon'"),
     "lacking view": (("annotate", "{m}", "{other}", "{out}"), "lacks the view 'words'"),

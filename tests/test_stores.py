@@ -23,7 +23,7 @@ import scipy.sparse as sp
 import xarray as xr
 import zarr
 
-from dmo.blocks import rows
+from dmo.blocks import Subset, fingerprint, rows
 from dmo.stores import (
     Provenance,
     StoreError,
@@ -374,17 +374,41 @@ def test_equal_sparse_rows_give_equal_bytes_however_they_are_held(tmp_path):
     assert held.nnz == 5
 
 
-def test_a_changed_configuration_is_refused_unless_the_store_is_made_anew(store):
+def test_contents_change_with_values_and_are_told_without_reading_them(store, tmp_path):
+    found = open_features(store)
+    same = begin(tmp_path / "same", **SAME)
+    fill(same)
+    assert fingerprint(open_features(tmp_path / "same").views["gist"]) == fingerprint(found.views["gist"])
+    changed = begin(tmp_path / "changed", **SAME)
+    for name in VIEWS:
+        for block in range(5):
+            values = DATA[name][changed.rows(block)].astype(VIEWS[name].dtype)
+            changed.write(name, block, -values if (name, block) == ("gist", 4) else values)
+    changed.finish()
+    other = open_features(tmp_path / "changed")
+    shutil.rmtree(tmp_path / "changed" / "gist")  # nothing is left to read
+    assert fingerprint(other.views["gist"]) != fingerprint(found.views["gist"])
+    first = fingerprint(Subset(found.views["gist"], np.arange(7)))
+    assert first != fingerprint(Subset(found.views["gist"], np.arange(1, 8)))
+    assert first != fingerprint(Subset(other.views["gist"], np.arange(7)))
+    assert fingerprint(other.views["gist"]) != fingerprint(other.views["tags"])
+
+
+def test_a_changed_configuration_is_refused_unless_the_store_is_made_anew(store, tmp_path):
     assert begin(store, **SAME).missing() == []
+    begin(tmp_path / "unfinished", **SAME)
+    sentence = "begun with block = 8, now it is 16; pass the same configuration to go on, or overwrite=True"
+    with pytest.raises(StoreError, match=sentence):
+        begin(tmp_path / "unfinished", **SAME | {"block": 16})
     for changes, message in (
-        ({"block": 16}, "begun with block = 8, now it is 16; pass the same configuration to go on, or overwrite=True"),
+        ({"block": 16}, "made with block = 8, now it is 16; pass overwrite=True to replace it, or choose another path"),
         (
             {"views": VIEWS | {"gist": ViewSpec(6, "float64")}},
-            "begun with views.gist.dtype = float32, now it is float64",
+            "made with views.gist.dtype = float32, now it is float64",
         ),
-        ({"views": VIEWS | {"more": ViewSpec(2)}}, "begun with views.more.dimension = nothing, now it is 2"),
-        ({"labels": 1 - LABELS}, "begun with labels.checksums"),
-        ({"split": SPLIT[::-1]}, "begun with split.checksums"),
+        ({"views": VIEWS | {"more": ViewSpec(2)}}, "made with views.more.dimension = nothing, now it is 2"),
+        ({"labels": 1 - LABELS}, "made with labels.checksums"),
+        ({"split": SPLIT[::-1]}, "made with split.checksums"),
         ({"provenance": Provenance(["raw/a.mat"], {"scale": 3}, 3)}, "provenance.parameters.scale = 2, now it is 3"),
     ):
         with pytest.raises(StoreError, match=re.escape(message)):

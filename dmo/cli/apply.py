@@ -14,7 +14,7 @@ import typer
 from threadpoolctl import threadpool_limits
 
 from dmo import stores
-from dmo.blocks import Rows, Subset, row_blocks
+from dmo.blocks import Rows, Subset, fingerprint, row_blocks
 from dmo.cli.folder import Folder, annotate_folder
 from dmo.cli.options import (
     ALL,
@@ -27,7 +27,6 @@ from dmo.cli.options import (
     Scheduler,
     Split,
     chosen_split,
-    free,
     origin,
 )
 from dmo.cli.pictures import is_picture_folder
@@ -116,9 +115,11 @@ def transform(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Write the learnt representation of samples (default: all) as a row store."""
+    """Write the learnt representation of samples (default: all) as a row store.
+
+    Run again, it goes on where it was interrupted, and a store that is complete is left as it is.
+    """
     with session(json) as run, connect(scheduler):
-        free(out, overwrite or dry_run)
         applied = open_applied(model, features, split, ALL, "transform")
         columns, attributes = int(applied.model.n_components_), {"split": applied.split}
         make = _writer(out, applied, columns, "float32", "embedding", attributes, block, overwrite, (model, features))
@@ -160,7 +161,6 @@ def annotate(
         annotate_folder(Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json))
         return
     with session(json) as run, connect(scheduler):
-        free(out, overwrite or dry_run)
         if csv is not None and os.path.exists(csv) and not (overwrite or dry_run):
             raise stores.StoreError(f"{csv} exists; pass --overwrite to replace it, or choose another path")
         applied = open_applied(model, features, split, "test", "decision_function")
@@ -286,10 +286,15 @@ def _writer(
     overwrite: bool,
     parents: Sequence[str],
 ) -> Callable[[], stores.RowWriter]:
-    """Begins (or takes up) the row store `out` when it is called."""
+    """Begins (or takes up) the row store `out` when it is called; `parents`: the model and the features.
+
+    One that was begun with another model or other features is refused, wherever these lie: by their contents.
+    """
 
     def make() -> stores.RowWriter:
         ids = applied.ids() if applied.store.sample_ids is not None else None
+        contents = {name: fingerprint(view) for name, view in applied.views.items()}
+        contents["the model"] = stores.model_contents(parents[0])
         return stores.create_rows(
             out,
             applied.n,
@@ -300,7 +305,7 @@ def _writer(
             block=block,
             sample_ids=ids,
             overwrite=overwrite,
-            provenance=origin(parents, applied.store, applied.split),
+            provenance=origin(parents, applied.store, applied.split, contents=contents),
         )
 
     return make
@@ -328,7 +333,9 @@ def _write(
         return record | {"plan": {"blocks": len(row_blocks(applied.n, block)), "bytes": record["bytes"]}}
     writer = make()
     missing = writer.missing()
-    if len(missing) < writer.n_blocks:
+    if not missing:
+        run.note(f"{out} is complete already, made from the same model and samples: nothing to do")
+    elif len(missing) < writer.n_blocks:
         run.note(f"{out} is unfinished: {writer.n_blocks - len(missing)} of {writer.n_blocks} blocks are there already")
 
     def write(i: int) -> None:

@@ -48,11 +48,11 @@ def free(path: str, overwrite: bool) -> bool:
 
 
 def origin(
-    parents: Sequence[str], store: stores.FeatureStore, split: str | None, seed: int | None = None
+    parents: Sequence[str], store: stores.FeatureStore, split: str | None, seed: int | None = None, **more: Any
 ) -> stores.Provenance:
     """Provenance of what is made from the samples `split` of a feature store: that store's own is kept in it."""
     parameters = {"split": split, "dataset": store.attributes.get("dataset"), "features": store.provenance}
-    return stores.Provenance(parents, parameters, seed)
+    return stores.Provenance(parents, parameters | more, seed)
 
 
 def chosen_split(store: stores.FeatureStore, wanted: str | None, default: str) -> str | None:

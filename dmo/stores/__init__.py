@@ -11,7 +11,7 @@ from ._views import DenseView, SparseView
 from .audit import describe, reopen, verify
 from .features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
 from .kernels import KernelStore, KernelWriter, create_kernel, open_kernel
-from .models import delete_model, load_model, save_model
+from .models import delete_model, load_model, model_contents, save_model
 from .rows import RowStore, RowWriter, create_rows, open_rows
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "delete_model",
     "describe",
     "load_model",
+    "model_contents",
     "open_features",
     "open_kernel",
     "open_rows",

@@ -202,14 +202,21 @@ def _check_kind(folder: Folder, document: dict[str, Any], kind: str) -> None:
         )
 
 
+CONTENTS = "provenance.parameters.contents."
+"""Where the provenance of a store keeps digests of what it was made from."""
+
+
 def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     old, new = _flat(_comparable(found)), _flat(_comparable(wanted))
+    what, cure = "begun", "pass the same configuration to go on, or overwrite=True to start anew"
+    if found["complete"]:
+        what, cure = "made", "pass overwrite=True to replace it, or choose another path"
     for key in [*new, *old]:
         if old.get(key) != new.get(key):
-            raise StoreError(
-                f"{folder.url} was begun with {key} = {old.get(key, 'nothing')}, now it is {new.get(key, 'nothing')}; "
-                "pass the same configuration to go on, or overwrite=True to start anew"
-            )
+            changed = f"with {key} = {old.get(key, 'nothing')}, now it is {new.get(key, 'nothing')}"
+            if CONTENTS in key:
+                changed = f"from other contents of {key.rpartition(CONTENTS)[2]} than there are now"
+            raise StoreError(f"{folder.url} was {what} {changed}; {cure}")
 
 
 def _comparable(attributes: dict[str, Any]) -> dict[str, Any]:

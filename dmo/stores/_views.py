@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,12 @@ def _split(where: Any, n: int) -> tuple[range, Any]:
     if rows.step is not None and operator.index(rows.step) < 1:
         raise ValueError(f"a view of a store is read forwards, got step {rows.step}; reverse the rows afterwards")
     return range(*rows.indices(n)), columns
+
+
+def _contents(view: DenseView | SparseView) -> str:
+    """SHA-256 of the shape, type and blocks' checksums of a view: tells whether it has changed, without reading it."""
+    described = repr((view.shape, view.dtype.str, view.block)).encode()
+    return hashlib.sha256(described + np.ascontiguousarray(view.entries).tobytes()).hexdigest()
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -59,6 +67,8 @@ class DenseView:
     @property
     def url(self) -> str:
         return f"{self.array.folder.url}/{self.array.name}"
+
+    contents = cached_property(_contents)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -107,6 +117,8 @@ class SparseView:
     @property
     def url(self) -> str:
         return f"{self.array.folder.url}/{self.array.name}"
+
+    contents = cached_property(_contents)
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -7,6 +7,8 @@ meanwhile finds the old one or the new one, and a save that dies leaves the old 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import uuid
 from collections.abc import Iterable, Mapping
@@ -79,6 +81,13 @@ def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
                 raise
             continue  # replaced while it was read
         return arrays, attributes["meta"]
+
+
+def model_contents(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of what a model is: its meta and the checksums of its arrays, not where it comes from or what it took."""
+    attributes = open_root(Folder.at(path), "model")
+    described = json.dumps([attributes["meta"], attributes["configuration"]], sort_keys=True)
+    return hashlib.sha256(described.encode()).hexdigest()
 
 
 def delete_model(path: str | os.PathLike[str]) -> None:
