@@ -14,8 +14,6 @@ SCHEDULER = 340 << 20
 """Bytes of a scheduler that holds nothing, in an environment with dmo."""
 _TASK = 8 << 10
 """Bytes of a task in a scheduler, with its history."""
-_COPIES = 3
-"""Times that what passes through a scheduler is in its memory: as it is received, and as it is sent on."""
 _OTHERS = 4
 """Tasks beside those of a stage: the data that are sent."""
 WORKER = 250 << 20
@@ -27,7 +25,7 @@ MOST_WORKERS = 4096
 @dataclass(frozen=True)
 class Graph:
     """What a scheduler has to do with a fit: `tasks` in all, the most that it holds at the same time, and its memory
-    (bytes) at most."""
+    (bytes) at most; what passes through it is there once."""
 
     tasks: int
     held: int
@@ -38,7 +36,7 @@ class Graph:
 
 
 def _graph(tasks: int, held: int, moved: int) -> Graph:
-    return Graph(tasks, held, SCHEDULER + held * _TASK + _COPIES * moved)
+    return Graph(tasks, held, SCHEDULER + held * _TASK + moved)
 
 
 def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> Graph:
@@ -51,7 +49,7 @@ def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> Graph:
     size = BLOCK * task_blocks(n)
     parts = -(-n // size)
     segments = [min(SEGMENT, parts - first) for first in range(0, parts, SEGMENT)]
-    held = 2 * max(segments) + _OTHERS
+    held = 2 * sum(segments[:2]) + _OTHERS  # those of one segment are forgotten while the next one comes
     return _graph(
         sum(2 * part - 1 for part in segments), held, max(sent, max(segments) * size * labels, 8 * columns**2)
     )

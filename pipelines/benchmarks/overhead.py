@@ -114,15 +114,18 @@ def hold(rows: int, views: int, dimension: int, labels: int, rank: int, folder: 
             subprocess.Popen(worker, **quiet) as workers,
             Client(scheduler_file=str(file), set_as_default=False) as client,
         ):  # type: ignore[call-overload]
-            client.wait_for_workers(2)
-            client.register_plugin(Counter(), name="counter")
-            with connect(str(file)):
-                before = psutil.Process(scheduler.pid).memory_info().rss
-                KGHA("rbf", approximation=Nystrom(rank=rank, fit_rows=2000), n_components=10, random_state=0).fit(X, Y)
-            given, most = client.run_on_scheduler(_counts)
-            peak = _peak(scheduler.pid)
-            workers.terminate()
-        scheduler.terminate()
+            try:
+                client.wait_for_workers(2)
+                client.register_plugin(Counter(), name="counter")
+                with connect(str(file)):
+                    before = psutil.Process(scheduler.pid).memory_info().rss
+                    engine = Nystrom(rank=rank, fit_rows=2000)
+                    KGHA("rbf", approximation=engine, n_components=10, random_state=0).fit(X, Y)
+                given, most = client.run_on_scheduler(_counts)
+                peak = _peak(scheduler.pid)
+            finally:
+                workers.terminate()
+                scheduler.terminate()
     sent = sum(part.nbytes for part in X.values())
     planned = pass_graph(rows, views * rank + labels, labels, sent)
     figures = [str(rows), str(given), str(planned.tasks), str(most), str(planned.held)]
