@@ -129,11 +129,11 @@ def _task(
     views, maps, n_folds = job
     totals: list[Moments | None] = [None] * n_folds if before is None else list(before)
     for block in blocks:
-        loaded = {name: rows(views[name], block) for name in maps}
+        raw = {name: feature_map.raw(rows(views[name], block)) for name, feature_map in maps.items()}
         where = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
         for fold in range(n_folds):
             picked = slice(None) if folds is None else np.flatnonzero(folds[where] == fold)
-            part: dict[str, Any] = {name: feature_map.raw(loaded[name][picked]) for name, feature_map in maps.items()}
+            part: dict[str, Any] = dict(raw) if n_folds == 1 else {name: found[picked] for name, found in raw.items()}
             if Y is not None:
                 part[LABELS] = np.ascontiguousarray(Y[where][picked], dtype=np.float32)
             old = totals[fold]

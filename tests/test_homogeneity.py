@@ -88,6 +88,16 @@ def test_decoder_is_the_paper_s_equation_31():
     )
 
 
+@pytest.mark.parametrize(("rank", "decay"), [(6, 1.0), (6, 1e-4), (4, 1.0)])
+def test_decoder_is_the_pseudo_inverse_whatever_the_rank(rank, decay):
+    rng = np.random.default_rng(0)
+    for shape in ((9, 6), (6, 6), (6, 9)):
+        U, _, Vt = np.linalg.svd(rng.standard_normal(shape), full_matrices=False)
+        spectrum = np.where(np.arange(6) < rank, decay ** (np.arange(6) / 5), 1e-12)
+        Q = (U * spectrum) @ Vt
+        np.testing.assert_allclose(exact.decoder(Q), np.linalg.pinv(Q, rcond=1e-8), atol=1e-9 / decay)
+
+
 def test_transform_of_training_rows_is_the_mean_of_the_smoothed_embedding():
     views, Y = two_views()
     model = KGHA(balance=0.05, ridge=0.2, n_components=5).fit(views, Y)

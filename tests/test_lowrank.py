@@ -305,7 +305,7 @@ def test_block_rows_multiply_as_their_dense_array(m, seed):
     np.testing.assert_allclose(A.t_dot(scipy.sparse.csr_array(C)), dense.T @ C, atol=1e-12)
     np.testing.assert_allclose(A.dot(M), dense @ M, atol=1e-12)
     index = rng.integers(max(m, 1), size=10)[: 10 * (m > 0)]
-    np.testing.assert_array_equal(A.take(index).dense(), dense[index])
+    np.testing.assert_array_equal(A[index].dense(), dense[index])
     np.testing.assert_array_equal(BlockRows.concatenate([A, some_rows(5, [3, 1, 4], 7), A]).dense()[m + 5 :], dense)
 
 

@@ -13,6 +13,7 @@ from dmo.blocks import Rows, Subset, row_blocks, rows
 from dmo.cluster import current_client
 from dmo.estimators.exact import build, exact_engine
 from dmo.estimators.lowrank_engine import fit_maps
+from dmo.estimators.views import label_rank
 from dmo.kernels.threads import in_threads, thread_count
 from dmo.methods.homogeneity import Smoother, decoder
 from dmo.moments import Moments
@@ -55,7 +56,8 @@ def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -
     if not hasattr(model, "n_components"):
         return {None: labels.shape[1]}
     wanted = {setting.get("n_components", model.n_components) for setting in decoders}
-    return {value: clone(model).set_params(n_components=value).count_components(labels) for value in wanted}
+    (n, n_labels), rank = labels.shape, label_rank(labels)
+    return {value: clone(model).set_params(n_components=value).count_components(n_labels, rank, n) for value in wanted}
 
 
 @dataclass
@@ -210,19 +212,21 @@ class MomentFolds:
     def _evaluate(self, maps: Any, fits: Any, chosen: Sequence[int], k: int) -> dict[int, np.ndarray]:
         """Held-out values (n x k, float32) of every chosen setting, in one pass over the rows."""
         folds = int(self.fold.max()) + 1
-        joint = {
-            (number, view): np.hstack([fits[number, i][0][view] for i in chosen])
+        dense = [view for view in maps if maps[view].mixing is None]  # their rows go through one product
+        groups = [[view] for view in maps if view not in dense] + ([dense] if dense else [])
+        joint = [
+            [np.vstack([np.hstack([fits[number, i][0][view] for i in chosen]) for view in group]) for group in groups]
             for number in range(folds)
-            for view in maps
-        }
+        ]
         offsets = [np.concatenate([fits[number, i][1] for i in chosen]).astype(np.float32) for number in range(folds)]
         values = np.empty((len(self.labels), len(chosen) * k), np.float32)
         for where in row_blocks(len(self.labels), BLOCK):
-            blocks = {view: rows(self.sources[view], where) for view in maps}
+            raw = {view: feature_map.raw(rows(self.sources[view], where)) for view, feature_map in maps.items()}
             for number in range(folds):
                 picked = np.flatnonzero(self.fold[where] == number)
                 found = np.tile(offsets[number], (len(picked), 1))
-                for view, feature_map in maps.items():
-                    found += feature_map.raw(blocks[view][picked]).dot(joint[number, view])
+                for group, coefficients in zip(groups, joint[number], strict=True):
+                    parts = [raw[view][picked] for view in group]
+                    found += (parts[0] if len(parts) == 1 else np.hstack(parts)).dot(coefficients)
                 values[where.start + picked] = found
         return {i: values[:, j * k : (j + 1) * k] for j, i in enumerate(chosen)}

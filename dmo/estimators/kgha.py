@@ -14,7 +14,7 @@ from dmo.estimators.folds import Held, SharedViews
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, choose_engine
-from dmo.estimators.views import check_labels, check_views, count_components, positive
+from dmo.estimators.views import check_labels, check_views, count_components, label_rank, positive
 from dmo.methods.decoding import ScoreRule, leave_one_out
 from dmo.methods.homogeneity import LinearSmoother, decoder, homogeneity_map, krylov
 from dmo.methods.homogeneity_moments import RotatedMoments, SharedHomogeneity, homogeneity
@@ -108,7 +108,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         positive("KGHA", "balance", self.balance)
         self.approximation_ = choose_engine(self.approximation, n, len(views))
         if self.is_exact:
-            self._fit_exact(views, Y.astype(np.float64), self.count_components(Y))
+            self._fit_exact(views, Y.astype(np.float64), self.count_components(Y.shape[1], label_rank(Y), n))
         else:
             self._fit_pass(self._low_rank(views, Y, FOLDS if self.standardise else 1))
         return self
@@ -136,7 +136,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _fit_pass(self, done: LowRankPass) -> None:
         labels = done.total.centred_gram(LABELS)
-        k = self._components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), done.total.n)
+        k = self.count_components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), done.total.n)
         rotated = RotatedMoments.of(done.total, self.center)
         weights, ridges = self._weighting(rotated)
         fit = homogeneity(rotated, weights, ridges, k, self.tolerance, self.max_iter, self.random_state)
@@ -214,11 +214,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             return min(self.ridge.values() if isinstance(self.ridge, Mapping) else self.ridge)
         return positive("KGHA", "ridge", self.ridge)
 
-    def count_components(self, Y: np.ndarray) -> int:
-        """Components for labels Y (n x L); warns where they are more than the labels span."""
-        return self._components(Y.shape[1], int(np.linalg.matrix_rank(Y - Y.mean(axis=0))), len(Y))
-
-    def _components(self, n_labels: int, rank: int, n: int) -> int:
+    def count_components(self, n_labels: int, rank: int, n: int) -> int:
+        """Components for n samples of labels whose centred columns have this rank; warns where they are more than that."""
         k = count_components("KGHA", self.n_components, n_labels, rank, n)
         if k > rank:
             warnings.warn(

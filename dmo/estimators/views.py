@@ -171,6 +171,11 @@ def count_components(name: str, wanted: float, n_labels: int, label_rank: int, n
     return max(1, min(round(wanted * n_labels), label_rank, n - 1))
 
 
+def label_rank(Y: np.ndarray) -> int:
+    """Rank of the centred labels Y (n x L)."""
+    return int(np.linalg.matrix_rank(Y - Y.mean(axis=0)))
+
+
 def positive(who: str, what: str, value: Any) -> float:
     """`value` as a float above 0, or a ValueError that names it."""
     if not isinstance(value, (int, float, np.number)) or not value > 0 or not np.isfinite(value):

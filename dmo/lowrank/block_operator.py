@@ -40,7 +40,7 @@ class BlockLowRank(Operator):
         return out
 
     def columns(self, index: np.ndarray) -> np.ndarray:
-        linked = self.mixing @ self.W.take(index).dot(self.mixing).T
+        linked = self.mixing @ self.W[index].dot(self.mixing).T
         return self.W.dot(linked.astype(self.dtype))
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:

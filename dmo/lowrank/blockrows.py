@@ -71,7 +71,7 @@ class BlockRows:
             out[index, columns] = block
         return out
 
-    def take(self, index: np.ndarray) -> BlockRows:
+    def __getitem__(self, index: np.ndarray) -> BlockRows:
         """Rows `index`, in that order."""
         owner, position = (part[index] for part in self._place)
         kept, columns, blocks = [], [], []

@@ -106,7 +106,7 @@ class BlockFactor:
         return self.mixing.T @ square @ self.mixing
 
     def rows(self, where: slice) -> np.ndarray:
-        out = self.W.take(np.arange(*where.indices(self.W.shape[0]))).dot(self.mixing)
+        out = self.W[np.arange(*where.indices(self.W.shape[0]))].dot(self.mixing)
         return out if self.means is None else out - self.means @ self.mixing
 
     def centered(self) -> BlockFactor:

