@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,19 +27,44 @@ _IN_TASK = 1 << 22  # bytes of labels that go with their task; more go to a work
 log = logging.getLogger("dmo")
 
 
+@dataclass
+class RawRows:
+    """Raw factor rows (see `FeatureMap.raw`) of the blocks of `row_blocks(n, BLOCK)`, by view.
+
+    Blocks are kept for the next pass of this process while they take at most `limit` bytes in all.
+    """
+
+    views: Mapping[str, Rows]
+    maps: Mapping[str, FeatureMap]
+    limit: int = 0
+    _kept: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict, repr=False)
+    _bytes: int = 0
+
+    def __getitem__(self, block: slice) -> dict[str, Any]:
+        found = self._kept.get((block.start, block.stop))
+        if found is None:
+            found = {view: feature_map.raw(rows(self.views[view], block)) for view, feature_map in self.maps.items()}
+            size = self._bytes + sum(part.nbytes for part in found.values()) if self.limit else 0
+            if 0 < size <= self.limit:
+                self._kept[block.start, block.stop], self._bytes = found, size
+        return found
+
+
 def collect_moments(
     views: Mapping[str, Rows],
     Y: np.ndarray | None,
     maps: Mapping[str, FeatureMap],
     folds: np.ndarray | None = None,
     client: Any = None,
+    raw: RawRows | None = None,
 ) -> list[Moments]:
     """Moments of [raw factor rows of every view, labels], one per fold (one in all without folds).
 
     Arguments: `views`: view name -> row source of n rows; `Y` n x L or None; `maps`: view name -> fitted feature map
     (their `mixing` is left out: see `Moments.mixed`); `folds` (n integers 0..k-1); `client`: a distributed.Client, or None
-    for this process. Inside `resuming.checkpoints` the sums so far are kept, for a pass that was interrupted.
-    Labels of 0 and 1 travel as bytes, those of a task with it.
+    for this process; `raw`: the rows of `maps` on `views`, which keeps some for later passes of this process.
+    Inside `resuming.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of 0 and 1 travel as
+    bytes, those of a task with it.
     Memory: one block of rows and one Gram matrix per fold and worker; nothing n x anything.
     """
     n = next(iter(views.values())).shape[0]
@@ -55,7 +81,7 @@ def collect_moments(
     total, done = _resume(checkpoint, configuration, n_folds)
     if done:
         log.info("pass over the rows: %d of %d blocks are summed already", done * size, len(blocks))
-    job = (views, maps, n_folds)
+    job = (raw or RawRows(views, maps), n_folds)
     shared = Resent(client, job)
     Y = _narrow(Y) if client is not None and Y is not None else Y
     with stage("pass over the rows", len(blocks)) as advance:
@@ -119,21 +145,21 @@ def add_folds(left: Sequence[Moments], right: Sequence[Moments]) -> list[Moments
 
 
 def _task(
-    job: tuple[Any, ...],
+    job: tuple[RawRows, int],
     blocks: Sequence[slice],
     Y: np.ndarray | None,
     folds: np.ndarray | None,
     before: Sequence[Moments] | None = None,
 ) -> list[Moments]:
     """Moments per fold of some blocks; `Y`, `folds`: of their rows; `before`: moments to go on from, used up."""
-    views, maps, n_folds = job
+    raw, n_folds = job
     totals: list[Moments | None] = [None] * n_folds if before is None else list(before)
     for block in blocks:
-        raw = {name: feature_map.raw(rows(views[name], block)) for name, feature_map in maps.items()}
+        found = raw[block]
         where = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
         for fold in range(n_folds):
             picked = slice(None) if folds is None else np.flatnonzero(folds[where] == fold)
-            part: dict[str, Any] = dict(raw) if n_folds == 1 else {name: found[picked] for name, found in raw.items()}
+            part: dict[str, Any] = dict(found) if n_folds == 1 else {name: mine[picked] for name, mine in found.items()}
             if Y is not None:
                 part[LABELS] = np.ascontiguousarray(Y[where][picked], dtype=np.float32)
             old = totals[fold]
@@ -142,7 +168,7 @@ def _task(
 
 
 def _worker_task(
-    job: tuple[Any, ...], blocks: Sequence[slice], own: tuple[np.ndarray | None, np.ndarray | None]
+    job: tuple[RawRows, int], blocks: Sequence[slice], own: tuple[np.ndarray | None, np.ndarray | None]
 ) -> list[Moments]:
     with threadpool_limits(1):
         return _task(job, blocks, *own)

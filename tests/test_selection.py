@@ -6,7 +6,9 @@ from sklearn.base import clone
 from sklearn.linear_model import RidgeClassifier
 from sklearn.multioutput import MultiOutputClassifier
 
-from dmo import KGHA, MultiViewRidge, Nystrom
+import dmo.estimators.folds
+import dmo.onepass
+from dmo import KGHA, Meka, MultiViewRidge, Nystrom
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.metrics import annotation_scores
 from dmo.selection import fold_numbers, sweep
@@ -54,14 +56,20 @@ def test_every_setting_scores_as_when_fitted_for_itself(model, grid):
     [
         (KGHA(approximation=LOW_RANK), {"ridge": [0.05, 0.5], "balance": [0.01, 0.2], "n_components": [3, 1.0]}),
         (MultiViewRidge(combine="kernels", approximation=LOW_RANK), {"ridge": [0.05, 0.5], "center": [True, False]}),
+        (KGHA(approximation=Meka(clusters=2, rank=20, random_state=0)), {"ridge": [0.05, 0.5], "balance": [0.01, 0.2]}),
     ],
-    ids=["kgha", "ridge"],
+    ids=["kgha", "ridge", "meka"],
 )
-def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, grid):
-    """The sweep's maps are fitted on all rows once: the oracle gets them as linear kernels of the factor rows."""
+@pytest.mark.parametrize("memory", [2**30, 50_000], ids=["", "little memory"])
+def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, grid, memory, monkeypatch):
+    """The sweep's maps are fitted on all rows once: the oracle gets them as linear kernels of the factor rows. With little
+    memory only some of the raw rows are kept from the first pass to the next, and settings are evaluated in groups."""
+    monkeypatch.setattr(dmo.estimators.folds, "_MEMORY", memory)
+    monkeypatch.setattr(dmo.estimators.folds, "BLOCK", 50)
+    monkeypatch.setattr(dmo.onepass, "BLOCK", 50)
     result = sweep(model, VIEWS, LABELS, grid, folds=3, metric="f1@2", refit=False)
     exact = clone(model).set_params(kernel="linear", approximation="exact")
-    maps = {view: LOW_RANK.feature_map("rbf", X, model.random_state) for view, X in VIEWS.items()}
+    maps = {view: model.approximation.feature_map("rbf", X, model.random_state) for view, X in VIEWS.items()}
     number = fold_numbers(len(LABELS), 3, 0)
     factors = {view: maps[view](X).astype(float) for view, X in VIEWS.items()}
     for row in result.table:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from dmo.blocks import Rows, Subset, row_blocks, rows
+from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster import current_client
 from dmo.estimators.exact import build, exact_engine
 from dmo.estimators.lowrank_engine import fit_maps
@@ -18,7 +18,7 @@ from dmo.kernels.threads import in_threads, thread_count
 from dmo.methods.homogeneity import Smoother, decoder
 from dmo.moments import Moments
 from dmo.multikernel import MultiKernel
-from dmo.onepass import BLOCK, collect_moments
+from dmo.onepass import BLOCK, RawRows, collect_moments
 from dmo.operators import Operator
 from dmo.solve import factorise
 
@@ -164,18 +164,20 @@ class MomentFolds:
         model = self.model
         who = type(model).__name__
         maps = fit_maps(who, model.approximation, model.kernel, self.sources, model.random_state)
-        raw = collect_moments(self.sources, self.labels, maps, self.fold, current_client())
+        client = current_client()
+        raw = RawRows(self.sources, maps, 0 if client else _MEMORY // 2)
+        parts = collect_moments(self.sources, self.labels, maps, self.fold, client, raw)
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
-        folds = [part.mixed(mixings) for part in raw]
-        widths = {view: raw[0].widths[view] for view in maps}
-        del raw
+        folds = [part.mixed(mixings) for part in parts]
+        widths = {view: parts[0].widths[view] for view in maps}
+        del parts
         components = [components_of(model, self.decoders, self.labels[self.fold != f]) for f in range(len(folds))]
         k = max(max(found.values()) for found in components)
         size = 4 * k * (len(folds) * sum(widths.values()) + len(self.labels))
         for group in row_blocks(len(self.algebra), max(1, _MEMORY // size)):
             chosen = list(range(len(self.algebra)))[group]
             fits = self._fits(folds, chosen, mixings, k)
-            values = self._evaluate(maps, fits, chosen, k)
+            values = self._evaluate(raw, fits, chosen, k)
             for number in range(len(folds)):
                 test = self.fold == number
                 frequency = self.labels[~test].mean(axis=0)
@@ -209,11 +211,11 @@ class MomentFolds:
         found = in_threads(one, range(len(folds)), threads)
         return {key: fit for fits in found for key, fit in fits.items()}
 
-    def _evaluate(self, maps: Any, fits: Any, chosen: Sequence[int], k: int) -> dict[int, np.ndarray]:
+    def _evaluate(self, raw: RawRows, fits: Any, chosen: Sequence[int], k: int) -> dict[int, np.ndarray]:
         """Held-out values (n x k, float32) of every chosen setting, in one pass over the rows."""
         folds = int(self.fold.max()) + 1
-        dense = [view for view in maps if maps[view].mixing is None]  # their rows go through one product
-        groups = [[view] for view in maps if view not in dense] + ([dense] if dense else [])
+        dense = [view for view, feature_map in raw.maps.items() if feature_map.mixing is None]  # one product for them
+        groups = [[view] for view in raw.maps if view not in dense] + ([dense] if dense else [])
         joint = [
             [np.vstack([np.hstack([fits[number, i][0][view] for i in chosen]) for view in group]) for group in groups]
             for number in range(folds)
@@ -221,12 +223,12 @@ class MomentFolds:
         offsets = [np.concatenate([fits[number, i][1] for i in chosen]).astype(np.float32) for number in range(folds)]
         values = np.empty((len(self.labels), len(chosen) * k), np.float32)
         for where in row_blocks(len(self.labels), BLOCK):
-            raw = {view: feature_map.raw(rows(self.sources[view], where)) for view, feature_map in maps.items()}
+            found = raw[where]
             for number in range(folds):
                 picked = np.flatnonzero(self.fold[where] == number)
-                found = np.tile(offsets[number], (len(picked), 1))
+                held = np.tile(offsets[number], (len(picked), 1))
                 for group, coefficients in zip(groups, joint[number], strict=True):
-                    parts = [raw[view][picked] for view in group]
-                    found += (parts[0] if len(parts) == 1 else np.hstack(parts)).dot(coefficients)
-                values[where.start + picked] = found
+                    parts = [found[view][picked] for view in group]
+                    held += (parts[0] if len(parts) == 1 else np.hstack(parts)).dot(coefficients)
+                values[where.start + picked] = held
         return {i: values[:, j * k : (j + 1) * k] for j, i in enumerate(chosen)}
