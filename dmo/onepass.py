@@ -31,22 +31,22 @@ log = logging.getLogger("dmo")
 class RawRows:
     """Raw factor rows (see `FeatureMap.raw`) of the blocks of `row_blocks(n, BLOCK)`, by view.
 
-    Blocks are kept for the next pass of this process while they take at most `limit` bytes in all.
+    Blocks are kept for the next pass of this process while they take at most `limit` bytes in all, `nbytes` at present.
     """
 
     views: Mapping[str, Rows]
     maps: Mapping[str, FeatureMap]
     limit: int = 0
-    _kept: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict, repr=False)
-    _bytes: int = 0
+    nbytes: int = field(default=0, init=False)
+    _kept: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     def __getitem__(self, block: slice) -> dict[str, Any]:
         found = self._kept.get((block.start, block.stop))
         if found is None:
             found = {view: feature_map.raw(rows(self.views[view], block)) for view, feature_map in self.maps.items()}
-            size = self._bytes + sum(part.nbytes for part in found.values()) if self.limit else 0
+            size = self.nbytes + sum(part.nbytes for part in found.values()) if self.limit else 0
             if 0 < size <= self.limit:
-                self._kept[block.start, block.stop], self._bytes = found, size
+                self._kept[block.start, block.stop], self.nbytes = found, size
         return found
 
 
@@ -125,9 +125,9 @@ def _of_rows(
 def _digest(
     views: Mapping[str, Rows], Y: np.ndarray | None, maps: Mapping[str, FeatureMap], folds: np.ndarray | None
 ) -> str:
-    """SHA-256 of all that the sums depend on."""
+    """SHA-256 of all that the sums depend on, the order of their columns included."""
     found = hashlib.sha256()
-    for name, feature_map in sorted(maps.items()):
+    for name, feature_map in maps.items():
         arrays, meta = feature_map.to_arrays()
         found.update(json.dumps([name, fingerprint(views[name]), meta], sort_keys=True, default=str).encode())
         for key, value in sorted(arrays.items()):

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from shell import record, run
 
-import dmo
+import dmo.cli.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
+from dmo.estimators.base import load
 from dmo.metrics import annotation_scores, auc_scores, top_labels
 
 N_TRAIN, N_TEST, N_LABELS, TOP = 90, 40, 6, 2
@@ -280,6 +281,37 @@ def test_rows_are_made_once_and_refused_for_another_model_or_other_features(work
     np.save(folder / "shape_train.npy", np.load(folder / "shape_train.npy") + 1)
     run(*ingest_files(folder), features, "--overwrite")
     assert "was made with provenance.parameters.features" in run("transform", model, features, rows, code=2).stderr
+
+
+def test_rows_record_the_model_that_made_them_where_it_is_replaced_meanwhile(work, tmp_path, monkeypatch):
+    model, other = (shutil.copytree(work / "m.zarr", tmp_path / name) for name in ("m.zarr", "other.zarr"))
+    run("fit", "kgha", work / "f.zarr", other, "--ridge", 0.7, "--components", 0.5, "--overwrite")
+    expected, first = stores.model_contents(other), []
+
+    def replaced(path):
+        found = load(path)
+        if not first:
+            first.append(found)
+            shutil.rmtree(model)
+            shutil.copytree(other, model)
+        return found
+
+    monkeypatch.setattr(dmo.cli.apply, "load", replaced)
+    applied = dmo.cli.apply.open_applied(str(model), str(work / "f.zarr"), None, "test", "transform")
+    assert (first[0].ridge, applied.model.ridge, applied.contents) == (0.2, 0.7, expected)
+
+
+def test_annotating_again_leaves_a_csv_that_says_the_same(work, tmp_path):
+    again = "annotate", work / "m.zarr", work / "f.zarr", tmp_path / "a.zarr", "--csv", tmp_path / "a.csv"
+    run(*again)
+    written = (tmp_path / "a.csv").read_bytes()
+    run(*again)
+    assert (tmp_path / "a.csv").read_bytes() == written
+    (tmp_path / "a.csv").write_bytes(b"mine")
+    assert "a.csv exists and says something else" in run(*again, code=2).stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.zarr"]
+    run(*again, "--overwrite")
+    assert (tmp_path / "a.csv").read_bytes() == written
 
 
 def test_info_of_every_kind(work, tmp_path):

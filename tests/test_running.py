@@ -19,6 +19,7 @@ from dmo.cli import app
 from dmo.cli.exits import Terminated, code, ending
 from dmo.kernels import parse
 from dmo.lowrank import nystrom
+from dmo.moments import LABELS
 from dmo.onepass import collect_moments
 from dmo.resuming import checkpoints
 
@@ -148,14 +149,15 @@ def test_workers_transform_annotate_and_evaluate_as_one_process_does(
 def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((600, 5)), (rng.random((600, 3)) < 0.3).astype(np.float32)
-    maps = {"a": nystrom(parse("rbf").fit(X), X, rank=8, random_state=0)}
+    views = {"a": X, "b": X[:, :3]}
+    maps = {view: nystrom(parse("rbf").fit(rows), rows, rank=8, random_state=0) for view, rows in views.items()}
     monkeypatch.setattr(dmo.onepass, "BLOCK", 16)
     monkeypatch.setattr(dmo.onepass, "TASK_BLOCKS", 1)
     monkeypatch.setattr(dmo.onepass, "_SEGMENT", 4)
 
-    def collect(labels: np.ndarray = Y) -> Any:
+    def collect(labels: np.ndarray = Y, order: str = "ab") -> Any:
         with checkpoints(str(tmp_path)):
-            return collect_moments({"a": X}, labels, maps)
+            return collect_moments(views, labels, {view: maps[view] for view in order})
 
     expected = collect()[0]
     assert list(tmp_path.iterdir()) == []
@@ -172,6 +174,7 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
         collect()
     (kept,) = tmp_path.iterdir()
     collect(1 - Y)  # other labels: another pass, with a checkpoint of its own
+    assert list(collect(order="ba")[0].widths) == ["b", "a", LABELS]  # other columns as well
     assert list(tmp_path.iterdir()) == [kept]
     calls.clear()
     calls.extend([None] * 100)

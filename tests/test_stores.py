@@ -317,6 +317,27 @@ def test_processes_may_write_the_same_blocks_at_once(crowd, store):
     assert files(crowd / "crowd") == files(store)
 
 
+def test_a_finished_store_keeps_nothing_half_written_and_refuses_no_late_writer(store, tmp_path, monkeypatch):
+    path, replace, late = tmp_path / "f", os.replace, []
+    writer = begin(path, **SAME)
+    copy = pickle.loads(pickle.dumps(writer))
+    for folder in [path, *(found for found in path.rglob("*") if found.is_dir())]:
+        (folder / ".x.partial").write_bytes(b"of a killed writer")
+
+    def finished_meanwhile(source, target):
+        if str(target).endswith("gist/c.2.0") and not late:
+            late.append(target)
+            fill(copy)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", finished_meanwhile)
+    writer.write("gist", 2, GIST[16:24])
+    assert late
+    found = {name: data for name, data in files(path).items() if not name.startswith("journal/")}
+    assert found == files(store)
+    assert verify(path) == []
+
+
 def test_a_full_disk_leaves_a_store_that_can_be_resumed(tmp_path):
     path = tmp_path / "f"
     writer = begin(path)

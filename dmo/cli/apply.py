@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import filecmp
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,9 +49,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Applied:
-    """A model and the samples it is applied to: views (m rows), their labels or None, row numbers, ids."""
+    """A model, the digest of its contents, and the samples it is applied to: views (m rows), their labels or None, row
+    numbers, ids."""
 
     model: Any
+    contents: str
     store: stores.FeatureStore
     views: Mapping[str, Rows]
     Y: np.ndarray | None
@@ -82,7 +85,8 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
     Arguments: `needs`: the method that the model must have. Raises StoreError where the model cannot be used so, or the
     store lacks one of its views or has it in another width.
     """
-    fitted, store = load(model), stores.open_features(features)
+    fitted, contents = _loaded(model)
+    store = stores.open_features(features)
     if not hasattr(fitted, needs):
         cure = "annotate and evaluate need `dmo fit kgha` or `ridge`, transform `dmo fit kgha` or `multisetcca`"
         raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
@@ -98,7 +102,16 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
     chosen = chosen_split(store, split, default)
     views, Y, index = store.select(chosen)
     used = {name: views[name] for name in getattr(fitted, "view_widths_", views)}
-    return Applied(fitted, store, used, Y, index, chosen)
+    return Applied(fitted, contents, store, used, Y, index, chosen)
+
+
+def _loaded(path: str) -> tuple[Any, str]:
+    """A model and the digest of its contents, both of the same one where it is replaced meanwhile."""
+    while True:
+        contents = stores.model_contents(path)
+        fitted = load(path)
+        if stores.model_contents(path) == contents:
+            return fitted, contents
 
 
 _VERBS = {"transform": "transform samples", "decision_function": "score labels"}
@@ -153,6 +166,7 @@ def annotate(
 
     Instead of a feature store, a folder of pictures may be given to a model that was fitted on pictures: only new and
     changed pictures are described, and the output is CSV or JSON where it ends so.
+    Run again on a feature store, it goes on where it was interrupted; a store and a CSV that are complete are left.
     """
     if is_picture_folder(features):
         if scores or split is not None:
@@ -161,8 +175,8 @@ def annotate(
         annotate_folder(Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json))
         return
     with session(json) as run, connect(scheduler):
-        if csv is not None and os.path.exists(csv) and not (overwrite or dry_run):
-            raise stores.StoreError(f"{csv} exists; pass --overwrite to replace it, or choose another path")
+        if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or _is_complete(out)):
+            raise stores.StoreError(f"{csv} exists; {_OTHER_CSV}")
         applied = open_applied(model, features, split, "test", "decision_function")
         names = applied.label_names()
         count = _top(top, len(names))
@@ -180,7 +194,7 @@ def annotate(
             words = _words(out, names, count, applied.n if csv is not None else _SHOWN)
             record["examples"] = dict(zip(applied.ids()[:_SHOWN], words[:_SHOWN]))
             if csv is not None:
-                _write_csv(csv, applied.ids(), words)
+                _write_csv(csv, applied.ids(), words, overwrite)
                 record["csv"] = csv
     _show_rows(record, "annotation", json)
 
@@ -288,13 +302,13 @@ def _writer(
 ) -> Callable[[], stores.RowWriter]:
     """Begins (or takes up) the row store `out` when it is called; `parents`: the model and the features.
 
-    One that was begun with another model or other features is refused, wherever these lie: by their contents.
+    One that was begun with another model or other features is refused, by their paths and by their contents.
     """
 
     def make() -> stores.RowWriter:
         ids = applied.ids() if applied.store.sample_ids is not None else None
         contents = {name: fingerprint(view) for name, view in applied.views.items()}
-        contents["the model"] = stores.model_contents(parents[0])
+        contents["the model"] = applied.contents
         return stores.create_rows(
             out,
             applied.n,
@@ -380,12 +394,28 @@ def _words(path: str, names: Sequence[str], top: int, count: int) -> list[list[s
     return [[names[label] for label in row] for row in numbers]
 
 
-def _write_csv(path: str, ids: Sequence[str], words: Sequence[Sequence[str]]) -> None:
+_OTHER_CSV = "pass --overwrite to replace it, or choose another path"
+
+
+def _is_complete(path: str) -> bool:
+    """Whether there is a complete row store, whose command may be run again."""
+    try:
+        stores.open_rows(path)
+    except (FileNotFoundError, stores.StoreError):
+        return False
+    return True
+
+
+def _write_csv(path: str, ids: Sequence[str], words: Sequence[Sequence[str]], overwrite: bool) -> None:
+    """Write the labels as text; a file that says the same is left, another one only replaced with `overwrite`."""
     part = Path(f"{path}.part")
     with open(part, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["sample", *(f"label {i + 1}" for i in range(len(words[0])))])
         writer.writerows([sample, *row] for sample, row in zip(ids, words, strict=True))
+    if not overwrite and os.path.exists(path) and not filecmp.cmp(part, path, shallow=False):
+        part.unlink()
+        raise stores.StoreError(f"{path} exists and says something else; {_OTHER_CSV}")
     os.replace(part, path)
 
 

@@ -24,7 +24,7 @@ from dmo.solve import factorise
 
 Setting = Mapping[str, Any]
 _MEMORY = 2**30
-"""Bytes of coefficients and held-out values that one evaluation pass keeps."""
+"""Bytes of factor rows, coefficients and held-out values that a sweep keeps."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class MomentFolds:
         components = [components_of(model, self.decoders, self.labels[self.fold != f]) for f in range(len(folds))]
         k = max(max(found.values()) for found in components)
         size = 4 * k * (len(folds) * sum(widths.values()) + len(self.labels))
-        for group in row_blocks(len(self.algebra), max(1, _MEMORY // size)):
+        for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
             chosen = list(range(len(self.algebra)))[group]
             fits = self._fits(folds, chosen, mixings, k)
             values = self._evaluate(raw, fits, chosen, k)

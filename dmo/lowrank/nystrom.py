@@ -80,7 +80,8 @@ def nystrom(
     0.01) needs and as the `memory` (bytes of the n x rank factor) allows; `landmarks`: "rpcholesky" (rows, randomly
     pivoted Cholesky), "kmeans" (centres) or "uniform" (rows); `dtype` of the factor rows; `fit_rows`: landmarks come
     from a random sample of X of this size where X has more rows (None: 16 per column, 8192 to 20 000 in all). Memory:
-    fit_rows x (d + rank) numbers, whatever n is. X is read once. The map carries its sampled error.
+    fit_rows x (d + rank) numbers, whatever n is. X is read once, and a second time where the kernel's bandwidth is to
+    be the distance to the fifth neighbour. The map carries its sampled error.
     Raises ValueError for NaN, for no rows, and for a precomputed kernel.
     Source: Williams, Seeger 2001; landmarks: Zhang, Tsang, Kwok 2008 (k-means), Chen et al. 2025 (pivoted Cholesky).
     """

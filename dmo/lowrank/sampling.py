@@ -53,7 +53,7 @@ def _joined(parts: Sequence[Block]) -> Block:
     return scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Held:
     """A row source of which some lists of rows are in memory: `gather` of such a list reads nothing."""
 

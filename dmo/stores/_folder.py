@@ -99,7 +99,11 @@ class Folder:
             except FileNotFoundError:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _write(partial, parts)
-            os.replace(partial, target)
+            try:
+                os.replace(partial, target)
+            except FileNotFoundError:
+                if not target.exists():  # else swept: another writer has finished the store
+                    raise
         except OSError:
             _remove_file(partial)
             raise
@@ -224,12 +228,15 @@ class Folder:
             return []
         return [name for name in found if not name.endswith((PARTIAL, LOCK))]
 
-    def sweep(self, key: str) -> None:
-        """Remove what killed writers left half-written in the folder at `key`; only where nobody writes there any more."""
-        self._inside(key)
+    def sweep(self) -> None:
+        """Remove what killed writers left half-written, once every key is written; a `put` of one of them still ends well.
+
+        Locks may go on being taken.
+        """
         if self.is_local:
-            for path in Path(self.url, key).rglob(f"*{PARTIAL}"):
-                _remove_file(path)
+            for path in Path(self.url).rglob(f"*{PARTIAL}"):
+                if LOCK not in path.name:
+                    _remove_file(path)
 
     def is_file(self) -> bool:
         """Whether the path of this folder is taken by a file."""

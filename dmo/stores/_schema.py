@@ -214,7 +214,9 @@ def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -
     for key in [*new, *old]:
         if old.get(key) != new.get(key):
             changed = f"with {key} = {old.get(key, 'nothing')}, now it is {new.get(key, 'nothing')}"
-            if CONTENTS in key:
+            if CONTENTS in key and key not in old:
+                changed = "by a version of dmo that did not record what it read"
+            elif CONTENTS in key:
                 changed = f"from other contents of {key.rpartition(CONTENTS)[2]} than there are now"
             raise StoreError(f"{folder.url} was {what} {changed}; {cure}")
 

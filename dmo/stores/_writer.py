@@ -116,7 +116,6 @@ class Blocks:
         set_complete(self.folder, document, True)
         with suppress(OSError):
             self.folder.delete("journal")
-            for name in self.arrays:
-                self.folder.sweep(name)
+            self.folder.sweep()
             self.folder.delete(LOCK)
         release(self.folder.url, all_writers=True)

@@ -17,8 +17,10 @@ VIEWS = ("gist", "dense_hue", "harris_hue", "harris_sift")
 def make_store(
     path: Path, scale: float, views: Sequence[str] | None = None, like: str = "espgame"
 ) -> stores.FeatureStore:
-    """`scale` times the rows of a set, of all its views or some; drawn once, then opened."""
-    if not path.exists():
+    """`scale` times the rows of a set, of all its views or some; drawn once (to its end, if that died), then opened."""
+    try:
+        return stores.open_features(path)
+    except (FileNotFoundError, stores.StoreError):
         source = generated(like, scale)
         source.views = {view: source.views[view] for view in views or source.views}
         write(source, path)
