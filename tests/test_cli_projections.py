@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import dmo
 from dmo.blocks import rows
 from dmo.cli import app
+from dmo.estimators import TraceEmbedding
 from dmo.stores import open_features
 
 RUN = CliRunner()
@@ -46,6 +47,17 @@ def test_an_embedding_by_name_is_the_librarys(store, tmp_path):
     X = rows(opened.select("train")[0]["pixels"]).astype(np.float64)
     ours, theirs = dmo.load(model).transform({"pixels": X}), PCA(3).fit_transform(X)
     np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-6 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("method", TraceEmbedding.methods(), ids=lambda method: method["name"])
+def test_every_method_by_name(method, store, tmp_path):
+    model = str(tmp_path / "m.zarr")
+    arguments = "fit", "embedding", store, model, "--method", method["name"], "--view", "pixels", "--split", "test"
+    if method["out_of_sample"]:
+        run(*arguments)
+        assert dmo.load(model).method == method["name"]
+    else:
+        assert "so there is no model to save" in run(*arguments, code=2).stderr
 
 
 def test_mlsi_fits_and_plans(store, tmp_path):

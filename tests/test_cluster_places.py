@@ -201,6 +201,12 @@ def test_a_missing_extra_is_named(
         pass
 
 
+def test_a_batch_queue_without_its_command_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(OSError, match="--scheduler slurm: there is no sbatch here"), connect("slurm"):
+        pass
+
+
 def test_places_without_their_settings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"ssh: 0 hosts in dmo.ssh.hosts, at least 2 are needed"), connect("ssh"):
         pass
@@ -238,11 +244,15 @@ def test_ssh_gives_hosts_workers_and_certificates_on(
     assert worker["security"].require_encryption
 
 
-def test_kubernetes_uses_a_cluster_of_that_name_or_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kubernetes_uses_a_cluster_of_that_name_or_makes_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import dask_kubernetes.operator as operator
 
     from dmo.cluster.targets import _kubernetes
 
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with pytest.raises(OSError, match=r"none of .*config exists; write a kubeconfig, or set KUBECONFIG"):
+        _kubernetes(Place("kubernetes"), None)
+    (tmp_path / "config").touch()
     made = Spy("made")
     made.from_name = Spy("found")  # type: ignore[attr-defined]
     monkeypatch.setattr(operator, "KubeCluster", made)

@@ -1,8 +1,10 @@
 """MESD against data in which every sample really is repeated once per label, with all matrices written out by loops."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import scipy.linalg
 import scipy.sparse
@@ -13,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import dmo
 from dmo import MESD, TraceEmbedding
 from dmo.estimators.approximations import Nystrom
+from dmo.expansions import FactorExpansion, KernelExpansion
 from dmo.methods import discriminant
 from dmo.methods.discriminant import DISCRIMINANTS, Labelled, duplicated
 from dmo.methods.forms import solve_projected
@@ -277,3 +280,13 @@ def test_classes_of_fewer_members_than_neighbours_take_what_they_have():
 @parametrize_with_checks([MESD(n_components=1), MESD("lfda", n_components=1)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
+
+
+def test_similarities_that_do_not_fit_in_memory_become_low_rank(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 4))
+    model = TraceEmbedding("lpp", n_components=2, kernel="rbf", approximation="auto")
+    assert isinstance(model.fit(X).expansion_, KernelExpansion)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**17))
+    assert isinstance(model.fit(X).expansion_, FactorExpansion)
+    assert model.transform(X).shape == (60, 2)

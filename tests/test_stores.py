@@ -422,7 +422,10 @@ def test_a_changed_configuration_is_refused_unless_the_store_is_made_anew(store,
     with pytest.raises(StoreError, match=sentence):
         begin(tmp_path / "unfinished", **SAME | {"block": 16})
     for changes, message in (
-        ({"block": 16}, "made with block = 8, now it is 16; pass overwrite=True to replace it, or choose another path"),
+        (
+            {"block": 16},
+            "made with block = 8, now it is 16; pass overwrite=True (--overwrite) to replace it, or choose another",
+        ),
         (
             {"views": VIEWS | {"gist": ViewSpec(6, "float64")}},
             "made with views.gist.dtype = float32, now it is float64",
@@ -709,7 +712,7 @@ def test_a_save_that_fails_leaves_the_old_model(tmp_path):
     with disk_full(3000), pytest.raises(OSError, match="cannot write the model"):
         save_model(path, {"small": GIST[:1], "large": np.zeros(1000)}, {})
     assert files(path) == before
-    with pytest.raises(StoreError, match="holds a model; pass overwrite=True to replace it"):
+    with pytest.raises(StoreError, match="holds a model; pass overwrite=True"):
         save_model(path, {"w": GIST}, {}, overwrite=False)
     save_model(path, {"v": GIST}, {"a": 2})
     assert list(load_model(path)[0]) == ["v"]

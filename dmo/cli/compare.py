@@ -89,6 +89,6 @@ def plan_command(
     ]
     grid(
         f"{method} on {n} samples; --approximation auto takes {record['auto']}",
-        ["engine", "where", "memory", "model", "tasks of a cluster", "its scheduler", "seconds"],
+        ["engine", "where", "kernels, factors", "model", "tasks of a cluster", "its scheduler", "seconds"],
         cells,
     )

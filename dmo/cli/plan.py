@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from dmo.cli.graph_size import Graph, pass_graph, tile_graph
 from dmo.cli.session import amount
 from dmo.cluster import current_client
 from dmo.estimators import Meka
-from dmo.kernels import parse
+from dmo.kernels import Kernel, parse
 from dmo.lowrank.sampling import learning_rows
 
 _SAMPLE = 1024
+_MEKA = 2.3
+"""Seconds of MEKA's clusters, landmarks, bases and links, in those of its links alone."""
 _LATENCY = 2e-3
 """Seconds that a task costs beside its work."""
 STEPS = 3
@@ -81,8 +84,8 @@ class Plan:
 
 def plan(work: Work, sources: Mapping[str, Rows], kernels: Mapping[str, str], model_bytes: int) -> Plan:
     """Costs of `work` over the rows of `sources`, from one tile of every view and one matrix product timed here."""
-    tile_seconds = sum(_tile_seconds(kernels[name], source) for name, source in sources.items())
-    formation = tile_seconds * (work.n / min(work.n, _SAMPLE)) ** 2 / 2
+    per_value, per_row = kernel_seconds(sources, kernels)
+    formation = per_value * work.n**2 / 2 + per_row * work.n
     return (_in_memory if work.storage == "memory" else _tiled)(work, formation, model_bytes)
 
 
@@ -101,7 +104,7 @@ def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
     resident = work.storage == "resident"
     graph = tile_graph(n, work.block, max(threads, 2), work.kernels, products, work.columns, resident)
     tasks = 0 if client is None else graph.tasks
-    kept = 0 if work.storage == "recomputed" else 2 * n * n * work.kernels
+    kept = 8 * threads * work.block**2 if work.storage == "recomputed" else 2 * n * n * work.kernels
     again = products if work.storage == "recomputed" else 0
     multiply = work.kernels * products * 2.0 * n * n * work.columns / multiply_rate(np.float32)
     solving = (multiply + again * formation) / threads + _LATENCY * tasks
@@ -115,12 +118,14 @@ def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows],
     rank = min(n, per_cluster * clusters)
     fitted = min(n, learning_rows("plan", engine.fit_rows, engine.rank, clusters))
     views, single, double = len(sources), multiply_rate(np.float32), multiply_rate(np.float64)
-    per_value = sum(_tile_seconds(kernels[name], source) for name, source in sources.items()) / _SAMPLE**2
-    values = fitted**2 / 2 if clusters > 1 else fitted * rank  # exact links, or pivoted Cholesky
+    per_value, per_row = kernel_seconds(sources, kernels)
+    values = _MEKA * fitted**2 / 2 if clusters > 1 else fitted * rank  # MEKA's fit, or pivoted Cholesky
     mapped = n * (3 * per_cluster if clusters > 1 else rank)
     columns = views * rank + labels
     gram = n * (views * per_cluster + labels) ** 2 if clusters > 1 else n * columns**2
-    passing = per_value * (values + mapped) + (views * 2 * n * rank * per_cluster + gram) / single
+    passing = (
+        per_value * (values + mapped) + per_row * (fitted + n) + (views * 2 * n * rank * per_cluster + gram) / single
+    )
     algebra = views * 12.0 * rank**3 + 2.0 * columns**2 * views * rank + (STEPS + 1) * 2.0 * columns**2 * max(labels, 1)
     client = current_client()
     threads = 1 if client is None else max(1, sum(client.nthreads().values()))
@@ -128,7 +133,7 @@ def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows],
     tasks = 0 if client is None else graph.tasks
     width = sum(source.shape[1] for source in sources.values())
     model = 4 * rank * width + 8 * views * rank * (rank // clusters + labels)
-    name = f"{type(engine).__name__}, rank {rank}"
+    name = f"{type(engine).__name__}, " + (f"{clusters} x {per_cluster}" if clusters > 1 else f"rank {rank}")
     seconds = passing / threads, algebra / double
     return Plan(name, 8 * columns**2, 16 * columns**2, model, tasks, *seconds, exact=False, graph=graph)
 
@@ -146,12 +151,22 @@ def plan_linear(n: int, source: Rows, components: int) -> Plan:
     )
 
 
-def _tile_seconds(spec: str, source: Rows) -> float:
-    """Seconds of one tile of the kernel between the first rows of a view."""
-    first = rows(source, slice(0, min(_SAMPLE, source.shape[0])))
-    kernel = parse(spec).fit(first)
-    ready = kernel.prepare(first, np.float32)
-    return _best(lambda: kernel.tile(ready, ready))
+def kernel_seconds(sources: Mapping[str, Rows], kernels: Mapping[str, str]) -> tuple[float, float]:
+    """Seconds of one value of the kernels of all views, and of reading and preparing one row of them, timed on a tile
+    between the first and the last rows."""
+    per_value, per_row = 0.0, 0.0
+    for name, source in sources.items():
+        n, size = source.shape[0], min(_SAMPLE, source.shape[0])
+        first, last = rows(source, slice(0, size)), rows(source, slice(n - size, n))
+        kernel = parse(kernels[name]).fit(first)
+        left, right = kernel.prepare(first, np.float32), kernel.prepare(last, np.float32)
+        per_value += _best(partial(kernel.tile, left, right)) / size**2
+        per_row += _best(partial(_ready, kernel, source, size)) / size
+    return per_value, per_row
+
+
+def _ready(kernel: Kernel, source: Rows, size: int) -> Any:
+    return kernel.prepare(rows(source, slice(0, size)), np.float32)
 
 
 def multiply_rate(dtype: Any, size: int = 1024) -> float:

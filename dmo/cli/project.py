@@ -149,7 +149,12 @@ def embedding(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Any projection of the catalogue, by name: PCA, CCA, PLS, MDDM, hypergraphs ... of one view."""
+    """Any projection of the catalogue, by name: PCA, CCA, PLS, MDDM, hypergraphs, LFDA ... of one view."""
+    if method in [known["name"] for known in TraceEmbedding.methods() if not known["out_of_sample"]]:
+        raise ValueError(
+            f"--method {method}: has coordinates for the samples that it was fitted on only, so there is no model to save; "
+            "take a method that `dmo methods` lists with new rows, or TraceEmbedding(...).fit_transform in Python"
+        )
     request = _linear(store, model, view, split, approximation, rank, overwrite, dry_run, json, kernel)
 
     def make(setting: Setting) -> TraceEmbedding:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
+from shutil import which
 from typing import Any
 
 from dask.utils import parse_bytes
@@ -37,7 +38,10 @@ def open_client(place: Place, stack: ExitStack) -> Any:
     try:
         client = stack.enter_context(Client(address, timeout=patience, security=security))
     except OSError as error:
-        raise OSError(f"no scheduler answers at {where}: start one with `dask scheduler`, or check it") from error
+        cure = "start one with `dask scheduler`, or check it"
+        if where.startswith("tcp://"):
+            cure += "; one that is encrypted has a tls:// address"
+        raise OSError(f"no scheduler answers at {where}: {cure}") from error
     try:
         client.wait_for_workers(1, timeout=patience)
     except TimeoutError as error:
@@ -127,6 +131,10 @@ def batch_cluster(place: Place, security: Any = None) -> Any:
 
 def _batch(place: Place, security: Any) -> Any:
     cluster = batch_cluster(place, security)
+    submit = {"slurm": "sbatch", "pbs": "qsub", "lsf": "bsub"}[place.where]
+    if which(submit) is None:
+        cluster.close()
+        raise OSError(f"--scheduler {place.where}: there is no {submit} here; run this where jobs are submitted")
     cluster.scale(jobs=place.workers or setting("batch.jobs"))
     return cluster
 
@@ -135,6 +143,10 @@ def _kubernetes(place: Place, security: Any) -> Any:
     if security is not None:
         raise ValueError("kubernetes: the operator starts plain clusters; unset dmo.tls, encrypt with the mesh instead")
     operator = _import("dask_kubernetes.operator", place.where, "kubernetes")
+    if not any(os.path.exists(path) for path in [*_kubeconfigs(), _SERVICE_ACCOUNT]):
+        raise OSError(
+            f"--scheduler kubernetes: none of {', '.join(_kubeconfigs())} exists; write a kubeconfig, or set KUBECONFIG"
+        )
     name, namespace = setting("kubernetes.name"), setting("kubernetes.namespace")
     try:
         return operator.KubeCluster.from_name(name, namespace=namespace, shutdown_on_close=False)
@@ -148,6 +160,15 @@ def _kubernetes(place: Place, security: Any) -> Any:
         n_workers=place.workers or setting("kubernetes.workers"),
         resources={"requests": amounts, "limits": amounts},
     )
+
+
+_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""What a program has that runs in a cluster already."""
+
+
+def _kubeconfigs() -> list[str]:
+    """The files that say where Kubernetes is."""
+    return os.environ.get("KUBECONFIG", os.path.expanduser("~/.kube/config")).split(os.pathsep)
 
 
 def _gateway(place: Place, security: Any) -> Any:

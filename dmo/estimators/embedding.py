@@ -11,8 +11,9 @@ import scipy.sparse
 from sklearn.utils.multiclass import check_classification_targets
 
 from dmo.blocks import Rows, Subset, row_blocks, rows
+from dmo.estimators.approximations import BestLowRank
 from dmo.estimators.linear import LinearExpansion
-from dmo.estimators.lowrank_engine import fit_maps, is_exact
+from dmo.estimators.lowrank_engine import AUTO_RANK, fit_maps, is_exact
 from dmo.estimators.roads import Projected
 from dmo.expansions import Expansion, FactorExpansion, KernelExpansion
 from dmo.graphs.rows import read
@@ -111,7 +112,8 @@ def embed(
 
     Arguments: `pencil`: rows in memory -> (the pencil, the samples that it is about; None: all); `kernel` "linear"
     without `n_seeds`: the features; else similarities to `n_seeds` random samples, None: to all (n x n, float64), which
-    is the kernel form Z = K Gamma [MOPE 46, section 3.5]; `variance`: see `solve_projected`.
+    is the kernel form Z = K Gamma [MOPE 46, section 3.5]; `approximation` "auto": exact, but the better of Nystrom and MEKA
+    where similarities to all samples do not fit in memory; `variance`: see `solve_projected`.
     """
     if variance is not None and not (isinstance(variance, (int, float, np.number)) and 0 < variance <= 1):
         raise ValueError(f"{who}: variance must be a share above 0 and at most 1, got {variance!r}")
@@ -120,6 +122,8 @@ def embed(
     similarity = parse(kernel)
     plain = isinstance(similarity, Linear) and similarity.normalise is None and n_seeds is None
     expansion: Expansion
+    if isinstance(approximation, str) and approximation == "auto":
+        approximation = "exact" if plain or n_seeds is not None else _engine(source.shape[0])
     if not is_exact(who, approximation):
         feature_map = fit_maps(who, approximation, kernel, {view: source}, random_state)[view]
         found = solve_projected(problem, _some(feature_map(source).astype(np.float64), index), k, variance)
@@ -154,12 +158,22 @@ def _seeds(who: str, n: int, wanted: int | None, random_state: int | None) -> np
     return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
 
 
+def _needed_and_free(n: int, p: int) -> tuple[float, float]:
+    """Bytes that similarities of n samples to p and their problem take, and bytes that they may take."""
+    return 8.0 * p * (n + 4 * p), psutil.virtual_memory().available / 2
+
+
+def _engine(n: int) -> Any:
+    needed, free = _needed_and_free(n, n)
+    return "exact" if needed <= free else BestLowRank(rank=AUTO_RANK)
+
+
 def _relation(who: str, kernel: MultiKernel, view: str, source: Rows, seeds: Any) -> np.ndarray:
     n, p = source.shape[0], seeds.shape[0]
-    needed, free = 8.0 * p * (n + 4 * p), psutil.virtual_memory().available
-    if needed > free / 2:
+    needed, free = _needed_and_free(n, p)
+    if needed > free:
         raise ValueError(
-            f"{who}: similarities of {n} samples to {p} take {needed / 2**30:.1f} GiB, free are {free / 2**30:.1f} GiB; "
+            f"{who}: similarities of {n} samples to {p} take {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are to be had; "
             f"pass n_seeds (such as 2000), or approximation=Nystrom(...)"
         )
     old = kernel.prepare({view: seeds}, slice(0, p), np.float64)

@@ -22,7 +22,8 @@ from dmo.moments import LABELS, Moments
 from dmo.onepass import add_folds, collect_moments
 
 log = logging.getLogger("dmo")
-_AUTO_RANK = 1000
+AUTO_RANK = 1000
+"""Rank of what "auto" takes where the exact engine does not fit."""
 FOLDS = 4
 """Folds of the held-out scores that `standardise` takes its statistics from."""
 
@@ -41,8 +42,8 @@ def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
     if needed <= 0.7 * free:
         log.info("engine: exact (%s)", sizes)
         return "exact"
-    log.info("engine: the better of Nystrom and MEKA at rank %d (%s)", _AUTO_RANK, sizes)
-    return BestLowRank(rank=_AUTO_RANK)
+    log.info("engine: the better of Nystrom and MEKA at rank %d (%s)", AUTO_RANK, sizes)
+    return BestLowRank(rank=AUTO_RANK)
 
 
 def decided(estimator: Any) -> Any:

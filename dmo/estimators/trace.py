@@ -89,7 +89,8 @@ class TraceEmbedding(Projection):
         Saad 2007] do; methods that seek directions of little variance, such as "olpp", need it where features are
         redundant. None: no such step.
     supervised, unsupervised : names of the two methods of "mix"; None: "fda" and "lpp"
-    approximation : "exact", Exact(...), Nystrom(...) or Meka(...)
+    approximation : "auto", "exact", Exact(...), Nystrom(...), Meka(...) or BestLowRank(...)
+        "auto" is exact where that fits in memory.
     tolerance : float
         Residual of the eigenpairs relative to the largest eigenvalue, where they are found by iteration.
     max_iter : int

@@ -208,9 +208,9 @@ CONTENTS = "provenance.parameters.contents."
 
 def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     old, new = _flat(_comparable(found)), _flat(_comparable(wanted))
-    what, cure = "begun", "pass the same configuration to go on, or overwrite=True to start anew"
+    what, cure = "begun", "pass the same configuration to go on, or overwrite=True (--overwrite) to start anew"
     if found["complete"]:
-        what, cure = "made", "pass overwrite=True to replace it, or choose another path"
+        what, cure = "made", "pass overwrite=True (--overwrite) to replace it, or choose another path"
     for key in [*new, *old]:
         if old.get(key) != new.get(key):
             changed = f"with {key} = {old.get(key, 'nothing')}, now it is {new.get(key, 'nothing')}"

@@ -54,7 +54,7 @@ class Blocks:
         """Write one block, then its entry in the journal: a writer killed in between leaves the block missing."""
         array = self.arrays[name]
         if self.complete:
-            raise StoreError(f"{self.folder.url} is complete; pass overwrite=True to make it anew")
+            raise StoreError(f"{self.folder.url} is complete; pass overwrite=True (--overwrite) to make it anew")
         with writing(self.folder.url, array.label(index)):
             ledger(array).forget(index)
             ledger(array).record(index, array.write(index, values))

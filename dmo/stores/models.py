@@ -163,7 +163,9 @@ def _may_write(folder: Folder, overwrite: bool) -> bool:
     if kind != "model":
         raise StoreError(f"{folder.url} is a {KINDS[kind]}, it is not replaced by a model; choose another path")
     if complete and not overwrite:
-        raise StoreError(f"{folder.url} holds a model; pass overwrite=True to replace it or choose another path")
+        raise StoreError(
+            f"{folder.url} holds a model; pass overwrite=True (--overwrite) to replace it, or choose another path"
+        )
     return True
 
 
