@@ -348,6 +348,10 @@ BAD = {
         ("transform", "{m}", "{f}", "{f}"),
         "it is not replaced by a row store; choose another path",
     ),
+    "a model over its features": (
+        ("fit", "kgha", "{f}", "{f}", "--overwrite"),
+        "is a feature store, it is not replaced by",
+    ),
     "rows over a model": (("transform", "{m}", "{f}", "{m}", "--overwrite"), "is a model, it is not replaced by"),
     "no cluster": (("fit", "kgha", "{f}", "{out}", "--scheduler", "moon"), "no cluster 'moon'"),
     "lacking view": (("annotate", "{m}", "{other}", "{out}"), "lacks the view 'words'"),

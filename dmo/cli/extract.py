@@ -53,7 +53,7 @@ def extract_command(
     """Describe a folder of pictures as a feature store: colour, texture, gist and visual words."""
     recipe = model_extractor(like) if like is not None else _recipe(views, words, side, seed, onnx)
     with session(json) as run:
-        if free(store, overwrite) and not overwrite:
+        if free(store, overwrite, "features") and not overwrite:
             run.note(f"{store} is unfinished: going on with the blocks that are missing")
         listing = list_pictures(folder, labels)
         if test_share is not None:

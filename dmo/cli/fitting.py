@@ -84,7 +84,7 @@ def only(who: str, kernels: Mapping[str, str]) -> str:
 
 def fit(request: Request, make: Callable[[Setting], Any], seed: int) -> None:
     """Open, plan, fit, save, report; on a dry run only the first two."""
-    free(request.model, request.overwrite or request.dry_run)
+    free(request.model, request.overwrite or request.dry_run, "model")
     with session(request.json) as run, connect(request.scheduler) as place:
         store = stores.open_features(request.store)
         store_extractor(store)  # a damaged recipe is refused before the work, not after it

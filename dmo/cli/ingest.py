@@ -167,7 +167,7 @@ def _one_or_by_split(entries: Sequence[str] | None) -> Any:
 
 def _run(make: Callable[[], stores.FeatureStore], path: str, overwrite: bool, as_json: bool) -> None:
     with session(as_json) as run:
-        if free(path, overwrite) and not overwrite:
+        if free(path, overwrite, "features") and not overwrite:
             run.note(f"{path} is unfinished: going on with the blocks that are missing")
         store = make()
     _report(run, store, path, as_json)

@@ -33,8 +33,9 @@ Model = Annotated[str, typer.Argument(help="Model store that dmo fit wrote.")]
 Features = Annotated[str, typer.Argument(help="Feature store that dmo ingest wrote.")]
 
 
-def free(path: str, overwrite: bool) -> bool:
-    """Refuse a complete store at an output path unless it may be replaced; returns whether an unfinished one is there.
+def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool:
+    """Refuse a complete store at an output path unless it may be replaced, and one of another kind than will be made;
+    returns whether an unfinished one is there.
 
     Raises StoreError with the cure.
     """
@@ -44,6 +45,9 @@ def free(path: str, overwrite: bool) -> bool:
         return False
     if found["complete"] and not overwrite:
         raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
+    if found["kind"] != kind:
+        taken = f"is a {stores.KINDS[found['kind']]}, it is not replaced by a {stores.KINDS[kind]}"
+        raise stores.StoreError(f"{path} {taken}; choose another path")
     return not found["complete"]
 
 

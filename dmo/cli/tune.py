@@ -178,7 +178,7 @@ class Sweep:
 
 def tune(asked: Sweep) -> None:
     """Open, sweep, refit, save, report."""
-    free(asked.model, asked.overwrite)
+    free(asked.model, asked.overwrite, "model")
     title = f"{type(asked.estimator).__name__} tuned on {asked.store}"
     with session(asked.json) as run, connect(asked.scheduler):
         opened = stores.open_features(asked.store)

@@ -18,6 +18,7 @@ from ._lock import acquire, release
 from ._valid import check_attributes
 
 KINDS = {"features": "feature store", "kernel": "kernel store", "rows": "row store", "model": "model"}
+"""What a store of a kind is called."""
 VERSIONS = {"features": 1, "kernel": 1, "rows": 1, "model": 1}
 ROOT = "zarr.json"
 RESUME = "run what made it again, it goes on where it stopped"
