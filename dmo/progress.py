@@ -9,7 +9,15 @@ from contextvars import ContextVar
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 _display: ContextVar[Progress | None] = ContextVar("dmo_progress", default=None)
 _seconds: ContextVar[dict[str, float] | None] = ContextVar("dmo_seconds", default=None)
@@ -54,11 +62,12 @@ def listen(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """A named stage of at most `total` steps; yields `advance(steps)`. Stages may be nested.
 
-    A stage that ends is shown as complete with the steps it took; one that raises stops where it stands, as "failed".
+    A stage that ends is shown as complete with the steps it took; one that raises stops where it stands, as "failed". One
+    that comes again takes the line of the last of its name, with the time of all of them.
     """
     display, seconds, start, done = _display.get(), _seconds.get(), time.perf_counter(), 0
     listener, told = _listener.get(), start
-    task = None if display is None else display.add_task(name, total=total)
+    task = None if display is None else _line(display, name, total, (seconds or {}).get(name, 0.0))
 
     def tell(state: str) -> None:
         nonlocal told
@@ -91,3 +100,13 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
     finally:
         if seconds is not None:
             seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def _line(display: Progress, name: str, total: int | None, before: float) -> TaskID:
+    """The line of a stage that took so many seconds before: that of its last time, or a new one."""
+    for task in display.tasks:
+        if task.description == name and task.finished:
+            display.reset(task.id, total=total)
+            task.start_time = display.get_time() - before
+            return task.id
+    return display.add_task(name, total=total)

@@ -69,6 +69,18 @@ def test_seconds_of_stages_are_added_up_by_name(console: Console) -> None:
     assert 0.04 <= seconds["inner"] <= seconds["outer"]
 
 
+def test_a_stage_that_comes_again_keeps_its_line_and_adds_its_time(console: Console) -> None:
+    with bars(console):
+        for total in (2, 3):
+            with stage("again", total):
+                time.sleep(0.6)
+        with stage("other"):
+            pass
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line.split()[0] for line in lines] == ["again", "other"]
+    assert " 3/3 0:00:01 " in lines[0]
+
+
 def test_bars_may_be_switched_off_and_still_take_the_time(console: Console) -> None:
     with bars(console, disable=True) as seconds, stage("work"):
         pass

@@ -60,7 +60,10 @@ def _kernel(found: Mapping[str, Any]) -> Rows:
 
 def _rows(found: Mapping[str, Any]) -> Rows:
     shape = f"{found['n']} x {found['columns']} {found['dtype']}, blocks of {found['block']} rows"
-    return [("rows", shape), *((name, _short(value)) for name, value in found["attributes"].items())]
+    return [
+        ("rows", shape),
+        *((name, _short(value)) for name, value in found["attributes"].items() if value is not None),
+    ]
 
 
 def _model(found: Mapping[str, Any]) -> Rows:
