@@ -23,6 +23,8 @@ _MEKA = 2.3
 """Seconds of MEKA's clusters, landmarks, bases and links, in those of its links alone."""
 _LATENCY = 2e-3
 """Seconds that a task costs beside its work."""
+_ROUND_TRIP = 0.03
+"""Seconds that a product on a cluster takes at least: its block is sent, its sum fetched, before the next one begins."""
 STEPS = 3
 """Block steps of the eigensolver to expect (it starts from the labels)."""
 PRODUCTS = 25
@@ -107,7 +109,8 @@ def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
     kept = 8 * threads * work.block**2 if work.storage == "recomputed" else 2 * n * n * work.kernels
     again = products if work.storage == "recomputed" else 0
     multiply = work.kernels * products * 2.0 * n * n * work.columns / multiply_rate(np.float32)
-    solving = (multiply + again * formation) / threads + _LATENCY * tasks
+    waiting = 0.0 if client is None else _LATENCY * tasks + _ROUND_TRIP * work.kernels * products
+    solving = (multiply + again * formation) / threads + waiting
     return Plan(work.storage, kept, 0, model_bytes, tasks, formation / threads, solving, graph=graph)
 
 
