@@ -31,6 +31,7 @@ log = logging.getLogger("dmo")
 class RawRows:
     """Raw factor rows (see `FeatureMap.raw`) of the blocks of `row_blocks(n, BLOCK)`, by view.
 
+    `views`: view name -> row source of n rows; `maps`: view name -> fitted feature map.
     Blocks are kept for the next pass of this process while they take at most `limit` bytes in all, `nbytes` at present.
     """
 
@@ -44,34 +45,30 @@ class RawRows:
         found = self._kept.get((block.start, block.stop))
         if found is None:
             found = {view: feature_map.raw(rows(self.views[view], block)) for view, feature_map in self.maps.items()}
-            size = self.nbytes + sum(part.nbytes for part in found.values()) if self.limit else 0
-            if 0 < size <= self.limit:
-                self._kept[block.start, block.stop], self.nbytes = found, size
+            if self.limit:
+                size = sum(part.nbytes for part in found.values())
+                if self.nbytes + size <= self.limit:
+                    self._kept[block.start, block.stop] = found
+                    self.nbytes += size
         return found
 
 
 def collect_moments(
-    views: Mapping[str, Rows],
-    Y: np.ndarray | None,
-    maps: Mapping[str, FeatureMap],
-    folds: np.ndarray | None = None,
-    client: Any = None,
-    raw: RawRows | None = None,
+    raw: RawRows, Y: np.ndarray | None, folds: np.ndarray | None = None, client: Any = None
 ) -> list[Moments]:
     """Moments of [raw factor rows of every view, labels], one per fold (one in all without folds).
 
-    Arguments: `views`: view name -> row source of n rows; `Y` n x L or None; `maps`: view name -> fitted feature map
-    (their `mixing` is left out: see `Moments.mixed`); `folds` (n integers 0..k-1); `client`: a distributed.Client, or None
-    for this process; `raw`: the rows of `maps` on `views`, which keeps some for later passes of this process.
+    Arguments: `raw`: the rows (the maps' `mixing` is left out: see `Moments.mixed`); `Y` n x L or None; `folds` (n integers
+    0..k-1); `client`: a distributed.Client, to whose workers `raw` is sent as it is, or None for this process.
     Inside `resuming.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of 0 and 1 travel as
     bytes, those of a task with it.
     Memory: one block of rows and one Gram matrix per fold and worker; nothing n x anything.
     """
-    n = next(iter(views.values())).shape[0]
+    n = next(iter(raw.views.values())).shape[0]
     n_folds = 1 if folds is None else int(folds.max()) + 1
     folder, checkpoint, configuration = current_folder(), None, ""
-    if folder is not None and all(isinstance(m, FeatureMap) for m in maps.values()):
-        configuration = _digest(views, Y, maps, folds)
+    if folder is not None and all(isinstance(m, FeatureMap) for m in raw.maps.values()):
+        configuration = _digest(raw, Y, folds)
         name = f"pass-{configuration[:16]}"
         checkpoint = f"{folder}/{name}"
         keep_to_the_end(name)
@@ -81,7 +78,7 @@ def collect_moments(
     total, done = _resume(checkpoint, configuration, n_folds)
     if done:
         log.info("pass over the rows: %d of %d blocks are summed already", done * size, len(blocks))
-    job = (raw or RawRows(views, maps), n_folds)
+    job = (raw, n_folds)
     shared = Resent(client, job)
     Y = _narrow(Y) if client is not None and Y is not None else Y
     with stage("pass over the rows", len(blocks)) as advance:
@@ -122,14 +119,12 @@ def _of_rows(
     return None if Y is None else Y[where], None if folds is None else folds[where]
 
 
-def _digest(
-    views: Mapping[str, Rows], Y: np.ndarray | None, maps: Mapping[str, FeatureMap], folds: np.ndarray | None
-) -> str:
+def _digest(raw: RawRows, Y: np.ndarray | None, folds: np.ndarray | None) -> str:
     """SHA-256 of all that the sums depend on, the order of their columns included."""
     found = hashlib.sha256()
-    for name, feature_map in maps.items():
+    for name, feature_map in raw.maps.items():
         arrays, meta = feature_map.to_arrays()
-        found.update(json.dumps([name, fingerprint(views[name]), meta], sort_keys=True, default=str).encode())
+        found.update(json.dumps([name, fingerprint(raw.views[name]), meta], sort_keys=True, default=str).encode())
         for key, value in sorted(arrays.items()):
             found.update(
                 f"{key} {fingerprint(np.atleast_1d(value)) if isinstance(value, np.ndarray) else fingerprint(value)}".encode()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from shell import record, run
 
-import dmo.cli.apply
+import dmo.cli.applied
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
 from dmo.estimators.base import load
@@ -296,8 +296,8 @@ def test_rows_record_the_model_that_made_them_where_it_is_replaced_meanwhile(wor
             shutil.copytree(other, model)
         return found
 
-    monkeypatch.setattr(dmo.cli.apply, "load", replaced)
-    applied = dmo.cli.apply.open_applied(str(model), str(work / "f.zarr"), None, "test", "transform")
+    monkeypatch.setattr(dmo.cli.applied, "load", replaced)
+    applied = dmo.cli.applied.open_applied(str(model), str(work / "f.zarr"), None, "test", "transform")
     assert (first[0].ridge, applied.model.ridge, applied.contents) == (0.2, 0.7, expected)
 
 

@@ -20,7 +20,7 @@ from dmo.cli.exits import Terminated, code, ending
 from dmo.kernels import parse
 from dmo.lowrank import nystrom
 from dmo.moments import LABELS
-from dmo.onepass import collect_moments
+from dmo.onepass import RawRows, collect_moments
 from dmo.resuming import checkpoints
 
 BIN = Path(sys.executable).parent
@@ -157,7 +157,7 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
 
     def collect(labels: np.ndarray = Y, order: str = "ab") -> Any:
         with checkpoints(str(tmp_path)):
-            return collect_moments(views, labels, {view: maps[view] for view in order})
+            return collect_moments(RawRows(views, {view: maps[view] for view in order}), labels)
 
     expected = collect()[0]
     assert list(tmp_path.iterdir()) == []

@@ -701,6 +701,20 @@ def test_models_refuse_what_they_cannot_hold(tmp_path):
     assert not (tmp_path / "m").exists()
 
 
+def test_rows_say_whether_other_contents_or_none_were_recorded(tmp_path):
+    def made(path, **contents):
+        parameters = {"contents": contents} if contents else {}
+        create_rows(tmp_path / path, 3, 1, provenance=Provenance([], parameters))
+
+    made("known", a="1")
+    made("unknown")
+    for contents in ({"a": "2"}, {"a": "1", "b": "1"}):
+        with pytest.raises(StoreError, match=r"was begun from other contents of [ab] than there are now"):
+            made("known", **contents)
+    with pytest.raises(StoreError, match="was begun by a version of dmo that did not record what it read"):
+        made("unknown", a="1")
+
+
 def test_a_save_that_fails_leaves_the_old_model(tmp_path):
     path = tmp_path / "m"
     with disk_full(3000), pytest.raises(OSError, match="cannot write the model"):

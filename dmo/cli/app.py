@@ -11,9 +11,10 @@ from typer.core import TyperGroup
 
 import dmo
 from dmo.cli import exits
-from dmo.cli.apply import annotate, evaluate, transform
+from dmo.cli.apply import annotate, transform
 from dmo.cli.compare import plan_command
 from dmo.cli.demo import demo
+from dmo.cli.evaluate import evaluate
 from dmo.cli.exits import sentence
 from dmo.cli.extract import extract_command
 from dmo.cli.fit import fit_app

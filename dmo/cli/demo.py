@@ -14,8 +14,8 @@ import typer
 
 from dmo import report, stores
 from dmo.blocks import row_blocks
-from dmo.cli.apply import figures, percent
 from dmo.cli.demo_pictures import demo_pictures
+from dmo.cli.evaluate import figures, percent
 from dmo.cli.fitting import save
 from dmo.cli.ingest import digits_source
 from dmo.cli.options import Json, origin

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dmo import stores
-from dmo.cli.apply import percent
+from dmo.cli.evaluate import percent
 from dmo.cli.fitting import save
 from dmo.cli.folder import Folder, annotate_pictures
 from dmo.cli.report import write_page

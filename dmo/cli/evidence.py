@@ -12,7 +12,8 @@ import numpy as np
 
 from dmo import stores
 from dmo.blocks import row_blocks
-from dmo.cli.apply import BLOCK, Applied, figures, known_labels, open_applied
+from dmo.cli.applied import BLOCK, Applied, known_labels, open_applied
+from dmo.cli.evaluate import figures
 from dmo.features import UnreadableImage, read_image
 from dmo.features.jec import jec_scores
 from dmo.methods.decoding import top_labels

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,6 +15,7 @@ import numpy as np
 
 from dmo import stores
 from dmo.blocks import row_blocks
+from dmo.cli.annotation import as_csv, label_count, label_names, replace_text
 from dmo.cli.pictures import model_extractor, say_unreadable
 from dmo.cli.session import Session, cost_rows, grid, session, show
 from dmo.estimators.base import load
@@ -77,10 +76,8 @@ def annotate_pictures(run: Session, request: Folder) -> dict[str, Any]:
     extractor, model = model_extractor(request.model), load(request.model)
     if not hasattr(model, "decision_function"):
         raise stores.StoreError(f"{request.model} is a {type(model).__name__}, which cannot score labels")
-    names = _label_names(model)
-    top = min(5, len(names)) if request.top is None else request.top
-    if top > len(names):
-        raise ValueError(f"--top {top}: there are {len(names)} labels; pass a number from 1 to {len(names)}")
+    names = label_names(model)
+    top = label_count(request.top, len(names))
     heading = {"model": _identity(request.model), "fingerprint": extractor.fingerprint, "top": top}
     known = {} if request.overwrite else _read_journal(run, request.journal, heading)
     contents, failures = _contents(request.folder)
@@ -140,11 +137,6 @@ def _contents(folder: str) -> tuple[dict[str, str], dict[str, str]]:
     return contents, failures
 
 
-def _label_names(model: Any) -> list[str]:
-    known = getattr(model, "label_names_", None)
-    return list(known) if known is not None else [str(label) for label in model.classes_]
-
-
 def _scored(
     model: Any, views: Mapping[str, np.ndarray], names: Sequence[str], contents: Mapping[str, str], top: int
 ) -> Iterator[Entry]:
@@ -181,30 +173,25 @@ def _read_journal(run: Session, journal: Path, heading: Mapping[str, Any]) -> di
 def _journal(journal: Path, heading: Mapping[str, Any], known: Mapping[str, Entry]) -> TextIO:
     """The journal with its heading and what is known, open for more lines."""
     lines = [json.dumps(line) for line in (dict(heading), *known.values())]
-    _replace(journal, "\n".join(lines) + "\n")
+    replace_text(journal, "\n".join(lines) + "\n")
     return open(journal, "a", encoding="utf-8")
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a text file whole."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
 
 
 def _write(request: Folder, entries: Sequence[Entry], names: Sequence[str], top: int, extractor: Extractor) -> None:
     """The output in the format of its ending, and the CSV file that is asked for beside it."""
     ending = Path(request.out).suffix.lower()
+    words = [[names[label] for label in entry["labels"]] for entry in entries]
+    table = as_csv([entry["file"] for entry in entries], words, top, "\n")
     if request.csv is not None:
-        _replace(Path(request.csv), _as_csv(entries, names, top))
+        replace_text(Path(request.csv), table)
     if ending == ".csv":
-        _replace(Path(request.out), _as_csv(entries, names, top))
+        replace_text(Path(request.out), table)
     elif ending == ".json":
         document = {
             entry["file"]: {"labels": [names[label] for label in entry["labels"]], "scores": entry["scores"]}
             for entry in entries
         }
-        _replace(Path(request.out), json.dumps(document, indent=1) + "\n")
+        replace_text(Path(request.out), json.dumps(document, indent=1) + "\n")
     else:
         parameters = {"folder": str(Path(request.folder).resolve()), "fingerprint": extractor.fingerprint}
         writer = stores.create_rows(
@@ -222,14 +209,6 @@ def _write(request: Folder, entries: Sequence[Entry], names: Sequence[str], top:
         for block in writer.missing():
             writer.write(block, best[writer.rows(block)])
         writer.finish()
-
-
-def _as_csv(entries: Sequence[Entry], names: Sequence[str], top: int) -> str:
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["sample", *(f"label {i + 1}" for i in range(top))])
-    writer.writerows([entry["file"], *(names[label] for label in entry["labels"])] for entry in entries)
-    return text.getvalue()
 
 
 def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:

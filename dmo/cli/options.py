@@ -45,9 +45,7 @@ def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool
         return False
     if found["complete"] and not overwrite:
         raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
-    if found["kind"] != kind:
-        taken = f"is a {stores.KINDS[found['kind']]}, it is not replaced by a {stores.KINDS[kind]}"
-        raise stores.StoreError(f"{path} {taken}; choose another path")
+    stores.check_kind(path, found["kind"], kind)
     return not found["complete"]
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import typer
 
 from dmo import report
-from dmo.cli.apply import figures, known_labels
+from dmo.cli.applied import known_labels
+from dmo.cli.evaluate import figures
 from dmo.cli.evidence import Evidence, best_and_worst, judge, label_frequency, nearest_scores, words_of
 from dmo.cli.options import Features, Json, Model, Split
 from dmo.cli.report_figures import draw

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from dmo.blocks import row_blocks
-from dmo.cli.apply import BLOCK, Applied, open_applied
+from dmo.cli.applied import BLOCK, Applied, open_applied
 from dmo.cli.options import ALL, Features, Json, Model, Split
 from dmo.cli.pictures import model_extractor
 from dmo.cli.session import cost_rows, grid, session, show

@@ -100,10 +100,13 @@ def _local(place: Place, security: Any) -> Any:
     )
 
 
+_QUEUES = {"slurm": ("SLURMCluster", "sbatch"), "pbs": ("PBSCluster", "qsub"), "lsf": ("LSFCluster", "bsub")}
+"""The class of a batch queue, and the command that it submits with."""
+
+
 def batch_cluster(place: Place, security: Any = None) -> Any:
     """The dask-jobqueue cluster of a batch queue, no job submitted yet; its `job_script()` is what will be."""
     module = _import("dask_jobqueue", place.where, "jobqueue")
-    classes = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster"}
     names = ("cores", "processes", "memory", "walltime", "queue")
     chosen: dict[str, Any] = {name: setting(f"batch.{name}") for name in names}
     if place.memory_limit:
@@ -116,7 +119,7 @@ def batch_cluster(place: Place, security: Any = None) -> Any:
     account = setting("batch.account")
     if account:
         chosen["project" if place.where == "lsf" else "account"] = account
-    return getattr(module, classes[place.where])(
+    return getattr(module, _QUEUES[place.where][0])(
         n_workers=0,
         security=security,
         protocol="tcp://" if security is None else "tls://",
@@ -131,7 +134,7 @@ def batch_cluster(place: Place, security: Any = None) -> Any:
 
 def _batch(place: Place, security: Any) -> Any:
     cluster = batch_cluster(place, security)
-    submit = {"slurm": "sbatch", "pbs": "qsub", "lsf": "bsub"}[place.where]
+    submit = _QUEUES[place.where][1]
     if which(submit) is None:
         cluster.close()
         raise OSError(f"--scheduler {place.where}: there is no {submit} here; run this where jobs are submitted")
@@ -168,7 +171,7 @@ _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 def _kubeconfigs() -> list[str]:
     """The files that say where Kubernetes is."""
-    return os.environ.get("KUBECONFIG", os.path.expanduser("~/.kube/config")).split(os.pathsep)
+    return (os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")).split(os.pathsep)
 
 
 def _gateway(place: Place, security: Any) -> Any:

@@ -11,9 +11,8 @@ import scipy.sparse
 from sklearn.utils.multiclass import check_classification_targets
 
 from dmo.blocks import Rows, Subset, row_blocks, rows
-from dmo.estimators.approximations import BestLowRank
 from dmo.estimators.linear import LinearExpansion
-from dmo.estimators.lowrank_engine import AUTO_RANK, fit_maps, is_exact
+from dmo.estimators.lowrank_engine import exact_or_best, fit_maps, is_exact
 from dmo.estimators.roads import Projected
 from dmo.expansions import Expansion, FactorExpansion, KernelExpansion
 from dmo.graphs.rows import read
@@ -123,7 +122,10 @@ def embed(
     plain = isinstance(similarity, Linear) and similarity.normalise is None and n_seeds is None
     expansion: Expansion
     if isinstance(approximation, str) and approximation == "auto":
-        approximation = "exact" if plain or n_seeds is not None else _engine(source.shape[0])
+        n = source.shape[0]
+        approximation = "exact"
+        if not plain and n_seeds is None:
+            approximation = exact_or_best(f"similarities of {n} x {n}", _relation_bytes(n, n), _RELATION_SHARE)
     if not is_exact(who, approximation):
         feature_map = fit_maps(who, approximation, kernel, {view: source}, random_state)[view]
         found = solve_projected(problem, _some(feature_map(source).astype(np.float64), index), k, variance)
@@ -158,22 +160,21 @@ def _seeds(who: str, n: int, wanted: int | None, random_state: int | None) -> np
     return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
 
 
-def _needed_and_free(n: int, p: int) -> tuple[float, float]:
-    """Bytes that similarities of n samples to p and their problem take, and bytes that they may take."""
-    return 8.0 * p * (n + 4 * p), psutil.virtual_memory().available / 2
+_RELATION_SHARE = 0.5
+"""Share of the free memory that similarities may take."""
 
 
-def _engine(n: int) -> Any:
-    needed, free = _needed_and_free(n, n)
-    return "exact" if needed <= free else BestLowRank(rank=AUTO_RANK)
+def _relation_bytes(n: int, p: int) -> float:
+    """Bytes of the similarities of n samples to p, and of their problem."""
+    return 8.0 * p * (n + 4 * p)
 
 
 def _relation(who: str, kernel: MultiKernel, view: str, source: Rows, seeds: Any) -> np.ndarray:
     n, p = source.shape[0], seeds.shape[0]
-    needed, free = _needed_and_free(n, p)
-    if needed > free:
+    needed, free = _relation_bytes(n, p), psutil.virtual_memory().available
+    if needed > _RELATION_SHARE * free:
         raise ValueError(
-            f"{who}: similarities of {n} samples to {p} take {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are to be had; "
+            f"{who}: similarities of {n} samples to {p} take {needed / 2**30:.1f} GiB, free are {free / 2**30:.1f} GiB; "
             f"pass n_seeds (such as 2000), or approximation=Nystrom(...)"
         )
     old = kernel.prepare({view: seeds}, slice(0, p), np.float64)

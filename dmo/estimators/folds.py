@@ -166,7 +166,7 @@ class MomentFolds:
         maps = fit_maps(who, model.approximation, model.kernel, self.sources, model.random_state)
         client = current_client()
         raw = RawRows(self.sources, maps, 0 if client else _MEMORY // 2)
-        parts = collect_moments(self.sources, self.labels, maps, self.fold, client, raw)
+        parts = collect_moments(raw, self.labels, self.fold, client)
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
         folds = [part.mixed(mixings) for part in parts]
         widths = {view: parts[0].widths[view] for view in maps}
@@ -217,7 +217,7 @@ class MomentFolds:
         dense = [view for view, feature_map in raw.maps.items() if feature_map.mixing is None]  # one product for them
         groups = [[view] for view in raw.maps if view not in dense] + ([dense] if dense else [])
         joint = [
-            [np.vstack([np.hstack([fits[number, i][0][view] for i in chosen]) for view in group]) for group in groups]
+            [np.block([[fits[number, i][0][view] for i in chosen] for view in group]) for group in groups]
             for number in range(folds)
         ]
         offsets = [np.concatenate([fits[number, i][1] for i in chosen]).astype(np.float32) for number in range(folds)]

@@ -19,11 +19,10 @@ from dmo.estimators.views import per_view
 from dmo.kernels import parse
 from dmo.lowrank import FeatureMap
 from dmo.moments import LABELS, Moments
-from dmo.onepass import add_folds, collect_moments
+from dmo.onepass import RawRows, add_folds, collect_moments
 
 log = logging.getLogger("dmo")
-AUTO_RANK = 1000
-"""Rank of what "auto" takes where the exact engine does not fit."""
+_AUTO_RANK = 1000
 FOLDS = 4
 """Folds of the held-out scores that `standardise` takes its statistics from."""
 
@@ -35,15 +34,19 @@ def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
     """
     if approximation != "auto":
         return approximation
-    needed, free = 12.0 * kernels * n * n, psutil.virtual_memory().available  # float32 entries, float64 factors
-    sizes = (
-        f"{kernels} kernels of {n} x {n} with factors take {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
-    )
-    if needed <= 0.7 * free:
+    needed = 12.0 * kernels * n * n  # float32 entries, float64 factors
+    return exact_or_best(f"{kernels} kernels of {n} x {n} with factors", needed, 0.7)
+
+
+def exact_or_best(what: str, needed: float, share: float) -> Any:
+    """The exact engine where `what` takes at most this share of the free memory (`needed` bytes), else a low rank."""
+    free = psutil.virtual_memory().available
+    sizes = f"{what} take {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
+    if needed <= share * free:
         log.info("engine: exact (%s)", sizes)
         return "exact"
-    log.info("engine: the better of Nystrom and MEKA at rank %d (%s)", AUTO_RANK, sizes)
-    return BestLowRank(rank=AUTO_RANK)
+    log.info("engine: the better of Nystrom and MEKA at rank %d (%s)", _AUTO_RANK, sizes)
+    return BestLowRank(rank=_AUTO_RANK)
 
 
 def decided(estimator: Any) -> Any:
@@ -128,7 +131,7 @@ def _folded_moments(
     """Moments of the rows, in n_folds random folds of equal sizes."""
     n = next(iter(views.values())).shape[0]
     folds = np.random.default_rng(seed).permutation(np.arange(n) % n_folds) if n_folds > 1 else None
-    raw = collect_moments(views, Y, maps, folds, current_client())
+    raw = collect_moments(RawRows(views, maps), Y, folds, current_client())
     mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
     found = [part.mixed(mixings) for part in raw]
     return found + [Moments.zeros(found[0].widths)] * (n_folds - len(found))

@@ -26,7 +26,7 @@ from dmo.methods.trace import power_of
 from dmo.methods.trace_engines import ROWS, WEIGHTED, Fit, fit_moments, fit_operator
 from dmo.moments import LABELS, Moments
 from dmo.multikernel import MultiKernel
-from dmo.onepass import collect_moments
+from dmo.onepass import RawRows, collect_moments
 from dmo.operators import Operator
 
 _BLOCK = 4096
@@ -297,7 +297,7 @@ def _pass(task: Task, view: str, X: Rows, samples: Samples, feature_map: Any) ->
         sources[LABELS], maps[LABELS] = labels, _AsIs(None)
     if diagonal is not None:
         sources[WEIGHTED], maps[WEIGHTED] = _Tagged(X, diagonal), _Weighted(feature_map)
-    return collect_moments(sources, None, maps, client=current_client())[0]
+    return collect_moments(RawRows(sources, maps), None, client=current_client())[0]
 
 
 @dataclass(frozen=True)

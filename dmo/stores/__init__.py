@@ -6,7 +6,7 @@ with its CRC-32C as it is done, `complete` is written last, and the same call go
 """
 
 from ._errors import StoreError
-from ._schema import KINDS, Provenance
+from ._schema import Provenance, check_kind
 from ._views import DenseView, SparseView
 from .audit import describe, reopen, verify
 from .features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
@@ -15,7 +15,6 @@ from .models import delete_model, load_model, model_contents, save_model
 from .rows import RowStore, RowWriter, create_rows, open_rows
 
 __all__ = [
-    "KINDS",
     "DenseView",
     "FeatureStore",
     "FeatureWriter",
@@ -27,6 +26,7 @@ __all__ = [
     "SparseView",
     "StoreError",
     "ViewSpec",
+    "check_kind",
     "create_features",
     "create_kernel",
     "create_rows",

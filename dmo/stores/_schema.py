@@ -18,7 +18,6 @@ from ._lock import acquire, release
 from ._valid import check_attributes
 
 KINDS = {"features": "feature store", "kernel": "kernel store", "rows": "row store", "model": "model"}
-"""What a store of a kind is called."""
 VERSIONS = {"features": 1, "kernel": 1, "rows": 1, "model": 1}
 ROOT = "zarr.json"
 RESUME = "run what made it again, it goes on where it stopped"
@@ -155,7 +154,7 @@ def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes
         if folder.names():
             raise StoreError(f"{folder.url} exists and is not a dmo store; choose another path or remove it")
     else:
-        _check_kind(folder, document, attributes["kind"])
+        check_kind(folder.url, document["attributes"]["kind"], attributes["kind"])
         if not overwrite:
             _check_same(folder, document["attributes"], attributes)
             if not document["attributes"]["complete"]:
@@ -195,12 +194,10 @@ def clear(folder: Folder, document: dict[str, Any]) -> None:
                 folder.delete(name)
 
 
-def _check_kind(folder: Folder, document: dict[str, Any], kind: str) -> None:
-    found = document["attributes"]["kind"]
+def check_kind(url: str, found: str, kind: str) -> None:
+    """Refuse to write a store of one kind over one of another kind, which is `found` at `url`."""
     if found != kind:
-        raise StoreError(
-            f"{folder.url} is a {KINDS[found]}, it is not replaced by a {KINDS[kind]}; choose another path"
-        )
+        raise StoreError(f"{url} is a {KINDS[found]}, it is not replaced by a {KINDS[kind]}; choose another path")
 
 
 CONTENTS = "provenance.parameters.contents."
@@ -215,7 +212,7 @@ def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -
     for key in [*new, *old]:
         if old.get(key) != new.get(key):
             changed = f"with {key} = {old.get(key, 'nothing')}, now it is {new.get(key, 'nothing')}"
-            if CONTENTS in key and key not in old:
+            if CONTENTS in key and not any(CONTENTS in known for known in old):
                 changed = "by a version of dmo that did not record what it read"
             elif CONTENTS in key:
                 changed = f"from other contents of {key.rpartition(CONTENTS)[2]} than there are now"

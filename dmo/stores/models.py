@@ -25,7 +25,7 @@ from . import _whole
 from ._arrays import check_csr, group_json
 from ._errors import StoreError, writing
 from ._folder import Folder
-from ._schema import KINDS, Provenance, new_attributes, open_root, plain, read_root, write_root
+from ._schema import KINDS, Provenance, check_kind, new_attributes, open_root, plain, read_root, write_root
 
 PARTS = ("indptr", "indices", "data")
 
@@ -160,8 +160,7 @@ def _may_write(folder: Folder, overwrite: bool) -> bool:
             raise StoreError(f"{folder.url} exists and is not a dmo store; choose another path or remove it")
         return False
     kind, complete = document["attributes"]["kind"], document["attributes"]["complete"]
-    if kind != "model":
-        raise StoreError(f"{folder.url} is a {KINDS[kind]}, it is not replaced by a model; choose another path")
+    check_kind(folder.url, kind, "model")
     if complete and not overwrite:
         raise StoreError(
             f"{folder.url} holds a model; pass overwrite=True (--overwrite) to replace it, or choose another path"
