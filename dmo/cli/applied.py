@@ -16,12 +16,11 @@ from dmo.cli.options import chosen_split
 from dmo.cluster import current_client
 from dmo.estimators.base import load
 from dmo.progress import stage
-from dmo.sending import Resent, retried
+from dmo.sending import T, Resent, retried
 from dmo.tiles import grouped
 
 BLOCK = 1024
 """Samples that are worked on at a time."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

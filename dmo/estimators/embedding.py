@@ -68,13 +68,13 @@ def partial_labels(who: str, y: Any, n: int) -> np.ndarray:
         )
     if y.ndim == 2 and y.shape[1] == 1 and not np.isin(y, (0, 1)).all():
         y = y.ravel()
-    Y = _from_classes(y) if y.ndim == 1 else _from_matrix(who, y)
+    Y = _partial_from_classes(y) if y.ndim == 1 else _partial_from_matrix(who, y)
     if not Y.any():
         raise ValueError(f"{who}: no sample has a label; pass labels for some of them")
     return Y[:, Y.any(axis=0)]
 
 
-def _from_classes(y: np.ndarray) -> np.ndarray:
+def _partial_from_classes(y: np.ndarray) -> np.ndarray:
     known = np.ones(len(y), bool)
     if y.dtype.kind in "iuf":
         known = (y != -1) & np.isfinite(y)
@@ -82,7 +82,7 @@ def _from_classes(y: np.ndarray) -> np.ndarray:
     return ((y[:, None] == np.unique(y[known])[None, :]) & known[:, None]).astype(np.float64)
 
 
-def _from_matrix(who: str, y: np.ndarray) -> np.ndarray:
+def _partial_from_matrix(who: str, y: np.ndarray) -> np.ndarray:
     Y = y.astype(np.float64)
     Y[np.isnan(Y).all(axis=1)] = 0.0
     wrong = np.argwhere((Y != 0) & (Y != 1))

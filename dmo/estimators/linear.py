@@ -11,8 +11,9 @@ import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks, rows
 from dmo.operators import Operator
+from dmo.expansions import _BLOCK
 
-_BLOCK = 4096
+
 
 
 @dataclass(frozen=True)

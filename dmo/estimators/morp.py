@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dmo.estimators.projecting import Projection, check_outputs
+from dmo.estimators.projecting import Projection, outputs_factor
 from dmo.estimators.roads import FormTask, Road, project
 from dmo.estimators.trace import bounded
 from dmo.estimators.views import count_components
@@ -110,7 +110,7 @@ def fit_form(model: Any, view: str, source: Any, y: Any, center: bool, road: Roa
     if isinstance(model.n_components, float):
         raise ValueError(f"{who}: n_components must be a whole number, got {model.n_components!r}")
     k = count_components(who, model.n_components, 1, n, n)
-    labels = check_outputs(who, y, n, model.label_kernel)
+    labels = outputs_factor(who, y, n, model.label_kernel)
     task = FormTask(model.form, Settings(supervision=beta, ridge=gamma), center)
     try:
         return project(who, task, view, source, labels, k, road)

@@ -88,7 +88,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, 
         return tags
 
 
-def check_outputs(who: str, y: Any, n: int, kernel: LabelKernel, missing: bool = True) -> np.ndarray:
+def outputs_factor(who: str, y: Any, n: int, kernel: LabelKernel, missing: bool = True) -> np.ndarray:
     """Outputs y as a factor of their kernel (n x q, float64).
 
     A vector of classes becomes one column per class, other vectors one column. With `missing`, NaN in a matrix of

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import Tags
 
 from dmo.estimators.embedding import embed, named, options, partial_labels, refuse_unused, whole
-from dmo.estimators.projecting import Projection, check_outputs
+from dmo.estimators.projecting import Projection, outputs_factor
 from dmo.estimators.roads import MethodTask, Road, project
 from dmo.estimators.views import count_components
 from dmo.graphs.rows import read
@@ -173,7 +173,7 @@ class TraceEmbedding(Projection):
         labels = None
         if method.supervised:
             kernel = "linear" if self.label_kernel is None else self.label_kernel
-            labels = check_outputs(f"TraceEmbedding({self.method!r})", y, source.shape[0], kernel)
+            labels = outputs_factor(f"TraceEmbedding({self.method!r})", y, source.shape[0], kernel)
         road = Road(self.kernel, self.approximation, self.tolerance, self.max_iter, self.random_state)
         try:
             learnt = project(
