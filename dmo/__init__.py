@@ -2,6 +2,9 @@
 
 from importlib.metadata import version
 
+from dmo.engines.exact import Exact
+from dmo.engines.krylov import Krylov
+from dmo.engines.moments import Moments
 from dmo.estimators import (
     KGHA,
     LLTSVR,
@@ -9,20 +12,15 @@ from dmo.estimators import (
     MLSI,
     MOPE,
     MORP,
-    BestLowRank,
     CoupledSVR,
-    Exact,
     HomogeneityAnalysis,
-    Krylov,
     LabelPropagation,
-    Meka,
     MultiSetCCA,
     MultiViewRidge,
-    Nystrom,
     TraceEmbedding,
 )
-from dmo.estimators.base import load
-from dmo.moments import Moments
+from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
+from dmo.persistence import load
 
 __version__ = version("dmo")
 __all__ = [

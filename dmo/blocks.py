@@ -6,18 +6,15 @@ Zarr array, a view of a feature store, or a `Subset` of one of these. `rows` is 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse
 
 Rows = Any
 """A row source: n x d, read by row slices."""
-
 Block: TypeAlias = np.ndarray | scipy.sparse.csr_array
 """Rows in memory."""
 
@@ -122,63 +119,3 @@ def iterate(source: Rows, size: int) -> Iterator[tuple[slice, Block]]:
     """Pairs (slice, rows) of blocks of at most `size` rows, in order."""
     for where in row_blocks(source.shape[0], size):
         yield where, rows(source, where)
-
-
-def fingerprint(source: Rows, size: int = 8192) -> str:
-    """SHA-256 (16 hex digits) of a row source's shape and values: tells two inputs apart, whatever their container.
-
-    A source with `contents` (a view of a store: a digest of its checksums, which is its own even where an array has the
-    same values) is not read, nor is a subset of one.
-    """
-    known = _contents(source)
-    if known is not None:
-        return hashlib.sha256(known.encode()).hexdigest()[:16]
-    digest = hashlib.sha256(repr((tuple(source.shape), np.dtype(source.dtype).name)).encode())
-    for _, block in iterate(source, size):
-        if scipy.sparse.issparse(block):
-            csr = scipy.sparse.csr_array(block).sorted_indices()
-            for part in (csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data):
-                digest.update(np.ascontiguousarray(part).data)
-        else:
-            digest.update(np.ascontiguousarray(block).data)
-    return digest.hexdigest()[:16]
-
-
-def _contents(source: Rows) -> str | None:
-    if not isinstance(source, Subset):
-        return getattr(source, "contents", None)
-    inner = _contents(source.source)
-    picked = np.ascontiguousarray(source.index, np.int64).tobytes()
-    return None if inner is None else hashlib.sha256(inner.encode() + picked).hexdigest()
-
-
-def gram(F: np.ndarray, G: np.ndarray | None = None, size: int = 8192) -> np.ndarray:
-    """F'G (k x l, float64) of tall blocks: products per row block in their own precision, sums in float64."""
-    G = F if G is None else G
-    total = np.zeros((F.shape[1], G.shape[1]))
-    for where in row_blocks(F.shape[0], size):
-        total += F[where].T @ G[where]
-    return total
-
-
-def orthonormalise(B: np.ndarray, against: np.ndarray | None = None, tolerance: float = 1e-10) -> np.ndarray:
-    """An orthonormal basis (n x r, r <= k, float64) of the columns of B, less their part in `against`.
-
-    Arguments: `B` n x k; `against` n x q with orthonormal columns; `tolerance`: directions whose length is below
-    `tolerance` times the largest column of B are dropped, so r is B's numerical rank outside `against`.
-    Projects twice ("twice is enough", Giraud et al. 2005) and takes a rank-revealing QR.
-    """
-    B = np.array(B, dtype=np.float64)
-    scale = np.sqrt((B * B).sum(axis=0).max(initial=0.0))
-    if scale == 0.0:
-        return np.zeros((B.shape[0], 0))
-    for _ in range(2):
-        if against is not None and against.shape[1]:
-            B -= against @ (against.T @ B)
-    Q, R, _ = scipy.linalg.qr(B, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
-    rank = int((np.abs(np.diag(R)) > tolerance * scale).sum())
-    Q = Q[:, :rank]
-    if against is not None and against.shape[1]:
-        Q -= against @ (against.T @ Q)
-        Q, _ = scipy.linalg.qr(Q, mode="economic", overwrite_a=True, check_finite=False)
-    return Q

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from .blocks import Rows, row_blocks, rows
-from .progress import stage
+from dmo.blocks import Rows, row_blocks, rows
+from dmo.progress import stage
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,19 +15,20 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from dmo.blocks import Rows, Subset, fingerprint
-from dmo.estimators.base import encode
-from dmo.estimators.folds import ExactFolds, Held, MomentFolds
+from dmo.blocks import Rows, Subset
+from dmo.engines.lowrank import choose_engine
 from dmo.estimators.kgha import KGHA
-from dmo.estimators.lowrank_engine import choose_engine
 from dmo.estimators.ridge import MultiViewRidge
-from dmo.estimators.views import check_labels, check_views
+from dmo.estimators.shared_fits import ExactFolds, Held, MomentFolds
+from dmo.hashing import digest, fingerprint
 from dmo.kernels import rescaled
 from dmo.kernels.threads import in_threads
 from dmo.methods.decoding import ScoreRule
 from dmo.metrics import annotation_scores, auc_macro, auc_micro, f1_macro, f1_micro, jaccard_accuracy, top_labels
+from dmo.persistence import encode
 from dmo.progress import stage
-from dmo.resuming import Checkpoint, digest, part_of_more
+from dmo.stores.checkpoints import Checkpoint, part_of_more
+from dmo.validation import check_labels, check_views
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")

@@ -33,10 +33,10 @@ from rich.table import Table
 
 from dmo import KGHA, MultiViewRidge, stores
 from dmo.blocks import Rows, Subset
-from dmo.cli.running import add_run_options, run_pipeline
 from dmo.datasets import ingest
 from dmo.metrics import annotation_scores, auc_scores
 from dmo.progress import stage
+from dmo.workflows.program import add_run_options, run_pipeline
 
 ALL_VIEWS = "all"
 BLOCK = 1024
@@ -112,7 +112,7 @@ class Samples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.cli.exits`)."""
+    """Run the experiment; returns the exit code (see `dmo.workflows.exits`)."""
     options = parser().parse_args(arguments)
     return run_pipeline(__file__, options, lambda: report(run(options), Path(options.work)))
 

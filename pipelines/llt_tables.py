@@ -32,12 +32,12 @@ from sklearn.model_selection import KFold
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.svm import SVR
 
-from dmo.cli.running import add_run_options, run_pipeline
-from dmo.datasets import read_arff, read_label_list
 from dmo.estimators.llt import LLTSVR, CoupledSVR
+from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
-from dmo.methods.llt_frames import Neighbours
+from dmo.methods.svr.frames import Neighbours
 from dmo.metrics import jaccard_accuracy
+from dmo.workflows.program import add_run_options, run_pipeline
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

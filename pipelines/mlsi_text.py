@@ -34,7 +34,6 @@ from projection_protocol import (
 )
 
 from dmo.blocks import rows
-from dmo.cli.running import add_run_options, run_pipeline
 from dmo.datasets import ingest
 from dmo.datasets.reuters import ingest_reuters
 from dmo.estimators.mlsi import MLSI
@@ -42,6 +41,7 @@ from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import normalise_rows
 from dmo.progress import stage
 from dmo.stores import FeatureStore, StoreError, open_features
+from dmo.workflows.program import add_run_options, run_pipeline
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)
 TUNED_AT = 20
@@ -92,7 +92,7 @@ def tune(X: Any, Y: np.ndarray, k: int, train: int, quick: bool) -> dict[str, fl
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiments; returns the exit code (see `dmo.cli.exits`)."""
+    """Run the experiments; returns the exit code (see `dmo.workflows.exits`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the stores, tables and figures")
     made.add_argument("--data", default=data_folder("."), help="folder that has reuters21578 and rcv1")

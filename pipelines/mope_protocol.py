@@ -17,9 +17,9 @@ import numpy as np
 import scipy.linalg
 from projection_protocol import Row
 
-from dmo.methods.forms import directions
-from dmo.methods.mope import semi_supervised
-from dmo.methods.trace import CUTOFF, solve_trace
+from dmo.linalg.eigen import CUTOFF, solve_trace
+from dmo.methods.embeddings.mope import semi_supervised
+from dmo.methods.embeddings.quadratic_forms import directions
 from dmo.metrics import f1_scores
 
 Setting = dict[str, Any]

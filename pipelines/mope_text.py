@@ -29,15 +29,15 @@ from mope_protocol import Method, Setting, Thirds, run_method
 from projection_protocol import Row, data_folder, plt, publish, summarise
 
 from dmo.blocks import rows
-from dmo.cli.running import add_run_options, run_pipeline
 from dmo.datasets.reuters import ingest_reuters
 from dmo.estimators.mesd import MESD
 from dmo.estimators.mope import MOPE
 from dmo.estimators.trace import TraceEmbedding
 from dmo.graphs import weigh
+from dmo.labels.proximities import Proximity, combine
 from dmo.progress import stage
-from dmo.proximities import Proximity, combine
 from dmo.stores import FeatureStore, StoreError, open_features
+from dmo.workflows.program import add_run_options, run_pipeline
 
 NEIGHBOURS = 15
 REACHES: list[Setting] = [{"n_neighbors": 60}, {"n_neighbors": None}]
@@ -267,7 +267,7 @@ def proximity_figures(out: Path, X: np.ndarray, Y: np.ndarray, most: int = 300) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiments; returns the exit code (see `dmo.cli.exits`)."""
+    """Run the experiments; returns the exit code (see `dmo.workflows.exits`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, tables and figures")
     made.add_argument("--data", default=data_folder("."), help="folder that has reuters21578")

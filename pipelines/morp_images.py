@@ -35,12 +35,12 @@ from projection_protocol import (
 )
 
 from dmo.blocks import rows
-from dmo.cli.running import add_run_options, run_pipeline
 from dmo.datasets import ingest
 from dmo.estimators.morp import MORP
 from dmo.estimators.trace import TraceEmbedding
 from dmo.progress import stage
 from dmo.stores import StoreError, open_features
+from dmo.workflows.program import add_run_options, run_pipeline
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)
 
@@ -97,7 +97,7 @@ def tune(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.cli.exits`)."""
+    """Run the experiment; returns the exit code (see `dmo.workflows.exits`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, the table and the figure")
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")

@@ -26,12 +26,12 @@ from morp_images import load
 from projection_protocol import ORIGINAL, UNSEEN, Row, choose, compare, curves, data_folder, publish, summarise
 from sklearn.metrics import roc_curve
 
-from dmo.cli.running import add_run_options, run_pipeline
 from dmo.estimators.morp import MORP
 from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import RBF
 from dmo.metrics import auc_macro, top_n_accuracy
 from dmo.progress import stage
+from dmo.workflows.program import add_run_options, run_pipeline
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -103,7 +103,7 @@ def project(name: str, k: int, parameters: dict[str, float], market: Market) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment; returns the exit code (see `dmo.cli.exits`)."""
+    """Run the experiment; returns the exit code (see `dmo.workflows.exits`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, the table and the figures")
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")

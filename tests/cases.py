@@ -12,10 +12,11 @@ from sklearn.preprocessing import KernelCenterer
 from threadpoolctl import threadpool_info
 
 from dmo.kernels import RBF
+from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.tiles import FeatureTiles
+from dmo.linalg.operators import Dense, LowRank, Operator
+from dmo.linalg.tiles import Tiles
 from dmo.lowrank import FeatureMap, meka
-from dmo.multikernel import MultiKernel
-from dmo.operators import Dense, LowRank, Operator
-from dmo.tiles import FeatureTiles, Tiles
 
 N, BLOCK, SIGMA = 83, 20, 2.0
 

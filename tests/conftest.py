@@ -41,7 +41,7 @@ def annotated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Drawn pictures `pics`, their store `f.zarr` (three cheap views), KGHA `m.zarr` and ridge regression `r.zarr`."""
     from shell import run
 
-    from dmo.datasets.scenes import draw_pictures
+    from dmo.demo.scenes import draw_pictures
 
     folder = tmp_path_factory.mktemp("annotated")
     table = draw_pictures(folder / "pics", 60)

@@ -12,7 +12,9 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmo.blocks import Subset, fingerprint, gram, iterate, orthonormalise, row_blocks, rows
+from dmo.blocks import Subset, iterate, row_blocks, rows
+from dmo.hashing import fingerprint
+from dmo.linalg.tall import gram, orthonormalise
 
 RNG = np.random.default_rng(0)
 A = (RNG.random((50, 4)) * (RNG.random((50, 4)) < 0.5)).astype(np.float32)

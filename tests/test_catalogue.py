@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 import dmo
 from dmo import TraceEmbedding
 from dmo.cli.app import app
-from dmo.methods import forms
-from dmo.methods.catalogue import NEIGHBOURHOOD, markdown
-from dmo.methods.projections import METHODS
+from dmo.methods.embeddings import quadratic_forms as forms
+from dmo.methods.embeddings.catalogue import NEIGHBOURHOOD, markdown
+from dmo.methods.embeddings.global_methods import METHODS
 
 RNG = np.random.default_rng(0)
 N, D, K, P = 90, 6, 8, 3

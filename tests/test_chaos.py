@@ -24,15 +24,15 @@ import scipy.sparse
 from distributed import Client, LocalCluster
 from typer.testing import CliRunner
 
-import dmo.onepass
+import dmo.cluster.workers
+import dmo.engines.passes
 import dmo.progress
-import dmo.sending
 from dmo import KGHA, Exact, Nystrom, stores
 from dmo.cli import app
-from dmo.cli.exits import WRONG, code
 from dmo.cluster import WorkerMemoryError, connect
-from dmo.datasets.digits import digits
+from dmo.demo.digits import digits
 from dmo.progress import listen
+from dmo.workflows.exits import WRONG, code
 
 pytestmark = pytest.mark.chaos
 BIN = Path(sys.executable).parent
@@ -59,7 +59,7 @@ def table() -> Iterator[list[tuple[str, str, str]]]:
 @pytest.fixture(autouse=True)
 def _every_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dmo.progress, "_EVERY", 0.0)
-    monkeypatch.setattr(dmo.sending, "_SENDING", 5.0)
+    monkeypatch.setattr(dmo.cluster.workers, "_SENDING", 5.0)
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
 
 
@@ -162,9 +162,9 @@ def test_a_worker_killed_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     table: list[Any],
 ) -> None:
-    monkeypatch.setattr(dmo.onepass, "BLOCK", 25)
-    monkeypatch.setattr(dmo.onepass, "TASK_BLOCKS", 1)
-    monkeypatch.setattr(dmo.onepass, "_SEGMENT", 4)
+    monkeypatch.setattr(dmo.engines.passes, "BLOCK", 25)
+    monkeypatch.setattr(dmo.engines.passes, "TASK_BLOCKS", 1)
+    monkeypatch.setattr(dmo.engines.passes, "_SEGMENT", 4)
     engine, stage, steps = STAGES[name]
     if kind == "LocalCluster":
         address = request.getfixturevalue("own_cluster").scheduler_address
@@ -239,7 +239,7 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
     tiled, passed = Exact("resident", "float64", 2048), Nystrom(rank=900, fit_rows=2000)
     sentences = {}
     with pytest.MonkeyPatch.context() as change:
-        change.setattr(dmo.onepass, "BLOCK", 150_000)
+        change.setattr(dmo.engines.passes, "BLOCK", 150_000)
         for stage, engine in {"a product of tiles": tiled, "a pass": passed}.items():
             with (
                 pytest.raises(ValueError, match="limit") as refused,
@@ -342,10 +342,10 @@ from dmo import KGHA, Exact, Nystrom, stores
 from dmo.blocks import Subset
 from dmo.datasets.writing import write
 from dmo.cli.ingest import digits_source
-from dmo.resuming import checkpoints
-import dmo.onepass
+from dmo.stores.checkpoints import checkpoints
+import dmo.engines.passes
 
-dmo.progress._EVERY, dmo.onepass.BLOCK, dmo.onepass.TASK_BLOCKS, dmo.onepass._SEGMENT = 0.0, 20, 1, 2
+dmo.progress._EVERY, dmo.engines.passes.BLOCK, dmo.engines.passes.TASK_BLOCKS, dmo.engines.passes._SEGMENT = 0.0, 20, 1, 2
 folder = Path(sys.argv[1])
 
 def tell(event):

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from shell import record, run
 
-import dmo.cli.applied
+import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
-from dmo.estimators.base import load
 from dmo.metrics import annotation_scores, auc_scores, top_labels
+from dmo.persistence import load
 
 N_TRAIN, N_TEST, N_LABELS, TOP = 90, 40, 6, 2
 NAMES = ["sun", "sea", "sand", "snow", "fir", "fox"]
@@ -296,8 +296,8 @@ def test_rows_record_the_model_that_made_them_where_it_is_replaced_meanwhile(wor
             shutil.copytree(other, model)
         return found
 
-    monkeypatch.setattr(dmo.cli.applied, "load", replaced)
-    applied = dmo.cli.applied.open_applied(str(model), str(work / "f.zarr"), None, "test", "transform")
+    monkeypatch.setattr(dmo.workflows.apply, "load", replaced)
+    applied = dmo.workflows.apply.open_applied(str(model), str(work / "f.zarr"), None, "test", "transform")
     assert (first[0].ridge, applied.model.ridge, applied.contents) == (0.2, 0.7, expected)
 
 

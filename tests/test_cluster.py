@@ -13,8 +13,8 @@ import pytest
 from cases import ArrayTiles, K, N
 
 from dmo.cluster import connect, current_client
-from dmo.operators import Dense
-from dmo.tiles import Tiles
+from dmo.linalg.operators import Dense
+from dmo.linalg.tiles import Tiles
 
 B = np.random.default_rng(0).standard_normal((N, 2))
 

@@ -15,15 +15,16 @@ from distributed import Client, LocalCluster
 from typer.testing import CliRunner
 
 from dmo.cli import app
-from dmo.cli.graph_size import markdown, pass_graph, resource_table, tile_graph
-from dmo.cli.plan import PRODUCTS, STEPS
 from dmo.cluster import Place, connect, setting, tls, usable_memory
 from dmo.cluster.settings import defaults
 from dmo.cluster.targets import batch_cluster, local_sizes, open_client
 from dmo.kernels import parse
-from dmo.multikernel import MultiKernel
+from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.tiles import FeatureTiles
+from dmo.linalg.tiles import Tiles
 from dmo.stores import ViewSpec, create_features
-from dmo.tiles import FeatureTiles, Tiles
+from dmo.workflows.plan import PRODUCTS, STEPS
+from dmo.workflows.resources import markdown, pass_graph, resource_table, tile_graph
 
 CLUSTER = Path(__file__).resolve().parents[1] / "cluster"
 

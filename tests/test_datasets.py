@@ -25,31 +25,16 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from dmo.blocks import rows
-from dmo.datasets import (
-    CARDS,
-    DataError,
-    SequentialRows,
-    Stacked,
-    ingest,
-    ingest_files,
-    matlab_variables,
-    open_arff,
-    open_csv,
-    open_npy,
-    open_npz,
-    open_rows,
-    open_svmlight,
-    open_vecs,
-    open_zarr,
-    read_arff,
-    read_csv,
-    read_description,
-    read_label_list,
-    read_matlab,
-    read_names,
-    read_svmlight,
-)
+from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.datasets.cards import BEGIN, END, markdown, renew
+from dmo.formats.arff import open_arff, read_arff, read_label_list
+from dmo.formats.arrays import open_npy, open_npz, open_zarr
+from dmo.formats.delimited import open_csv, read_csv, read_names
+from dmo.formats.files import DataError, SequentialRows, Stacked
+from dmo.formats.matlab import matlab_variables, read_matlab
+from dmo.formats.svmlight import open_svmlight, read_svmlight
+from dmo.formats.tables import open_rows
+from dmo.formats.vecs import open_vecs
 from dmo.progress import bars
 from dmo.stores import StoreError, open_features, verify
 
@@ -544,7 +529,7 @@ def test_label_lists(tmp_path):
 
 def test_a_line_of_text_is_bounded(tmp_path, monkeypatch):
     """Some kilobytes may decompress to a line of any length."""
-    monkeypatch.setattr("dmo.datasets.files.LONGEST_LINE", 100)
+    monkeypatch.setattr("dmo.formats.files.LONGEST_LINE", 100)
     path = put(tmp_path, "a.csv.gz", gzip.compress(b"1,2\n" + b"3," * 10**5))
     refuses(path, "line 2 has 100 bytes or more; the file is of another format", read_csv)
 
@@ -826,7 +811,7 @@ def test_an_interrupted_ingestion_goes_on_bit_identical(tmp_path, monkeypatch):
     views = {name: {split: tmp_path / file for split, file in files[name].items()} for name in ("gist", "hue")}
     ingest_files(views, tmp_path / "whole.zarr", block=4)
 
-    import dmo.datasets.vecs as vecs
+    import dmo.formats.vecs as vecs
 
     read, reads = vecs.Vecs.__getitem__, []
 
@@ -936,7 +921,7 @@ FOLDERS["reuters21578"] = "reuters21578"
 
 
 def test_the_files_have_the_checksums_of_their_cards(dmo_data):
-    from dmo.datasets.files import sha256
+    from dmo.formats.files import sha256
 
     for name, folder in FOLDERS.items():
         for file in CARDS[name].files:

@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
-from dmo.datasets.digits import digits, fourier_magnitudes, oriented_gradients, projections
+from dmo.demo.digits import digits, fourier_magnitudes, oriented_gradients, projections
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from dmo.eigen import Eigenpairs, block_krylov, fix_signs
+from dmo.linalg.eigen import Eigenpairs, block_krylov, fix_signs
 
 N = 80
 

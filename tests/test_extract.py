@@ -11,7 +11,7 @@ from shell import record, run
 from test_features import onnx_model
 
 from dmo import features, stores
-from dmo.datasets.scenes import LABEL_NAMES, draw_pictures, draw_scene
+from dmo.demo.scenes import LABEL_NAMES, draw_pictures, draw_scene
 from dmo.features import embedding, extraction
 from dmo.features.extraction import Extractor
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dmo.datasets.generated import SHAPES, generated
+from dmo.demo.generated import SHAPES, generated
 
 
 def test_shapes_and_statistics():

@@ -9,14 +9,14 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
 from dmo import KGHA, Exact, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge, Nystrom
-from dmo.blocks import gram
 from dmo.cluster import connect
+from dmo.engines.moments import LABELS, Moments
 from dmo.kernels import RBF
-from dmo.methods import homogeneity as exact
-from dmo.methods.homogeneity_moments import RotatedMoments, SharedHomogeneity, homogeneity
-from dmo.moments import LABELS, Moments
-from dmo.operators import Dense, LowRank
-from dmo.solve import factorise
+from dmo.linalg.operators import Dense, LowRank
+from dmo.linalg.smoothers import LinearSmoother, Smoother
+from dmo.linalg.solve import factorise
+from dmo.methods.homogeneity import operators as exact
+from dmo.methods.homogeneity.moments import RotatedMoments, SharedHomogeneity, homogeneity
 
 
 def two_views(n=160, labels=9, seed=0):
@@ -114,11 +114,11 @@ def test_moments_give_the_exact_engine_s_answer(center):
     factors = {"a": rng.standard_normal((200, 30)) + 1, "b": rng.standard_normal((200, 20))}
     Y = (rng.random((200, 10)) < 0.2).astype(float)
     used = Y - Y.mean(axis=0) if center else Y
-    labels = exact.LinearSmoother(used, 0.3)
+    labels = LinearSmoother(used, 0.3)
     smoothers = []
     for F in factors.values():
         operator = LowRank(F).centered() if center else LowRank(F)
-        smoothers.append(exact.Smoother(factorise(operator, 0.3), 0.3))
+        smoothers.append(Smoother(factorise(operator, 0.3), 0.3))
     apply = exact.homogeneity_map([*smoothers, labels], [0.05, 0.05, 1.0])
     pairs = exact.krylov(apply, 200, 7, Y, 1e-11)
 
@@ -310,6 +310,6 @@ def test_a_cluster_gives_the_scores_of_one_process(storage, local_cluster, tmp_p
 def test_a_solve_that_stops_short_warns():
     views, Y = two_views(n=60)
     K = RBF().fit(views["a"])(views["a"], dtype=np.float64)
-    smoother = exact.Smoother(factorise(Dense(K), 1e-4, "cg", max_products=1), 1e-4)
+    smoother = Smoother(factorise(Dense(K), 1e-4, "cg", max_products=1), 1e-4)
     with pytest.warns(ConvergenceWarning, match="stopped at a relative residual"):
         smoother(Y.astype(float))

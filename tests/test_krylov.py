@@ -6,7 +6,7 @@ import scipy.sparse
 from scipy.linalg import subspace_angles
 
 from dmo import MLSI, MORP, Krylov, TraceEmbedding
-from dmo.estimators.krylov import find_subspace
+from dmo.engines.krylov import find_subspace
 
 
 @pytest.fixture(scope="module")

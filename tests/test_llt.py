@@ -14,17 +14,17 @@ from sklearn.svm import SVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
-from dmo.datasets import read_arff, read_label_list
-from dmo.estimators.approximations import Nystrom
-from dmo.estimators.exact import Exact
+from dmo.engines.exact import Exact
 from dmo.estimators.llt import LLTSVR, CoupledSVR
+from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
-from dmo.methods.llt import Problem, certificate, dual_feasible, dual_objective, objective
-from dmo.methods.llt_admm import Factors, admm
-from dmo.methods.llt_frames import neighbourhood_frames
-from dmo.methods.llt_losses import POWERS, EpsilonInsensitive, Power
+from dmo.linalg.operators import Dense, LowRank
+from dmo.lowrank.approximations import Nystrom
+from dmo.methods.svr.admm import Factors, admm
+from dmo.methods.svr.frames import neighbourhood_frames
+from dmo.methods.svr.losses import POWERS, EpsilonInsensitive, Power
+from dmo.methods.svr.problem import Problem, certificate, dual_feasible, dual_objective, objective
 from dmo.metrics import jaccard_accuracy
-from dmo.operators import Dense, LowRank
 
 LOSSES = [EpsilonInsensitive(0.1), *map(Power, POWERS.values())]
 

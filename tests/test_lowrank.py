@@ -14,25 +14,17 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmo import stores
-from dmo.estimators.approximations import BestLowRank, Meka, Nystrom
 from dmo.kernels import RBF, Laplacian, Linear
-from dmo.lowrank import (
-    BlockLowRank,
-    BlockRows,
-    FeatureMap,
-    choose,
-    from_landmarks,
-    meka,
-    nystrom,
-    rpcholesky,
-    sampled_error,
-)
+from dmo.linalg.block_rows import BlockRows
+from dmo.linalg.factors import BlockLowRank
+from dmo.linalg.operators import LowRank
+from dmo.linalg.pivoted_cholesky import _root, rpcholesky
+from dmo.linalg.solve import factorise
+from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom, sampled_error
+from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.lowrank.clusters import allocate, balanced_centres
 from dmo.lowrank.landmarks import assign, choose_landmarks
-from dmo.lowrank.pivoting import _root
 from dmo.lowrank.sampling import learning_rows
-from dmo.operators import LowRank
-from dmo.solve import factorise
 
 
 def clustered(n: int, d: int = 20, seed: int = 0) -> np.ndarray:

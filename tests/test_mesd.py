@@ -14,12 +14,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
 from dmo import MESD, TraceEmbedding
-from dmo.estimators.approximations import Nystrom
-from dmo.expansions import FactorExpansion, KernelExpansion
-from dmo.methods import discriminant
-from dmo.methods.discriminant import DISCRIMINANTS, Labelled, duplicated
-from dmo.methods.forms import solve_projected
-from dmo.methods.neighbourhood import Options
+from dmo.functions import FactorExpansion, KernelExpansion
+from dmo.lowrank.approximations import Nystrom
+from dmo.methods.embeddings import discriminant
+from dmo.methods.embeddings.discriminant import DISCRIMINANTS, Labelled, duplicated
+from dmo.methods.embeddings.graph_methods import Options
+from dmo.methods.embeddings.quadratic_forms import solve_projected
 
 RNG = np.random.default_rng(0)
 N, D, C = 36, 5, 4

@@ -11,8 +11,8 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dmo.estimators.approximations import Nystrom
 from dmo.estimators.mlsi import MLSI
+from dmo.lowrank.approximations import Nystrom
 from dmo.stores import ViewSpec, create_features, open_features
 
 RNG = np.random.default_rng(0)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
-from dmo.methods.ridge_moments import ridge
-from dmo.moments import LABELS, Moments, pooled
+from dmo.engines.moments import LABELS, Moments, pooled
+from dmo.estimators.ridge import ridge
 
 RNG = np.random.default_rng(0)
 F = {"a": RNG.standard_normal((90, 4)) + 1, "b": RNG.standard_normal((90, 3)), LABELS: RNG.random((90, 2))}

@@ -10,13 +10,13 @@ from sklearn.decomposition import PCA, KernelPCA
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dmo.estimators.approximations import Meka, Nystrom
-from dmo.estimators.exact import Exact
+from dmo.engines.exact import Exact
 from dmo.estimators.mlsi import MLSI
 from dmo.estimators.morp import MORP
 from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import RBF, Polynomial
-from dmo.labels import SequenceKernel, SetKernel
+from dmo.labels.kernels import SequenceKernel, SetKernel
+from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.metrics import auc_macro
 from dmo.selection import sweep
 

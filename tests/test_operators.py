@@ -8,7 +8,7 @@ from cases import CASES, K_NEW, NEW, Case, F, K, N, X, centered, dense, gaussian
 from numpy.testing import assert_allclose
 from sklearn.preprocessing import KernelCenterer
 
-from dmo.operators import Centered, Dense, LowRank, Operator, Sum
+from dmo.linalg.operators import Centered, Dense, LowRank, Operator, Sum
 
 B = np.random.default_rng(7).standard_normal((N, 4))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dmo import KGHA, stores
-from dmo.datasets.digits import digits
+from dmo.demo.digits import digits
 from dmo.metrics import annotation_scores
 
 FOLDER = Path(__file__).resolve().parents[1] / "pipelines"

@@ -7,11 +7,11 @@ from sklearn.cross_decomposition import CCA, PLSSVD
 from sklearn.decomposition import PCA, KernelPCA, TruncatedSVD
 from sklearn.linear_model import Ridge
 
-from dmo.methods.projections import METHODS, Problem, Samples, Settings
-from dmo.methods.trace import pencil_krylov, solve_trace
-from dmo.methods.trace_engines import ROWS, WEIGHTED, fit_moments, fit_operator
-from dmo.moments import LABELS, Moments
-from dmo.operators import Dense, Operator
+from dmo.engines.moments import LABELS, Moments
+from dmo.linalg.eigen import pencil_krylov, solve_trace
+from dmo.linalg.operators import Dense, Operator
+from dmo.methods.embeddings.global_methods import METHODS, Problem, Samples, Settings
+from dmo.methods.embeddings.solvers import ROWS, WEIGHTED, fit_moments, fit_operator
 
 RNG = np.random.default_rng(0)
 N, D, L, K = 120, 9, 5, 3

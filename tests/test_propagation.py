@@ -14,7 +14,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import dmo
 from dmo import LabelPropagation
 from dmo.graphs import adjacency, neighbours, weigh
-from dmo.methods.propagation import propagate, solve_shifted
+from dmo.linalg.cg import solve_shifted
+from dmo.methods.propagation import propagate
 
 N, L, LAM1 = 80, 4, 1.7
 METHODS = ["smse1", "smse2", "ml-grf", "ml-lgc"]

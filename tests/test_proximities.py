@@ -9,9 +9,9 @@ import scipy.sparse
 from scipy.spatial.distance import cdist, jaccard
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dmo import proximities
 from dmo.graphs import adjacency, neighbours, weigh
-from dmo.proximities import NAMES, Proximity, class_similarities, combine, label_coordinates, strongest
+from dmo.labels import proximities
+from dmo.labels.proximities import NAMES, Proximity, class_similarities, combine, label_coordinates, strongest
 
 N, L = 60, 5
 rng = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dmo.methods.catalogue import markdown
+from dmo.methods.embeddings.catalogue import markdown
 
 README = Path(__file__).parents[1] / "README.md"
 

@@ -8,9 +8,9 @@ from shell import record, run
 from sklearn.metrics import label_ranking_average_precision_score
 
 from dmo import stores
-from dmo.cli import demo_pictures
-from dmo.cli.evidence import sample_precision
-from dmo.cli.report import read_sweep
+from dmo.cli import demo_images as demo_pictures
+from dmo.workflows.evaluation import sample_precision
+from dmo.workflows.report_page import read_sweep
 
 
 def cells(page, caption):

@@ -22,24 +22,25 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from typer.testing import CliRunner
 
-import dmo.conjugate
-import dmo.onepass
-import dmo.resuming
+import dmo.engines.passes
+import dmo.linalg.cg
 import dmo.selection
+import dmo.stores.checkpoints
 from dmo import KGHA, MultiViewRidge, Nystrom, stores
 from dmo.cli import app
-from dmo.conjugate import BlockCG, NystromPreconditioner
-from dmo.estimators.exact import Exact
-from dmo.methods import llt_admm
-from dmo.methods.llt import Problem
-from dmo.methods.llt_frames import neighbourhood_frames
-from dmo.methods.llt_losses import EpsilonInsensitive
-from dmo.operators import Dense
+from dmo.engines.exact import Exact
+from dmo.hashing import digest
+from dmo.linalg.cg import BlockCG, NystromPreconditioner
+from dmo.linalg.operators import Dense
+from dmo.linalg.tiles import Tiles
+from dmo.methods.svr import admm as llt_admm
+from dmo.methods.svr.frames import neighbourhood_frames
+from dmo.methods.svr.losses import EpsilonInsensitive
+from dmo.methods.svr.problem import Problem
 from dmo.progress import listen
-from dmo.resuming import Checkpoint, checkpoints, digest
 from dmo.selection import sweep
 from dmo.stores._folder import Folder
-from dmo.tiles import Tiles
+from dmo.stores.checkpoints import Checkpoint, checkpoints
 
 N = 150
 Result = dict[str, np.ndarray]
@@ -170,7 +171,7 @@ RIDGES = {"ridge": [0.01, 0.1, 1.0]}
 
 def low_rank() -> Result:
     """Pieces: scores, and passes over the rows."""
-    with mock.patch.object(dmo.onepass, "_task", counting(dmo.onepass._task)):
+    with mock.patch.object(dmo.engines.passes, "_task", counting(dmo.engines.passes._task)):
         return swept(KGHA(approximation=Nystrom(rank=20), random_state=0), {"kernel": ["rbf", "linear"], **RIDGES})
 
 
@@ -384,7 +385,7 @@ def test_arrays_come_back_in_the_memory_order_that_they_had(tmp_path: Path) -> N
 
 
 def test_short_runs_keep_nothing_and_ask_for_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dmo.conjugate, "operator_digest", None)
+    monkeypatch.setattr(dmo.linalg.cg, "operator_digest", None)
     with checkpoints(str(tmp_path / "never")):
         one_solve()
     assert not (tmp_path / "never").exists()
@@ -421,7 +422,7 @@ class Clock:
             save(*arguments)
 
         monkeypatch.setattr(stores, "save_model", slow)
-        monkeypatch.setattr(dmo.resuming, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(dmo.stores.checkpoints, "time", SimpleNamespace(monotonic=lambda: self.now))
 
 
 @pytest.mark.parametrize(("cost", "wait"), [(0.1, 30.0), (2.0, 100.0)], ids=["cheap", "dear"])
@@ -464,7 +465,7 @@ def test_results_that_were_quick_or_would_fill_the_disk_are_not_kept(
     clock = Clock(monkeypatch, 0.0)
     small, large = {"a": np.zeros(10)}, {"a": np.zeros(10_000)}
     with checkpoints(str(tmp_path)):
-        dmo.resuming._place.get().room = 50_000.0  # type: ignore[union-attr]
+        dmo.stores.checkpoints._place.get().room = 50_000.0  # type: ignore[union-attr]
         for seconds, arrays in ((0.5, small), (2.0, small), (2.0, large)):
             kept = Checkpoint("test", lambda arrays=arrays: digest(arrays))
             clock.now += seconds
@@ -514,7 +515,10 @@ def tune(folder: str, last: int | None) -> tuple[dict[str, Any], int]:
     options = [*TUNE, "--folds", "3", "--views", "fourier", "--approximation", "exact", "--json"]
     paths = [f"{folder}/f.zarr", f"{folder}/m.zarr", "--checkpoint", f"{folder}/kept", "--overwrite"]
     counted = counting(dmo.selection._decoded)
-    with mock.patch.object(dmo.resuming, "SECONDS", 0.0), mock.patch.object(dmo.selection, "_decoded", counted):
+    with (
+        mock.patch.object(dmo.stores.checkpoints, "SECONDS", 0.0),
+        mock.patch.object(dmo.selection, "_decoded", counted),
+    ):
         done = CliRunner().invoke(app, ["tune", "kgha", *paths, *options])
     assert done.exit_code == 0, done.stderr
     return json.loads(done.stdout), Work.done

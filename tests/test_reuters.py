@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
-from dmo.datasets import DataError
 from dmo.datasets.reuters import ingest_reuters, parse, read_reuters, select
 from dmo.datasets.text import Vocabulary, tokens
+from dmo.formats.files import DataError
 from dmo.stores import open_features
 
 

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import dmo.onepass
+import dmo.engines.passes
 from dmo import stores
 from dmo.cli import app
-from dmo.cli.exits import Terminated, code, ending
+from dmo.engines.moments import LABELS
+from dmo.engines.passes import RawRows, collect_moments
 from dmo.kernels import parse
 from dmo.lowrank import nystrom
-from dmo.moments import LABELS
-from dmo.onepass import RawRows, collect_moments
-from dmo.resuming import checkpoints
+from dmo.stores.checkpoints import checkpoints
+from dmo.workflows.exits import Terminated, code, ending
 
 BIN = Path(sys.executable).parent
 TESTS = Path(__file__).resolve().parent
@@ -110,7 +110,7 @@ def test_a_terminated_program_says_so_and_ends_with_143(tmp_path: Path) -> None:
     script = tmp_path / "waits.py"
     script.write_text(
         "import sys, threading\n"
-        "from dmo.cli.exits import ending\n"
+        "from dmo.workflows.exits import ending\n"
         "def work():\n    print('ready', flush=True)\n    threading.Event().wait(300)\n"
         "sys.exit(ending('waits', work))\n",
         encoding="utf-8",
@@ -151,9 +151,9 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
     X, Y = rng.standard_normal((600, 5)), (rng.random((600, 3)) < 0.3).astype(np.float32)
     views = {"a": X, "b": X[:, :3]}
     maps = {view: nystrom(parse("rbf").fit(rows), rows, rank=8, random_state=0) for view, rows in views.items()}
-    monkeypatch.setattr(dmo.onepass, "BLOCK", 16)
-    monkeypatch.setattr(dmo.onepass, "TASK_BLOCKS", 1)
-    monkeypatch.setattr(dmo.onepass, "_SEGMENT", 4)
+    monkeypatch.setattr(dmo.engines.passes, "BLOCK", 16)
+    monkeypatch.setattr(dmo.engines.passes, "TASK_BLOCKS", 1)
+    monkeypatch.setattr(dmo.engines.passes, "_SEGMENT", 4)
 
     def collect(labels: np.ndarray = Y, order: str = "ab") -> Any:
         with checkpoints(str(tmp_path)):
@@ -161,7 +161,7 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
 
     expected = collect()[0]
     assert list(tmp_path.iterdir()) == []
-    task, calls = dmo.onepass._task, []
+    task, calls = dmo.engines.passes._task, []
 
     def dies(job: Any, blocks: Any, *own: Any) -> Any:
         calls.append(blocks)
@@ -169,7 +169,7 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
             raise KeyboardInterrupt
         return task(job, blocks, *own)
 
-    monkeypatch.setattr(dmo.onepass, "_task", dies)
+    monkeypatch.setattr(dmo.engines.passes, "_task", dies)
     with pytest.raises(KeyboardInterrupt):
         collect()
     (kept,) = tmp_path.iterdir()

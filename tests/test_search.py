@@ -6,10 +6,10 @@ from shell import record, run
 from sklearn.metrics.pairwise import cosine_similarity
 
 from dmo import stores
-from dmo.datasets.scenes import draw_scene
-from dmo.estimators.base import load
-from dmo.features import jec
-from dmo.methods.retrieval import answering, best, similar
+from dmo.demo.scenes import draw_scene
+from dmo.estimators import jec
+from dmo.persistence import load
+from dmo.workflows.search import answering, best, similar
 
 
 def test_nearness_is_the_cosine_of_scikit_learn():

@@ -12,7 +12,7 @@ import scipy.sparse
 from dmo import MultiViewRidge, stores
 from dmo.cluster import connect
 from dmo.cluster.settings import defaults
-from dmo.estimators.base import load
+from dmo.persistence import load
 from dmo.stores._arrays import checksum
 from dmo.stores._schema import Provenance, _checksum
 

@@ -6,8 +6,8 @@ from sklearn.base import clone
 from sklearn.linear_model import RidgeClassifier
 from sklearn.multioutput import MultiOutputClassifier
 
-import dmo.estimators.folds
-import dmo.onepass
+import dmo.engines.passes
+import dmo.estimators.shared_fits
 from dmo import KGHA, Meka, MultiViewRidge, Nystrom
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.metrics import annotation_scores
@@ -64,9 +64,9 @@ def test_every_setting_scores_as_when_fitted_for_itself(model, grid):
 def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, grid, memory, monkeypatch):
     """The sweep's maps are fitted on all rows once: the oracle gets them as linear kernels of the factor rows. With little
     memory only some of the raw rows are kept from the first pass to the next, and settings are evaluated in groups."""
-    monkeypatch.setattr(dmo.estimators.folds, "_MEMORY", memory)
-    monkeypatch.setattr(dmo.estimators.folds, "BLOCK", 50)
-    monkeypatch.setattr(dmo.onepass, "BLOCK", 50)
+    monkeypatch.setattr(dmo.estimators.shared_fits, "_MEMORY", memory)
+    monkeypatch.setattr(dmo.estimators.shared_fits, "BLOCK", 50)
+    monkeypatch.setattr(dmo.engines.passes, "BLOCK", 50)
     result = sweep(model, VIEWS, LABELS, grid, folds=3, metric="f1@2", refit=False)
     exact = clone(model).set_params(kernel="linear", approximation="exact")
     maps = {view: model.approximation.feature_map("rbf", X, model.random_state) for view, X in VIEWS.items()}

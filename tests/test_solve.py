@@ -10,19 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dmo.operators import Dense, LowRank, Operator
-from dmo.solve import (
-    BlockCG,
-    IllConditioned,
-    Method,
-    NystromPreconditioner,
-    Solution,
-    cholesky_in_place,
-    default_rank,
-    factorise,
-    low_rank_factor,
-    solve,
-)
+from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank
+from dmo.linalg.direct import cholesky_in_place
+from dmo.linalg.factors import low_rank_factor
+from dmo.linalg.operators import Dense, LowRank, Operator
+from dmo.linalg.solution import IllConditioned, Solution
+from dmo.linalg.solve import Method, factorise, solve
 
 RNG = np.random.default_rng(11)
 B = RNG.standard_normal((N, 5))

@@ -23,7 +23,8 @@ import scipy.sparse as sp
 import xarray as xr
 import zarr
 
-from dmo.blocks import Subset, fingerprint, rows
+from dmo.blocks import Subset, rows
+from dmo.hashing import fingerprint
 from dmo.stores import (
     Provenance,
     StoreError,

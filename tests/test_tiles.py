@@ -21,10 +21,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
 from dmo import stores
+from dmo.cluster.workers import grouped, run_task
 from dmo.kernels import RBF
-from dmo.multikernel import MultiKernel
-from dmo.operators import Dense
-from dmo.tiles import FeatureTiles, Tiles, _task, compute_tiles, grouped, lower_pairs
+from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.tiles import FeatureTiles
+from dmo.linalg.operators import Dense
+from dmo.linalg.tiles import Tiles, compute_tiles, lower_pairs
 
 B = np.random.default_rng(5).standard_normal((N, 3))
 ORACLE = Dense(K, lambda Z: gaussian(Z, X))
@@ -267,7 +269,7 @@ def test_a_task_uses_one_blas_thread_and_leaves_the_setting_as_it_was() -> None:
     with threadpool_limits(2):
         if source.tile(0, 0).max() < 2:
             pytest.skip("BLAS has one thread here")
-        assert _task(source.tile, 0, 0).max() == 1
+        assert run_task(source.tile, 0, 0).max() == 1
         assert source.tile(0, 0).max() == 2
 
 

@@ -10,23 +10,20 @@ import typer
 from typer.core import TyperGroup
 
 import dmo
-from dmo.cli import exits
 from dmo.cli.apply import annotate, transform
-from dmo.cli.compare import plan_command
 from dmo.cli.demo import demo
 from dmo.cli.evaluate import evaluate
-from dmo.cli.exits import sentence
 from dmo.cli.extract import extract_command
-from dmo.cli.fit import fit_app
-from dmo.cli.info import info
+from dmo.cli.fit import embedding, fit_app, mlsi, morp
+from dmo.cli.info import info, methods_command, verify
 from dmo.cli.ingest import ingest_app
-from dmo.cli.methods import methods_command
-from dmo.cli.project import embedding, mlsi, morp, tune_mlsi, tune_morp
+from dmo.cli.plan import plan_command
 from dmo.cli.report import report_command
 from dmo.cli.running import offer_run_options
 from dmo.cli.search import search
-from dmo.cli.tune import tune_app
-from dmo.cli.verify import verify
+from dmo.cli.tune import tune_app, tune_mlsi, tune_morp
+from dmo.workflows import exits
+from dmo.workflows.exits import sentence
 
 
 class Commands(TyperGroup):

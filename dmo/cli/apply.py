@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,30 +11,29 @@ import numpy as np
 import typer
 
 from dmo import stores
-from dmo.blocks import Rows, fingerprint, row_blocks
-from dmo.cli.annotation import Top, as_csv, label_count, replace_text
-from dmo.cli.applied import BLOCK, Applied, each, open_applied
-from dmo.cli.folder import Folder, annotate_folder
-from dmo.cli.options import (
-    ALL,
-    Block,
-    DryRun,
-    Features,
-    Json,
-    Model,
-    Overwrite,
-    Scheduler,
-    Split,
-    origin,
-)
-from dmo.cli.pictures import is_picture_folder
-from dmo.cli.session import Session, amount, cost_rows, grid, session, show
+from dmo.blocks import Rows
+from dmo.cli.options import Block, DryRun, Features, Json, Model, Overwrite, Scheduler, Split, Top
+from dmo.cli.session import cost_rows, grid, show
 from dmo.cluster import connect
 from dmo.methods.decoding import top_labels
+from dmo.workflows.apply import (
+    ALL,
+    BLOCK,
+    OTHER_CSV,
+    as_csv,
+    is_complete,
+    label_count,
+    label_words,
+    open_applied,
+    row_writer,
+    write_csv,
+    write_rows,
+)
+from dmo.workflows.pictures import Folder, annotate_pictures, is_picture_folder
+from dmo.workflows.program import amount, session
 
 Out = Annotated[str, typer.Argument(help="Row store to write.")]
 _SHOWN = 5
-_OTHER_CSV = "pass --overwrite to replace it, or choose another path"
 
 
 def transform(
@@ -55,8 +54,12 @@ def transform(
     with session(json) as run, connect(scheduler):
         applied = open_applied(model, features, split, ALL, "transform")
         columns, attributes = int(applied.model.n_components_), {"split": applied.split}
-        make = _writer(out, applied, columns, "float32", "embedding", attributes, block, overwrite, (model, features))
-        record = _write(run, applied, make, lambda views: applied.model.transform(views), out, columns, block, dry_run)
+        make = row_writer(
+            out, applied, columns, "float32", "embedding", attributes, block, overwrite, (model, features)
+        )
+        record = write_rows(
+            run, applied, make, lambda views: applied.model.transform(views), out, columns, block, dry_run
+        )
     _show_rows(record, "embedding", json)
 
 
@@ -95,8 +98,8 @@ def annotate(
         annotate_folder(Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json))
         return
     with session(json) as run, connect(scheduler):
-        if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or _is_complete(out)):
-            raise stores.StoreError(f"{csv} exists; {_OTHER_CSV}")
+        if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or is_complete(out)):
+            raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
         applied = open_applied(model, features, split, "test", "decision_function")
         names = applied.label_names()
         count = label_count(top, len(names))
@@ -108,113 +111,15 @@ def annotate(
         columns: int | list[str] = names if scores else count
         attributes = {"split": applied.split, "top": count, "label_names": names}
         kind, dtype = ("scores", "float32") if scores else ("labels", "int32")
-        make = _writer(out, applied, columns, dtype, kind, attributes, block, overwrite, (model, features))
-        record = _write(run, applied, make, best, out, len(names) if scores else count, block, dry_run)
+        make = row_writer(out, applied, columns, dtype, kind, attributes, block, overwrite, (model, features))
+        record = write_rows(run, applied, make, best, out, len(names) if scores else count, block, dry_run)
         if not dry_run:
-            words = _words(out, names, count, applied.n if csv is not None else _SHOWN)
+            words = label_words(out, names, count, applied.n if csv is not None else _SHOWN)
             record["examples"] = dict(zip(applied.ids()[:_SHOWN], words[:_SHOWN]))
             if csv is not None:
-                _write_csv(Path(csv), as_csv(applied.ids(), words, count, "\r\n"), overwrite)
+                write_csv(Path(csv), as_csv(applied.ids(), words, count, "\r\n"), overwrite)
                 record["csv"] = csv
     _show_rows(record, "annotation", json)
-
-
-def _writer(
-    out: str,
-    applied: Applied,
-    columns: int | Sequence[str],
-    dtype: str,
-    kind: str,
-    attributes: Mapping[str, Any],
-    block: int,
-    overwrite: bool,
-    parents: Sequence[str],
-) -> Callable[[], stores.RowWriter]:
-    """Begins (or takes up) the row store `out` when it is called; `parents`: the model and the features.
-
-    One that was begun with another model or other features is refused, by their paths and by their contents.
-    """
-
-    def make() -> stores.RowWriter:
-        ids = applied.ids() if applied.store.sample_ids is not None else None
-        contents = {name: fingerprint(view) for name, view in applied.views.items()}
-        contents["the model"] = applied.contents
-        return stores.create_rows(
-            out,
-            applied.n,
-            columns,
-            dtype=dtype,
-            kind=kind,
-            attributes=attributes,
-            block=block,
-            sample_ids=ids,
-            overwrite=overwrite,
-            provenance=origin(parents, applied.store, applied.split, contents=contents),
-        )
-
-    return make
-
-
-def _write(
-    run: Session,
-    applied: Applied,
-    make: Callable[[], stores.RowWriter],
-    compute: Callable[[Mapping[str, Rows]], np.ndarray],
-    out: str,
-    columns: int,
-    block: int,
-    dry_run: bool,
-) -> dict[str, Any]:
-    """Compute and write the blocks that are missing; returns the record for the report."""
-    record = {
-        "out": out,
-        "n_samples": applied.n,
-        "columns": columns,
-        "split": applied.split,
-        "bytes": 4 * applied.n * columns,
-    }
-    if dry_run:
-        return record | {"plan": {"blocks": len(row_blocks(applied.n, block)), "bytes": record["bytes"]}}
-    writer = make()
-    missing = writer.missing()
-    if not missing:
-        run.note(f"{out} is complete already, made from the same model and samples: nothing to do")
-    elif len(missing) < writer.n_blocks:
-        run.note(f"{out} is unfinished: {writer.n_blocks - len(missing)} of {writer.n_blocks} blocks are there already")
-
-    def write(i: int) -> None:
-        writer.write(i, compute(applied.batch(writer.rows(i))).astype(writer.array.dtype, copy=False))
-
-    for _ in each("blocks of samples", write, missing):
-        pass
-    writer.finish()
-    return record | run.costs()
-
-
-def _words(path: str, names: Sequence[str], top: int, count: int) -> list[list[str]]:
-    """The labels of the first `count` samples of a row store of labels or scores, best first."""
-    found = stores.open_rows(path)
-    block = found[:count]
-    numbers = top_labels(block, top) if found.kind == "scores" else block
-    return [[names[label] for label in row] for row in numbers]
-
-
-def _is_complete(path: str) -> bool:
-    """Whether there is a complete row store, whose command may be run again."""
-    try:
-        stores.open_rows(path)
-    except (FileNotFoundError, stores.StoreError):
-        return False
-    return True
-
-
-def _write_csv(path: Path, text: str, overwrite: bool) -> None:
-    """Write the labels as text; a file that says the same is left, another one only replaced with `overwrite`."""
-    if not overwrite and path.exists():
-        if path.read_bytes() == text.encode():
-            return
-        raise stores.StoreError(f"{path} exists and says something else; {_OTHER_CSV}")
-    replace_text(path, text)
 
 
 def _show_rows(record: Mapping[str, Any], what: str, as_json: bool) -> None:
@@ -231,3 +136,28 @@ def _show_rows(record: Mapping[str, Any], what: str, as_json: bool) -> None:
     if record.get("examples") and not as_json:
         first = [(sample, ", ".join(words)) for sample, words in record["examples"].items()]
         grid("first samples", ["sample", "labels, best first"], first, numbers=False)
+
+
+def annotate_folder(request: Folder) -> None:
+    """`dmo annotate MODEL FOLDER OUT`: the work and its report."""
+    with session(request.json) as run:
+        record = annotate_pictures(run, request)
+        record |= {} if request.dry_run else run.costs()
+    if request.dry_run:
+        show(record, _rows(record), "plan of the annotation; nothing was written", request.json)
+        return
+    show(record, [*_rows(record), *cost_rows(record)], f"annotation of {request.folder} in {request.out}", request.json)
+    if not request.json:
+        first = [(name, ", ".join(labels)) for name, labels in record["examples"].items()]
+        grid("first pictures", ["picture", "labels, best first"], first, numbers=False)
+
+
+def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = [("pictures", str(record["n_pictures"])), ("new or changed", str(record["new"]))]
+    rows.append(("labels each", str(record["top"])))
+    if record.get("unreadable"):
+        rows.append(("unreadable", f"{len(record['unreadable'])}, left out"))
+    seconds = record.get("stages", {}).get("annotate pictures")
+    if seconds and record["new"]:
+        rows.append(("speed", f"{record['new'] / seconds:.1f} pictures a second"))
+    return rows

@@ -14,18 +14,21 @@ import typer
 
 from dmo import report, stores
 from dmo.blocks import row_blocks
-from dmo.cli.demo_pictures import demo_pictures
-from dmo.cli.evaluate import figures, percent
-from dmo.cli.fitting import save
+from dmo.cli.demo_images import demo_pictures
+from dmo.cli.evaluate import percent
+from dmo.cli.fit import save
 from dmo.cli.ingest import digits_source
-from dmo.cli.options import Json, origin
-from dmo.cli.session import amount, grid, session, show
-from dmo.datasets.digits import digits
+from dmo.cli.options import Json
+from dmo.cli.session import grid, show
 from dmo.datasets.writing import write
+from dmo.demo.digits import digits
 from dmo.estimators import KGHA, MultiViewRidge
 from dmo.methods.decoding import top_labels
 from dmo.metrics import annotation_scores, auc_scores
 from dmo.progress import stage
+from dmo.workflows.apply import origin
+from dmo.workflows.evaluation import figures
+from dmo.workflows.program import amount, session
 
 TOP, SHOWN, SEED = 3, 12, 0
 BLOCK = 256

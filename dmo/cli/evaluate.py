@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from dmo.blocks import row_blocks
-from dmo.cli.annotation import Top, label_count
-from dmo.cli.applied import BLOCK, each, known_labels, open_applied
-from dmo.cli.options import Features, Json, Model, Scheduler, Split
-from dmo.cli.session import Session, cost_rows, session, show
+from dmo.cli.options import Features, Json, Model, Scheduler, Split, Top
+from dmo.cli.session import cost_rows, show
 from dmo.cluster import connect
-from dmo.metrics import AnnotationScores, AUCScores, annotation_scores, auc_scores
+from dmo.cluster.workers import each
+from dmo.metrics import AUCScores, annotation_scores, auc_scores
+from dmo.workflows.apply import BLOCK, known_labels, label_count, open_applied
+from dmo.workflows.evaluation import figures
+from dmo.workflows.program import Session, session
 
 
 def evaluate(
@@ -43,21 +45,6 @@ def evaluate(
     rows = [("samples", f"{applied.n} of split {applied.split}" if applied.split else str(applied.n))]
     rows += figure_rows(record)
     show(record, [*rows, *cost_rows(record)], f"{model} on {features}", json)
-
-
-def figures(annotated: AnnotationScores, area: AUCScores | None) -> dict[str, Any]:
-    """The measures of an evaluation (fractions 0..1) under the names of the JSON output."""
-    return {
-        "top": annotated.top,
-        "n_labels": len(annotated.per_label_recall),
-        "n_labels_present": annotated.n_labels,
-        "precision": annotated.precision,
-        "recall": annotated.recall,
-        "f1": annotated.f1,
-        "n_plus": annotated.n_plus,
-        "auc_macro": None if area is None else area.macro,
-        "auc_micro": None if area is None else area.micro,
-    }
 
 
 def figure_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:

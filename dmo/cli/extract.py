@@ -9,12 +9,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dmo import stores
-from dmo.cli.options import Block, Json, Overwrite, free
-from dmo.cli.pictures import model_extractor, say_unreadable
-from dmo.cli.session import Session, amount, cost_rows, session, show
+from dmo.cli.options import Block, Json, Overwrite
+from dmo.cli.session import cost_rows, show
 from dmo.features import SETS, Embedding, Extraction, Listing, Recipe, extract, list_pictures
 from dmo.features.embedding import VIEW
 from dmo.features.images import SIDE
+from dmo.workflows.apply import free
+from dmo.workflows.pictures import model_extractor
+from dmo.workflows.program import Session, amount, say_unreadable, session
 
 SET_HELP = f"A named set ({', '.join(SETS)}) or views, comma-separated."
 Unreadable = Annotated[

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 
+from dmo import stores
+from dmo.blocks import Rows
 from dmo.cli import options
-from dmo.cli.fitting import Request, Setting, fit
 from dmo.cli.options import Approximation, Clusters, DryRun, Features, Json, Overwrite, Rank, Scheduler, Split
-from dmo.estimators import KGHA, MultiSetCCA, MultiViewRidge
-from dmo.estimators.exact import Precision, Storage
+from dmo.cli.session import cost_rows, show
+from dmo.cluster import connect
+from dmo.engines.exact import Exact, Precision, Storage, choose_storage
+from dmo.engines.lowrank import choose_engine
+from dmo.estimators import KGHA, MLSI, MORP, MultiSetCCA, MultiViewRidge, TraceEmbedding
+from dmo.estimators.projection import Projection
+from dmo.workflows import apply
+from dmo.workflows.apply import free, origin
+from dmo.workflows.pictures import carry_recipe, store_extractor
+from dmo.workflows.plan import STEPS, Plan, Work, plan, plan_linear, plan_low_rank
+from dmo.workflows.program import Session, quiet, session
 
 fit_app = typer.Typer(no_args_is_help=True, help="Fit a model to the samples of a feature store.")
-
 Solver = Literal["krylov", "als"]
 Combine = Literal["predictions", "kernels", "product"]
-
 Output = Annotated[str, typer.Argument(help="Model store to write.")]
 Views = Annotated[list[str] | None, typer.Option("--views", help="Views to use, comma-separated (default: all).")]
 Kernel = Annotated[
@@ -243,3 +254,381 @@ def multisetcca(
         )
 
     fit(request, make, seed)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the fit commands have in common; see the help of the options."""
+
+    store: str
+    model: str
+    views: list[str] | None
+    split: str | None
+    kernel: list[str] | None
+    storage: Storage
+    kernels: str | None
+    tile: int
+    precision: Precision
+    approximation: str
+    rank: int | None
+    clusters: int
+    scheduler: str | None
+    overwrite: bool
+    dry_run: bool
+    json: bool
+    ridge: list[str] | None = None
+    default_ridge: float = 1e-1
+    open_choice: bool = False
+    """Leave "auto" to the estimator."""
+
+    def engine(self, n: int, kernels: int) -> Any:
+        """Exact, Nystrom, Meka or BestLowRank: as asked, else what fits (with its reason in the log)."""
+        if self.open_choice:
+            return options.approximation(self.approximation, self.rank, self.clusters)
+        exact = Exact(self.storage, self.precision, self.tile, self.kernels)
+        asked = (self.storage, self.precision, self.kernels) != ("auto", "auto", None)
+        name = "exact" if self.approximation == "auto" and asked else self.approximation
+        chosen = choose_engine(options.approximation(name, self.rank, self.clusters, exact), n, kernels)
+        return exact if chosen == "exact" else chosen
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A request with its store opened: kernels and ridges by view, the engine, the training samples."""
+
+    names: list[str]
+    kernel: dict[str, str]
+    ridge: Any
+    engine: Any
+    sources: Mapping[str, Rows]
+    Y: np.ndarray | None
+    split: str | None
+
+    def only_kernel(self, who: str) -> str:
+        """The kernel of the one view; raises ValueError where there are more."""
+        return only(who, self.kernel)
+
+
+def only(who: str, kernels: Mapping[str, str]) -> str:
+    """The one kernel of the one view; raises ValueError where there are more."""
+    if len(kernels) != 1:
+        raise ValueError(f"{who} projects one view, got {len(kernels)}; pass --view with one of {', '.join(kernels)}")
+    return next(iter(kernels.values()))
+
+
+def fit(request: Request, make: Callable[[Setting], Any], seed: int) -> None:
+    """Open, plan, fit, save, report; on a dry run only the first two."""
+    free(request.model, request.overwrite or request.dry_run, "model")
+    with session(request.json) as run, connect(request.scheduler) as place:
+        store = stores.open_features(request.store)
+        store_extractor(store)  # a damaged recipe is refused before the work, not after it
+        setting = _setting(run, request, store)
+        estimator = make(setting)
+        with quiet():
+            expected = _plan(setting, estimator)
+        run.note(f"fitting {_who(estimator)} {place.where}")
+        for name, value in expected.rows():
+            run.note(f"  {name}: {value}")
+        if not request.dry_run:
+            estimator.fit(setting.sources, setting.Y)
+            if store.label_names is not None and setting.Y is not None:
+                estimator.label_names_ = list(store.label_names)
+            costs = {"plan": expected.to_dict(), **run.costs()}
+            save(estimator, request.model, store, setting.split, seed, costs)
+    title = f"{_who(estimator)} on {request.store}"
+    record: dict[str, Any] = {"store": request.store, "split": setting.split, "n_samples": _n(setting)}
+    record |= {"estimator": type(estimator).__name__, "kernels": setting.kernel}
+    if request.dry_run:
+        record["plan"] = expected.to_dict()
+        show(
+            record,
+            [("samples", str(_n(setting))), *expected.rows()],
+            f"plan of {title}; nothing was written",
+            request.json,
+        )
+        return
+    record |= {"model": request.model, **_learnt(estimator), **run.costs()}
+    show(record, _rows(record, setting), title, request.json)
+
+
+def _setting(run: Session, request: Request, store: stores.FeatureStore) -> Setting:
+    names = apply.chosen_views(store, request.views)
+    kernel, notes = options.kernels(store, names, request.kernel or ())
+    for note in notes:
+        run.note(note)
+    ridge = options.numbers("--ridge", request.ridge or (), names, request.default_ridge)
+    split = apply.chosen_split(store, request.split, "train")
+    sources, Y, index = store.select(split)
+    run.note(f"training on {f'the {split} samples' if split else 'all samples'} ({len(index)} of {store.n_samples})")
+    engine = request.engine(len(index), len(names))
+    return Setting(names, kernel, ridge, engine, {name: sources[name] for name in names}, Y, split)
+
+
+def _n(setting: Setting) -> int:
+    return int(next(iter(setting.sources.values())).shape[0])
+
+
+def _who(estimator: Any) -> str:
+    return type(estimator).__name__
+
+
+def _plan(setting: Setting, estimator: Any) -> Plan:
+    n, V = _n(setting), len(setting.names)
+    if getattr(estimator, "kernel", "linear") == "linear" and isinstance(estimator, Projection):
+        return plan_linear(n, next(iter(setting.sources.values())), estimator.n_components)
+    engine = Exact() if isinstance(setting.engine, str) else setting.engine
+    if not isinstance(engine, Exact):
+        labels = 0 if setting.Y is None else setting.Y.shape[1]
+        return plan_low_rank(engine, n, labels, setting.sources, setting.kernel)
+    labels = 0 if setting.Y is None else setting.Y.shape[1]
+    combined = getattr(estimator, "combine", "predictions") != "predictions"
+    spectral = isinstance(estimator, (KGHA, MultiSetCCA))
+    count = estimator.n_components if spectral else labels
+    columns = max(labels, round(count * labels) if isinstance(count, float) else count)
+    work = Work(
+        n=n,
+        kernels=1 if combined else V,
+        factors_held=V if spectral else 1,
+        columns=columns,
+        solves=STEPS + 1 if spectral else 1,
+        storage=choose_storage(engine, n, 1 if combined else V),
+        block=engine.block,
+    )
+    width = sum(source.shape[1] * np.dtype(source.dtype).itemsize for source in setting.sources.values())
+    model_bytes = n * width + 8 * n * columns * work.kernels
+    return plan(work, setting.sources, setting.kernel, model_bytes)
+
+
+def save(
+    estimator: Any, path: str, store: stores.FeatureStore, split: str | None, seed: int, costs: Any = None
+) -> None:
+    """Save a fitted estimator with where it comes from: the store, its own provenance, and the split.
+
+    Where the store was made from pictures, the model keeps their recipe and vocabularies; `costs`: what was planned and
+    what it took, JSON.
+    """
+    source = origin([store.url], store, split, seed)
+    parameters = dict(source.parameters) | ({} if costs is None else {"costs": costs})
+    estimator.save(path, stores.Provenance(source.parents, parameters, seed))
+    carry_recipe(store, path)
+
+
+def _learnt(estimator: Any) -> dict[str, Any]:
+    """The figures of a fitted estimator for the report."""
+    found: dict[str, Any] = {"views": dict(estimator.view_widths_)}
+    if hasattr(estimator, "classes_"):
+        found["n_labels"] = len(estimator.classes_)
+    if hasattr(estimator, "n_components_"):
+        found["n_components"] = int(estimator.n_components_)
+        found["steps"] = int(estimator.n_iter_)
+    if hasattr(estimator, "objective_"):
+        found["objective"] = float(estimator.objective_)
+    return found
+
+
+def _rows(record: Mapping[str, Any], setting: Setting) -> list[tuple[str, str]]:
+    rows = [("samples", str(record["n_samples"]))]
+    rows += [
+        (f"view {name}", f"{width} features, kernel {setting.kernel[name]}") for name, width in record["views"].items()
+    ]
+    rows += [
+        (title, str(record[key]))
+        for key, title in (("n_labels", "labels"), ("n_components", "components"))
+        if key in record
+    ]
+    if "objective" in record:
+        rows.append(("objective", f"{record['objective']:.6f} after {record['steps']} block steps"))
+    return [*rows, *cost_rows(record), ("model", str(record["model"]))]
+
+
+View = Annotated[str | None, typer.Option("--view", help="The view to project (default: the store's only one).")]
+Supervision = Annotated[float, typer.Option(min=0, max=1, help="Share of the labels (beta).")]
+Gamma = Annotated[float, typer.Option(min=0, help="Ridge of the functions, in units of the kernel.")]
+Components = Annotated[int, typer.Option(min=1, help="Number of components.")]
+Shape = Annotated[
+    Literal["simplified", "regularised", "direct"], typer.Option(help="Form of the eigenproblem; see dmo.MORP.")
+]
+
+
+def _one(view: str | None) -> list[str] | None:
+    return None if view is None else [view]
+
+
+def morp(
+    store: Features,
+    model: Output,
+    view: View = None,
+    supervision: Supervision = 0.5,
+    gamma: Gamma = 1e-3,
+    components: Components = 20,
+    form: Shape = "simplified",
+    kernel: Kernel = None,
+    split: Split = None,
+    center: Center = True,
+    tolerance: Tolerance = 1e-6,
+    max_iter: MaxIter = 300,
+    approximation: Approximation = "auto",
+    rank: Rank = None,
+    clusters: Clusters = 10,
+    storage: Engine = "auto",
+    kernels: Kernels = None,
+    tile: Tile = 2048,
+    precision: Digits = "auto",
+    scheduler: Scheduler = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Multi-output regularised projection of one view: a few features that know the labels."""
+    request = Request(
+        store,
+        model,
+        _one(view),
+        split,
+        kernel,
+        storage,
+        kernels,
+        tile,
+        precision,
+        approximation,
+        rank,
+        clusters,
+        scheduler,
+        overwrite,
+        dry_run,
+        json,
+    )
+
+    def make(setting: Setting) -> MORP:
+        return MORP(
+            setting.only_kernel("morp"),
+            supervision=supervision,
+            gamma=gamma,
+            n_components=components,
+            form=form,
+            center=center,
+            approximation=setting.engine,
+            tolerance=tolerance,
+            max_iter=max_iter,
+            random_state=seed,
+        )
+
+    fit(request, make, seed)
+
+
+def mlsi(
+    store: Features,
+    model: Output,
+    view: View = None,
+    supervision: Supervision = 0.5,
+    gamma: Gamma = 0.0,
+    components: Components = 20,
+    form: Shape = "direct",
+    split: Split = None,
+    tolerance: Tolerance = 1e-6,
+    max_iter: MaxIter = 300,
+    approximation: Annotated[
+        Literal["auto", "exact", "krylov", "nystrom"],
+        typer.Option(help="auto: exact up to 4096 documents or words, else in a Krylov subspace of words."),
+    ] = "auto",
+    rank: Rank = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Multi-label informed latent semantic indexing of one view of words; sparse rows stay sparse."""
+    request = _linear(store, model, view, split, approximation, rank, overwrite, dry_run, json)
+
+    def make(setting: Setting) -> MLSI:
+        setting.only_kernel("mlsi")
+        return MLSI(
+            supervision=supervision,
+            gamma=gamma,
+            n_components=components,
+            form=form,
+            approximation=setting.engine,
+            tolerance=tolerance,
+            max_iter=max_iter,
+            random_state=seed,
+        )
+
+    fit(request, make, seed)
+
+
+def embedding(
+    store: Features,
+    model: Output,
+    method: Annotated[str, typer.Option(help="Name of the method; `dmo methods` lists them.")],
+    view: View = None,
+    components: Components = 2,
+    kernel: Annotated[str, typer.Option(help="linear: of the features themselves.")] = "linear",
+    ridge: Annotated[float | None, typer.Option(min=0, help="Ridge, for methods that have one.")] = None,
+    supervision: Annotated[float | None, typer.Option(min=0, max=1, help="Share of the labels (SLVM, MORP).")] = None,
+    balance: Annotated[float | None, typer.Option(min=0, max=1, help="Constraint of MDDM.")] = None,
+    split: Split = None,
+    rank: Rank = None,
+    approximation: Annotated[
+        Literal["auto", "exact", "krylov", "nystrom"], typer.Option(help="Of the kernel (krylov: linear only).")
+    ] = "auto",
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Any projection of the catalogue, by name: PCA, CCA, PLS, MDDM, hypergraphs, LFDA ... of one view."""
+    if method in [known["name"] for known in TraceEmbedding.methods() if not known["out_of_sample"]]:
+        raise ValueError(
+            f"--method {method}: has coordinates for the samples that it was fitted on only, so there is no model to save; "
+            "take a method that `dmo methods` lists with new rows, or TraceEmbedding(...).fit_transform in Python"
+        )
+    request = _linear(store, model, view, split, approximation, rank, overwrite, dry_run, json, kernel)
+
+    def make(setting: Setting) -> TraceEmbedding:
+        return TraceEmbedding(
+            method,
+            n_components=components,
+            kernel=setting.only_kernel("embedding"),
+            ridge=ridge,
+            supervision=supervision,
+            balance=balance,
+            approximation=setting.engine,
+            random_state=seed,
+        )
+
+    fit(request, make, seed)
+
+
+def _linear(
+    store: str,
+    model: str,
+    view: str | None,
+    split: str | None,
+    approximation: str,
+    rank: int | None,
+    overwrite: bool,
+    dry_run: bool,
+    json: bool,
+    kernel: str = "linear",
+) -> Request:
+    """A request without the options of tiled kernels and clusters."""
+    return Request(
+        store,
+        model,
+        _one(view),
+        split,
+        [kernel],
+        "auto",
+        None,
+        2048,
+        "auto",
+        approximation,
+        rank,
+        10,
+        None,
+        overwrite,
+        dry_run,
+        json,
+        open_choice=True,
+    )

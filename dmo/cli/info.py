@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -9,7 +10,11 @@ import typer
 
 from dmo import stores
 from dmo.cli.options import Json
-from dmo.cli.session import amount, show
+from dmo.cli.session import grid, show
+from dmo.estimators import TraceEmbedding
+from dmo.methods.embeddings.catalogue import markdown
+from dmo.workflows.exits import DAMAGED
+from dmo.workflows.program import amount, session
 
 Rows = list[tuple[str, str]]
 
@@ -102,3 +107,51 @@ def _short(value: Any, most: int = 6) -> str:
         inner = value.get("mapping", value)
         return ", ".join(f"{key}: {item}" for key, item in inner.items())
     return str(value)
+
+
+def methods_command(
+    markdown_table: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
+    json_output: Json = False,
+) -> None:
+    """List the methods of TraceEmbedding and MESD: family, paper, engines, parameters, whether new rows get coordinates."""
+    found = TraceEmbedding.methods()
+    if json_output:
+        print(json.dumps(found, indent=1, allow_nan=False))
+    elif markdown_table:
+        print(markdown(), end="")
+    else:
+        columns = ("method", "family", "paper", "engines", "parameters", "new rows")
+        rows = [
+            (
+                row["name"] + (" (MESD)" if row["mesd"] else ""),
+                row["family"],
+                row["paper"],
+                ", ".join(row["engines"]),
+                ", ".join(row["parameters"]),
+                "yes" if row["out_of_sample"] else "no",
+            )
+            for row in found
+        ]
+        grid(f"{len(found)} methods", columns, rows, numbers=False)
+
+
+def verify(
+    path: Annotated[str, typer.Argument(help="A store of any kind: features, kernel, rows, model.")],
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Open a damaged store again: what made it then writes the bad blocks anew.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Read a whole store, compare it with its manifest and checksums; exit code 4 where something is wrong."""
+    with session(json):
+        problems = stores.verify(path)
+        reopened = stores.reopen(path) if repair and problems else None
+    record = {"path": path, "whole": not problems, "problems": problems, "reopened_blocks": reopened}
+    if json or not problems:
+        show(record, [("state", "whole: every block is there and has its checksum")], path, json)
+    else:
+        grid(path, ["problem"], [[problem] for problem in problems], numbers=False)
+        if reopened is not None:
+            print(f"{reopened} blocks are marked as missing; run what made the store again, it writes only these")
+    if problems:
+        raise typer.Exit(DAMAGED)

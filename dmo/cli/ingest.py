@@ -9,13 +9,15 @@ import numpy as np
 import typer
 
 from dmo import stores
-from dmo.cli.options import Block, Json, Overwrite, free
-from dmo.cli.session import Session, amount, cost_rows, session, show
+from dmo.cli.options import Block, Json, Overwrite
+from dmo.cli.session import cost_rows, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
-from dmo.datasets.digits import digits
 from dmo.datasets.reuters import Selection, ingest_reuters
 from dmo.datasets.sources import READERS
 from dmo.datasets.writing import Source, write
+from dmo.demo.digits import digits
+from dmo.workflows.apply import free
+from dmo.workflows.program import Session, amount, session
 
 ingest_app = typer.Typer(no_args_is_help=True, help="Read feature files into a feature store.")
 Store = Annotated[str, typer.Argument(help="Feature store to write.")]

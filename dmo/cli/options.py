@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from dmo import stores
-from dmo.cli.running import SCHEDULER
-from dmo.estimators import BestLowRank, Exact, Krylov, Meka, Nystrom
+from dmo.engines.exact import Exact
+from dmo.engines.krylov import Krylov
 from dmo.kernels import parse
+from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
+from dmo.workflows.program import SCHEDULER
 
-ALL = "all"
 T = TypeVar("T")
-
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else, on standard output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the output path.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print sizes and estimated seconds; write nothing.")]
@@ -31,52 +31,6 @@ Rank = Annotated[int | None, typer.Option(min=1, help="Columns of nystrom and be
 Clusters = Annotated[int, typer.Option(min=1, help="Clusters of meka.")]
 Model = Annotated[str, typer.Argument(help="Model store that dmo fit wrote.")]
 Features = Annotated[str, typer.Argument(help="Feature store that dmo ingest wrote.")]
-
-
-def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool:
-    """Refuse a complete store at an output path unless it may be replaced, and one of another kind than will be made;
-    returns whether an unfinished one is there.
-
-    Raises StoreError with the cure.
-    """
-    try:
-        found = stores.describe(path)
-    except FileNotFoundError:
-        return False
-    if found["complete"] and not overwrite:
-        raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
-    stores.check_kind(path, found["kind"], kind)
-    return not found["complete"]
-
-
-def origin(
-    parents: Sequence[str], store: stores.FeatureStore, split: str | None, seed: int | None = None, **more: Any
-) -> stores.Provenance:
-    """Provenance of what is made from the samples `split` of a feature store: that store's own is kept in it."""
-    parameters = {"split": split, "dataset": store.attributes.get("dataset"), "features": store.provenance}
-    return stores.Provenance(parents, parameters | more, seed)
-
-
-def chosen_split(store: stores.FeatureStore, wanted: str | None, default: str) -> str | None:
-    """The split to take (None: all samples): `wanted`, else `default` where the store has it. StoreError if it has not."""
-    known = [] if store.split is None else sorted(set(store.split.tolist()))
-    if wanted is None:
-        return default if default in known else None
-    if wanted == ALL and ALL not in known:
-        return None
-    if wanted not in known:
-        has = f"it has {', '.join(known)}" if known else "it has none"
-        raise stores.StoreError(f"{store.url} has no split {wanted!r}; {has}, or take --split all")
-    return wanted
-
-
-def chosen_views(store: stores.FeatureStore, wanted: Sequence[str] | None) -> list[str]:
-    """Names of views, from repeated or comma-separated `--views`; all views of the store without it."""
-    names = [name for part in wanted or () for name in part.split(",") if name]
-    for name in names:
-        if name not in store.views:
-            raise stores.StoreError(f"{store.url} has no view {name!r}; it has {', '.join(store.views)}")
-    return list(dict.fromkeys(names)) or list(store.views)
 
 
 def by_view(option: str, given: Sequence[str], views: Sequence[str], convert: Callable[[str], T]) -> dict[str, T]:
@@ -173,3 +127,6 @@ def components(text: str) -> int | float:
         return int(text) if text.strip().lstrip("+-").isdigit() else float(text)
     except ValueError:
         raise ValueError(f"--components {text}: needs a whole number, or a share of the labels such as 0.8") from None
+
+
+Top = Annotated[int | None, typer.Option(min=1, help="Labels per sample (default: 5, or all where there are fewer).")]

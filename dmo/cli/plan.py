@@ -1,188 +1,96 @@
-"""What a fit will take, before it starts: bytes, tasks, and seconds from timings made on this machine."""
+"""`dmo plan`: what a fit would take with every engine, before anything heavy starts."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import numpy as np
+import typer
 
-from dmo.blocks import Rows, rows
-from dmo.cli.graph_size import Graph, pass_graph, tile_graph
-from dmo.cli.session import amount
-from dmo.cluster import current_client
-from dmo.estimators import Meka
-from dmo.kernels import Kernel, parse
-from dmo.lowrank.sampling import learning_rows
+from dmo import stores
+from dmo.cli import options
+from dmo.cli.fit import Kernel, Views
+from dmo.cli.options import Clusters, Features, Json, Scheduler, Split
+from dmo.cli.session import grid, show
+from dmo.cluster import connect
+from dmo.engines.exact import Exact, choose_storage
+from dmo.engines.lowrank import choose_engine
+from dmo.lowrank.approximations import Meka, Nystrom
+from dmo.workflows import apply
+from dmo.workflows.plan import PRODUCTS, STEPS, Plan, Work, plan, plan_low_rank
+from dmo.workflows.program import amount, quiet, session
+from dmo.workflows.resources import markdown, resource_table
 
-_SAMPLE = 1024
-_MEKA = 2.3
-"""Seconds of MEKA's clusters, landmarks, bases and links, in those of its links alone."""
-_LATENCY = 2e-3
-"""Seconds that a task costs beside its work."""
-_ROUND_TRIP = 0.03
-"""Seconds that a product on a cluster takes at least: its block is sent, its sum fetched, before the next one begins."""
-STEPS = 3
-"""Block steps of the eigensolver to expect (it starts from the labels)."""
-PRODUCTS = 25
-"""Products with a kernel that conjugate gradients take for one block of right-hand sides (ridge about 0.1)."""
+Method = Annotated[Literal["kgha", "ridge"], typer.Argument(help="What would be fitted.")]
 
 
-@dataclass(frozen=True)
-class Work:
-    """What is to be fitted: `n` samples, `kernels` operators, of which `factors_held` at the same time, `columns`
-    right-hand sides in a block, `solves` blocks per operator, `storage` and `block` of `dmo.Exact`."""
-
-    n: int
-    kernels: int
-    factors_held: int
-    columns: int
-    solves: int
-    storage: str
-    block: int
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Predicted costs: bytes of kernels, factors and the model, tasks on the cluster, seconds on this machine; `graph`:
-    what the scheduler of a cluster has to do with it (None: it runs in one process)."""
-
-    storage: str
-    kernel_bytes: int
-    factor_bytes: int
-    model_bytes: int
-    tasks: int
-    kernel_seconds: float
-    solve_seconds: float
-    exact: bool = True
-    graph: Graph | None = None
-
-    @property
-    def seconds(self) -> float:
-        return self.kernel_seconds + self.solve_seconds
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "seconds": self.seconds}
-
-    def rows(self) -> list[tuple[str, str]]:
-        """As lines of a table."""
-        held, solved = ("kernels", "factors") if self.exact else ("moments", "small factors")
-        return [
-            (held, f"{amount(self.kernel_bytes)} ({self.storage})"),
-            (solved, amount(self.factor_bytes)),
-            ("model", amount(self.model_bytes)),
-            ("tasks", str(self.tasks) if self.tasks else "0 (in this process)"),
-            *([] if self.graph is None else [("on a cluster", self.graph.words())]),
-            (
-                "estimated time",
-                f"{self.seconds:.1f} s: {'kernels' if self.exact else 'pass'} {self.kernel_seconds:.1f} s, "
-                f"solves {self.solve_seconds:.1f} s",
-            ),
+def plan_command(
+    method: Method,
+    store: Features,
+    kernel: Kernel = None,
+    views: Views = None,
+    split: Split = None,
+    samples: Annotated[int | None, typer.Option(min=2, help="Plan for so many samples instead of the store's.")] = None,
+    rank: Annotated[int, typer.Option(min=1, help="Rank of the Nystrom line.")] = 1000,
+    clusters: Clusters = 10,
+    resources: Annotated[
+        bool, typer.Option(help="A Markdown table of what any number of samples with these views takes.")
+    ] = False,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> None:
+    """Bytes, tasks and seconds of a fit with each engine, and which one would be chosen; fits nothing."""
+    if resources:
+        opened = stores.open_features(store)
+        names, Y = apply.chosen_views(opened, views), opened.labels
+        spectral = method == "kgha"
+        lines = resource_table(
+            len(names), 0 if Y is None else Y.shape[1], rank, PRODUCTS * (STEPS + 1 if spectral else 1)
+        )
+        print(markdown(lines), end="")
+        return
+    with session(json) as run, connect(scheduler) as place:
+        opened = stores.open_features(store)
+        names = apply.chosen_views(opened, views)
+        with quiet():
+            specs, _ = options.kernels(opened, names, kernel or ())
+        sources, Y, index = opened.select(apply.chosen_split(opened, split, "train"))
+        used = {name: sources[name] for name in names}
+        n, labels = samples or len(index), 0 if Y is None else Y.shape[1]
+        spectral = method == "kgha"
+        with quiet():
+            storage = choose_storage(Exact(), n, len(names))
+            width = sum(source.shape[1] * source.dtype.itemsize for source in used.values())
+            work = Work(
+                n, len(names), len(names) if spectral else 1, labels, STEPS + 1 if spectral else 1, storage, 2048
+            )
+            plans: dict[str, Plan] = {"exact": plan(work, used, specs, n * (width + 8 * labels * len(names)))}
+            engines: dict[str, Any] = {
+                "nystrom": Nystrom(rank=rank),
+                "meka": Meka(clusters=clusters, rank=max(1, rank // clusters)),
+            }
+            for name, engine in engines.items():
+                plans[name] = plan_low_rank(engine, n, labels, used, specs)
+        chosen = choose_engine("auto", n, len(names))
+        run.note(f"{method} on {n} samples, {len(names)} views, {labels} labels, {place.where}")
+    record = {"method": method, "store": store, "n_samples": n, "auto": "exact" if chosen == "exact" else "best"}
+    record["plans"] = {name: found.to_dict() for name, found in plans.items()}
+    if json:
+        show(record, [], "", True)
+        return
+    cells = [
+        [
+            name,
+            found.storage,
+            amount(found.kernel_bytes + found.factor_bytes),
+            amount(found.model_bytes),
+            str(found.graph.tasks) if found.graph else "-",
+            amount(found.graph.scheduler_bytes) if found.graph else "-",
+            f"{found.seconds:.1f}",
         ]
-
-
-def plan(work: Work, sources: Mapping[str, Rows], kernels: Mapping[str, str], model_bytes: int) -> Plan:
-    """Costs of `work` over the rows of `sources`, from one tile of every view and one matrix product timed here."""
-    per_value, per_row = kernel_seconds(sources, kernels)
-    formation = per_value * work.n**2 / 2 + per_row * work.n
-    return (_in_memory if work.storage == "memory" else _tiled)(work, formation, model_bytes)
-
-
-def _in_memory(work: Work, formation: float, model_bytes: int) -> Plan:
-    """Kernels as NumPy arrays with their Cholesky factors, in this process."""
-    n, held = work.n, work.factors_held
-    flops = work.kernels * (n**3 / 3 + 4.0 * n * n * work.columns * work.solves)
-    seconds = flops / multiply_rate(np.float64)
-    return Plan(work.storage, 4 * n * n * held, 8 * n * n * held, model_bytes, 0, formation, seconds)
-
-
-def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
-    """Kernels as lower tiles, solved with by conjugate gradients, on the workers where there are some."""
-    n, client, products = work.n, current_client(), PRODUCTS * work.solves
-    threads = 1 if client is None else max(1, sum(client.nthreads().values()))
-    resident = work.storage == "resident"
-    graph = tile_graph(n, work.block, max(threads, 2), work.kernels, products, work.columns, resident)
-    tasks = 0 if client is None else graph.tasks
-    kept = 8 * threads * work.block**2 if work.storage == "recomputed" else 2 * n * n * work.kernels
-    again = products if work.storage == "recomputed" else 0
-    multiply = work.kernels * products * 2.0 * n * n * work.columns / multiply_rate(np.float32)
-    waiting = 0.0 if client is None else _LATENCY * tasks + _ROUND_TRIP * work.kernels * products
-    solving = (multiply + again * formation) / threads + waiting
-    return Plan(work.storage, kept, 0, model_bytes, tasks, formation / threads, solving, graph=graph)
-
-
-def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows], kernels: Mapping[str, str]) -> Plan:
-    """Costs of the moment engine: feature maps learnt from a sample, one pass over n rows, small algebra."""
-    clusters = getattr(engine, "clusters", 1) if isinstance(engine, Meka) else 1
-    per_cluster = 1000 if engine.rank == "auto" else engine.rank
-    rank = min(n, per_cluster * clusters)
-    fitted = min(n, learning_rows("plan", engine.fit_rows, engine.rank, clusters))
-    views, single, double = len(sources), multiply_rate(np.float32), multiply_rate(np.float64)
-    per_value, per_row = kernel_seconds(sources, kernels)
-    values = _MEKA * fitted**2 / 2 if clusters > 1 else fitted * rank  # MEKA's fit, or pivoted Cholesky
-    mapped = n * (3 * per_cluster if clusters > 1 else rank)
-    columns = views * rank + labels
-    gram = n * (views * per_cluster + labels) ** 2 if clusters > 1 else n * columns**2
-    passing = (
-        per_value * (values + mapped) + per_row * (fitted + n) + (views * 2 * n * rank * per_cluster + gram) / single
+        for name, found in plans.items()
+    ]
+    grid(
+        f"{method} on {n} samples; --approximation auto takes {record['auto']}",
+        ["engine", "where", "kernels, factors", "model", "tasks of a cluster", "its scheduler", "seconds"],
+        cells,
     )
-    algebra = views * 12.0 * rank**3 + 2.0 * columns**2 * views * rank + (STEPS + 1) * 2.0 * columns**2 * max(labels, 1)
-    client = current_client()
-    threads = 1 if client is None else max(1, sum(client.nthreads().values()))
-    graph = pass_graph(n, columns, labels, 8 * n * views)
-    tasks = 0 if client is None else graph.tasks
-    width = sum(source.shape[1] for source in sources.values())
-    model = 4 * rank * width + 8 * views * rank * (rank // clusters + labels)
-    name = f"{type(engine).__name__}, " + (f"{clusters} x {per_cluster}" if clusters > 1 else f"rank {rank}")
-    seconds = passing / threads, algebra / double
-    return Plan(name, 8 * columns**2, 16 * columns**2, model, tasks, *seconds, exact=False, graph=graph)
-
-
-def plan_linear(n: int, source: Rows, components: int) -> Plan:
-    """Costs of a linear projection: the d x d moments of the rows, or the n x n products of them where n is smaller."""
-    d = source.shape[1]
-    side = min(n, d)
-    probe = rows(source, slice(0, min(_SAMPLE, n)))
-    seconds = _best(lambda: probe.T @ probe if d <= n else probe @ probe.T)
-    work = seconds * (n / probe.shape[0]) ** (1 if d <= n else 2)
-    storage = f"{side} x {side} {'moments' if d <= n else 'products of rows'}"
-    return Plan(
-        storage, 8 * side**2, 8 * side**2, 8 * d * components, 0, work, 9.0 * side**3 / multiply_rate(np.float64)
-    )
-
-
-def kernel_seconds(sources: Mapping[str, Rows], kernels: Mapping[str, str]) -> tuple[float, float]:
-    """Seconds of one value of the kernels of all views, and of reading and preparing one row of them, timed on a tile
-    between the first and the last rows."""
-    per_value, per_row = 0.0, 0.0
-    for name, source in sources.items():
-        n, size = source.shape[0], min(_SAMPLE, source.shape[0])
-        first, last = rows(source, slice(0, size)), rows(source, slice(n - size, n))
-        kernel = parse(kernels[name]).fit(first)
-        left, right = kernel.prepare(first, np.float32), kernel.prepare(last, np.float32)
-        per_value += _best(partial(kernel.tile, left, right)) / size**2
-        per_row += _best(partial(_ready, kernel, source, size)) / size
-    return per_value, per_row
-
-
-def _ready(kernel: Kernel, source: Rows, size: int) -> Any:
-    return kernel.prepare(rows(source, slice(0, size)), np.float32)
-
-
-def multiply_rate(dtype: Any, size: int = 1024) -> float:
-    """Floating-point operations per second of a matrix product in this process."""
-    A = np.full((size, size), 0.5, dtype)
-    return 2.0 * size**3 / _best(lambda: A @ A)
-
-
-def _best(work: Callable[[], Any], repeats: int = 2) -> float:
-    """Seconds of the fastest of some repeats: the others started threads or waited for something else."""
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)

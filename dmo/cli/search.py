@@ -5,16 +5,13 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from dmo.blocks import row_blocks
-from dmo.cli.applied import BLOCK, Applied, open_applied
-from dmo.cli.options import ALL, Features, Json, Model, Split
-from dmo.cli.pictures import model_extractor
-from dmo.cli.session import cost_rows, grid, session, show
-from dmo.methods.retrieval import answering, best, similar
-from dmo.progress import stage
+from dmo.cli.options import Features, Json, Model, Split
+from dmo.cli.session import cost_rows, grid, show
+from dmo.workflows.apply import ALL, open_applied
+from dmo.workflows.program import session
+from dmo.workflows.search import answering, best, found_rows, label_scores, learnt_space, of_picture, of_sample, similar
 
 LABELS_SHOWN = 5
 
@@ -37,15 +34,15 @@ def search(
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
         if labels is not None:
             numbers = _label_numbers(labels, applied.label_names())
-            values = answering(_scores(applied), numbers)
+            values = answering(label_scores(applied), numbers)
             record["labels"] = [applied.label_names()[number] for number in numbers]
         else:
-            query = _of_picture(model, str(image)) if image is not None else _of_sample(applied, str(sample))
+            query = of_picture(model, str(image)) if image is not None else of_sample(applied, str(sample))
             record["query"] = image if image is not None else sample
             scores = applied.model.decision_function(query)[0]
             record["labels"] = [applied.label_names()[j] for j in best(scores, LABELS_SHOWN)]
-            values = similar(_space(applied, None), _space(applied, query)[0])
-        record["found"] = _found(applied, values, best(values, top))
+            values = similar(learnt_space(applied, None), learnt_space(applied, query)[0])
+        record["found"] = found_rows(applied, values, best(values, top))
         record |= run.costs()
     _show(record, json)
 
@@ -61,57 +58,6 @@ def _label_numbers(given: str, names: list[str]) -> list[int]:
             hint = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(names[:12])} ..."
             raise ValueError(f"--labels: the model knows no label {name!r}; {hint}")
     return [names.index(name) for name in wanted]
-
-
-def _of_sample(applied: Applied, name: str) -> dict[str, Any]:
-    """The views of one sample of the store, by its id, or its row number where the store has no ids."""
-    known = applied.store.sample_ids
-    ids = [str(i) for i in range(applied.store.n_samples)] if known is None else known
-    if name not in ids:
-        near = get_close_matches(name, ids, 1, cutoff=0.0)
-        raise ValueError(f"--sample {name}: {applied.store.url} has no such sample; its ids look like {near[0]!r}")
-    row = ids.index(name)
-    return {view: applied.store.views[view][row : row + 1] for view in applied.views}
-
-
-def _of_picture(model: str, path: str) -> dict[str, Any]:
-    """The views of a picture in a file, described as the model's training pictures were."""
-    return {view: row[None, :] for view, row in model_extractor(model).describe(path).items()}
-
-
-def _scores(applied: Applied) -> np.ndarray:
-    scores = np.empty((applied.n, len(applied.label_names())))
-    with stage("score samples", applied.n) as advance:
-        for where in row_blocks(applied.n, BLOCK):
-            scores[where] = applied.model.decision_function(applied.batch(where))
-            advance(where.stop - where.start)
-    return scores
-
-
-def _space(applied: Applied, query: dict[str, Any] | None) -> np.ndarray:
-    """Rows in the learnt space: of the query, or of all samples. A model without one has its label scores instead."""
-    if not hasattr(applied.model, "transform"):
-        return _scores(applied) if query is None else applied.model.decision_function(query)
-    if query is not None:
-        return applied.model.transform(query)
-    parts = []
-    with stage("embed samples", applied.n) as advance:
-        for where in row_blocks(applied.n, BLOCK):
-            parts.append(applied.model.transform(applied.batch(where)))
-            advance(where.stop - where.start)
-    return np.concatenate(parts)
-
-
-def _found(applied: Applied, values: np.ndarray, rows: np.ndarray) -> list[dict[str, Any]]:
-    """The samples found, best first: id, value, and their own labels where the store has them."""
-    ids, names = applied.ids(), applied.store.label_names
-    found = []
-    for i in rows:
-        entry: dict[str, Any] = {"sample": ids[i], "value": round(float(values[i]), 6)}
-        if applied.Y is not None and names is not None:
-            entry["labels"] = [names[j] for j in np.flatnonzero(applied.Y[i])]
-        found.append(entry)
-    return found
 
 
 def _show(record: dict[str, Any], as_json: bool) -> None:

@@ -11,17 +11,18 @@ import typer
 
 from dmo import stores
 from dmo.cli import options
-from dmo.cli.fit import Combine, Kernel, Output, Seed, Views
-from dmo.cli.fitting import only, save
-from dmo.cli.options import Approximation, Clusters, Features, Json, Overwrite, Rank, Scheduler, Split, free
-from dmo.cli.session import cost_rows, grid, session, show
+from dmo.cli.fit import Combine, Kernel, Output, Seed, View, Views, _one, only, save
+from dmo.cli.options import Approximation, Clusters, Features, Json, Overwrite, Rank, Scheduler, Split
+from dmo.cli.session import cost_rows, grid, show
 from dmo.cluster import connect
-from dmo.estimators import KGHA, MultiViewRidge
+from dmo.estimators import KGHA, MLSI, MORP, MultiViewRidge
 from dmo.report import Picture, Table, heat_map, write_report
 from dmo.selection import SweepResult, sweep
+from dmo.workflows import apply
+from dmo.workflows.apply import free
+from dmo.workflows.program import session
 
 tune_app = typer.Typer(no_args_is_help=True, help="Choose parameters by cross-validation and fit the best model.")
-
 Values = Annotated[str, typer.Option(help="Values to try, comma-separated.")]
 Bandwidth = Annotated[
     str | None, typer.Option(help="Factors of the kernels' own bandwidths to try, comma-separated (one pass for each).")
@@ -182,11 +183,11 @@ def tune(asked: Sweep) -> None:
     title = f"{type(asked.estimator).__name__} tuned on {asked.store}"
     with session(asked.json) as run, connect(asked.scheduler):
         opened = stores.open_features(asked.store)
-        names = options.chosen_views(opened, asked.views)
+        names = apply.chosen_views(opened, asked.views)
         specs, notes = options.kernels(opened, names, asked.kernel or ())
         for note in notes:
             run.note(note)
-        chosen = options.chosen_split(opened, asked.split, "train")
+        chosen = apply.chosen_split(opened, asked.split, "train")
         sources, Y, _ = opened.select(chosen)
         estimator = with_kernels(asked.estimator, specs)
         used = {name: sources[name] for name in names}
@@ -251,3 +252,96 @@ def _report(result: SweepResult, tried: Mapping[str, Sequence[Any]], title: str,
     table = Table("All settings, best first", keys, [[row[key] for key in keys] for row in ranked])
     picture = Picture("sweep", figure, f"{result.metric} over {rows} and {columns}, best over the other parameters")
     return [str(written) for written in write_report(path, title, [table], [picture])]
+
+
+def tune_morp(
+    store: Features,
+    model: Output,
+    view: View = None,
+    supervision: Values = "0.1,0.3,0.5,0.7,0.9",
+    gamma: Values = "0.01,0.1,1,10",
+    components: Values = "50",
+    form: Values = "simplified",
+    kernel: Kernel = None,
+    split: Split = None,
+    approximation: Approximation = "auto",
+    rank: Rank = None,
+    clusters: Clusters = 10,
+    folds: Folds = 4,
+    metric: MetricName = "auc-macro",
+    report: Report = None,
+    scheduler: Scheduler = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Multi-output regularised projection over supervision, gamma, components and form."""
+    tried: dict[str, list[Any]] = {
+        "supervision": options.values("--supervision", supervision, float),
+        "gamma": options.values("--gamma", gamma, float),
+        "n_components": options.values("--components", components, int),
+        "form": options.values("--form", form, str),
+    }
+    estimator = MORP(approximation=options.approximation(approximation, rank, clusters), random_state=seed)
+    tune(
+        Sweep(
+            estimator,
+            store,
+            model,
+            tried,
+            kernel,
+            _one(view),
+            split,
+            folds,
+            metric,
+            report,
+            scheduler,
+            seed,
+            overwrite,
+            json,
+        )
+    )
+
+
+def tune_mlsi(
+    store: Features,
+    model: Output,
+    view: View = None,
+    supervision: Values = "0.1,0.3,0.5,0.7,0.9",
+    gamma: Values = "0.001,0.01,0.1,1",
+    components: Values = "50",
+    form: Values = "direct",
+    split: Split = None,
+    folds: Folds = 4,
+    metric: MetricName = "auc-macro",
+    report: Report = None,
+    scheduler: Scheduler = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Multi-label informed latent semantic indexing over supervision, gamma, components and form."""
+    tried: dict[str, list[Any]] = {
+        "supervision": options.values("--supervision", supervision, float),
+        "gamma": options.values("--gamma", gamma, float),
+        "n_components": options.values("--components", components, int),
+        "form": options.values("--form", form, str),
+    }
+    tune(
+        Sweep(
+            MLSI(random_state=seed),
+            store,
+            model,
+            tried,
+            ["linear"],
+            _one(view),
+            split,
+            folds,
+            metric,
+            report,
+            scheduler,
+            seed,
+            overwrite,
+            json,
+        )
+    )

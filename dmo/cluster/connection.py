@@ -16,7 +16,6 @@ from dmo.cluster import targets
 from dmo.cluster.settings import Place, default_place, setting
 
 log = logging.getLogger("dmo")
-
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "TimeoutError", "CommClosedError")
 _current: ContextVar[Any] = ContextVar("dmo_client", default=None)
 

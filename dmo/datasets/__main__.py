@@ -1,10 +1,11 @@
 """`python -m dmo.datasets FOLDER`: renew the facts in the data cards of a folder."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 
-from dmo.datasets.cards import renew
-from dmo.datasets.facts import CARDS
+from dmo.datasets.cards import CARDS, renew
 
 if __name__ == "__main__":
     for name, card in CARDS.items():

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dmo.datasets.cards import Card, View
-from dmo.datasets.described import check_known, ingest_files, read_description
-from dmo.datasets.facts import CARDS
-from dmo.datasets.files import DataError, sha256
+from dmo.datasets.cards import CARDS, Card, View
+from dmo.datasets.ingest_files import check_known, ingest_files, read_description
 from dmo.datasets.sources import READERS, find
 from dmo.datasets.writing import Source, write
+from dmo.formats.files import DataError, sha256
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 

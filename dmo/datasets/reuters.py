@@ -18,9 +18,9 @@ from zlib import error as ZlibError
 
 import numpy as np
 
-from dmo.datasets.files import DataError, Stacked, decompressing, open_binary
 from dmo.datasets.text import Vocabulary
 from dmo.datasets.writing import Source, write
+from dmo.formats.files import DataError, Stacked, decompressing, open_binary
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 

@@ -10,13 +10,13 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, Subset, rows
-from dmo.datasets.arff import read_label_list
-from dmo.datasets.arrays import open_npz
 from dmo.datasets.cards import Card, File, View
-from dmo.datasets.files import COMPRESSED, DataError
-from dmo.datasets.matlab import read_matlab
-from dmo.datasets.tables import open_table
 from dmo.datasets.writing import Source
+from dmo.formats.arff import read_label_list
+from dmo.formats.arrays import open_npz
+from dmo.formats.files import COMPRESSED, DataError
+from dmo.formats.matlab import read_matlab
+from dmo.formats.tables import open_table
 
 
 def find(card: Card, folder: str | os.PathLike[str], files: list[File]) -> dict[str, Path]:

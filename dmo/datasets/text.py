@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from dmo.datasets.files import DataError, SequentialRows
+from dmo.formats.files import DataError, SequentialRows
 
 _WORD = re.compile(r"[a-z][a-z]+")
 

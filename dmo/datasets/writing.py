@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks, rows
-from dmo.datasets.files import Block, DataError
+from dmo.formats.files import Block, DataError
 from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
 

@@ -1,10 +1,9 @@
 """scikit-learn estimators: validate, call a method, keep the fitted arrays."""
 
-from dmo.estimators.approximations import BestLowRank, Meka, Nystrom
-from dmo.estimators.exact import Exact
+from dmo.engines.exact import Exact
+from dmo.engines.krylov import Krylov
 from dmo.estimators.homogeneity import HomogeneityAnalysis
 from dmo.estimators.kgha import KGHA
-from dmo.estimators.krylov import Krylov
 from dmo.estimators.llt import LLTSVR, CoupledSVR
 from dmo.estimators.mesd import MESD
 from dmo.estimators.mlsi import MLSI
@@ -14,6 +13,7 @@ from dmo.estimators.multiset import MultiSetCCA
 from dmo.estimators.propagation import LabelPropagation
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.trace import TraceEmbedding
+from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 
 __all__ = [
     "KGHA",

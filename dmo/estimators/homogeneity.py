@@ -11,8 +11,9 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dmo.estimators.base import Persistent
-from dmo.methods.homogeneity import LinearSmoother, homogeneity_map, krylov
+from dmo.linalg.smoothers import LinearSmoother
+from dmo.methods.homogeneity.operators import homogeneity_map, krylov
+from dmo.persistence import Persistent
 
 
 class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, BaseEstimator):

@@ -13,18 +13,18 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
-from dmo.eigen import Eigenpairs
-from dmo.estimators.base import Persistent, load_expansions, store_expansions
-from dmo.estimators.exact import FittedView, choose_storage, exact_engine, fit_view
-from dmo.estimators.lowrank_engine import LowRankPass, decided, is_exact, low_rank_pass
-from dmo.estimators.views import check_views, per_view, positive
-from dmo.expansions import Expansion, FactorExpansion
+from dmo.engines.exact import FittedView, choose_storage, exact_engine, fit_view
+from dmo.engines.lowrank import LowRankPass, decided, is_exact, low_rank_pass
+from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
 from dmo.kernels import Kernel, parse
-from dmo.methods.homogeneity import Map, alternating_least_squares, krylov
-from dmo.methods.homogeneity_moments import HomogeneityFit
-from dmo.multikernel import MultiKernel
+from dmo.kernels.multikernel import MultiKernel
+from dmo.linalg.eigen import Eigenpairs
+from dmo.linalg.solve import Method
+from dmo.methods.homogeneity.moments import HomogeneityFit
+from dmo.methods.homogeneity.operators import Map, alternating_least_squares, krylov
+from dmo.persistence import Persistent
 from dmo.progress import stage
-from dmo.solve import Method
+from dmo.validation import check_views, per_view, positive
 
 KernelSpec = str | Kernel | Mapping[str, Any] | list[Any]
 

@@ -8,10 +8,10 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
-from dmo.estimators.base import with_prefix, without_prefix
-from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, is_exact, low_rank_pass
-from dmo.estimators.views import check_labels, check_views
-from dmo.moments import Moments
+from dmo.engines.lowrank import FOLDS, LowRankPass, is_exact, low_rank_pass
+from dmo.engines.moments import Moments
+from dmo.persistence import with_prefix, without_prefix
+from dmo.validation import check_labels, check_views
 
 
 def _of_low_rank(estimator: Any) -> bool:

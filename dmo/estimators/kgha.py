@@ -9,18 +9,20 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from dmo.blocks import Rows
-from dmo.estimators.base import Annotator, with_prefix, without_prefix
-from dmo.estimators.folds import Held, SharedViews
+from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine
+from dmo.engines.moments import LABELS, Moments, pooled
+from dmo.estimators.base import Annotator
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec
 from dmo.estimators.incremental import Incremental
-from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, choose_engine
-from dmo.estimators.views import check_labels, check_views, count_components, label_rank, positive
+from dmo.estimators.shared_fits import Held, SharedViews
+from dmo.kernels.multikernel import MultiKernel
+from dmo.linalg.smoothers import LinearSmoother
 from dmo.methods.decoding import ScoreRule, leave_one_out
-from dmo.methods.homogeneity import LinearSmoother, decoder, homogeneity_map, krylov
-from dmo.methods.homogeneity_moments import RotatedMoments, SharedHomogeneity, homogeneity
-from dmo.moments import LABELS, Moments, pooled
-from dmo.multikernel import MultiKernel
+from dmo.methods.homogeneity.moments import RotatedMoments, SharedHomogeneity, homogeneity
+from dmo.methods.homogeneity.operators import decoder, homogeneity_map, krylov
+from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
+from dmo.validation import check_labels, check_views, count_components, label_rank, positive
 
 
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):

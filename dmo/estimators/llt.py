@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dmo.estimators.base import Persistent
-from dmo.estimators.llt_functions import Fitted, load_function, prepare_kernel, store_function
-from dmo.estimators.views import check_views, positive
-from dmo.methods.llt import Problem
-from dmo.methods.llt_admm import Factors, Fit, State, admm
-from dmo.methods.llt_frames import Neighbours, neighbourhood_frames
-from dmo.methods.llt_losses import EPSILON_INSENSITIVE, loss_named
+from dmo.engines.kernel_operator import Fitted, prepare_kernel
+from dmo.functions import load_function, store_function
+from dmo.methods.svr.admm import Factors, Fit, State, admm
+from dmo.methods.svr.frames import Neighbours, neighbourhood_frames
+from dmo.methods.svr.losses import EPSILON_INSENSITIVE, loss_named
+from dmo.methods.svr.problem import Problem
+from dmo.persistence import Persistent
+from dmo.validation import check_outputs, check_views, positive, warn_of_outputs
 
 
 class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
@@ -86,7 +85,7 @@ class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
         Y, self.flat_ = check_outputs(who, y, n)
         cost = positive(who, "C", self.C)
         positive(who, "tolerance", self.tolerance)
-        _warn_of_outputs(who, Y)
+        warn_of_outputs(who, Y)
         frames, coupling = self._structure(Y)
         fitted = prepare_kernel(who, self.kernel, self.approximation, views, cost, self.random_state)
         problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), cost, frames, coupling)
@@ -296,56 +295,6 @@ class CoupledSVR(_OutputSVR):
                 )
         self.coupling_ = S
         return None, S
-
-
-def check_outputs(who: str, y: Any, n: int) -> tuple[np.ndarray, bool]:
-    """y as float64 n x L, and whether it was a vector. Raises ValueError for other rows, NaN, no numbers."""
-    if y is None:
-        raise ValueError(f"{who}: requires y to be passed, but the target y is None; pass outputs (n x L)")
-    if hasattr(y, "compute"):
-        y = y.compute()
-    Y = y.toarray() if scipy.sparse.issparse(y) else np.asarray(y)
-    try:
-        Y = Y.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{who}: outputs must be numbers, got {Y.dtype}; for classes pass one +1/-1 column each"
-        ) from error
-    if Y.shape[:1] != (n,) or Y.ndim > 2 or 0 in Y.shape:
-        raise ValueError(
-            f"{who}: found input variables with inconsistent numbers of samples: outputs have shape {Y.shape}, X has "
-            f"{n} rows; pass one row of outputs per sample"
-        )
-    if not np.isfinite(Y).all():
-        at = np.argwhere(~np.isfinite(Y))[0]
-        place = f"row {at[0]}" + (f", output {at[1]}" if Y.ndim == 2 else "")
-        raise ValueError(
-            f"{who}: input y contains NaN or infinity at {place}; fill the missing values, or drop the sample"
-        )
-    return (Y[:, None], True) if Y.ndim == 1 else (Y, False)
-
-
-def _warn_of_outputs(who: str, Y: np.ndarray) -> None:
-    if Y.shape[1] == 1:
-        return
-    constant = np.flatnonzero(np.ptp(Y, axis=0) == 0)
-    if constant.size:
-        warnings.warn(
-            f"{who}: output {constant[0]} is constant ({Y[0, constant[0]]:g}) in all samples ({constant.size} of "
-            f"{Y.shape[1]} outputs are); it teaches nothing, leave it out",
-            UserWarning,
-            stacklevel=4,
-        )
-    ordered = np.lexsort(Y)
-    same = [pair for pair in itertools.pairwise(ordered) if np.array_equal(Y[:, pair[0]], Y[:, pair[1]])]
-    twins = [sorted(map(int, pair)) for pair in same if not {*pair} & {*constant}]
-    if twins:
-        warnings.warn(
-            f"{who}: outputs {twins[0][0]} and {twins[0][1]} are the same in all samples; their errors count twice, "
-            f"leave one out",
-            UserWarning,
-            stacklevel=4,
-        )
 
 
 def _scaled(old: float, state: State, new: float) -> State:

@@ -7,13 +7,13 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils import Tags
 
-from dmo.estimators.embedding import embed, named, options, partial_labels, refuse_unused, whole
-from dmo.estimators.projecting import Projection
-from dmo.estimators.views import count_components
-from dmo.methods.catalogue import NEIGHBOURHOOD
-from dmo.methods.discriminant import DISCRIMINANTS, duplicated
-from dmo.methods.forms import Pencil
-from dmo.methods.semisupervised import labelled
+from dmo.estimators.projection import Projection
+from dmo.estimators.projector import embed, options, refuse_unused
+from dmo.methods.embeddings.catalogue import NEIGHBOURHOOD
+from dmo.methods.embeddings.discriminant import DISCRIMINANTS, duplicated
+from dmo.methods.embeddings.quadratic_forms import Pencil
+from dmo.methods.embeddings.semisupervised import labelled
+from dmo.validation import count_components, named, partial_labels, whole
 
 _OPTIONS = ("n_neighbors", "n_repelled", "adjacency", "metric", "regularisation", "penalty", "ridge")
 

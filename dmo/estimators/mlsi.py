@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.utils import Tags
 
 from dmo.estimators.morp import decoded, fit_form, supervised_tags
-from dmo.estimators.projecting import Projection
-from dmo.estimators.roads import Road
-from dmo.labels import LabelKernel
-from dmo.methods.morp import Form
+from dmo.estimators.projection import Projection
+from dmo.estimators.projector import Road
+from dmo.labels.kernels import LabelKernel
+from dmo.methods.embeddings.morp import Form
 
 
 class MLSI(Projection):

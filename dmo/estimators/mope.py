@@ -11,16 +11,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 
 from dmo.blocks import Rows, rows
-from dmo.estimators.linear import LinearExpansion
-from dmo.estimators.projecting import Projection
-from dmo.estimators.roads import Projected
-from dmo.estimators.trace import bounded
-from dmo.estimators.views import check_labels, count_components
-from dmo.expansions import KernelExpansion
+from dmo.estimators.projection import Projection
+from dmo.estimators.projector import Projected
+from dmo.functions import KernelExpansion, LinearExpansion
 from dmo.graphs import adjacency, local_scales, neighbours, root_mean_square, weigh
 from dmo.kernels import Kernel, Linear, gram_matrix, parse
-from dmo.methods.forms import LinearFit, SampleForm
-from dmo.methods.mope import (
+from dmo.kernels.multikernel import MultiKernel
+from dmo.labels.proximities import Proximity, all_pairs, combine, strongest
+from dmo.methods.embeddings.mope import (
     CONSTRAINTS,
     Constraint,
     project_kernel,
@@ -28,9 +26,9 @@ from dmo.methods.mope import (
     project_rows,
     semi_supervised,
 )
-from dmo.methods.trace_engines import Fit
-from dmo.multikernel import MultiKernel
-from dmo.proximities import Proximity, all_pairs, combine, strongest
+from dmo.methods.embeddings.quadratic_forms import LinearFit, SampleForm
+from dmo.methods.embeddings.solvers import Fit
+from dmo.validation import bounded, check_labels, count_components
 
 _SMALL = 6000  # features, or samples, of dense square matrices
 _ALL = 4000  # samples of which all pairs are taken

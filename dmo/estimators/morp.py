@@ -8,13 +8,12 @@ import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dmo.estimators.projecting import Projection, outputs_factor
-from dmo.estimators.roads import FormTask, Road, project
-from dmo.estimators.trace import bounded
-from dmo.estimators.views import count_components
-from dmo.labels import LabelKernel
-from dmo.methods.morp import FORMS, Form
-from dmo.methods.projections import Settings
+from dmo.estimators.projection import Projection
+from dmo.estimators.projector import FormTask, Road, project
+from dmo.labels.kernels import LabelKernel
+from dmo.methods.embeddings.global_methods import Settings
+from dmo.methods.embeddings.morp import FORMS, Form
+from dmo.validation import bounded, count_components, outputs_factor
 
 
 class MORP(Projection):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
+from dmo.engines.lowrank import choose_engine
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec
-from dmo.estimators.lowrank_engine import choose_engine
-from dmo.estimators.views import check_views, count_components
-from dmo.methods.homogeneity import homogeneity_map
-from dmo.methods.homogeneity_moments import RotatedMoments, homogeneity
+from dmo.methods.homogeneity.moments import RotatedMoments, homogeneity
+from dmo.methods.homogeneity.operators import homogeneity_map
+from dmo.validation import check_views, count_components
 
 
 class MultiSetCCA(HomogeneityEmbedding):

@@ -13,12 +13,13 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, iterate, rows
-from dmo.estimators.base import Annotator, with_prefix, without_prefix
-from dmo.estimators.views import check_labels, check_views, positive
+from dmo.estimators.base import Annotator
 from dmo.graphs import adjacency, local_scales, nearest, neighbours, weigh
+from dmo.labels.proximities import Proximity, class_similarities
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.propagation import Propagation, propagate
-from dmo.proximities import Proximity, class_similarities
+from dmo.persistence import with_prefix, without_prefix
+from dmo.validation import check_labels, check_views, positive
 
 _BLOCK = 2048
 

@@ -6,22 +6,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
+import scipy.linalg
 from sklearn.base import BaseEstimator
 
 from dmo.blocks import Rows
-from dmo.estimators.base import Annotator, load_expansions, store_expansions, with_prefix, without_prefix
-from dmo.estimators.exact import choose_storage, exact_engine, fit_view
-from dmo.estimators.folds import Held, SharedViews
+from dmo.engines.exact import choose_storage, exact_engine, fit_view
+from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, is_exact, low_rank_pass
+from dmo.engines.moments import LABELS, Moments, pooled
+from dmo.estimators.base import Annotator
 from dmo.estimators.incremental import Incremental
-from dmo.estimators.lowrank_engine import FOLDS, LowRankPass, choose_engine, decided, is_exact, low_rank_pass
-from dmo.estimators.views import check_labels, check_views, per_view, positive
-from dmo.expansions import Expansion, FactorExpansion
+from dmo.estimators.shared_fits import Held, SharedViews
+from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
 from dmo.kernels import parse
+from dmo.kernels.multikernel import MultiKernel
 from dmo.methods.decoding import ScoreRule, leave_one_out
-from dmo.methods.ridge_moments import ridge
-from dmo.moments import LABELS, Moments, pooled
-from dmo.multikernel import MultiKernel
+from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
+from dmo.validation import check_labels, check_views, per_view, positive
 
 
 class MultiViewRidge(Incremental, Annotator, BaseEstimator):
@@ -218,3 +219,25 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         self.multilabel_, self.view_weights_ = meta["multilabel"], dict(meta["view_weights"])
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
         self._restore_pass(arrays, meta)
+
+
+def ridge(
+    moments: Moments, weights: Mapping[str, float], c: float, center: bool = True
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Ridge regression of the labels on the summed kernel sum_v w_v F_v F_v'.
+
+    Arguments: `moments` of factor rows and labels; `weights`: view -> w_v >= 0 of the views to use; `c`: the ridge.
+    Returns per view the coefficients (d_v x L) and the offset (L) of f(x) = sum_v f_v(x) beta_v + offset: with stacked
+    F = [sqrt(w_v) F_v], beta = sqrt(w) (F'F + c I)^-1 F'Y, by push-through equal to kernel ridge.
+    """
+    places = moments.places()
+    used = moments.centred() if center else moments
+    columns = np.concatenate([np.arange(places[view].start, places[view].stop) for view in weights])
+    scale = np.concatenate([np.full(moments.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
+    small = used.gram[np.ix_(columns, columns)] * scale[:, None] * scale
+    small.flat[:: len(small) + 1] += c
+    right = scale[:, None] * used.gram[columns, places[LABELS]]
+    beta = scale[:, None] * scipy.linalg.solve(small, right, assume_a="pos", overwrite_a=True, check_finite=False)
+    offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
+    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
+    return dict(zip(weights, np.split(beta, edges), strict=True)), offset

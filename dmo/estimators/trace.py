@@ -7,20 +7,20 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils import Tags
 
-from dmo.estimators.embedding import embed, named, options, partial_labels, refuse_unused, whole
-from dmo.estimators.projecting import Projection, outputs_factor
-from dmo.estimators.roads import MethodTask, Road, project
-from dmo.estimators.views import count_components
+from dmo.estimators.projection import Projection
+from dmo.estimators.projector import MethodTask, Road, embed, options, project, refuse_unused
 from dmo.graphs.rows import read
-from dmo.labels import LabelKernel
-from dmo.methods import catalogue, neighbourhood
-from dmo.methods.catalogue import NEIGHBOURHOOD
-from dmo.methods.discriminant import duplicated
-from dmo.methods.forms import Pencil
-from dmo.methods.neighbourhood import Options
-from dmo.methods.projections import METHODS, Method, Settings
-from dmo.methods.semisupervised import SEMISUPERVISED, SUPERVISED, UNSUPERVISED, labelled, mixed
-from dmo.methods.trace import TracePairs
+from dmo.labels.kernels import LabelKernel
+from dmo.linalg.eigen import TracePairs
+from dmo.methods.embeddings import catalogue
+from dmo.methods.embeddings import graph_methods as neighbourhood
+from dmo.methods.embeddings.catalogue import NEIGHBOURHOOD
+from dmo.methods.embeddings.discriminant import duplicated
+from dmo.methods.embeddings.global_methods import METHODS, Method, Settings
+from dmo.methods.embeddings.graph_methods import Options
+from dmo.methods.embeddings.quadratic_forms import Pencil
+from dmo.methods.embeddings.semisupervised import SEMISUPERVISED, SUPERVISED, UNSUPERVISED, labelled, mixed
+from dmo.validation import bounded, count_components, named, outputs_factor, partial_labels, whole
 
 _DIRECT = {
     "usc": neighbourhood.usc,
@@ -272,14 +272,3 @@ class TraceEmbedding(Projection):
         entry = METHODS.get(self.method) or NEIGHBOURHOOD.get(self.method)
         tags.target_tags.required = entry is not None and entry.supervised
         return tags
-
-
-def bounded(who: str, name: str, value: Any) -> float:
-    """`value` as a float: a ridge or gamma at least 0, a share (supervision, balance) in [0, 1]."""
-    most = np.inf if name in ("ridge", "gamma") else 1.0
-    if not isinstance(value, (int, float, np.number)) or isinstance(value, bool) or not 0 <= value <= most:
-        needed = "a number that is not negative" if np.isinf(most) else "a number between 0 and 1"
-        raise ValueError(f"{who}: {name} must be {needed}, got {value!r}")
-    if not np.isfinite(value):
-        raise ValueError(f"{who}: {name} must be finite, got {value!r}")
-    return float(value)

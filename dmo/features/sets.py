@@ -116,7 +116,6 @@ DESCRIPTORS: dict[str, Descriptor] = {
     "morp491": _whole(morp491, 491, False),
 }
 """Every view that can be computed from a picture, by its name in a feature store."""
-
 SETS: dict[str, tuple[str, ...]] = {
     "kgha8": (
         *("rgb_v3h1", "lab_v3h1", "hsv_v3h1", "gist"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse
 import scipy.sparse.csgraph
 from scipy.sparse import csr_array
 

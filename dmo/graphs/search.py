@@ -11,12 +11,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dmo.blocks import Rows, row_blocks
+from dmo.cluster.workers import Resent, grouped, retried
 from dmo.graphs import loops
 from dmo.graphs.rows import Ready, alike, distances_to, prepare, product, read, transposed
 from dmo.kernels.threads import over_rows, thread_count
+from dmo.linalg.tiles import lower_pairs
 from dmo.progress import stage
-from dmo.sending import Resent, retried
-from dmo.tiles import grouped, lower_pairs
 
 Metric = Literal["euclidean", "cosine"]
 _SPARE = 8

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 import scipy.stats
 from scipy.sparse import csr_array
 

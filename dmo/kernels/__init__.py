@@ -8,19 +8,17 @@
 Only positive semidefinite kernels have names. Sums, products and positive multiples of kernels are kernels.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
-from .. import blocks
-from . import rows
-from .base import Kernel
-from .composite import Precomputed, PreparedParts, PreparedSquare, Product, Sum
-from .functions import RBF, ChiSquare, Cosine, Exponential, Intersection, Laplacian, Linear, Polynomial
-from .parsing import from_dict, parse, rescaled
-from .rows import Prepared, normalise_rows
+from dmo import blocks
+from dmo.kernels import rows
+from dmo.kernels.base import Kernel
+from dmo.kernels.composite import Precomputed, PreparedParts, PreparedSquare, Product, Sum
+from dmo.kernels.functions import RBF, ChiSquare, Cosine, Exponential, Intersection, Laplacian, Linear, Polynomial
+from dmo.kernels.parsing import from_dict, parse, rescaled
+from dmo.kernels.rows import Prepared, normalise_rows
 
 __all__ = [
     "RBF",

@@ -8,13 +8,12 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils import check_random_state
 
-from .. import blocks
-from . import loops, pairs, rows, threads
-from .rows import Matrix, Prepared
+from dmo import blocks
+from dmo.kernels import loops, pairs, rows, threads
+from dmo.kernels.rows import Matrix, Prepared
 
 SAMPLE = 8192
 """Rows whose pairs decide a bandwidth, at most."""
-
 RULES = ("mean", "median", "mean-fifth-neighbour")
 """Mean or median distance of the pairs i != j; mean distance to the fifth nearest neighbour (Liu, Lin, Yu 2009)."""
 

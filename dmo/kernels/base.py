@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 import numpy as np
 import scipy.sparse
 
-from .. import blocks
-from ..progress import stage
-from . import bandwidths, pairs, rows
-from .rows import Prepared
+from dmo import blocks
+from dmo.kernels import bandwidths, pairs, rows
+from dmo.kernels.rows import Prepared
+from dmo.progress import stage
 
 P = TypeVar("P")
 """The type of a kernel's prepared rows."""
@@ -62,12 +62,12 @@ class Kernel(ABC, Generic[P]):
     @staticmethod
     def from_dict(spec: dict[str, Any]) -> Kernel:
         """The kernel that `to_dict` wrote."""
-        from .parsing import from_dict
+        from dmo.kernels.parsing import from_dict
 
         return from_dict(spec)
 
     def __add__(self, other: Kernel) -> Kernel:
-        from .composite import Sum
+        from dmo.kernels.composite import Sum
 
         if not isinstance(other, Kernel):
             return NotImplemented
@@ -76,7 +76,7 @@ class Kernel(ABC, Generic[P]):
         return Sum(mine.kernels + theirs.kernels, (mine.weights or ()) + (theirs.weights or ()))
 
     def __mul__(self, other: Kernel | float) -> Kernel:
-        from .composite import Product, Sum
+        from dmo.kernels.composite import Product, Sum
 
         if isinstance(other, Kernel):
             mine, theirs = (k.kernels if isinstance(k, Product) else (k,) for k in (self, other))

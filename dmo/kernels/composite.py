@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from .. import blocks
-from . import rows
-from .base import Kernel, output
+from dmo import blocks
+from dmo.kernels import rows
+from dmo.kernels.base import Kernel, output
 
 
 @dataclass(frozen=True)

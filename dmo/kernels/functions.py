@@ -9,11 +9,11 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from .. import blocks
-from . import loops, rows
-from .base import BandwidthKernel, CentredKernel, RowKernel
-from .pairs import Map
-from .rows import Prepared, check_normalisation
+from dmo import blocks
+from dmo.kernels import loops, rows
+from dmo.kernels.base import BandwidthKernel, CentredKernel, RowKernel
+from dmo.kernels.pairs import Map
+from dmo.kernels.rows import Prepared, check_normalisation
 
 LOG2_E = math.log2(math.e)
 

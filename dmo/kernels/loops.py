@@ -16,13 +16,10 @@ from numba.extending import overload
 from numpy.polynomial import chebyshev
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
 DOT, MIN, CHI2, L1_DIRECT, CHI2_DIRECT = range(5)
 """What is summed over the features of a pair: xy; min(x, y); xy / (x + y); |x - y|; (x - y)^2 / (x + y)."""
-
 IDENTITY, GAUSSIAN, EUCLIDEAN, EXPONENTIAL, POLYNOMIAL = range(5)
 """What becomes of the value of a pair, see `_map_row`."""
-
 WIDTH = 128
 """Rows of y that are worked on together: their shared columns stay in the second-level cache."""
 

@@ -15,8 +15,8 @@ from functools import partial
 import numpy as np
 import scipy.sparse
 
-from . import loops, threads
-from .rows import SPARSE_BELOW, Matrix, Prepared, as_common, readable
+from dmo.kernels import loops, threads
+from dmo.kernels.rows import SPARSE_BELOW, Matrix, Prepared, as_common, readable
 
 THROUGH_COMMON = {
     "dot": (loops.DOT, 0.0),
@@ -26,9 +26,7 @@ THROUGH_COMMON = {
     "chi2": (loops.CHI2, 4.0),
 }
 """What is summed over common features, and its factor in norm + norm - factor * sum (0: the sum itself)."""
-
 FEATURE_BY_FEATURE = {"min": loops.MIN, "l1": loops.L1_DIRECT, "chi2": loops.CHI2_DIRECT}
-
 NEAR = 1e-4
 """Squared Euclidean distances below this share of |x|^2 + |y|^2 are recomputed from the rows: products lose them."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from .base import Kernel
-from .composite import Precomputed, Product, Sum
-from .functions import RBF, ChiSquare, Cosine, Exponential, Intersection, Laplacian, Linear, Polynomial
-from .rows import nearest
+from dmo.kernels.base import Kernel
+from dmo.kernels.composite import Precomputed, Product, Sum
+from dmo.kernels.functions import RBF, ChiSquare, Cosine, Exponential, Intersection, Laplacian, Linear, Polynomial
+from dmo.kernels.rows import nearest
 
 NAMED: dict[str, type] = {
     kernel.name: kernel

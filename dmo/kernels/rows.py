@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .. import blocks
-from . import loops
+from dmo import blocks
+from dmo.kernels import loops
 
 Matrix = Any
 """n x d in memory: a NumPy array or a SciPy CSR array."""
-
 NORMALISATIONS = {None: 0, "l1": 1, "l2": 2, "hellinger": 3}
 SPARSE_BELOW = 0.5
 """Share of non-zero entries below which dense rows are kept as CSR for kernels that go through common features."""

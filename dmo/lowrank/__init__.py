@@ -1,15 +1,14 @@
 """Low-rank kernels: landmarks, Nystrom and MEKA feature maps, their errors and their operators."""
 
-from dmo.lowrank.block_operator import BlockLowRank
-from dmo.lowrank.blockrows import BlockRows
+from dmo.linalg.block_rows import BlockRows
+from dmo.linalg.factors import BlockFactor, BlockLowRank, DenseFactor, Factor, StackedFactor
+from dmo.linalg.pivoted_cholesky import PivotedCholesky, rpcholesky
 from dmo.lowrank.choice import Choice, choose
 from dmo.lowrank.errors import sampled_error
-from dmo.lowrank.factors import BlockFactor, DenseFactor, Factor, StackedFactor
-from dmo.lowrank.maps import FeatureMap
+from dmo.lowrank.feature_maps import FeatureMap
 from dmo.lowrank.meka import MekaMap
 from dmo.lowrank.meka_fit import meka
 from dmo.lowrank.nystrom import NystromMap, from_landmarks, nystrom
-from dmo.lowrank.pivoting import PivotedCholesky, rpcholesky
 
 __all__ = [
     "BlockFactor",

@@ -12,8 +12,8 @@ import numpy as np
 from dmo.blocks import Rows, Subset
 from dmo.kernels import Kernel
 from dmo.lowrank.errors import sampled_error
+from dmo.lowrank.feature_maps import FeatureMap
 from dmo.lowrank.landmarks import Landmarks
-from dmo.lowrank.maps import FeatureMap
 from dmo.lowrank.meka_fit import meka
 from dmo.lowrank.nystrom import fit_kernel, nystrom
 from dmo.lowrank.sampling import check_count, check_rows, draw

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dmo.blocks import Rows
-from dmo.lowrank.maps import FeatureMap
+from dmo.lowrank.feature_maps import FeatureMap
 from dmo.lowrank.sampling import draw, gather
 
 _PROBES, _OTHERS = 256, 1792

@@ -9,7 +9,7 @@ import scipy.sparse
 
 from dmo.blocks import row_blocks
 from dmo.kernels import Kernel, normalise_rows
-from dmo.lowrank.pivoting import rpcholesky
+from dmo.linalg.pivoted_cholesky import rpcholesky
 
 Landmarks = Literal["rpcholesky", "kmeans", "uniform"]
 KINDS = ("rpcholesky", "kmeans", "uniform")

@@ -12,11 +12,11 @@ import scipy.sparse
 
 from dmo.blocks import Rows, iterate
 from dmo.kernels import Kernel, parse
-from dmo.lowrank.block_operator import BlockLowRank
-from dmo.lowrank.blockrows import BlockRows
+from dmo.linalg.block_rows import BlockRows
+from dmo.linalg.factors import BlockLowRank
 from dmo.lowrank.clusters import nearest_centre
+from dmo.lowrank.feature_maps import BLOCK, FeatureMap
 from dmo.lowrank.landmarks import Space
-from dmo.lowrank.maps import BLOCK, FeatureMap
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse
 
 from dmo.blocks import Rows
 from dmo.kernels import Kernel
 from dmo.lowrank.clusters import Partition, allocate
 from dmo.lowrank.errors import sampled_error
-from dmo.lowrank.growth import Rank, fit_rank
+from dmo.lowrank.feature_maps import FeatureMap
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks, from_space
-from dmo.lowrank.maps import FeatureMap
 from dmo.lowrank.meka import MekaMap
 from dmo.lowrank.nystrom import cut_off, fit_kernel, inverse_root, learning_sample
+from dmo.lowrank.rank_selection import Rank, fit_rank
 from dmo.lowrank.sampling import check_count, check_finite, check_rows, gather, learning_rows
 from dmo.progress import stage
 

@@ -8,15 +8,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks
 from dmo.kernels import Kernel, parse
 from dmo.lowrank.errors import error_rows, sampled_error
-from dmo.lowrank.growth import Rank, fit_rank
+from dmo.lowrank.feature_maps import BLOCK, FeatureMap
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks
-from dmo.lowrank.maps import BLOCK, FeatureMap
+from dmo.lowrank.rank_selection import Rank, fit_rank
 from dmo.lowrank.sampling import Held, check_finite, check_rows, draw, gather, learning_rows
 from dmo.progress import stage
 

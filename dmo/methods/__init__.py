@@ -1,0 +1,1 @@
+"""The papers' equations, one package a family."""

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse
 import scipy.sparse.csgraph
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from dmo.graphs import laplacian
-from dmo.progress import stage
+from dmo.linalg.cg import solve_shifted
 
 Propagation = Literal["smse1", "smse2", "ml-grf", "ml-lgc"]
 METHODS = ("smse1", "smse2", "ml-grf", "ml-lgc")
@@ -135,44 +133,3 @@ def _smallest(A: csr_array) -> float:
             "or method 'ml-lgc'"
         ) from error
     return float(found[0])
-
-
-def solve_shifted(
-    A: csr_array, shifts: np.ndarray, B: np.ndarray, tolerance: float = 1e-8, max_steps: int = 10_000
-) -> tuple[np.ndarray, int, float]:
-    """(V, steps, residual): (A + shifts_j I) v_j = b_j for all columns at once, by conjugate gradients.
-
-    Arguments: `A` n x n CSR; `B` n x L; `tolerance` of |r_j| / |b_j|. Preconditioned by the diagonal; a column that has
-    converged rests. Raises ValueError where a system shows itself not to be positive definite.
-    """
-    diagonal = A.diagonal()[:, None] + shifts
-    scale = np.linalg.norm(B, axis=0)
-    if (diagonal <= 0).any():
-        raise _indefinite()
-    V, R = np.zeros(B.shape), B.astype(np.float64)
-    P = R / diagonal
-    rz = np.einsum("ij,ij->j", R, P)
-    active, steps = np.flatnonzero(scale > 0), 0
-    with stage("label propagation (steps)") as advance:
-        while len(active) and steps < max_steps:
-            p = P[:, active]
-            Ap = A @ p + p * shifts[active]
-            curvature = np.einsum("ij,ij->j", p, Ap)
-            if (curvature <= 0).any():
-                raise _indefinite()
-            step = rz[active] / curvature
-            V[:, active] += step * p
-            R[:, active] -= step * Ap
-            z = R[:, active] / diagonal[:, active]
-            new = np.einsum("ij,ij->j", R[:, active], z)
-            P[:, active] = z + (new / rz[active]) * p
-            rz[active] = new
-            steps += 1
-            advance(1)
-            active = active[np.linalg.norm(R[:, active], axis=0) > tolerance * scale[active]]
-    true = np.linalg.norm(B - (A @ V + V * shifts), axis=0)
-    return V, steps, float((true / np.where(scale > 0, scale, 1.0)).max(initial=0.0))
-
-
-def _indefinite() -> ValueError:
-    return ValueError("a system of the propagation is not positive definite; lower correlation")

@@ -1,7 +1,7 @@
 """Pictures of data, scores and fits, and a self-contained HTML report."""
 
-from .page import Picture, Table, write_report
-from .pictures import (
+from dmo.report.page import Picture, Table, write_report
+from dmo.report.pictures import (
     annotated_samples,
     convergence_curve,
     embedding_2d,
@@ -10,7 +10,7 @@ from .pictures import (
     precision_recall_per_label,
     score_bars,
 )
-from .samples import label_cooccurrence, thumbnail_map
+from dmo.report.samples import label_cooccurrence, thumbnail_map
 
 __all__ = [
     "Picture",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .numbers import decimals_of, is_number, shown
+from dmo.report.numbers import decimals_of, is_number, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -158,7 +158,6 @@ _SEARCH = (
     "<p class=search><label>show rows with <input type=search autocomplete=off spellcheck=false></label> "
     "<output></output></p>"
 )
-
 SCRIPT = """
 "use strict";
 for (const section of document.querySelectorAll("section.sorts")) {
@@ -196,7 +195,6 @@ for (const section of document.querySelectorAll("section.sorts")) {
 }
 """
 """Sorting (numbers before text, largest first; a second press turns the order round) and filtering of tables."""
-
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>

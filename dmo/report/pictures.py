@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..metrics import precision_recall_curves
-from .canvas import (
+from dmo.metrics import precision_recall_curves
+from dmo.report.canvas import (
     BLUE,
     COLOURS,
     GREY,
@@ -31,7 +31,7 @@ from .canvas import (
     plain,
     shorten,
 )
-from .numbers import decimals_of, shown
+from dmo.report.numbers import decimals_of, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

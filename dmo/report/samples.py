@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .canvas import PALE, WIDTH, clean, limits, new_figure, plain, shorten
-from .pictures import label_matrix, two_columns
+from dmo.report.canvas import PALE, WIDTH, clean, limits, new_figure, plain, shorten
+from dmo.report.pictures import label_matrix, two_columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,14 +5,14 @@ Every store is a Zarr group whose attributes are `kind`, `version`, `complete`, 
 with its CRC-32C as it is done, `complete` is written last, and the same call goes on with a store whose writer died.
 """
 
-from ._errors import StoreError
-from ._schema import Provenance, check_kind
-from ._views import DenseView, SparseView
-from .audit import describe, reopen, verify
-from .features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
-from .kernels import KernelStore, KernelWriter, create_kernel, open_kernel
-from .models import delete_model, load_model, model_contents, save_model
-from .rows import RowStore, RowWriter, create_rows, open_rows
+from dmo.stores._errors import StoreError
+from dmo.stores._schema import Provenance, check_kind
+from dmo.stores._views import DenseView, SparseView
+from dmo.stores.audit import describe, reopen, verify
+from dmo.stores.features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
+from dmo.stores.kernels import KernelStore, KernelWriter, create_kernel, open_kernel
+from dmo.stores.models import delete_model, load_model, model_contents, save_model
+from dmo.stores.rows import RowStore, RowWriter, create_rows, open_rows
 
 __all__ = [
     "DenseView",

@@ -21,8 +21,8 @@ import zarr
 from zarr.codecs import Crc32cCodec
 from zarr.storage import MemoryStore
 
-from ._errors import StoreError
-from ._folder import Folder
+from dmo.stores._errors import StoreError
+from dmo.stores._folder import Folder
 
 Index = tuple[int, ...]
 CRC_BYTES = 4

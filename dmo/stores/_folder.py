@@ -16,7 +16,7 @@ from urllib.request import url2pathname
 
 import numpy as np
 
-from ._errors import StoreError
+from dmo.stores._errors import StoreError
 
 PARTIAL = ".partial"
 """The end of the names of files that are still being written."""

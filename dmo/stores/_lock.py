@@ -22,11 +22,10 @@ from typing import Any
 
 import psutil
 
-from ._errors import StoreError, writing
-from ._folder import LOCK, Folder
+from dmo.stores._errors import StoreError, writing
+from dmo.stores._folder import LOCK, Folder
 
 RENEW, STALE = 30.0, 600.0  # seconds
-
 _held: dict[str, int] = {}  # url -> writers in this process
 _abandoned: SimpleQueue[str] = SimpleQueue()  # urls of writers that nobody holds any more
 _guard = threading.Lock()

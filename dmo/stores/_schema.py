@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import checksum, to_json
-from ._errors import StoreError, writing
-from ._folder import Folder
-from ._lock import acquire, release
-from ._valid import check_attributes
+from dmo.stores._arrays import checksum, to_json
+from dmo.stores._errors import StoreError, writing
+from dmo.stores._folder import Folder
+from dmo.stores._lock import acquire, release
+from dmo.stores._valid import check_attributes
 
 KINDS = {"features": "feature store", "kernel": "kernel store", "rows": "row store", "model": "model"}
 VERSIONS = {"features": 1, "kernel": 1, "rows": 1, "model": 1}

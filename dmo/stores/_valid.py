@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._errors import StoreError
+from dmo.stores._errors import StoreError
 
 LARGEST = 1 << 48
 """Rows or columns of an array."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ._arrays import DenseArray, SparseArray, entry_at, read_rows
+from dmo.stores._arrays import DenseArray, SparseArray, entry_at, read_rows
 
 
 def _split(where: Any, n: int) -> tuple[range, Any]:

@@ -12,9 +12,9 @@ import zarr
 from zarr.codecs import Crc32cCodec
 from zarr.storage import MemoryStore
 
-from ._arrays import CRC_BYTES, SEPARATOR, DenseArray, Entry, Index, checksum, read_rows
-from ._errors import StoreError, writing
-from ._folder import Folder
+from dmo.stores._arrays import CRC_BYTES, SEPARATOR, DenseArray, Entry, Index, checksum, read_rows
+from dmo.stores._errors import StoreError, writing
+from dmo.stores._folder import Folder
 
 CHUNK_BYTES = 64 << 20
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..progress import stage
-from ._arrays import DenseArray, Index, Ledger, SparseArray, group_json
-from ._errors import StoreError, writing
-from ._folder import LOCK, Folder
-from ._lock import abandon, release
-from ._schema import existing_root, set_complete
+from dmo.progress import stage
+from dmo.stores._arrays import DenseArray, Index, Ledger, SparseArray, group_json
+from dmo.stores._errors import StoreError, writing
+from dmo.stores._folder import LOCK, Folder
+from dmo.stores._lock import abandon, release
+from dmo.stores._schema import existing_root, set_complete
 
 Array = DenseArray | SparseArray
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ..progress import stage
-from . import _whole, features, kernels, models, rows
-from ._arrays import Index, entry_at
-from ._errors import StoreError
-from ._folder import Folder
-from ._lock import acquire, release
-from ._schema import RESUME, existing_root, set_complete
-from ._valid import SMALL
-from ._writer import Array, Blocks, ledger
+from dmo.progress import stage
+from dmo.stores import _whole, features, kernels, models, rows
+from dmo.stores._arrays import Index, entry_at
+from dmo.stores._errors import StoreError
+from dmo.stores._folder import Folder
+from dmo.stores._lock import acquire, release
+from dmo.stores._schema import RESUME, existing_root, set_complete
+from dmo.stores._valid import SMALL
+from dmo.stores._writer import Array, Blocks, ledger
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:

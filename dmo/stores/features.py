@@ -11,15 +11,15 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from ..blocks import Subset
-from . import _whole
-from ._arrays import DenseArray, SparseArray
-from ._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
-from ._errors import StoreError
-from ._folder import Folder
-from ._schema import Provenance, begin, new_attributes, open_root
-from ._views import DenseView, SparseView, View
-from ._writer import Blocks, ledger
+from dmo.blocks import Subset
+from dmo.stores import _whole
+from dmo.stores._arrays import DenseArray, SparseArray
+from dmo.stores._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
+from dmo.stores._errors import StoreError
+from dmo.stores._folder import Folder
+from dmo.stores._schema import Provenance, begin, new_attributes, open_root
+from dmo.stores._views import DenseView, SparseView, View
+from dmo.stores._writer import Blocks, ledger
 
 RESERVED = ("sample", "label", "labels", "split", "manifest", "journal", "zarr.json")
 

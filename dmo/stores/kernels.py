@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import DenseArray, entry_at
-from ._checks import cast, check_count, check_values
-from ._folder import Folder
-from ._schema import Provenance, begin, new_attributes, open_root
-from ._writer import Blocks, ledger
+from dmo.stores._arrays import DenseArray, entry_at
+from dmo.stores._checks import cast, check_count, check_values
+from dmo.stores._folder import Folder
+from dmo.stores._schema import Provenance, begin, new_attributes, open_root
+from dmo.stores._writer import Blocks, ledger
 
 
 def create_kernel(

@@ -20,12 +20,12 @@ from urllib.parse import quote
 import numpy as np
 import scipy.sparse
 
-from ..progress import stage
-from . import _whole
-from ._arrays import check_csr, group_json
-from ._errors import StoreError, writing
-from ._folder import Folder
-from ._schema import KINDS, Provenance, check_kind, new_attributes, open_root, plain, read_root, write_root
+from dmo.progress import stage
+from dmo.stores import _whole
+from dmo.stores._arrays import check_csr, group_json
+from dmo.stores._errors import StoreError, writing
+from dmo.stores._folder import Folder
+from dmo.stores._schema import KINDS, Provenance, check_kind, new_attributes, open_root, plain, read_root, write_root
 
 PARTS = ("indptr", "indices", "data")
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from . import _whole
-from ._arrays import DenseArray
-from ._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
-from ._folder import Folder
-from ._schema import Provenance, begin, new_attributes, open_root
-from ._views import DenseView
-from ._writer import Blocks, ledger
+from dmo.stores import _whole
+from dmo.stores._arrays import DenseArray
+from dmo.stores._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
+from dmo.stores._folder import Folder
+from dmo.stores._schema import Provenance, begin, new_attributes, open_root
+from dmo.stores._views import DenseView
+from dmo.stores._writer import Blocks, ledger
 
 RESERVED = ("sample", "column", "manifest", "journal", "zarr.json")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from dmo import KGHA, Nystrom, stores
-from dmo.datasets.generated import generated
 from dmo.datasets.writing import write
+from dmo.demo.generated import generated
 
 VIEWS = ("gist", "dense_hue", "harris_hue", "harris_sift")
 

@@ -31,19 +31,15 @@ from _fuzzed import (
 )
 from PIL import Image
 
-from dmo.datasets import (
-    open_rows,
-    open_zarr,
-    read_arff,
-    read_csv,
-    read_description,
-    read_label_list,
-    read_matlab,
-    read_names,
-    read_svmlight,
-)
+from dmo.datasets import read_description
 from dmo.datasets.reuters import read_reuters
 from dmo.features.listing import list_pictures
+from dmo.formats.arff import read_arff, read_label_list
+from dmo.formats.arrays import open_zarr
+from dmo.formats.delimited import read_csv, read_names
+from dmo.formats.matlab import read_matlab
+from dmo.formats.svmlight import read_svmlight
+from dmo.formats.tables import open_rows
 
 # ---------------------------------------------------------------- text formats
 

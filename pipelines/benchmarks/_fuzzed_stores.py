@@ -32,7 +32,7 @@ from dmo import stores
 from dmo.cluster.settings import Place, default_place, setting, tls
 from dmo.cluster.targets import local_sizes, scheduler_address
 from dmo.estimators import KGHA, MultiViewRidge
-from dmo.estimators.base import load
+from dmo.persistence import load
 from dmo.stores._arrays import checksum
 from dmo.stores._schema import _checksum
 

@@ -20,10 +20,10 @@ import numpy as np
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.svm import SVR
 
-from dmo.datasets import read_arff, read_label_list
-from dmo.estimators.approximations import Nystrom
 from dmo.estimators.llt import LLTSVR
+from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
+from dmo.lowrank.approximations import Nystrom
 from dmo.metrics import jaccard_accuracy
 
 

@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dmo.blocks import row_blocks, rows
-from dmo.datasets.generated import generated
-from dmo.datasets.matlab import read_matlab
+from dmo.demo.generated import generated
+from dmo.formats.matlab import read_matlab
 from dmo.kernels import RBF, Kernel, gram_matrix
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom
 from dmo.lowrank.landmarks import Landmarks

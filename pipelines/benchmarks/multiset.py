@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dmo import MultiSetCCA, Nystrom
-from dmo.datasets.generated import generated
+from dmo.demo.generated import generated
 from dmo.kernels import RBF
 
 VIEWS = ("gist", "dense_hue", "harris_hue")

@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dmo import KGHA, Nystrom
-from dmo.cli.graph_size import pass_graph
 from dmo.cluster import connect
 from dmo.progress import bars
+from dmo.workflows.resources import pass_graph
 
 PASS = "pass over the rows"
 

@@ -24,7 +24,7 @@ from rich.table import Table
 from sklearn.decomposition import KernelPCA, TruncatedSVD
 
 from dmo import MLSI, MORP, Krylov, Meka, Nystrom
-from dmo.datasets.generated import generated
+from dmo.demo.generated import generated
 from dmo.kernels import RBF, normalise_rows
 from dmo.metrics import auc_macro
 from dmo.stores import ViewSpec, create_features, open_features

@@ -22,10 +22,11 @@ from rich.table import Table
 from sklearn.kernel_ridge import KernelRidge
 
 from dmo.blocks import row_blocks
-from dmo.datasets.generated import generated
+from dmo.demo.generated import generated
 from dmo.kernels import RBF, gram_matrix
-from dmo.operators import Dense
-from dmo.solve import NystromPreconditioner, default_rank, factorise
+from dmo.linalg.cg import NystromPreconditioner, default_rank
+from dmo.linalg.operators import Dense
+from dmo.linalg.solve import factorise
 
 
 def run(method: str, samples: int, ridge: float, seed: int = 0) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from rich.table import Table
 from sklearn.base import clone
 
 from dmo import KGHA, Nystrom
-from dmo.datasets.digits import digits
-from dmo.datasets.generated import generated
+from dmo.demo.digits import digits
+from dmo.demo.generated import generated
 from dmo.metrics import annotation_scores
 from dmo.selection import fold_numbers, settings, sweep
 

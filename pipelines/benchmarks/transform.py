@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dmo import KGHA, Meka, Nystrom
-from dmo.datasets.generated import generated
+from dmo.demo.generated import generated
 
 
 def product_speed(m: int, n: int, d: int) -> float:

@@ -1,0 +1,1 @@
+"""Data that dmo draws or ships itself: digits and scenes."""

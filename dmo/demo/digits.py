@@ -1,0 +1,104 @@
+"""The embedded demo data: handwritten digits that ship inside scikit-learn, as four views and fourteen labels."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+LABEL_NAMES = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+    *("even", "below five", "has a loop", "straight strokes"),
+)
+_ATTRIBUTES = ((0, 2, 4, 6, 8), (0, 1, 2, 3, 4), (0, 6, 8, 9), (1, 4, 7))
+"""The digits that carry each of the last four labels; "straight strokes": drawn without a curve."""
+N_TRAIN = 1200
+
+
+class Digits(NamedTuple):
+    """1797 handwritten digits: four views, labels, and the 8 x 8 images to show.
+
+    `views` name -> 1797 x d float32, all values >= 0 (see `digits`); `Y` 1797 x 14 uint8, 0/1; `label_names` 14 names,
+    the ten digits first; `split` 1797 times "train" or "test"; `images` 1797 x 8 x 8 float32, 0 (ink) to 1 (paper).
+    """
+
+    views: dict[str, np.ndarray]
+    Y: np.ndarray
+    label_names: list[str]
+    split: np.ndarray
+    images: np.ndarray
+
+
+def digits() -> Digits:
+    """The handwritten digits inside scikit-learn, without network or files; the same arrays at every call.
+
+    Views: "pixels" (64 grey values), "gradients" (128: weight of 8 orientations in 4 x 4 cells of 2 x 2 pixels),
+    "fourier" (34: magnitudes of the two-dimensional Fourier transform, each conjugate pair once; blind to shifts that
+    wrap around), "projections" (46: sums over rows, columns and the diagonals of both directions). The first 1200
+    rows are for training, the last 597 for testing. The file keeps writers together, so this is harder than a random
+    split, and nearer to what new writers would meet (nearest neighbour on pixels: 96.5 % right against 98.7 %).
+    Source: Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits (UCI), its test part.
+    """
+    data = load_digits()
+    ink = (data.images / 16.0).astype(np.float32)
+    digit = data.target
+    attributes = [np.isin(digit, members) for members in _ATTRIBUTES]
+    Y = np.column_stack([digit[:, None] == np.arange(10), *attributes]).astype(np.uint8)
+    views = {
+        "pixels": ink.reshape(len(ink), -1),
+        "gradients": oriented_gradients(ink),
+        "fourier": fourier_magnitudes(ink),
+        "projections": projections(ink),
+    }
+    split = np.where(np.arange(len(ink)) < N_TRAIN, "train", "test")
+    return Digits(views, Y, list(LABEL_NAMES), split, 1 - ink)
+
+
+def oriented_gradients(images: np.ndarray, orientations: int = 8, cell: int = 2) -> np.ndarray:
+    """Histograms of gradient orientation per square cell, weighted by gradient length (Dalal, Triggs 2005; signed).
+
+    Arguments: `images` n x h x w; `orientations` bins over the full circle, each gradient shared between the two
+    nearest; `cell` pixels a side, a divisor of h and w. Returns n x (h/cell * w/cell * orientations) float32.
+    """
+    n, height, width = images.shape
+    down, across = np.gradient(images.astype(np.float64), axis=(1, 2))
+    length, angle = np.hypot(down, across), np.arctan2(down, across)
+    position = angle / (2 * np.pi) * orientations
+    lower = np.floor(position)
+    upper_share = position - lower
+    bins = np.zeros((*images.shape, orientations))
+    for offset, share in ((0, 1.0 - upper_share), (1, upper_share)):
+        which = (lower.astype(np.intp) + offset) % orientations
+        np.put_along_axis(bins, which[..., None], (length * share)[..., None], axis=3)
+    cells = bins.reshape(n, height // cell, cell, width // cell, cell, orientations).sum(axis=(2, 4))
+    return cells.reshape(n, -1).astype(np.float32)
+
+
+def fourier_magnitudes(images: np.ndarray) -> np.ndarray:
+    """Magnitudes of the two-dimensional Fourier transform, one of each conjugate pair, divided by the pixel count.
+
+    Arguments: `images` n x h x w. Returns n x d float32, d = 34 for 8 x 8. A shift that wraps around changes nothing.
+    """
+    height, width = images.shape[1:]
+    spectrum = np.abs(np.fft.rfft2(images)) / (height * width)
+    keep = np.ones(spectrum.shape[1:], dtype=bool)
+    # Columns that are their own mirror image (frequency 0, and w/2 when w is even) hold every pair twice.
+    keep[height // 2 + 1 :, 0] = False
+    if width % 2 == 0:
+        keep[height // 2 + 1 :, -1] = False
+    return spectrum[:, keep].astype(np.float32)
+
+
+def projections(images: np.ndarray) -> np.ndarray:
+    """Sums over the rows, columns, diagonals and anti-diagonals of each image.
+
+    Arguments: `images` n x h x w. Returns n x (h + w + 2 (h + w - 1)) float32.
+    """
+    n, height, width = images.shape
+    row, column = np.indices((height, width)).reshape(2, -1)
+    pixels = images.reshape(n, -1).astype(np.float64)
+    sums = []
+    for line in (row, column, column - row + height - 1, column + row):
+        sums.append(pixels @ (line[:, None] == np.arange(line.max() + 1)))
+    return np.hstack(sums).astype(np.float32)

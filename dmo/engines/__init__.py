@@ -1,0 +1,1 @@
+"""How a method meets the data: moments of one pass, exact operators, low-rank factors, Krylov subspaces."""

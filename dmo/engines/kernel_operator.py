@@ -1,0 +1,108 @@
+"""The kernel behind a support vector regression, exact, low-rank or precomputed, and the function it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows, rows
+from dmo.engines.exact import build, choose_storage, exact_engine
+from dmo.engines.lowrank import fit_maps, is_exact
+from dmo.functions import Expansion, FactorExpansion, Function, KernelExpansion, KernelFunction, PrecomputedFunction
+from dmo.kernels import Precomputed, parse
+from dmo.kernels.multikernel import MultiKernel
+from dmo.linalg.operators import Dense, LowRank, Operator
+from dmo.linalg.solve import Method
+from dmo.linalg.tiles import Tiles
+from dmo.lowrank import FeatureMap
+from dmo.validation import per_view
+
+_DOUBLE = 8192  # rows up to which a kernel in memory is float64, whatever the ridge
+_RIDGE = 1.0 / 64  # the smallest 1 / rho to expect, times C
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A kernel operator over the training rows, how to solve with it, and (coefficients, offset) -> the function."""
+
+    operator: Operator
+    method: Method
+    function: Callable[[np.ndarray, np.ndarray], Function]
+
+
+def prepare_kernel(
+    who: str, kernel: Any, approximation: Any, views: Mapping[str, Rows], C: float, random_state: int | None
+) -> Fitted:
+    """The operator of `kernel` over the rows of `views` (the mean of the views' kernels)."""
+    kernels = {view: parse(spec) for view, spec in per_view(who, "kernel", kernel, list(views)).items()}
+    if any(isinstance(part, Precomputed) for part in kernels.values()):
+        return _precomputed(who, views)
+    if not is_exact(who, approximation):
+        return _low_rank(fit_maps(who, approximation, kernels, views, random_state), views)
+    n = next(iter(views.values())).shape[0]
+    engine = exact_engine(who, approximation)
+    storage = choose_storage(engine, n, 1, 8)
+    if storage == "memory" and engine.precision == "auto" and n <= _DOUBLE:
+        engine = replace(engine, precision="float64")
+    combined = MultiKernel(kernels, {view: 1.0 / len(kernels) for view in kernels})
+    built = build(who, engine, combined, views, _RIDGE / C, storage, random_state)
+
+    def function(coefficients: np.ndarray, offset: np.ndarray) -> Function:
+        inner, shift = built.operator.expansion(coefficients)
+        expansion = KernelExpansion(built.kernel, dict(views), inner, offset + shift, built.dtype)
+        return KernelFunction({"all": expansion})
+
+    return Fitted(built.operator, "cg" if isinstance(built.operator, Tiles) else "auto", function)
+
+
+def _precomputed(who: str, views: Mapping[str, Rows]) -> Fitted:
+    if len(views) != 1:
+        raise ValueError(f"{who}: a precomputed kernel is one array (n x n), got {len(views)} views; add them up first")
+    view, source = next(iter(views.items()))
+    given = rows(source)
+    matrix = np.asarray(given.toarray() if isinstance(given, scipy.sparse.csr_array) else given, dtype=np.float64)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(
+            f"{who}: a precomputed kernel must be n x n, got {matrix.shape}; pass k(x_i, x_j) of all pairs"
+        )
+    if not np.allclose(matrix, matrix.T, rtol=1e-4, atol=1e-6 * float(np.abs(matrix).max(initial=0.0))):
+        raise ValueError(f"{who}: the precomputed kernel is not symmetric; pass k(x_i, x_j) of the training samples")
+    return Fitted(Dense(matrix), "auto", lambda A, offset: PrecomputedFunction(view, A, offset))
+
+
+def _low_rank(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows]) -> Fitted:
+    share = 1.0 / len(maps)
+    operators = {view: _double(feature_map.operator(views[view])) for view, feature_map in maps.items()}
+    total: Operator | None = None
+    for operator in operators.values():
+        part = operator if share == 1.0 else share * operator
+        total = part if total is None else total + part
+    if total is None:
+        raise ValueError("no kernel to build; pass at least one view")
+
+    def function(coefficients: np.ndarray, offset: np.ndarray) -> Function:
+        expansions: dict[str, Expansion] = {}
+        for view, feature_map in maps.items():
+            weights = share * _transposed(feature_map, views[view], coefficients)
+            expansions[view] = FactorExpansion.of(view, feature_map, weights, share * offset)
+        return KernelFunction(expansions)
+
+    return Fitted(total, "auto", function)
+
+
+def _double(operator: Operator) -> Operator:
+    """A dense factor in float64, once for all solves and products."""
+    return LowRank(operator.factor.astype(np.float64)) if isinstance(operator, LowRank) else operator
+
+
+def _transposed(feature_map: FeatureMap, source: Rows, coefficients: np.ndarray) -> np.ndarray:
+    """F' coefficients (r x L), the factor rows made block by block."""
+    total = np.zeros((feature_map.rank, coefficients.shape[1]))
+    for start in range(0, source.shape[0], _DOUBLE):
+        where = slice(start, min(start + _DOUBLE, source.shape[0]))
+        total += feature_map(rows(source, where)).T @ coefficients[where]
+    return total

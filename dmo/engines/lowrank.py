@@ -1,0 +1,137 @@
+"""The moment engine's choices: a low-rank feature map per view, and one pass over the rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import psutil
+
+from dmo.blocks import Rows
+from dmo.cluster import current_client
+from dmo.engines.exact import Exact
+from dmo.engines.moments import LABELS, Moments
+from dmo.engines.passes import RawRows, add_folds, collect_moments
+from dmo.kernels import parse
+from dmo.lowrank import FeatureMap
+from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
+from dmo.validation import per_view
+
+log = logging.getLogger("dmo")
+_AUTO_RANK = 1000
+FOLDS = 4
+"""Folds of the held-out scores that `standardise` takes its statistics from."""
+
+
+def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
+    """`approximation`, or for "auto" the exact engine where its kernels and factors fit in memory, else a low rank.
+
+    `n` samples, `kernels` operators of n x n. The choice is logged with its reason.
+    """
+    if approximation != "auto":
+        return approximation
+    needed = 12.0 * kernels * n * n  # float32 entries, float64 factors
+    return exact_or_best(f"{kernels} kernels of {n} x {n} with factors", needed, 0.7)
+
+
+def exact_or_best(what: str, needed: float, share: float) -> Any:
+    """The exact engine where `what` takes at most this share of the free memory (`needed` bytes), else a low rank."""
+    free = psutil.virtual_memory().available
+    sizes = f"{what} take {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
+    if needed <= share * free:
+        log.info("engine: exact (%s)", sizes)
+        return "exact"
+    log.info("engine: the better of Nystrom and MEKA at rank %d (%s)", _AUTO_RANK, sizes)
+    return BestLowRank(rank=_AUTO_RANK)
+
+
+def decided(estimator: Any) -> Any:
+    """The engine of an estimator; AttributeError while "auto" leaves it to the fit, as for what only a fit learns."""
+    engine = getattr(estimator, "approximation_", estimator.approximation)
+    if isinstance(engine, str) and engine == "auto":
+        raise AttributeError(f"{type(estimator).__name__}: approximation='auto' is decided by fit; call fit first")
+    return engine
+
+
+def is_exact(who: str, approximation: Any) -> bool:
+    """Whether `approximation` asks for the exact engine; raises ValueError for what no engine knows."""
+    if approximation == "exact" or isinstance(approximation, Exact):
+        return True
+    if isinstance(approximation, (Nystrom, Meka, BestLowRank)):
+        return False
+    raise ValueError(
+        f"{who}: approximation = {approximation!r}; known: 'auto', 'exact', Exact, Nystrom, Meka, BestLowRank objects"
+    )
+
+
+@dataclass(frozen=True)
+class LowRankPass:
+    """Feature maps and, per fold, the moments of their factor rows and the labels."""
+
+    maps: dict[str, FeatureMap]
+    folds: list[Moments]
+
+    @cached_property
+    def total(self) -> Moments:
+        """Moments of all rows."""
+        total = self.folds[0]
+        for part in self.folds[1:]:
+            total = total + part
+        return total
+
+    @property
+    def frequency(self) -> np.ndarray:
+        """Share of the rows that carry each label (L)."""
+        return self.total.mean()[self.total.places()[LABELS]]
+
+    def extended(self, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None) -> LowRankPass:
+        """With further rows, in the same folds' shares; Y may have more columns (earlier rows have zeros there)."""
+        seed = None if random_state is None else [random_state, self.total.n]
+        new = _folded_moments(self.maps, views, Y, len(self.folds), seed)
+        old = [part.widened(LABELS, Y.shape[1]) for part in self.folds]
+        return LowRankPass(self.maps, add_folds(old, new))
+
+
+def fit_maps(
+    who: str, approximation: Any, kernel: Any, views: Mapping[str, Rows], random_state: int | None
+) -> dict[str, FeatureMap]:
+    """A feature map per view."""
+    kernels = per_view(who, "kernel", kernel, list(views))
+    approximations = per_view(who, "approximation", approximation, list(views))
+    maps = {}
+    for view, source in views.items():
+        try:
+            maps[view] = approximations[view].feature_map(parse(kernels[view]), source, random_state)
+        except ValueError as error:
+            raise ValueError(f"{who}: view {view!r}: {error}") from error
+    return maps
+
+
+def low_rank_pass(
+    who: str,
+    approximation: Any,
+    kernel: Any,
+    views: Mapping[str, Rows],
+    Y: np.ndarray | None,
+    n_folds: int,
+    random_state: int | None,
+) -> LowRankPass:
+    """Fit the maps and pass once over the rows; with n_folds > 1, moments per random fold."""
+    maps = fit_maps(who, approximation, kernel, views, random_state)
+    return LowRankPass(maps, _folded_moments(maps, views, Y, n_folds, random_state))
+
+
+def _folded_moments(
+    maps: Mapping[str, FeatureMap], views: Mapping[str, Rows], Y: np.ndarray | None, n_folds: int, seed: Any
+) -> list[Moments]:
+    """Moments of the rows, in n_folds random folds of equal sizes."""
+    n = next(iter(views.values())).shape[0]
+    folds = np.random.default_rng(seed).permutation(np.arange(n) % n_folds) if n_folds > 1 else None
+    raw = collect_moments(RawRows(views, maps), Y, folds, current_client())
+    mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
+    found = [part.mixed(mixings) for part in raw]
+    return found + [Moments.zeros(found[0].widths)] * (n_folds - len(found))

@@ -1,0 +1,84 @@
+"""What the estimators of one view and its outputs share: validation, the fitted function, models on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dmo.blocks import Rows
+from dmo.estimators.projector import Projected
+from dmo.functions import Expansion, LinearExpansion, load_expansions, store_expansions
+from dmo.persistence import Persistent
+from dmo.validation import check_views
+
+
+class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, BaseEstimator):
+    """fit learns one function of new rows, `expansion_`; transform applies it."""
+
+    expansion_: Expansion
+    eigenvalues_: np.ndarray
+
+    def _source(self, X: Any, reset: bool) -> tuple[str, Rows]:
+        views = check_views(self, X, reset)
+        if len(views) != 1:
+            raise ValueError(
+                f"{type(self).__name__}: takes one view, got {list(views)}; pass one array, or learn from all views "
+                f"with KGHA"
+            )
+        return next(iter(views.items()))
+
+    def _learn(self, learnt: Projected) -> None:
+        self.expansion_, self.eigenvalues_ = learnt.expansion, learnt.fit.values
+        self.n_components_ = self._n_features_out = len(learnt.fit.values)
+        self.n_iter_ = max(1, learnt.fit.steps)
+        for name in ("embedding_", "decoder_", "decoder_offset_"):
+            self.__dict__.pop(name, None)
+        if learnt.decoder is not None:
+            self.decoder_, self.decoder_offset_ = learnt.decoder
+        if learnt.embedding is not None:
+            self.embedding_ = np.asarray(learnt.embedding, np.float64)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Coordinates of samples X (m x d, any row source): m x n_components, worked out block by block."""
+        check_is_fitted(self)
+        view, source = self._source(X, reset=False)
+        return self.expansion_({view: source})
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """Learn from samples X and outputs y, and return the coordinates of X (n x n_components)."""
+        self.fit(X, y)  # type: ignore[attr-defined]
+        return self.embedding_ if hasattr(self, "embedding_") else self.transform(X)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays: dict[str, Any] = {"eigenvalues": self.eigenvalues_}
+        for name in ("decoder", "decoder_offset"):
+            if hasattr(self, f"{name}_"):
+                arrays[name] = getattr(self, f"{name}_")
+        if isinstance(self.expansion_, LinearExpansion):
+            own, meta = self.expansion_.to_arrays()
+            return arrays | own, {"linear": meta["view"], "n_iter": self.n_iter_}
+        own, meta = store_expansions({"x": self.expansion_})
+        return arrays | own, meta | {"n_iter": self.n_iter_}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        if "linear" in meta:
+            self.expansion_ = LinearExpansion(meta["linear"], arrays["coefficients"], arrays["offset"])
+        else:
+            self.expansion_ = load_expansions(arrays, meta)["x"]
+        for name in ("decoder", "decoder_offset"):
+            if name in arrays:
+                setattr(self, f"{name}_", arrays[name])
+        self.eigenvalues_, self.n_iter_ = arrays["eigenvalues"], meta["n_iter"]
+        self.n_components_ = self._n_features_out = len(self.eigenvalues_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.multi_output = tags.target_tags.single_output = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags

@@ -1,0 +1,422 @@
+"""The roads to a projection of one view: an exact kernel, a linear kernel's dual or primal, or a low-rank kernel."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import psutil
+import scipy.sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from dmo.blocks import Rows, Subset, row_blocks, rows
+from dmo.cluster import current_client
+from dmo.engines.exact import build, choose_storage, exact_engine
+from dmo.engines.krylov import Krylov, find_subspace
+from dmo.engines.lowrank import choose_engine, exact_or_best, fit_maps, is_exact
+from dmo.engines.moments import LABELS, Moments
+from dmo.engines.passes import RawRows, collect_moments
+from dmo.engines.row_maps import _AsIs, _InSubspace, _Tagged, _Weighted
+from dmo.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
+from dmo.graphs.rows import read
+from dmo.kernels import Linear, parse
+from dmo.kernels.multikernel import MultiKernel
+from dmo.linalg.eigen import power_of
+from dmo.linalg.operators import Operator, RowGram
+from dmo.methods.embeddings.global_methods import Method, Samples, Settings
+from dmo.methods.embeddings.graph_methods import Options
+from dmo.methods.embeddings.morp import Form, morp_moments, morp_operator
+from dmo.methods.embeddings.quadratic_forms import LinearFit, Pencil, solve_projected
+from dmo.methods.embeddings.solvers import ROWS, WEIGHTED, Fit, fit_moments, fit_operator
+from dmo.validation import whole
+
+_BLOCK = 4096
+_SINGLE = 1e-5  # residual that products in float32 can reach
+_SMALL = 4096  # samples or features of a linear problem that is solved exactly when nothing else is asked for
+log = logging.getLogger("dmo")
+
+
+class Task(Protocol):
+    """What is to be solved, whatever the road. `center`: of rows and labels; `ridge`: the smallest that is solved with;
+    `decodes`: whether a decoder of the labels is wanted."""
+
+    decodes: ClassVar[bool]
+
+    @property
+    def center(self) -> bool: ...
+
+    @property
+    def ridge(self) -> float: ...
+
+    def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """(label columns, diagonal) that a pass over the rows needs."""
+        ...
+
+    def moments(self, samples: Samples, moments: Moments, k: int) -> Fit: ...
+
+    def operator(
+        self, samples: Samples, K: Operator, k: int, tolerance: float, max_steps: int, random_state: int | None
+    ) -> Fit: ...
+
+
+@dataclass(frozen=True)
+class MethodTask:
+    """A method of the table."""
+
+    decodes: ClassVar[bool] = False
+
+    method: Method
+    settings: Settings
+    center: bool
+
+    @property
+    def ridge(self) -> float:
+        return self.settings.ridge if "ridge" in self.method.parameters else np.inf
+
+    def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
+        problem = self.method.problem(samples, self.settings)
+        return problem.factor, problem.diagonal
+
+    def moments(self, samples: Samples, moments: Moments, k: int) -> Fit:
+        return fit_moments(self.method.problem(samples, self.settings), moments, k, self.center)
+
+    def operator(
+        self, samples: Samples, K: Operator, k: int, tolerance: float, max_steps: int, random_state: int | None
+    ) -> Fit:
+        return fit_operator(self.method.problem(samples, self.settings), K, k, tolerance, max_steps, random_state)
+
+
+@dataclass(frozen=True)
+class FormTask:
+    """A form of multi-output regularised projection."""
+
+    decodes: ClassVar[bool] = True
+
+    form: Form
+    settings: Settings
+    center: bool
+
+    @property
+    def ridge(self) -> float:
+        return 0.0 if self.form == "regularised" and self.settings.supervision else self.settings.ridge
+
+    def floored(self, ridge: float) -> FormTask:
+        """The task with this ridge in the place of 0, where it solves for labels."""
+        settings = self.settings
+        if settings.ridge or not settings.supervision or self.form == "regularised":
+            return self
+        return replace(self, settings=replace(settings, ridge=ridge))
+
+    def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
+        return samples.factor, None  # without supervision for the decoder alone
+
+    def moments(self, samples: Samples, moments: Moments, k: int) -> Fit:
+        return morp_moments(self.form, samples, self.settings, moments, k)
+
+    def operator(
+        self, samples: Samples, K: Operator, k: int, tolerance: float, max_steps: int, random_state: int | None
+    ) -> Fit:
+        return morp_operator(self.form, samples, self.settings, K, k, tolerance, max_steps, random_state)
+
+
+@dataclass(frozen=True)
+class Road:
+    """How the eigenproblem is reached: the estimator's arguments of the same names; of a linear kernel also `dual` (None:
+    by the shape) and `floor`, the share of the mean diagonal that a ridge of 0 stands for in the dual problem."""
+
+    kernel: Any
+    approximation: Any
+    tolerance: float
+    max_iter: int
+    random_state: int | None
+    dual: bool | None = None
+    floor: float = 0.0
+
+
+@dataclass(frozen=True)
+class Projected:
+    """What was learnt: the function of new rows, the fit, the training coordinates where they come at no cost, and a
+    least-squares decoder of the label columns (k x q) from coordinates, with its offset (q); None without labels."""
+
+    expansion: Expansion
+    fit: Fit
+    embedding: np.ndarray | None
+    decoder: tuple[np.ndarray, np.ndarray] | None = None
+
+
+def decode(moments: Moments) -> tuple[np.ndarray, np.ndarray] | None:
+    """Least squares of LABELS on ROWS with an intercept, from their moments: coefficients (k x q) and offset (q)."""
+    if LABELS not in moments.widths:
+        return None
+    places, centred = moments.places(), moments.centred().gram
+    Z = places[ROWS]
+    B = power_of(centred[Z, Z], -1.0) @ centred[Z, places[LABELS]]
+    mean = moments.mean()
+    return B, mean[places[LABELS]] - mean[Z] @ B
+
+
+def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """`decode` from coordinates in memory (n x k)."""
+    if samples.labels is None or not task.decodes:
+        return None
+    return decode(Moments.of({ROWS: np.asarray(embedding, np.float64), LABELS: samples.labels}))
+
+
+def project(who: str, task: Task, view: str, X: Rows, labels: np.ndarray | None, k: int, road: Road) -> Projected:
+    """Solve a task on rows X (n x d) and a label factor (n x q, or None)."""
+    samples = Samples(X.shape[0], 1.0, labels, task.center)
+    kernel = parse(road.kernel)
+    linear = isinstance(kernel, Linear) and kernel.normalise is None
+    if isinstance(road.approximation, str) and road.approximation == "auto":
+        chosen = _linear_engine(task, X) if linear else choose_engine("auto", samples.n, 1)
+        road = replace(road, approximation=chosen)
+    if isinstance(road.approximation, Krylov):
+        if not linear:
+            raise ValueError(f"{who}: Krylov is for linear functions; with kernel {road.kernel!r} take Nystrom or Meka")
+        return _krylov(task, view, X, samples, k, road)
+    if not is_exact(who, road.approximation):
+        return _low_rank(who, task, view, X, samples, k, road)
+    if linear:
+        dual = X.shape[1] > X.shape[0] if road.dual is None else road.dual
+        return _dual(who, task, view, X, samples, k, road) if dual else _primal(who, task, view, X, samples, k)
+    return _kernel(who, task, view, X, samples, k, road)
+
+
+def _kernel(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+    """The exact engine: the n x n kernel as an operator."""
+    engine = exact_engine(who, road.approximation)
+    storage = choose_storage(engine, samples.n, 1)
+    sources = {view: X}
+    kernel = MultiKernel.of(view, parse(road.kernel))
+    built = build(who, engine, kernel, sources, task.ridge, storage, road.random_state)
+    operator = built.operator.centered() if task.center else built.operator
+    if built.dtype == np.float32:
+        road = replace(road, tolerance=max(road.tolerance, _SINGLE))
+    fit = _solve(who, task, samples, operator, k, road)
+    coefficients, offset = operator.expansion(fit.coefficients)
+    expansion = KernelExpansion(built.kernel, sources, np.ascontiguousarray(coefficients), offset, built.dtype)
+    embedding = operator @ fit.coefficients
+    return Projected(expansion, fit, embedding, decode_rows(task, samples, embedding))
+
+
+def _dual(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+    """A linear kernel through n x n products with the rows; the function of new rows is linear again."""
+    gram = RowGram(rows(X).astype(np.float64))
+    operator = gram.centered() if task.center else gram
+    if road.floor and isinstance(task, FormTask):
+        task = task.floored(road.floor * float(operator.diagonal().mean()))
+    fit = _solve(who, task, samples, operator, k, road)
+    alpha = fit.coefficients - fit.coefficients.mean(axis=0) if task.center else fit.coefficients
+    W = np.asarray(gram.X.T @ alpha)
+    offset = -np.asarray(gram.X.mean(axis=0)).ravel() @ W if task.center else np.zeros(k)
+    embedding = operator @ fit.coefficients
+    return Projected(LinearExpansion(view, W, offset), fit, embedding, decode_rows(task, samples, embedding))
+
+
+def _solve(who: str, task: Task, samples: Samples, operator: Operator, k: int, road: Road) -> Fit:
+    seen = replace(samples, trace=float(operator.diagonal().sum()))
+    fit = task.operator(seen, operator, k, road.tolerance, road.max_iter, road.random_state)
+    if not fit.converged:
+        warnings.warn(
+            f"{who}: the eigenproblem stopped after {fit.steps} block steps with a residual of {fit.residual:.1e}; "
+            f"raise max_iter, or the tolerance above {road.tolerance:g}",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    return fit
+
+
+def _primal(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int) -> Projected:
+    """A linear kernel through d x d moments of the rows as they are."""
+    needed, free = 8 * 4.0 * X.shape[1] ** 2, psutil.virtual_memory().available
+    if needed > free / 2:
+        raise ValueError(
+            f"{who}: {X.shape[1]} features need {needed / 2**30:.1f} GiB of moments, free are {free / 2**30:.1f} GiB; "
+            f"take the dual problem, or approximation=Nystrom(...)"
+        )
+    first = rows(X, slice(0, _BLOCK))
+    shift = None if scipy.sparse.issparse(first) or not task.center else first.mean(axis=0, dtype=np.float64)
+    moments = _pass(task, view, X, samples, _AsIs(shift))
+    fit, offset, decoder = _small(task, samples, moments, k)
+    offset = offset if shift is None else offset - shift @ fit.coefficients
+    return Projected(LinearExpansion(view, fit.coefficients, offset), fit, None, decoder)
+
+
+def _linear_engine(task: Task, X: Rows) -> Any:
+    """The exact problem of a linear kernel where its smaller side is small, or the form needs it; else a subspace."""
+    side = min(X.shape)
+    if side <= _SMALL or (isinstance(task, FormTask) and task.form == "regularised"):
+        return "exact"
+    log.info("engine: a Krylov subspace (the exact problem is of %d x %d)", side, side)
+    return Krylov()
+
+
+def _krylov(task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+    """A linear kernel in a subspace of linear functions: passes over the rows, then moments in its coordinates."""
+    labels, _ = task.columns(samples)
+    found = find_subspace(road.approximation, X, labels, task.center, road.random_state)
+    moments = _pass(task, view, X, samples, _InSubspace(found))
+    fit, offset, decoder = _small(task, samples, moments, k, found.trace)
+    W = found.basis @ fit.coefficients
+    return Projected(LinearExpansion(view, W, offset - found.mean @ W), fit, None, decoder)
+
+
+def _low_rank(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+    """The moment engine: one pass over the factor rows of a low-rank kernel."""
+    feature_map = fit_maps(who, road.approximation, road.kernel, {view: X}, road.random_state)[view]
+    raw = _pass(task, view, X, samples, feature_map)
+    mixing = feature_map.mixing
+    moments = raw if mixing is None else raw.mixed({name: mixing for name in (ROWS, WEIGHTED) if name in raw.widths})
+    fit, offset, decoder = _small(task, samples, moments, k)
+    return Projected(FactorExpansion.of(view, feature_map, fit.coefficients, offset), fit, None, decoder)
+
+
+def _small(
+    task: Task, samples: Samples, moments: Moments, k: int, trace: float | None = None
+) -> tuple[Fit, np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
+    """The fit from moments, the offset of new rows, and the decoder. `trace`: of K, where the mapped rows lack some."""
+    where = moments.places()[ROWS]
+    if trace is None:
+        inner = moments.centred() if task.center else moments
+        trace = float(np.trace(inner.gram[where, where]))
+    fit = task.moments(replace(samples, trace=trace), moments, k)
+    offset = -(moments.mean()[where] @ fit.coefficients) if task.center else np.zeros(k)
+    decoder = decode(moments.mixed({ROWS: fit.coefficients})) if task.decodes else None
+    if decoder is not None and samples.labels is not None:
+        B, rest = decoder  # of coordinates less their offset, for label columns that may be centred
+        mean = samples.labels.mean(axis=0) if task.center else np.zeros(B.shape[1])
+        decoder = B, rest + mean - offset @ B
+    return fit, offset, decoder
+
+
+def _pass(task: Task, view: str, X: Rows, samples: Samples, feature_map: Any) -> Moments:
+    """Moments of the mapped rows, the label columns and, if the task has a diagonal, the weighted rows."""
+    labels, diagonal = task.columns(samples)
+    sources: dict[str, Rows] = {ROWS: X}
+    maps: dict[str, Any] = {ROWS: feature_map}
+    if labels is not None:
+        sources[LABELS], maps[LABELS] = labels, _AsIs(None)
+    if diagonal is not None:
+        sources[WEIGHTED], maps[WEIGHTED] = _Tagged(X, diagonal), _Weighted(feature_map)
+    return collect_moments(RawRows(sources, maps), None, client=current_client())[0]
+
+
+_WHOLE = ("n_neighbors", "n_repelled", "n_seeds")
+_CHOICES = {"adjacency": ("union", "mutual", "sum"), "metric": ("euclidean", "cosine")}
+
+
+def options(who: str, chosen: dict[str, Any]) -> Options:
+    """Checked options of the neighbourhood methods; a value of None stands for the default."""
+    given = {name: value for name, value in chosen.items() if value is not None}
+    for name, value in given.items():
+        if name in _WHOLE:
+            whole(who, name, value)
+        elif name in _CHOICES and value not in _CHOICES[name]:
+            raise ValueError(f"{who}: {name} = {value!r}; known: {', '.join(_CHOICES[name])}")
+        elif name in ("regularisation", "penalty", "smoothness", "ridge", "balance"):
+            least = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and 0 <= value < np.inf
+            if not least:
+                raise ValueError(f"{who}: {name} must be a number that is not negative, got {value!r}")
+    if given.get("balance", 0.0) > 1:
+        raise ValueError(f"{who}: balance must be a number between 0 and 1, got {given['balance']!r}")
+    return Options(**{name: value for name, value in given.items() if name in Options.__dataclass_fields__})
+
+
+def embed(
+    who: str,
+    pencil: Callable[[Any], tuple[Pencil, np.ndarray | None]],
+    view: str,
+    source: Rows,
+    k: int,
+    kernel: Any,
+    approximation: Any,
+    n_seeds: int | None,
+    random_state: int | None,
+    variance: float | None = None,
+) -> Projected:
+    """Solve a pencil on the features of a view, on their similarities to seed samples, or on low-rank factor rows.
+
+    Arguments: `pencil`: rows in memory -> (the pencil, the samples that it is about; None: all); `kernel` "linear"
+    without `n_seeds`: the features; else similarities to `n_seeds` random samples, None: to all (n x n, float64), which
+    is the kernel form Z = K Gamma [MOPE 46, section 3.5]; `approximation` "auto": exact, but the better of Nystrom and MEKA
+    where similarities to all samples do not fit in memory; `variance`: see `solve_projected`.
+    """
+    if variance is not None and not (isinstance(variance, (int, float, np.number)) and 0 < variance <= 1):
+        raise ValueError(f"{who}: variance must be a share above 0 and at most 1, got {variance!r}")
+    X = read(source)
+    problem, index = pencil(X)
+    similarity = parse(kernel)
+    plain = isinstance(similarity, Linear) and similarity.normalise is None and n_seeds is None
+    expansion: Expansion
+    if isinstance(approximation, str) and approximation == "auto":
+        n = source.shape[0]
+        approximation = "exact"
+        if not plain and n_seeds is None:
+            approximation = exact_or_best(f"similarities of {n} x {n}", _relation_bytes(n, n), _RELATION_SHARE)
+    if not is_exact(who, approximation):
+        feature_map = fit_maps(who, approximation, kernel, {view: source}, random_state)[view]
+        found = solve_projected(problem, _some(feature_map(source).astype(np.float64), index), k, variance)
+        expansion = FactorExpansion.of(view, feature_map, found.coefficients, found.offset)
+    elif plain:
+        found = solve_projected(
+            problem, _some(X if scipy.sparse.issparse(X) else X.astype(np.float64), index), k, variance
+        )
+        expansion = LinearExpansion(view, found.coefficients, found.offset)
+    else:
+        fitted = MultiKernel.of(view, similarity.fit(source, random_state))
+        n = source.shape[0]
+        seeds = rows(Subset(source, _seeds(who, n, n_seeds, random_state)))
+        found = solve_projected(problem, _some(_relation(who, fitted, view, source, seeds), index), k, variance)
+        expansion = KernelExpansion(fitted, {view: seeds}, found.coefficients, found.offset, np.float64)
+    return Projected(expansion, _fit(found), None)
+
+
+def _fit(found: LinearFit) -> Fit:
+    return Fit(found.values, found.coefficients)
+
+
+def _some(X: Any, index: np.ndarray | None) -> Any:
+    return X if index is None or len(index) == X.shape[0] else X[index]
+
+
+def _seeds(who: str, n: int, wanted: int | None, random_state: int | None) -> np.ndarray:
+    if wanted is None:
+        return np.arange(n)
+    if wanted > n:
+        raise ValueError(f"{who}: n_seeds = {wanted}, but there are {n} samples; lower n_seeds to that")
+    return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
+
+
+_RELATION_SHARE = 0.5
+"""Share of the free memory that similarities may take."""
+
+
+def _relation_bytes(n: int, p: int) -> float:
+    """Bytes of the similarities of n samples to p, and of their problem."""
+    return 8.0 * p * (n + 4 * p)
+
+
+def _relation(who: str, kernel: MultiKernel, view: str, source: Rows, seeds: Any) -> np.ndarray:
+    n, p = source.shape[0], seeds.shape[0]
+    needed, free = _relation_bytes(n, p), psutil.virtual_memory().available
+    if needed > _RELATION_SHARE * free:
+        raise ValueError(
+            f"{who}: similarities of {n} samples to {p} take {needed / 2**30:.1f} GiB, free are {free / 2**30:.1f} GiB; "
+            f"pass n_seeds (such as 2000), or approximation=Nystrom(...)"
+        )
+    old = kernel.prepare({view: seeds}, slice(0, p), np.float64)
+    out = np.empty((n, p))
+    for where in row_blocks(n, 2048):
+        out[where] = kernel.tile(kernel.prepare({view: source}, where, np.float64), old)
+    return out
+
+
+def refuse_unused(who: str, given: dict[str, Any], uses: tuple[str, ...]) -> None:
+    """Raise ValueError for a parameter that is set and that the method does not use."""
+    for name, value in given.items():
+        if value is not None and name not in uses:
+            raise ValueError(f"{who}: does not use {name}; leave it out (it uses: {', '.join(uses) or 'none'})")

@@ -1,0 +1,235 @@
+"""Fits of many settings on all training sets of a cross-validation, from shared kernels or shared moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from dmo.blocks import Rows, Subset, row_blocks
+from dmo.cluster import current_client
+from dmo.engines.exact import build, exact_engine
+from dmo.engines.lowrank import fit_maps
+from dmo.engines.moments import Moments
+from dmo.engines.passes import BLOCK, RawRows, collect_moments
+from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.threads import in_threads, thread_count
+from dmo.linalg.operators import Operator
+from dmo.linalg.smoothers import Smoother
+from dmo.linalg.solve import factorise
+from dmo.methods.homogeneity.operators import decoder
+from dmo.validation import label_rank
+
+Setting = Mapping[str, Any]
+_MEMORY = 2**30
+"""Bytes of factor rows, coefficients and held-out values that a sweep keeps."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one fit says of its held-out rows.
+
+    `frequency`: of the labels in the training rows (L); `values`: held-out embedding (m x p), or raw scores where `loadings`
+    (L x p) is None; `loo`: leave-one-out values of the training rows (n_train x p) or None; `components`: number of
+    components by the value of n_components that asks for it (see `components_of`).
+    """
+
+    components: Mapping[float | None, int]
+    frequency: np.ndarray
+    values: np.ndarray
+    loadings: np.ndarray | None
+    loo: np.ndarray | None
+
+    def scores(self, n_components: float | None) -> tuple[np.ndarray, np.ndarray | None]:
+        """(raw held-out scores, leave-one-out scores of the training rows) with so many leading components."""
+        if self.loadings is None:
+            return self.values, self.loo
+        k = self.components[n_components]
+        D = decoder(self.loadings[:, :k]).astype(self.values.dtype, copy=False)
+        return self.values[:, :k] @ D, None if self.loo is None else self.loo[:, :k] @ D
+
+
+def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -> dict[float | None, int]:
+    """n_components of every decoder's setting -> their number (that of the labels for models without components)."""
+    if not hasattr(model, "n_components"):
+        return {None: labels.shape[1]}
+    wanted = {setting.get("n_components", model.n_components) for setting in decoders}
+    (n, n_labels), rank = labels.shape, label_rank(labels)
+    return {value: clone(model).set_params(n_components=value).count_components(n_labels, rank, n) for value in wanted}
+
+
+@dataclass
+class SharedView:
+    """One kernel of one fold under one ridge: its smoother, and predictions of the held-out rows."""
+
+    operator: Operator
+    cross: np.ndarray
+    smoother: Smoother
+    _inverse_diagonal: np.ndarray | None = None
+
+    def predict(self, dual: np.ndarray) -> np.ndarray:
+        """K(new, old) alpha with the operator's centring (m x k)."""
+        coefficients, offset = self.operator.expansion(dual)
+        return self.cross @ coefficients.astype(self.cross.dtype, copy=False) + offset
+
+    def inverse_diagonal(self) -> np.ndarray:
+        """diag((K + c I)^-1), computed once."""
+        if self._inverse_diagonal is None:
+            self._inverse_diagonal = self.smoother.inverse_diagonal()
+        return self._inverse_diagonal
+
+
+class SharedViews:
+    """The kernels of one fold's training rows `old` and held-out rows `new`, built once; factors of the last ridges."""
+
+    def __init__(
+        self, who: str, model: Any, kernels: Mapping[str, MultiKernel], old: Mapping[str, Rows], new: Mapping[str, Rows]
+    ):
+        self.n_new = next(iter(new.values())).shape[0]
+        engine = exact_engine(who, model.approximation)
+        self._parts = {}
+        for name, kernel in kernels.items():
+            used = {view: old[view] for view in kernel.kernels}
+            built = build(who, engine, kernel, used, np.inf, "memory", model.random_state)
+            x = built.kernel.prepare(new, slice(None), built.dtype)
+            cross = built.kernel.tile(x, built.kernel.prepare(old, slice(None), built.dtype))
+            self._parts[name] = (built.operator, built.operator.centered(), cross)
+        self._last: dict[str, tuple[tuple[float, bool], SharedView]] = {}
+
+    def view(self, name: str, ridge: float, center: bool) -> SharedView:
+        """The view under a ridge; the factor is kept until another ridge is asked for."""
+        key = (ridge, center)
+        if name not in self._last or self._last[name][0] != key:
+            plain, centred, cross = self._parts[name]
+            operator = centred if center else plain
+            smoother = Smoother(factorise(operator, ridge, "cholesky"), ridge)
+            self._last[name] = (key, SharedView(operator, cross, smoother))
+        return self._last[name][1]
+
+
+class ExactFolds:
+    """Iterates (fold, index of the algebra setting, Held): kernels once per fold, factors once per ridge."""
+
+    def __init__(
+        self,
+        model: Any,
+        sources: Mapping[str, Rows],
+        labels: np.ndarray,
+        fold: np.ndarray,
+        algebra: Sequence[Setting],
+        decoders: Sequence[Setting],
+        needs_loo: bool,
+    ):
+        self.model, self.sources, self.labels, self.fold = model, sources, labels, fold
+        self.algebra, self.decoders, self.needs_loo = algebra, decoders, needs_loo
+
+    def __iter__(self) -> Iterator[tuple[int, int, Held]]:
+        for number in range(int(self.fold.max()) + 1):
+            train, test = np.flatnonzero(self.fold != number), np.flatnonzero(self.fold == number)
+            old = {name: Subset(source, train) for name, source in self.sources.items()}
+            new = {name: Subset(source, test) for name, source in self.sources.items()}
+            labels = self.labels[train]
+            components = components_of(self.model, self.decoders, labels)
+            runner = self.model.exact_runner(old, new, labels, components, self.needs_loo)
+            for i, setting in enumerate(self.algebra):
+                yield number, i, runner(clone(self.model).set_params(**setting))
+
+
+class MomentFolds:
+    """The same from moments per fold: one pass for all fits, one (or few) to evaluate them.
+
+    The feature maps are fitted once, on all rows without their labels.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        sources: Mapping[str, Rows],
+        labels: np.ndarray,
+        fold: np.ndarray,
+        algebra: Sequence[Setting],
+        decoders: Sequence[Setting],
+        needs_loo: bool,
+    ):
+        if needs_loo:
+            raise ValueError(
+                "a sweep over low-rank kernels cannot share fits where standardise > 0; take exact kernels"
+            )
+        self.model, self.sources, self.labels, self.fold = model, sources, labels, fold
+        self.algebra, self.decoders = algebra, decoders
+
+    def __iter__(self) -> Iterator[tuple[int, int, Held]]:
+        model = self.model
+        who = type(model).__name__
+        maps = fit_maps(who, model.approximation, model.kernel, self.sources, model.random_state)
+        client = current_client()
+        raw = RawRows(self.sources, maps, 0 if client else _MEMORY // 2)
+        parts = collect_moments(raw, self.labels, self.fold, client)
+        mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
+        folds = [part.mixed(mixings) for part in parts]
+        widths = {view: parts[0].widths[view] for view in maps}
+        del parts
+        components = [components_of(model, self.decoders, self.labels[self.fold != f]) for f in range(len(folds))]
+        k = max(max(found.values()) for found in components)
+        size = 4 * k * (len(folds) * sum(widths.values()) + len(self.labels))
+        for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
+            chosen = list(range(len(self.algebra)))[group]
+            fits = self._fits(folds, chosen, mixings, k)
+            values = self._evaluate(raw, fits, chosen, k)
+            for number in range(len(folds)):
+                test = self.fold == number
+                frequency = self.labels[~test].mean(axis=0)
+                for i in chosen:
+                    loadings = fits[number, i][2]
+                    yield number, i, Held(components[number], frequency, values[i][test], loadings, None)
+
+    def _fits(
+        self, folds: Sequence[Moments], chosen: Sequence[int], mixings: Mapping[str, np.ndarray], k: int
+    ) -> dict[tuple[int, int], tuple[dict[str, np.ndarray], np.ndarray, np.ndarray | None]]:
+        """Per fold and setting: raw-row coefficients (float32) and offset, loadings."""
+        total = folds[0]
+        for part in folds[1:]:
+            total = total + part
+
+        def one(number: int) -> dict[tuple[int, int], tuple[dict[str, np.ndarray], np.ndarray, np.ndarray | None]]:
+            training, fits = total - folds[number], {}
+            for center in sorted({bool(self.algebra[i].get("center", self.model.center)) for i in chosen}):
+                prepared = self.model.prepare_moments(training, center)
+                for i in chosen:
+                    if bool(self.algebra[i].get("center", self.model.center)) == center:
+                        fitted = clone(self.model).set_params(**self.algebra[i])
+                        coefficients, offset, loadings = fitted.fit_moments(prepared, k)
+                        for view, T in mixings.items():
+                            coefficients[view] = T @ coefficients[view]
+                        small = {view: part.astype(np.float32) for view, part in coefficients.items()}
+                        fits[number, i] = (small, offset, loadings)
+            return fits
+
+        threads = min(thread_count(), max(1, _MEMORY // (4 * total.gram.nbytes)))  # a fold works on some copies of it
+        found = in_threads(one, range(len(folds)), threads)
+        return {key: fit for fits in found for key, fit in fits.items()}
+
+    def _evaluate(self, raw: RawRows, fits: Any, chosen: Sequence[int], k: int) -> dict[int, np.ndarray]:
+        """Held-out values (n x k, float32) of every chosen setting, in one pass over the rows."""
+        folds = int(self.fold.max()) + 1
+        dense = [view for view, feature_map in raw.maps.items() if feature_map.mixing is None]  # one product for them
+        groups = [[view] for view in raw.maps if view not in dense] + ([dense] if dense else [])
+        joint = [
+            [np.block([[fits[number, i][0][view] for i in chosen] for view in group]) for group in groups]
+            for number in range(folds)
+        ]
+        offsets = [np.concatenate([fits[number, i][1] for i in chosen]).astype(np.float32) for number in range(folds)]
+        values = np.empty((len(self.labels), len(chosen) * k), np.float32)
+        for where in row_blocks(len(self.labels), BLOCK):
+            found = raw[where]
+            for number in range(folds):
+                picked = np.flatnonzero(self.fold[where] == number)
+                held = np.tile(offsets[number], (len(picked), 1))
+                for group, coefficients in zip(groups, joint[number], strict=True):
+                    parts = [found[view][picked] for view in group]
+                    held += (parts[0] if len(parts) == 1 else np.hstack(parts)).dot(coefficients)
+                values[where.start + picked] = held
+        return {i: values[:, j * k : (j + 1) * k] for j, i in enumerate(chosen)}

@@ -1,0 +1,1 @@
+"""Readers of file formats: ARFF, delimited text, MATLAB, NumPy, SVMlight, vecs."""

@@ -1,0 +1,344 @@
+"""ARFF files, dense and sparse, plain or compressed, and the XML label lists that Mulan puts beside them."""
+
+from __future__ import annotations
+
+import os
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+from dmo.formats.files import Block, DataError, decompressing, dense, lines, open_binary, stack
+
+_NAME = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
+_FIELD = re.compile(rf"(?:{_NAME}|[^,'\"])*")
+_PAIR = re.compile(r"(\S+)\s+(.*)")
+_LONGEST = 1 << 24  # bytes of a label list: the longest public ones have some hundred kilobytes
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A column: its name, and the declared values of a nominal one (None: numeric).
+
+    A nominal value is read as the number it is where all values of the attribute are numbers, else as its position in
+    `values`. A missing value ("?") is NaN.
+    """
+
+    name: str
+    values: tuple[str, ...] | None = None
+
+    @cached_property
+    def numbers(self) -> tuple[float, ...] | None:
+        """The declared values as numbers; None for a numeric attribute, or where one is no number."""
+        try:
+            return None if self.values is None else tuple(float(value) for value in self.values)
+        except ValueError:
+            return None
+
+    def code(self, text: str) -> float | None:
+        """The number that `text` is read as; None where it is no value of this attribute."""
+        if text == "?":
+            return np.nan
+        if self.values is not None and self.numbers is None:
+            return float(self.values.index(text)) if text in self.values else None
+        try:
+            value = float(text)
+        except ValueError:
+            return None
+        return value if self.numbers is None or value in self.numbers else None
+
+
+@dataclass(frozen=True)
+class Arff:
+    """The header of an ARFF file, and its rows block by block.
+
+    Attributes: `path`, `relation`, `attributes` (d of them), `first`: the number of the @data line.
+    """
+
+    path: Path
+    relation: str
+    attributes: tuple[Attribute, ...]
+    first: int
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the d columns."""
+        return [attribute.name for attribute in self.attributes]
+
+    def columns(self, names: Sequence[str]) -> np.ndarray:
+        """The positions of the columns `names`; DataError where one is missing."""
+        position = {name: i for i, name in enumerate(self.names)}
+        missing = [name for name in names if name not in position]
+        if missing:
+            raise DataError(
+                f"{self.path}: no attribute {missing[0]!r} above line {self.first} ({len(missing)} of {len(names)} "
+                "labels are missing), expected every label to be an attribute; take the label list of this file"
+            )
+        return np.array([position[name] for name in names], dtype=np.intp)
+
+    def split(self, labels: Sequence[str] | int) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the feature and of the label columns.
+
+        Arguments: `labels`, names, or a number as in MEKA's -C option: the first ones, or, negative, the last.
+        """
+        if isinstance(labels, int):
+            d = len(self.attributes)
+            if not 0 < abs(labels) < d:
+                raise DataError(
+                    f"{self.path}: has {d} attributes, expected more than the {abs(labels)} labels asked for"
+                )
+            chosen = np.arange(labels) if labels > 0 else np.arange(d + labels, d)
+        else:
+            chosen = self.columns(labels)
+        return np.setdiff1d(np.arange(len(self.attributes)), chosen), chosen
+
+    def blocks(self, size: int = 4096) -> Iterator[Block]:
+        """The rows in order, at most `size` in a block: n_b x d float64, CSR where the file is sparse.
+
+        Raises DataError with the line where a row is not what the header declares, or no row follows.
+        """
+        data = ((n, line) for n, line in lines(self.path) if n > self.first and line and not line.startswith(b"%"))
+        sparse: bool | None = None
+        while block := list(islice(data, size)):
+            if sparse is None:
+                sparse = block[0][1].startswith(b"{")
+                if sparse:
+                    self._check_defaults()
+            yield self._sparse(block) if sparse else self._dense(block)
+        if sparse is None:
+            raise DataError(f"{self.path}: ends after @data in line {self.first}, expected at least one row")
+
+    def _dense(self, block: list[tuple[int, bytes]]) -> np.ndarray:
+        try:
+            values = np.loadtxt([line.decode("ascii") for _, line in block], delimiter=",", comments=None, ndmin=2)
+            if values.shape[1] == len(self.attributes) and self._declared(values):
+                return values
+        except (ValueError, UnicodeDecodeError):
+            pass
+        return np.stack([self._dense_row(number, line) for number, line in block])
+
+    def _dense_row(self, number: int, line: bytes) -> np.ndarray:
+        if line.startswith(b"{"):
+            raise DataError(f"{self.path}: line {number} is a sparse row, expected a dense one like those above it")
+        texts = self._split(number, _text(line))
+        if len(texts) != len(self.attributes):
+            raise DataError(f"{self.path}: line {number} has {len(texts)} values, expected {len(self.attributes)}")
+        return np.array([self._value(number, i, text) for i, text in enumerate(texts)])
+
+    def _sparse(self, block: list[tuple[int, bytes]]) -> scipy.sparse.csr_array:
+        parsed = self._sparse_fast(block)
+        if parsed is None:
+            rows = [self._sparse_row(number, line) for number, line in block]
+            counts = [len(columns) for columns, _ in rows]
+            parsed = (
+                counts,
+                np.array([c for columns, _ in rows for c in columns], dtype=np.int64),
+                np.array([v for _, values in rows for v in values], dtype=np.float64),
+            )
+        counts, columns, values = parsed
+        indptr = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        matrix = scipy.sparse.csr_array((values, columns, indptr), shape=(len(block), len(self.attributes)))
+        matrix.eliminate_zeros()
+        return matrix
+
+    def _sparse_fast(self, block: list[tuple[int, bytes]]) -> tuple[list[int], np.ndarray, np.ndarray] | None:
+        """Counts, columns and values of rows that hold plain numbers only; None where a row needs a closer look."""
+        counts, tokens = [], list[bytes]()
+        for _, line in block:
+            body = line[1:-1]
+            parts = body.replace(b",", b" ").split()
+            count = body.count(b",") + 1 if parts else 0
+            if line[:1] != b"{" or line[-1:] != b"}" or len(parts) != 2 * count:
+                return None
+            counts.append(count)
+            tokens += parts
+        try:
+            pairs = np.array(tokens, dtype=bytes).astype(np.float64).reshape(-1, 2)
+        except ValueError:
+            return None
+        columns, values = pairs[:, 0].astype(np.int64), pairs[:, 1]
+        starts = np.cumsum(counts)[:-1]
+        rising = np.diff(columns, prepend=-1) > 0
+        rising[starts[starts < len(columns)]] = True
+        inside = np.all((columns == pairs[:, 0]) & (columns >= 0) & (columns < len(self.attributes)) & rising)
+        return (counts, columns, values) if inside and self._declared(values, columns) else None
+
+    def _sparse_row(self, number: int, line: bytes) -> tuple[list[int], list[float]]:
+        text = _text(line)
+        if not (text.startswith("{") and text.endswith("}")):
+            raise DataError(f"{self.path}: line {number} is not in braces, expected a sparse row like those above it")
+        columns: list[int] = []
+        values: list[float] = []
+        body = text[1:-1].strip()
+        for pair in self._split(number, body) if body else []:
+            found = _PAIR.fullmatch(pair)
+            if not found or not found[1].isdecimal() or int(found[1]) >= len(self.attributes):
+                raise DataError(
+                    f"{self.path}: line {number} has {pair!r}, "
+                    f"expected a column below {len(self.attributes)} and a value"
+                )
+            if columns and int(found[1]) <= columns[-1]:
+                raise DataError(
+                    f"{self.path}: line {number} has column {found[1]} after {columns[-1]}, expected rising ones"
+                )
+            columns.append(int(found[1]))
+            values.append(self._value(number, columns[-1], found[2]))
+        return columns, values
+
+    def _split(self, number: int, text: str) -> list[str]:
+        fields = _fields(text)
+        if fields is None:
+            raise DataError(f"{self.path}: line {number} has a quote without an end, expected values between commas")
+        return fields
+
+    def _value(self, number: int, column: int, text: str) -> float:
+        attribute = self.attributes[column]
+        value = attribute.code(_unquote(text))
+        if value is not None:
+            return value
+        expected = "a number"
+        if attribute.values is not None:
+            expected = "one of " + ", ".join(attribute.values[:6]) + (", ..." if len(attribute.values) > 6 else "")
+        raise DataError(f"{self.path}: line {number} has {text!r} for {attribute.name!r}, expected {expected}")
+
+    @cached_property
+    def _nominal(self) -> dict[tuple[float, ...] | None, np.ndarray]:
+        """Nominal columns by their values; under None those whose text is no number."""
+        groups: dict[tuple[float, ...] | None, list[int]] = {}
+        for i, attribute in enumerate(self.attributes):
+            if attribute.values is not None:
+                groups.setdefault(attribute.numbers, []).append(i)
+        return {key: np.array(columns) for key, columns in groups.items()}
+
+    def _declared(self, values: np.ndarray, columns: np.ndarray | None = None) -> bool:
+        """Whether plainly parsed nominal values are declared ones; no where a nominal attribute has text values."""
+        for numbers, where in self._nominal.items():
+            if numbers is None:
+                return False
+            picked = values[:, where] if columns is None else values[np.isin(columns, where)]
+            if not np.isin(picked, numbers).all():
+                return False
+        return True
+
+    def _check_defaults(self) -> None:
+        """In sparse rows the first declared value is the one left out: it must be the one that reads as 0."""
+        for attribute in self.attributes:
+            if attribute.values is not None and attribute.code(attribute.values[0]) != 0:
+                raise DataError(
+                    f"{self.path}: attribute {attribute.name!r} declares {attribute.values[0]} first, expected 0 "
+                    "first in a sparse file, where the first value is the one left out; declare it {0, ...}"
+                )
+
+
+def open_arff(path: str | os.PathLike[str]) -> Arff:
+    """Read the header of an ARFF file (.arff, or compressed: .arff.xz, .arff.gz, .arff.bz2).
+
+    Raises DataError with the line where the header is not ARFF, an attribute is neither numeric nor nominal, a name
+    appears twice, or @data is missing. Source: Weka's description of the attribute-relation file format.
+    """
+    relation, attributes, number = "", dict[str, Attribute](), 0
+    for number, line in lines(path):
+        if not line or line.startswith(b"%"):
+            continue
+        text = _text(line)
+        keyword = text.split(maxsplit=1)[0].lower()
+        if keyword == "@relation":
+            relation = _unquote(text[len("@relation") :].strip())
+        elif keyword == "@data":
+            if not attributes:
+                raise DataError(f"{path}: @data in line {number}, expected an @attribute before it")
+            return Arff(Path(path), relation, tuple(attributes.values()), number)
+        elif found := _ATTRIBUTE.fullmatch(text):
+            attribute = _attribute(f"{path}: line {number}", _unquote(found[1]), found[2].strip())
+            if attribute.name in attributes:
+                raise DataError(f"{path}: line {number} declares {attribute.name!r} again, expected each name once")
+            attributes[attribute.name] = attribute
+        else:
+            raise DataError(f"{path}: line {number} begins {text[:40]!r}, expected @relation, @attribute or @data")
+    raise DataError(f"{path}: ends after line {number} without @data; the file is truncated or of another format")
+
+
+def read_arff(path: str | os.PathLike[str], labels: Sequence[str] | int | None = None) -> tuple[Block, np.ndarray]:
+    """Read a whole ARFF file: features X (n x d float64, CSR where the file is sparse) and outputs Y (n x L float64).
+
+    Arguments: `path`; `labels`, which columns are outputs: names (see `read_label_list`), a number (the first ones, or,
+    negative, the last ones; several numeric outputs of a regression set too), None: no outputs, L = 0.
+    Raises DataError as `open_arff` and `Arff.blocks` do.
+    """
+    arff = open_arff(path)
+    features, outputs = arff.split(() if labels is None else labels)
+    blocks = list(arff.blocks())
+    X = stack([block[:, features] for block in blocks])
+    return X, np.concatenate([dense(block[:, outputs]) for block in blocks])
+
+
+def _attribute(where: str, name: str, kind: str) -> Attribute:
+    if kind.lower() in ("numeric", "real", "integer"):
+        return Attribute(name)
+    if not (kind.startswith("{") and kind.endswith("}")):
+        raise DataError(f"{where} declares {name!r} as {kind[:40]!r}, expected numeric, real, integer or {{values}}")
+    body = kind[1:-1].strip()
+    fields = _fields(body)
+    if fields is None or not all(fields):
+        raise DataError(f"{where} declares {name!r} as {kind[:40]!r}, expected values between commas")
+    return Attribute(name, tuple(map(_unquote, fields)))
+
+
+def _fields(text: str) -> list[str] | None:
+    """The texts between commas, quotes (which protect commas) kept; None where a quote has no end."""
+    if "'" not in text and '"' not in text:
+        return [part.strip() for part in text.split(",")]
+    fields, position = [], 0
+    while True:
+        found = _FIELD.match(text, position)
+        position = len(text) if found is None else found.end()
+        fields.append("" if found is None else found[0].strip())
+        if position == len(text):
+            return fields
+        if text[position] != ",":
+            return None
+        position += 1
+
+
+def _unquote(text: str) -> str:
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return re.sub(r"\\(.)", r"\1", text[1:-1])
+    return text
+
+
+def _text(line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
+
+
+def read_label_list(path: str | os.PathLike[str]) -> list[str]:
+    """The label names of one of Mulan's XML files, plain or compressed, in its order (of a hierarchy: every node).
+
+    Raises DataError with line and column where it is not XML, and when it holds no label.
+    """
+    with decompressing(path, lambda: ""), open_binary(path) as file:
+        text = file.read(_LONGEST + 1)
+    if len(text) > _LONGEST:
+        raise DataError(f"{path}: has more than {_LONGEST} bytes, expected a Mulan label list")
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        line, column = error.position
+        raise DataError(f"{path}: not XML in line {line}, column {column}, expected a Mulan label list") from None
+    except (ValueError, LookupError) as error:  # an encoding that Python cannot read
+        raise DataError(f"{path}: not XML ({error}), expected a Mulan label list") from None
+    names = [element.get("name") for element in root.iter() if element.tag.rpartition("}")[2] == "label"]
+    if not names or None in names:
+        raise DataError(
+            f'{path}: the root <{root.tag.rpartition("}")[2]}> holds no <label name="...">, expected a Mulan label list'
+        )
+    return [name for name in names if name is not None]

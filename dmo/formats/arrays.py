@@ -1,0 +1,279 @@
+"""Array files: .npy, .npz (also SciPy's sparse ones) and Zarr arrays."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import tokenize
+import weakref
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import scipy.sparse
+import zarr
+
+from dmo.blocks import Rows
+from dmo.formats.files import DataError, existing
+from dmo.formats.matlab import ROWS_PER_BYTE
+
+_LARGEST = 1 << 48  # rows or columns
+_CHUNK, _ROW = 1 << 31, 1 << 25  # bytes of a chunk of a Zarr array, and of one of its rows
+SPARSE_KEYS = {"indices", "indptr", "format", "shape", "data"}
+_DAMAGED = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+
+
+def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Shape, column order, type and first byte of the values of a .npy stream of `size` bytes."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except (*_DAMAGED, SyntaxError, tokenize.TokenError, TypeError, MemoryError) as error:  # NumPy parses Python text
+        raise DataError(
+            f"{where}: no .npy header at byte 0 ({_first_line(error)}); the file is truncated or of another format"
+        ) from None
+    if any(length < 0 or length > _LARGEST for length in shape):
+        raise DataError(f"{where}: says shape {shape} at byte 0, expected lengths from 0 on; the file is damaged")
+    if dtype.hasobject:
+        raise DataError(
+            f"{where}: holds Python objects at byte {stream.tell()}, expected numbers; they need pickle, save numbers"
+        )
+    first, needed = stream.tell(), math.prod(shape) * dtype.itemsize
+    if first + needed > size:
+        raise DataError(
+            f"{where}: ends at byte {size}, expected {needed} bytes from byte {first} on "
+            f"(shape {shape}, {dtype}); the file is truncated"
+        )
+    return shape, fortran, dtype, first
+
+
+def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
+    """Map a .npy file: an array of its shape, whose rows are read as they are sliced. Never unpickles.
+
+    Raises DataError when the file is truncated, of another format, or holds Python objects.
+    """
+    path = existing(path)
+    with open(path, "rb") as file:
+        shape, fortran, dtype, first = _header(file, str(path), path.stat().st_size)
+    if math.prod(shape) == 0:
+        return np.zeros(shape, dtype)
+    return np.memmap(path, dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C")
+
+
+class NpzMember:
+    """One array of an .npz archive as a row source; its shape is known from the header, its rows are decompressed
+    as they are sliced (ascending slices are one pass; one reader at a time).
+
+    Attributes: `shape`, `dtype`. Raises DataError when the compressed bytes are damaged.
+    """
+
+    def __init__(self, path: Path, member: str):
+        self._path, self._member = path, member
+        self._where = f"{path}::{member.removesuffix('.npy')}"
+        self._stream: IO[bytes] | None = None
+        self._whole: np.ndarray | None = None
+        with zipfile.ZipFile(path) as archive, self._open(archive) as stream:
+            size = archive.getinfo(member).file_size
+            self.shape, self._fortran, self._stored, self._first = _header(stream, self._where, size)
+        self.dtype = self._stored.newbyteorder("=")
+
+    def _open(self, archive: zipfile.ZipFile) -> IO[bytes]:
+        try:
+            return archive.open(self._member)
+        except _DAMAGED as error:
+            raise DataError(f"{self._where}: the archive cannot be opened ({error}); fetch it again") from None
+
+    def _opened(self) -> IO[bytes]:
+        """The decompressed bytes, open for as long as this object lives."""
+        if self._stream is None:
+            archive = zipfile.ZipFile(self._path)
+            weakref.finalize(self, archive.close)
+            self._stream = self._open(archive)
+            weakref.finalize(self, self._stream.close)
+        return self._stream
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stream": None, "_whole": None}
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        begin, stop, step = where.indices(self.shape[0])
+        row = math.prod(self.shape[1:])
+        if self._fortran or step != 1:  # rows lie apart: read once, keep
+            self._whole = self.read() if self._whole is None else self._whole
+            return self._whole[where]
+        return self._read(begin * row, max(stop - begin, 0) * row).reshape(-1, *self.shape[1:])
+
+    def read(self) -> np.ndarray:
+        """The whole array."""
+        return self._read(0, math.prod(self.shape)).reshape(self.shape, order="F" if self._fortran else "C")
+
+    def _read(self, first: int, count: int) -> np.ndarray:
+        size = self._stored.itemsize
+        offset = self._first + first * size
+        try:
+            stream = self._opened()
+            stream.seek(offset)
+            data = stream.read(count * size)
+        except _DAMAGED as error:
+            raise DataError(
+                f"{self._where}: damaged after byte {offset} of the array ({error}); fetch it again"
+            ) from None
+        if len(data) < count * size:
+            raise DataError(
+                f"{self._where}: ends at byte {offset + len(data)}, expected {count * size} bytes from {offset} on"
+            )
+        return np.frombuffer(data, self._stored).astype(self.dtype, copy=False)
+
+
+def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
+    """Open an .npz archive: {name: row source}, each with its shape known and its rows read as they are sliced.
+
+    A matrix written by `scipy.sparse.save_npz` is one CSR matrix named "X". Never unpickles.
+    Raises DataError when the archive is truncated, of another format, or an array holds Python objects.
+    """
+    path = existing(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
+    except _DAMAGED as error:
+        size = path.stat().st_size
+        raise DataError(
+            f"{path}: {error}, expected a zip directory before byte {size}; the file is truncated or of another format"
+        ) from None
+    if not names:
+        raise DataError(f"{path}: a zip archive without arrays, expected members that end in .npy")
+    if set(names) >= SPARSE_KEYS:
+        return {"X": _sparse(path, {key: NpzMember(path, names[key]).read() for key in SPARSE_KEYS})}
+    return {name: NpzMember(path, member) for name, member in names.items()}
+
+
+def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
+    """The matrix that `scipy.sparse.save_npz` wrote, with every index checked."""
+    makers = {b"csr": scipy.sparse.csr_array, b"csc": scipy.sparse.csc_array}
+    kind = parts["format"].tobytes().replace(b"\0", b"")
+    if kind not in makers:
+        raise DataError(f"{path}: a sparse matrix of format {kind!r}, expected csr or csc; convert it before saving")
+    try:
+        shape = tuple(int(d) for d in parts["shape"])
+        if len(shape) != 2 or min(shape) < 0 or max(shape) > _LARGEST:
+            raise ValueError(f"shape {shape}")
+        if parts["data"].dtype.kind not in "buif":
+            raise ValueError(f"values of type {parts['data'].dtype}")
+        if kind == b"csc" and shape[0] > ROWS_PER_BYTE * max(parts["data"].nbytes, 1):
+            raise ValueError(f"{shape[0]} rows for {len(parts['data'])} values")
+        matrix = makers[kind]((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+        if np.any(matrix.indptr[1:] < matrix.indptr[:-1]):  # not looked at by check_format where the last one is 0
+            raise ValueError("index pointers that fall")
+        matrix.check_format(full_check=True)
+        return scipy.sparse.csr_array(matrix)
+    except (ValueError, TypeError, IndexError) as error:
+        raise DataError(f"{path}: the sparse matrix is damaged ({_first_line(error)}); fetch it again") from None
+
+
+class ZarrRows:
+    """A Zarr array as a row source that says which rows of which store cannot be decoded.
+
+    Attributes: `shape`, `dtype`. Raises DataError when a chunk is damaged.
+    """
+
+    def __init__(self, array: zarr.Array, where: str):
+        self._array, self._where = array, where
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        try:
+            _check_blosc(self._array, *where.indices(self.shape[0])[:2])
+            return np.asarray(self._array[where])
+        except Exception as error:  # of any type: it comes from whichever codec the store names
+            begin, stop, _ = where.indices(self.shape[0])
+            raise DataError(
+                f"{self._where}: a chunk with rows {begin} to {stop - 1} cannot be decoded ({_first_line(error)}); "
+                "fetch the store again"
+            ) from None
+
+
+def _check_blosc(array: zarr.Array, begin: int, stop: int) -> None:
+    """ValueError for a chunk of rows begin..stop whose Blosc header speaks of other bytes than the file has: Blosc
+    believes it, and reads whatever lies in memory after them."""
+    codecs = [str(getattr(codec, "codec_id", type(codec).__name__)) for codec in array.compressors]
+    folder = getattr(array.store, "root", None)
+    if codecs not in (["blosc"], ["BloscCodec"]) or array.shards is not None or not isinstance(folder, Path):
+        return
+    size = array.chunks[0]
+    grid = [range(begin // size, -(-stop // size)) if stop > begin else range(0)]
+    grid += [range(-(-length // step)) for length, step in zip(array.shape[1:], array.chunks[1:])]
+    for index in itertools.product(*grid):
+        file = folder / array.path / array.metadata.encode_chunk_key(index)
+        if file.is_file():
+            with open(file, "rb") as stream:
+                head = stream.read(16)
+            if len(head) < 16 or int.from_bytes(head[12:16], "little") != file.stat().st_size:
+                raise ValueError(f"{file.name} is cut or damaged")
+
+
+def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows:
+    """Open an array of a Zarr store (v2 or v3, folder or fsspec URL) for reading, as a row source.
+
+    Arguments: `path`; `name`, the array inside a group (None: `path` is the array, or a group with one array).
+    Raises DataError when there is no such array, or the store says that it is not complete.
+    """
+    try:
+        node = zarr.open(str(path) if "://" in str(path) else _store_at(path), mode="r")
+        arrays = dict(node.arrays()) if isinstance(node, zarr.Group) else {}
+        found = node.get(name) if name and isinstance(node, zarr.Group) else None
+        complete = node.attrs.get("complete")
+    except Exception as error:  # of any type: metadata that others wrote are read by zarr and its codecs
+        if isinstance(error, DataError) or type(error) is FileNotFoundError:
+            raise
+        raise DataError(
+            f"{path}: no Zarr array or group ({_first_line(error)}); the store is damaged or foreign"
+        ) from None
+    if complete is False:
+        raise DataError(f"{path}: was not finished when it was written (complete is false), expected a complete store")
+    if isinstance(node, zarr.Array):
+        if name is not None:
+            raise DataError(f"{path}: is one array, expected a group that holds {name!r}; leave the name away")
+        return _rows_of(node, str(path))
+    listed = ", ".join(sorted(arrays)) or "none"
+    if name is None:
+        if len(arrays) != 1:
+            raise DataError(f"{path}: a group with the arrays {listed}, expected one; write {path}::NAME")
+        name, found = next(iter(arrays.items()))
+    if not isinstance(found, zarr.Array):
+        raise DataError(f"{path}: no array {name!r}, expected one of {listed}")
+    return _rows_of(found, f"{path}::{name}")
+
+
+def _rows_of(array: zarr.Array, where: str) -> ZarrRows:
+    """The rows, where the sizes that the metadata claim are ones that a machine can hold: a row and a chunk at a time."""
+    width = array.dtype.itemsize
+    row, chunk = (math.prod(lengths) * width for lengths in (array.shape[1:], array.chunks))
+    if max((*array.shape, *array.chunks)) > _LARGEST or row > _ROW or chunk > _CHUNK:
+        raise DataError(
+            f"{where}: has shape {array.shape} in chunks {array.chunks}, expected rows of at most {_ROW} bytes and chunks "
+            f"of at most {_CHUNK}; the metadata are damaged, or write it in smaller chunks"
+        )
+    return ZarrRows(array, where)
+
+
+def _store_at(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such store")
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise DataError(f"{path}: a file without a zip directory, expected the folder or zip archive of a Zarr store")
+    return path
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

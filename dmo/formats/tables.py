@@ -1,0 +1,188 @@
+"""From a file's name to rows: which reader serves which ending, and files of several splits as one row source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows, rows
+from dmo.formats.arff import Arff, open_arff
+from dmo.formats.arrays import open_npy, open_npz, open_zarr
+from dmo.formats.delimited import open_csv
+from dmo.formats.files import Block, DataError, SequentialRows, Stacked, dense, suffix
+from dmo.formats.matlab import NUMERIC, matlab_variables, read_matlab
+from dmo.formats.svmlight import label_ids, open_svmlight
+from dmo.formats.vecs import FORMATS as VECS
+from dmo.formats.vecs import open_vecs
+from dmo.progress import stage
+
+T = TypeVar("T")
+S = TypeVar("S")
+SVMLIGHT = (".svm", ".svmlight", ".libsvm")
+KNOWN = (*sorted(VECS), ".npy", ".npz", ".mat", ".csv", ".tsv", ".zarr", ".arff", *SVMLIGHT)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one or more files, and the labels that stand in the same files (None: none).
+
+    Attributes: `X`, a row source n x d; `counts`, rows by split; `Y`, n x L; `label_names`, L of them.
+    """
+
+    X: Rows
+    counts: dict[str, int]
+    Y: np.ndarray | None = None
+    label_names: list[str] | None = None
+
+
+def open_table(
+    name: str, files: Mapping[str, str | Path], labels: Sequence[str] | int | None = None, with_labels: bool = False
+) -> Table:
+    """Open the files of one view, one for each split, as one table, in the order of the mapping.
+
+    Arguments: `name` of the view, for errors; `files`, split -> "PATH", "PATH::ARRAY" (.npz, .mat, .zarr with several
+    arrays) or "PATH::ARRAY.T" (its transpose); `labels`, which ARFF columns are labels (names, of which all or
+    none must be there, or a number as in `read_arff`); `with_labels`: take the labels that svmlight rows begin with.
+    Raises DataError and FileNotFoundError as the readers do.
+    """
+    endings = {suffix(str(spec).partition("::")[0]) for spec in files.values()}
+    if len(endings) > 1 and endings & {".arff", *SVMLIGHT}:
+        raise DataError(f"{name}: the files end in {', '.join(sorted(endings))}, expected one format for all splits")
+    if endings == {".arff"}:
+        return _arff_table(name, files, labels)
+    if labels is not None:
+        raise DataError(f"{name}: label columns are given by name or number, expected .arff files; give a labels file")
+    if endings and endings <= set(SVMLIGHT):
+        return _svmlight_table(name, files, with_labels)
+    parts = _scan(name, files, open_rows)
+    counts = {split: part.shape[0] for split, part in parts.items()}
+    return Table(Stacked(list(parts.values()), name), counts)
+
+
+def open_rows(spec: str | Path) -> Rows:
+    """Open "PATH", "PATH::ARRAY" or "PATH::ARRAY.T" of numbers as a row source n x d.
+
+    Arguments: `spec`; the ending of PATH says the format: the .hvecs family, .npy, .npz, .mat, .csv, .tsv, .zarr.
+    Raises DataError when it is no n x d array of numbers, or as the readers do.
+    """
+    path, _, array = str(spec).partition("::")
+    transposed = array.endswith(".T")
+    source = _open(path, array.removesuffix(".T") or None)
+    if len(source.shape) != 2 or min(source.shape) == 0:
+        raise DataError(f"{spec}: has shape {tuple(source.shape)}, expected n rows and d columns, at least one each")
+    if np.dtype(source.dtype).kind not in "buif":
+        raise DataError(f"{spec}: is of type {source.dtype}, expected real numbers")
+    if not transposed:
+        return source
+    whole = rows(source)
+    return scipy.sparse.csr_array(whole.T) if scipy.sparse.issparse(whole) else np.ascontiguousarray(whole.T)
+
+
+def _open(path: str, array: str | None) -> Rows:
+    ending = suffix(path)
+    if ending == ".npz":
+        members = open_npz(path)
+        return members[
+            _pick(path, array, [name for name, member in members.items() if len(member.shape) == 2], members)
+        ]
+    if ending == ".mat":
+        variables = matlab_variables(path)
+        matrices = [name for name, (shape, kind) in variables.items() if kind in NUMERIC and len(shape) == 2]
+        chosen = _pick(path, array, matrices, variables)
+        return read_matlab(path, [chosen])[chosen]
+    if ending == ".zarr" or "://" in path:
+        return open_zarr(path, array)
+    if array is not None:
+        raise DataError(f"{path}: holds one array, expected no ::{array} after a {ending} file")
+    if ending in VECS:
+        return open_vecs(path)
+    if ending == ".npy":
+        return open_npy(path)
+    if ending in (".csv", ".tsv"):
+        file = open_csv(path)
+        return SequentialRows((file.count(), file.columns), np.dtype(np.float64), file.blocks, path)
+    raise DataError(f"{path}: ends in {ending or 'nothing'!r}, expected one of {', '.join(KNOWN)}")
+
+
+def _pick(path: str, array: str | None, matrices: list[str], names: Mapping[str, object]) -> str:
+    """The array asked for, or the only matrix of the file."""
+    if array is None and len(matrices) == 1:
+        return matrices[0]
+    if array is None:
+        raise DataError(f"{path}: holds the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME")
+    if array not in names:
+        raise DataError(f"{path}: no array {array!r}, expected one of {', '.join(names) or 'none'}")
+    return array
+
+
+def _arff_table(name: str, files: Mapping[str, str | Path], labels: Sequence[str] | int | None) -> Table:
+    headers = {split: open_arff(path) for split, path in files.items()}
+    first = next(iter(headers.values()))
+    for arff in headers.values():
+        if arff.attributes != first.attributes:
+            raise DataError(
+                f"{arff.path}: {name}: declares other attributes than {first.path}, expected the same header"
+            )
+    if labels is None or (not isinstance(labels, int) and not set(labels) & set(first.names)):
+        labels = ()  # a view of features alone
+    features, outputs = first.split(labels)
+    if len(features) == 0:
+        raise DataError(f"{first.path}: {name}: every attribute is a label, expected at least one feature")
+    # One pass for the labels and the number of rows; the features come in a second one, block by block.
+    passes = _scan(name, headers, lambda arff: [_outputs(block, outputs) for block in arff.blocks()])
+    if len({sparse for blocks in passes.values() for _, sparse in blocks}) > 1:
+        raise DataError(f"{first.path}: {name}: one file is sparse, another dense, expected the same in every split")
+    Ys = {split: np.concatenate([Y for Y, _ in blocks]) for split, blocks in passes.items()}
+    parts = [
+        SequentialRows((len(Ys[split]), len(features)), np.dtype(np.float64), _Columns(arff, features), arff.path)
+        for split, arff in headers.items()
+    ]
+    table = Table(Stacked(parts, name), {split: len(Y) for split, Y in Ys.items()})
+    if len(outputs) == 0:
+        return table
+    return replace(table, Y=np.concatenate(list(Ys.values())), label_names=[first.names[j] for j in outputs])
+
+
+def _outputs(block: Block, columns: np.ndarray) -> tuple[np.ndarray, bool]:
+    return dense(block[:, columns]), scipy.sparse.issparse(block)
+
+
+def _scan(name: str, files: Mapping[str, T], read: Callable[[T], S]) -> dict[str, S]:
+    """`read` of each file, as a stage of its own: text is read once to know its shape."""
+    found = {}
+    with stage(f"look at {name}", len(files)) as advance:
+        for split, file in files.items():
+            found[split] = read(file)
+            advance(1)
+    return found
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Called, it starts a pass over the blocks of an ARFF file, with some of its columns."""
+
+    arff: Arff
+    columns: np.ndarray
+
+    def __call__(self) -> Iterator[Block]:
+        return (block[:, self.columns] for block in self.arff.blocks())
+
+
+def _svmlight_table(name: str, files: Mapping[str, str | Path], with_labels: bool) -> Table:
+    opened = _scan(name, files, open_svmlight)
+    base = min(file.base for file in opened.values())
+    d = max(file.shape[1] + file.base for file in opened.values()) - base
+    opened = {split: replace(file, base=base, shape=(file.shape[0], d)) for split, file in opened.items()}
+    counts = {split: file.shape[0] for split, file in opened.items()}
+    parts = [SequentialRows(file.shape, np.dtype(np.float64), file.blocks, file.path) for file in opened.values()]
+    X = Stacked(parts, name)
+    ids = label_ids(list(opened.values()))
+    if not with_labels or not ids:
+        return Table(X, counts)
+    Y = np.concatenate([file.indicator(ids) for file in opened.values()])
+    return Table(X, counts, Y, [f"{label:g}" for label in ids])

@@ -1,0 +1,311 @@
+"""Label proximities: how alike the labels of two samples are, on the edges of a graph or as a factor; nothing n x n.
+
+Scheme "bits" compares rows of labels, "projection" their coordinates in a smaller space, "classes" averages the
+similarities of the classes that two samples have. A sample without labels has proximity 0 to all others.
+Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], eqs. 34-43.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+from scipy.sparse import csr_array
+
+from dmo.blocks import row_blocks
+from dmo.graphs import KINDS, Neighbours, edge_dots, ends, weigh
+from dmo.labels.kernels import factorise_kernel
+from dmo.progress import stage
+
+Scheme = Literal["bits", "projection", "classes"]
+BITS = ("sorensen", "scaled-sorensen", "jaccard", "hamming-exponential", "hamming-linear")
+PROJECTED = ("minkowski", "tanimoto", *(kind for kind in KINDS if kind not in ("constant", "distance")))
+CLASSES = ("counts", *BITS, *PROJECTED)
+NAMES: dict[str, tuple[str, ...]] = {"bits": BITS, "projection": PROJECTED, "classes": CLASSES}
+MOST_SETS = 4096
+"""Different label sets of which a factor is worked out, at most."""
+PAIRS = 4_000_000
+"""Pairs that are evaluated at a time where all are."""
+
+
+@dataclass(frozen=True)
+class Proximity:
+    """A label proximity G.
+
+    Arguments: `scheme` and `similarity`:
+    "bits", of the label sets, h the number of labels that differ, L of all labels: "sorensen" 2 |A & B| / (|A| + |B|)
+    (34), "scaled-sorensen" the same with every label counted 1 / its samples (35), "jaccard" |A & B| / |A | B| (36),
+    "hamming-exponential" exp(-h / bandwidth) (37), "hamming-linear" 1 - h / L (38);
+    "projection", of coordinates z: "minkowski" 1 / (1 + |z_i - z_j|_p) (40), "tanimoto" z_i'z_j / (|z_i|^2 + |z_j|^2 -
+    z_i'z_j) (41), or a feature weight of `dmo.graphs.weigh`;
+    "classes", D^-1 Y Sigma Y' D^-1 with D = diag(Y 1) (42): "counts" Sigma = Y'Y, or a similarity of the other schemes
+    between the columns of Y, or, with `class_features`, between the class means of the features.
+    `rank`: coordinates of "projection" (None: as many as there are); `p` >= 1 of "minkowski"; `bandwidth` > 0 of
+    "hamming-exponential" (a number of labels). Raises ValueError for what is none of these.
+    """
+
+    scheme: Scheme = "classes"
+    similarity: str = "sorensen"
+    rank: int | None = None
+    p: float = 2.0
+    bandwidth: float = 1.0
+    class_features: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scheme not in NAMES:
+            raise ValueError(f"label proximity: scheme = {self.scheme!r}; known: {', '.join(NAMES)}")
+        if self.similarity not in NAMES[self.scheme]:
+            known = ", ".join(NAMES[self.scheme])
+            raise ValueError(
+                f"label proximity: scheme {self.scheme!r} has no similarity {self.similarity!r}; it has {known}"
+            )
+        if not self.p >= 1 or not self.bandwidth > 0:
+            raise ValueError(
+                f"label proximity: p must be at least 1 and bandwidth above 0, got {self.p!r} and {self.bandwidth!r}"
+            )
+        if self.class_features and (self.scheme != "classes" or self.similarity not in PROJECTED):
+            raise ValueError(
+                "label proximity: class_features needs scheme='classes' and a similarity of real coordinates: "
+                + ", ".join(PROJECTED)
+            )
+
+    def on(self, graph: csr_array, Y: Any, X: Any = None) -> csr_array:
+        """G on the pattern of a graph (n x n CSR), from labels Y (n x L, 0/1); X (n x d) for class features."""
+        Y = as_bits(Y)
+        graph = csr_array(graph)
+        graph.sort_indices()
+        left, right = ends(graph)
+        if self.scheme == "bits":
+            values = _bits(self, Y, left, right)
+        elif self.scheme == "projection":
+            values = _projected(self, graph, label_coordinates(Y, self.rank))
+            values[_empty(Y)[left] | _empty(Y)[right]] = 0.0
+        else:
+            U = _shares(Y)
+            values = edge_dots(U @ class_similarities(Y, self, X), left, right, U)
+        return csr_array((values, graph.indices.copy(), graph.indptr.copy()), shape=graph.shape)
+
+    def factor(self, Y: Any, X: Any = None) -> np.ndarray:
+        """T (n x q, float64) with T T' = G, where G is positive semidefinite.
+
+        "classes": q <= L. Otherwise through the matrix of the different label sets, of which there may be `MOST_SETS`.
+        Raises ValueError where G is indefinite, where there are more sets, and for "local" and "inverse" of
+        "projection", which are defined on a graph.
+        """
+        Y = as_bits(Y)
+        what = f"the label proximity {self.scheme}/{self.similarity}"
+        if self.scheme == "classes":
+            return np.asarray(_shares(Y) @ factorise_kernel(class_similarities(Y, self, X), what))
+        if self.similarity in ("local", "inverse", "gaussian"):
+            raise ValueError(f"{what} is scaled by the graph's edges; evaluate it on a graph")
+        _, first, member = np.unique(_keys(Y), return_index=True, return_inverse=True)
+        if len(first) > MOST_SETS:
+            raise ValueError(
+                f"{what}: {len(first)} different label sets, at most {MOST_SETS} are factorised; "
+                f"evaluate it on a graph, or take scheme='classes'"
+            )
+        picked = Y[first]
+        left, right = np.divmod(np.arange(len(first) ** 2), len(first))
+        if self.scheme == "bits":
+            values = _bits(self, picked, left, right, _sizes(Y))
+        else:
+            values = _projected(self, _complete(len(first)), label_coordinates(Y, self.rank)[first])
+            values[_empty(picked)[left] | _empty(picked)[right]] = 0.0
+        return factorise_kernel(values.reshape(len(first), -1), what)[member]
+
+
+def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarray:
+    """Sigma (L x L, float64): similarities of the classes, the columns of Y (n x L) or their mean rows of X (n x d).
+
+    Source: [MOPE 42]. Raises ValueError where `proximity` asks for class features and there are none.
+    """
+    Y = as_bits(Y)
+    name, columns = proximity.similarity, csr_array(Y.T)
+    L = columns.shape[0]
+    if name == "counts":
+        return np.asarray((columns @ Y).toarray())
+    left, right = np.divmod(np.arange(L * L), L)
+    if name in BITS:
+        values = _bits(proximity, columns, left, right)
+    else:
+        if proximity.class_features:
+            if X is None:
+                raise ValueError("label proximity: class_features needs the features; pass X")
+            means = columns @ X / np.maximum(_sizes(Y), 1.0)[:, None]
+            coordinates = np.asarray(means.toarray() if scipy.sparse.issparse(means) else means)
+        else:
+            coordinates = columns.toarray()
+        values = _projected(proximity, _complete(L), coordinates)
+    return values.reshape(L, L)
+
+
+def label_coordinates(Y: Any, rank: int | None = None) -> np.ndarray:
+    """Y P (n x rank, float64), P the top right singular vectors of the centred labels, largest entries positive [MOPE 39]."""
+    Y = as_bits(Y)
+    n, mean = Y.shape[0], _sizes(Y) / Y.shape[0]
+    C = np.asarray((Y.T @ Y).toarray()) - n * np.outer(mean, mean)
+    values, vectors = scipy.linalg.eigh((C + C.T) / 2)
+    have = int((values > 1e-12 * max(values[-1], 1e-300)).sum())
+    if rank is not None and not 1 <= rank <= have:
+        raise ValueError(f"label proximity: rank = {rank} of labels of rank {have}; needed is 1 <= rank <= {have}")
+    P = vectors[:, ::-1][:, : have if rank is None else rank]
+    largest = P[np.abs(P).argmax(axis=0), np.arange(P.shape[1])]
+    return np.asarray(Y @ (P * np.where(largest < 0, -1.0, 1.0)))
+
+
+def combine(
+    G: csr_array,
+    W: csr_array,
+    combination: Literal["priority", "hadamard", "sum", "labels", "features"] = "priority",
+    a: float = 1.0,
+    b: float = 1.0,
+    beta: float = 1.0,
+    c: float = 1.0,
+) -> csr_array:
+    """Psi of label proximities G and feature weights W, CSR on the same pattern.
+
+    Argument `combination`: "priority" g^a / (1 + beta (1 - w^b))^c, a, b > 0, beta, c >= 0, which is [MOPE 43] at c = 1:
+    the labels decide, and features lower what they do not share; "hadamard" g w; "sum" beta g + (1 - beta) w, beta a
+    share; "labels" g; "features" w. Raises ValueError for parameters out of range, and for "priority" of negative
+    proximities or of weights outside [0, 1].
+    """
+    if not np.array_equal(G.indptr, W.indptr) or not np.array_equal(G.indices, W.indices):
+        raise ValueError("combine: G and W are on different graphs; evaluate both on one")
+    g, w = G.data, W.data
+    if combination == "priority":
+        _check_priority(g, w, a, b, beta, c)
+        values = np.maximum(g, 0.0) ** a / (1 + beta * (1 - np.clip(w, 0.0, 1.0) ** b)) ** c
+    elif combination == "sum":
+        if not 0 <= beta <= 1:
+            raise ValueError(f"combine: beta of a weighted sum is a share of the labels in [0, 1], got {beta!r}")
+        values = beta * g + (1 - beta) * w
+    elif combination in ("hadamard", "labels", "features"):
+        values = {"hadamard": g * w, "labels": g.copy(), "features": w.copy()}[combination]
+    else:
+        raise ValueError(f"combine: combination = {combination!r}; known: priority, hadamard, sum, labels, features")
+    return csr_array((values, G.indices.copy(), G.indptr.copy()), shape=G.shape)
+
+
+def _check_priority(g: np.ndarray, w: np.ndarray, a: float, b: float, beta: float, c: float) -> None:
+    if not (a > 0 and b > 0 and beta >= 0 and c >= 0):
+        raise ValueError(f"combine: needs a, b > 0 and beta, c >= 0, got a={a!r}, b={b!r}, beta={beta!r}, c={c!r}")
+    for name, values, most in (("label proximities", g, np.inf), ("feature weights", w, 1.0)):
+        if len(values) and (values.min() < -1e-12 or values.max() > most + 1e-9):
+            raise ValueError(
+                f"combine: 'priority' needs {name} of at least 0{'' if most > 1 else ' and at most 1'}, got "
+                f"{values.min():.3g} to {values.max():.3g}; take other ones, or combination='hadamard'"
+            )
+
+
+def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neighbours:
+    """The k other samples of every sample whose proximity is largest, with fewer where fewer are above 0.
+
+    Arguments: `measure`: a pattern (n x n CSR) -> proximities on it; all pairs are evaluated, some rows at a time, so that
+    time grows with n^2 and memory does not; `k` < n. Proximities stand as negative distances. Source: [MOPE 43].
+    """
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
+        raise ValueError(f"neighbours: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
+    indices, distances = np.full((n, k), -1), np.full((n, k), np.inf)
+    with stage("strongest proximities (rows)", n) as advance:
+        for where in row_blocks(n, max(1, PAIRS // n)):
+            mine = np.arange(where.start, where.stop)
+            values = measure(_pairs_of(mine, n)).data.reshape(len(mine), n)
+            values[np.arange(len(mine)), mine] = 0.0
+            best = np.argpartition(values, n - k, axis=1)[:, n - k :]
+            found = np.take_along_axis(values, best, 1)
+            order = np.argsort(-found, axis=1, kind="stable")
+            best, found = np.take_along_axis(best, order, 1), np.take_along_axis(found, order, 1)
+            indices[where], distances[where] = np.where(found > 0, best, -1), np.where(found > 0, -found, np.inf)
+            advance(len(mine))
+    return Neighbours(indices, distances)
+
+
+def all_pairs(n: int) -> csr_array:
+    """The graph of all pairs of different samples, n x n CSR."""
+    return csr_array(np.ones((n, n)) - np.eye(n))
+
+
+def _pairs_of(picked: np.ndarray, n: int) -> csr_array:
+    """The n x n pattern of the rows `picked` with all samples, themselves among them."""
+    starts = n * np.searchsorted(picked, np.arange(n + 1))
+    return csr_array((np.ones(n * len(picked)), np.tile(np.arange(n), len(picked)), starts), shape=(n, n))
+
+
+def as_bits(Y: Any) -> csr_array:
+    """Labels (n x L) as CSR of 0.0 and 1.0. Raises ValueError for other values and shapes."""
+    made = csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y, dtype=np.float64), dtype=np.float64)
+    if made.has_canonical_format and made.nnz == np.count_nonzero(made.data) and (made.data == 1).all():
+        return made
+    made = made.copy()
+    made.sum_duplicates()
+    made.eliminate_zeros()
+    if len(made.shape) != 2 or not (made.data == 1).all():
+        raise ValueError("label proximity: labels must be a matrix of 0 and 1; binarise them first")
+    return made
+
+
+def _sizes(Y: csr_array) -> np.ndarray:
+    return np.asarray(Y.sum(axis=0), np.float64).ravel()
+
+
+def _empty(Y: csr_array) -> np.ndarray:
+    return np.diff(Y.indptr) == 0
+
+
+def _shares(Y: csr_array) -> np.ndarray:
+    """D^-1 Y (n x L, dense): rows of sum 1, or 0."""
+    return Y.toarray() / np.maximum(np.diff(Y.indptr), 1)[:, None]
+
+
+def _keys(Y: csr_array) -> np.ndarray:
+    """One comparable value per label set."""
+    packed = np.packbits(Y.toarray() > 0, axis=1)
+    return np.ascontiguousarray(packed).view(np.dtype((np.void, packed.shape[1]))).ravel()
+
+
+def _complete(n: int) -> csr_array:
+    return csr_array(np.ones((n, n)))
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.zeros(len(part)), where=np.abs(whole) > 0)
+
+
+def _bits(
+    proximity: Proximity, Y: csr_array, left: np.ndarray, right: np.ndarray, counts: np.ndarray | None = None
+) -> np.ndarray:
+    """Similarities of rows of bits; `counts`: samples of each label, where Y holds only some of the rows."""
+    name = proximity.similarity
+    if name == "scaled-sorensen":
+        scale = np.sqrt(1 / np.maximum(_sizes(Y) if counts is None else counts, 1.0))
+        Y = csr_array((scale[Y.indices], Y.indices, Y.indptr), shape=Y.shape)
+    sizes = np.asarray(Y.multiply(Y).sum(axis=1), np.float64).ravel()
+    common, both = edge_dots(Y, left, right), sizes[left] + sizes[right]
+    if name in ("sorensen", "scaled-sorensen"):
+        return _ratio(2 * common, both)
+    if name == "jaccard":
+        return _ratio(common, both - common)
+    differ = both - 2 * common
+    values = np.exp(-differ / proximity.bandwidth) if name == "hamming-exponential" else 1 - differ / Y.shape[1]
+    values[(sizes[left] == 0) | (sizes[right] == 0)] = 0.0
+    return values
+
+
+def _projected(proximity: Proximity, graph: csr_array, Z: np.ndarray) -> np.ndarray:
+    """Similarities of coordinates Z (n x q) on a graph's edges."""
+    Z = np.ascontiguousarray(Z, dtype=np.float64)
+    left, right = ends(graph)
+    if proximity.similarity == "minkowski":
+        values = np.empty(len(left))
+        for start in range(0, len(left), 65536):
+            part = slice(start, start + 65536)
+            values[part] = np.linalg.norm(Z[left[part]] - Z[right[part]], ord=proximity.p, axis=1)
+        return 1 / (1 + values)
+    if proximity.similarity == "tanimoto":
+        each = np.arange(len(Z))
+        lengths, common = edge_dots(Z, each, each), edge_dots(Z, left, right)
+        return _ratio(common, lengths[left] + lengths[right] - common)
+    return weigh(graph, Z, proximity.similarity).data

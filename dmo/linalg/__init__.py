@@ -1,0 +1,1 @@
+"""Symmetric operators, their factors, solvers and eigenpairs."""

@@ -1,0 +1,268 @@
+"""Block conjugate gradients for (A + c I) X = B, with a Nystrom preconditioner that serves every ridge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.sparse import csr_array
+
+from dmo.blocks import row_blocks
+from dmo.hashing import digest
+from dmo.linalg.operators import Operator
+from dmo.linalg.pivoted_cholesky import rpcholesky
+from dmo.linalg.solution import CheckedSolver, IllConditioned, Solution
+from dmo.linalg.tall import orthonormalise
+from dmo.progress import stage
+from dmo.stores.checkpoints import Arrays, Checkpoint
+
+_STRIP = 4096
+_LOOK = 40  # products after which the true residual is looked at: a search that rounding has led astray begins anew
+
+
+def default_rank(n: int) -> int:
+    """Rank of the preconditioner: a fifth of n, at most 1000 (more costs more than it saves up to 20 000 samples)."""
+    return max(1, min(1000, n // 5))
+
+
+@dataclass(frozen=True, eq=False)
+class NystromPreconditioner:
+    """An approximation U diag(values) U' of A (U: n x r orthonormal, values ascending); one serves every ridge.
+
+    Source: Frangella, Tropp, Udell 2023, eq. 1.3, on randomly pivoted Cholesky columns.
+    """
+
+    basis: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, A: Operator, rank: int, random_state: int | None = None) -> NystromPreconditioner:
+        """From `rank` columns of A chosen by randomly pivoted Cholesky."""
+        F = rpcholesky(A.diagonal(), A.columns, rank, random_state).factor
+        blocks = row_blocks(A.n, _STRIP)
+        square = np.zeros((F.shape[1], F.shape[1]))
+        for where in blocks:
+            strip = F[where].astype(np.float64)
+            square += strip.T @ strip
+        values, vectors = np.linalg.eigh(square)
+        keep = values > 1e-10 * values.max(initial=0.0)
+        turn = vectors[:, keep] / np.sqrt(values[keep])
+        basis = np.empty((A.n, turn.shape[1]), F.dtype)
+        for where in blocks:
+            basis[where] = F[where] @ turn
+        return cls(basis, values[keep])
+
+    def apply(self, R: np.ndarray, ridge: float) -> np.ndarray:
+        """P^-1 R with P the approximation plus the ridge, scaled so that the rest of the space stays as it is."""
+        if not self.values.size:
+            return R
+        along = (self.basis.T @ R.astype(self.basis.dtype)).astype(np.float64)
+        along *= ((self.values[0] + ridge) / (self.values + ridge) - 1.0)[:, None]
+        return R + self.basis @ along.astype(self.basis.dtype)
+
+    def products(self, ridge: float, tolerance: float) -> float:
+        """Products that conjugate gradients are predicted to use: the bound for the condition number that is left."""
+        left = 1.0 + float(self.values[0] if self.values.size else 0.0) / ridge
+        return 1.0 + 0.5 * float(np.sqrt(left) * np.log(2.0 / tolerance))
+
+
+def operator_digest(A: Operator) -> str:
+    """SHA-256 of an operator's size, precision, diagonal and product with a fixed vector: of its data, at their price."""
+    probe = np.modf(np.arange(1, A.n + 1) * 0.6180339887498949)[0][:, None] - 0.5
+    return digest(A.n, A.dtype.str, A.diagonal(), A.product(probe))
+
+
+@dataclass
+class _Search:
+    """Where the search stands, for right-hand sides of length one.
+
+    The iterate X, its residuals R, the next directions P, `size`: norms of the true residuals as last computed,
+    `active`: the columns that are still to converge, `used`: products so far, `lost`: looks in a row at true residuals
+    that had not fallen.
+    """
+
+    X: np.ndarray
+    R: np.ndarray
+    P: np.ndarray
+    size: np.ndarray
+    active: np.ndarray
+    used: int = 0
+    lost: int = 0
+
+    def arrays(self) -> Arrays:
+        return {name: getattr(self, name) for name in ("X", "R", "P", "size", "active")}
+
+
+class BlockCG(CheckedSolver):
+    """Preconditioned block conjugate gradients: one Krylov space for all columns, orthonormalised at every step.
+
+    Products run in A's own precision. Whenever the recursion has gained two digits (eight in float64), claims
+    convergence or is out of products, its residual is replaced by the true one in float64; the search goes on from the
+    direction it had. Columns that have truly converged are frozen; all are scaled to length one, so that small ones
+    count as much. A start at the solution costs the one product that checks it and 0 iterations.
+    Inside `resuming.checkpoints` a search that died goes on, and a finished one is not repeated.
+    Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
+    """
+
+    method = "cg"
+
+    def __init__(
+        self, A: Operator, ridge: float, preconditioner: NystromPreconditioner, tolerance: float, max_products: int
+    ):
+        super().__init__(A, ridge, tolerance)
+        self.preconditioner, self.max_products = preconditioner, max_products
+
+    def inverse_diagonal(self) -> np.ndarray:
+        raise ValueError(
+            "leave-one-out scores need a factorised kernel, and this one is solved by conjugate gradients; "
+            "take standardise=0, or a kernel that fits in memory"
+        )
+
+    @cached_property
+    def _digest(self) -> str:
+        """Of all that a solution depends on, but the right-hand side and the start."""
+        known = self.preconditioner.values, self.preconditioner.basis
+        return digest(operator_digest(self.A), self.ridge, self.tolerance, self.max_products, known)
+
+    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool) -> Solution:
+        kept = Checkpoint("solve", lambda: digest(self._digest, B, x0))
+        found = kept.load()
+        if found is not None and found[1]["finished"]:
+            X, residuals, iterations = found[0]["X"], found[0]["residuals"], int(found[1]["used"])
+        else:
+            X, residuals, iterations = self._columns(B, x0, kept, found)
+            kept.finish({"X": X, "residuals": residuals}, {"finished": True, "used": iterations})
+        return Solution(X, iterations, residuals, bool((residuals <= self.tolerance).all()), self.method)
+
+    def _columns(
+        self, B: np.ndarray, x0: np.ndarray | None, kept: Checkpoint, found: tuple[Arrays, dict[str, Any]] | None
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """X, relative residuals and products: the columns of B that are not zero, scaled to length one."""
+        scale = np.linalg.norm(B, axis=0)
+        some = np.flatnonzero(scale > 0)  # zero columns have the solution zero
+        X, residuals = np.zeros(B.shape), np.zeros(B.shape[1])
+        if not some.size:
+            return X, residuals, 0
+        length = scale[some]
+        if found is not None:
+            search = _Search(**found[0], used=int(found[1]["used"]), lost=int(found[1]["lost"]))
+        else:
+            start, R = self._start(B[:, some], None if x0 is None else x0[:, some], length)
+            X[:, some] = start
+            search = self._begin(X[:, some] / length, R / length)
+        self._run(B[:, some] / length, search, kept)
+        X[:, some], residuals[some] = search.X, search.size
+        X *= scale
+        return X, residuals, search.used
+
+    def _start(self, B: np.ndarray, x0: np.ndarray | None, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where to start, and its residuals: at zero in the columns where x0 is no better."""
+        if x0 is None:
+            return np.zeros(B.shape), B
+        R = self._residual(B, x0)
+        better = np.linalg.norm(R, axis=0) < length
+        return np.where(better, x0, 0.0), np.where(better, R, B)
+
+    def _begin(self, X: np.ndarray, R: np.ndarray) -> _Search:
+        size = np.linalg.norm(R, axis=0)
+        active = np.flatnonzero(size > self.tolerance)
+        return _Search(X, R, self._directions(R[:, active]), size, active)
+
+    def _run(self, B: np.ndarray, at: _Search, kept: Checkpoint) -> None:
+        """Move `at` on until all columns of B (of length one) have converged, nothing is gained, or products run out."""
+        gain = 1e-2 if self.A.dtype == np.float32 else 1e-8  # beyond it the recursion drifts from the true residual
+        while at.active.size and at.used < self.max_products and at.P.shape[1]:
+            if kept.due():
+                kept.save(at.arrays(), {"finished": False, "used": at.used, "lost": at.lost})
+            active, P = at.active, at.P
+            Q = self.A @ P + self.ridge * P
+            at.used += 1
+            factor = self._curvature(P, Q)
+            step = scipy.linalg.cho_solve((factor, True), P.T @ at.R[:, active], check_finite=False)
+            at.X[:, active] += P @ step
+            at.R[:, active] -= Q @ step
+            claimed = np.linalg.norm(at.R[:, active], axis=0)
+            done = at.used == self.max_products or claimed.max() <= 0.5 * self.tolerance
+            look, lost = at.used % _LOOK == 0, False
+            if done or look or np.median(claimed / at.size[active]) <= gain:
+                at.R[:, active] = self._residual(B[:, active], at.X[:, active])
+                before, at.size[active] = at.size[active], np.linalg.norm(at.R[:, active], axis=0)
+                lost = bool(np.linalg.norm(at.size[active]) > 0.7 * np.linalg.norm(before))
+                at.lost = at.lost + 1 if lost else 0
+                if at.lost > (2 if look else 0):  # rounding lets the true residuals fall no further
+                    break
+                at.active = active[at.size[active] > self.tolerance]
+            at.P = self._directions(at.R[:, at.active], *(() if lost else (P, Q, factor)))
+        if at.active.size and not at.P.shape[1]:
+            at.size[at.active] = np.linalg.norm(self._residual(B[:, at.active], at.X[:, at.active]), axis=0)
+
+    def _directions(
+        self,
+        R: np.ndarray,
+        P: np.ndarray | None = None,
+        Q: np.ndarray | None = None,
+        factor: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """The next block of directions (orthonormal): preconditioned residuals, conjugate to the last block P."""
+        Z = self.preconditioner.apply(R, self.ridge)
+        Z = Z / np.maximum(np.linalg.norm(Z, axis=0), np.finfo(float).tiny)
+        if P is not None and Q is not None:
+            Z -= P @ scipy.linalg.cho_solve((factor, True), Q.T @ Z, check_finite=False)
+        return orthonormalise(Z, tolerance=1e-8)
+
+    def _curvature(self, P: np.ndarray, Q: np.ndarray) -> np.ndarray:
+        """The lower Cholesky factor of P'(A + c I) P."""
+        curvature = P.T @ Q
+        if not np.isfinite(curvature).all():
+            raise ValueError("solve: a product with the operator is not finite; check the kernel for NaN and inf")
+        factor, info = scipy.linalg.lapack.dpotrf((curvature + curvature.T) / 2, lower=1)
+        if info != 0:
+            raise IllConditioned(
+                f"conjugate gradients met a direction of negative curvature: the kernel plus ridge {self.ridge:g} "
+                f"is not positive definite in {self.A.dtype}; raise the ridge or take float64 kernels"
+            )
+        return factor
+
+
+def solve_shifted(
+    A: csr_array, shifts: np.ndarray, B: np.ndarray, tolerance: float = 1e-8, max_steps: int = 10_000
+) -> tuple[np.ndarray, int, float]:
+    """(V, steps, residual): (A + shifts_j I) v_j = b_j for all columns at once, by conjugate gradients.
+
+    Arguments: `A` n x n CSR; `B` n x L; `tolerance` of |r_j| / |b_j|. Preconditioned by the diagonal; a column that has
+    converged rests. Raises ValueError where a system shows itself not to be positive definite.
+    """
+    diagonal = A.diagonal()[:, None] + shifts
+    scale = np.linalg.norm(B, axis=0)
+    if (diagonal <= 0).any():
+        raise _indefinite()
+    V, R = np.zeros(B.shape), B.astype(np.float64)
+    P = R / diagonal
+    rz = np.einsum("ij,ij->j", R, P)
+    active, steps = np.flatnonzero(scale > 0), 0
+    with stage("label propagation (steps)") as advance:
+        while len(active) and steps < max_steps:
+            p = P[:, active]
+            Ap = A @ p + p * shifts[active]
+            curvature = np.einsum("ij,ij->j", p, Ap)
+            if (curvature <= 0).any():
+                raise _indefinite()
+            step = rz[active] / curvature
+            V[:, active] += step * p
+            R[:, active] -= step * Ap
+            z = R[:, active] / diagonal[:, active]
+            new = np.einsum("ij,ij->j", R[:, active], z)
+            P[:, active] = z + (new / rz[active]) * p
+            rz[active] = new
+            steps += 1
+            advance(1)
+            active = active[np.linalg.norm(R[:, active], axis=0) > tolerance * scale[active]]
+    true = np.linalg.norm(B - (A @ V + V * shifts), axis=0)
+    return V, steps, float((true / np.where(scale > 0, scale, 1.0)).max(initial=0.0))
+
+
+def _indefinite() -> ValueError:
+    return ValueError("a system of the propagation is not positive definite; lower correlation")

@@ -1,0 +1,237 @@
+"""Tall factors F of A = F F', dense or sparse by blocks, with the few products that a Woodbury solve needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dmo.linalg.block_rows import BlockRows
+from dmo.linalg.operators import Centered, Cross, LowRank, Operator, Scaled, Sum
+from dmo.linalg.tall import gram
+
+
+class Factor(Protocol):
+    """n x r. All products are float64."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    def dot(self, S: np.ndarray) -> np.ndarray:
+        """F S (n x q) for S of r x q."""
+        ...
+
+    def t_dot(self, B: np.ndarray) -> np.ndarray:
+        """F'B (r x q) for B of n x q."""
+        ...
+
+    def gram(self) -> np.ndarray:
+        """F'F (r x r)."""
+        ...
+
+    def rows(self, where: slice) -> np.ndarray:
+        """Some rows, dense."""
+        ...
+
+    def centered(self) -> Factor:
+        """(I - 11'/n) F."""
+        ...
+
+    def scaled(self, factor: float) -> Factor:
+        """factor F."""
+        ...
+
+
+@dataclass(frozen=True)
+class DenseFactor:
+    """A factor in one array (n x r)."""
+
+    F: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.F.shape[0], self.F.shape[1]
+
+    def dot(self, S: np.ndarray) -> np.ndarray:
+        return self.F @ S
+
+    def t_dot(self, B: np.ndarray) -> np.ndarray:
+        return self.F.T @ B
+
+    def gram(self) -> np.ndarray:
+        return gram(self.F)
+
+    def rows(self, where: slice) -> np.ndarray:
+        return self.F[where]
+
+    def centered(self) -> DenseFactor:
+        return DenseFactor(self.F - self.F.mean(axis=0))
+
+    def scaled(self, factor: float) -> DenseFactor:
+        return DenseFactor(self.F * factor)
+
+
+@dataclass(frozen=True)
+class BlockFactor:
+    """(W - 1 m') M for block-sparse W (n x r0), a mixing M (r0 x r) and the means m of W's columns (None: not centred).
+
+    W'W is block-diagonal, so the Gram matrix costs n k_s^2 per cluster and centring is one border of rank one:
+    F'F = M' (W'W - n m m') M.
+    """
+
+    W: BlockRows
+    mixing: np.ndarray
+    means: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.W.shape[0], self.mixing.shape[1]
+
+    def dot(self, S: np.ndarray) -> np.ndarray:
+        mixed = self.mixing @ S
+        out = self.W.dot(mixed)
+        return out if self.means is None else out - self.means @ mixed
+
+    def t_dot(self, B: np.ndarray) -> np.ndarray:
+        along = self.W.t_dot(B)
+        if self.means is not None:
+            along -= np.multiply.outer(self.means, B.sum(axis=0))
+        return self.mixing.T @ along
+
+    def gram(self) -> np.ndarray:
+        square = self.W.gram(self.W)
+        if self.means is not None:
+            square -= self.W.shape[0] * np.outer(self.means, self.means)
+        return self.mixing.T @ square @ self.mixing
+
+    def rows(self, where: slice) -> np.ndarray:
+        out = self.W[np.arange(*where.indices(self.W.shape[0]))].dot(self.mixing)
+        return out if self.means is None else out - self.means @ self.mixing
+
+    def centered(self) -> BlockFactor:
+        n = self.W.shape[0]
+        return BlockFactor(self.W, self.mixing, self.W.t_dot(np.full((n, 1), 1.0 / n))[:, 0])
+
+    def scaled(self, factor: float) -> BlockFactor:
+        return BlockFactor(self.W, self.mixing * factor, self.means)
+
+
+@dataclass(frozen=True)
+class StackedFactor:
+    """[F_1 .. F_V], the factor of a sum of low-rank operators."""
+
+    parts: Sequence[Factor]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.parts[0].shape[0], sum(part.shape[1] for part in self.parts)
+
+    def _split(self, S: np.ndarray) -> list[np.ndarray]:
+        return np.split(S, np.cumsum([part.shape[1] for part in self.parts])[:-1])
+
+    def dot(self, S: np.ndarray) -> np.ndarray:
+        products = [part.dot(piece) for part, piece in zip(self.parts, self._split(S))]
+        return np.sum(products, axis=0)
+
+    def t_dot(self, B: np.ndarray) -> np.ndarray:
+        return np.concatenate([part.t_dot(B) for part in self.parts])
+
+    def gram(self) -> np.ndarray:
+        cells = [[np.zeros((0, 0))] * len(self.parts) for _ in self.parts]
+        for i, left in enumerate(self.parts):
+            cells[i][i] = left.gram()
+            for j in range(i):
+                cells[i][j] = _cross(left, self.parts[j])
+                cells[j][i] = cells[i][j].T
+        return np.block(cells)
+
+    def rows(self, where: slice) -> np.ndarray:
+        return np.hstack([part.rows(where) for part in self.parts])
+
+    def centered(self) -> StackedFactor:
+        return StackedFactor([part.centered() for part in self.parts])
+
+    def scaled(self, factor: float) -> StackedFactor:
+        return StackedFactor([part.scaled(factor) for part in self.parts])
+
+
+def _cross(left: Factor, right: Factor) -> np.ndarray:
+    """F'G of two factors, block-sparse where both are."""
+    if isinstance(left, BlockFactor) and isinstance(right, BlockFactor):
+        square = left.W.gram(right.W)
+        if left.means is not None and right.means is not None:
+            square -= left.W.shape[0] * np.outer(left.means, right.means)
+        elif left.means is not None:
+            square -= np.outer(left.means, right.W.t_dot(np.ones((left.W.shape[0], 1)))[:, 0])
+        elif right.means is not None:
+            square -= np.outer(left.W.t_dot(np.ones((left.W.shape[0], 1)))[:, 0], right.means)
+        return left.mixing.T @ square @ right.mixing
+    if isinstance(right, DenseFactor):
+        return left.t_dot(right.F)
+    if isinstance(left, DenseFactor):
+        return right.t_dot(left.F).T
+    total = np.zeros((left.shape[1], right.shape[1]))
+    for start in range(0, left.shape[0], 4096):
+        where = slice(start, min(start + 4096, left.shape[0]))
+        total += left.rows(where).T @ right.rows(where)
+    return total
+
+
+class BlockLowRank(Operator):
+    """W L W' with W = diag(W_1 .. W_S) by clusters (n x r0) and L = T T' (T: r0 x r).
+
+    A product with k columns costs n k_s k + r0 r k, memory n k_s + r0 r. Source: Si, Hsieh, Dhillon 2014, eq. 5.
+    """
+
+    def __init__(self, W: BlockRows, mixing: np.ndarray, cross: Cross | None = None):
+        self.W, self.mixing, self.n, self.dtype, self._cross = W, mixing, W.shape[0], W.dtype, cross
+
+    @property
+    def rank(self) -> int:
+        return self.mixing.shape[1]
+
+    def block_factor(self) -> BlockFactor:
+        """F = W T with A = F F', in float64."""
+        return BlockFactor(self.W.astype(np.float64), self.mixing)
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        linked = self.mixing @ (self.mixing.T @ self.W.t_dot(B))
+        return self.W.dot(linked.astype(dtype))
+
+    def diagonal(self) -> np.ndarray:
+        out = np.zeros(self.n)
+        for index, columns, block in zip(self.W.rows, self.W.columns, self.W.blocks):
+            part = block.astype(np.float64) @ self.mixing[columns]
+            out[index] = np.einsum("ij,ij->i", part, part)
+        return out
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        linked = self.mixing @ self.W[index].dot(self.mixing).T
+        return self.W.dot(linked.astype(self.dtype))
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        F = self.W.dot(self.mixing).astype(dtype)
+        return F @ F.T
+
+    def cross(self, X: Any) -> np.ndarray:
+        return super().cross(X) if self._cross is None else self._cross(X)
+
+
+def low_rank_factor(A: Operator) -> Factor | None:
+    """F (n x r, float64) with A = F F' where A is low-rank by construction, else None."""
+    if isinstance(A, LowRank):
+        return DenseFactor(A.factor.astype(np.float64, copy=False))
+    if isinstance(A, BlockLowRank):
+        return A.block_factor()
+    if isinstance(A, Centered):
+        F = low_rank_factor(A.inner)
+        return None if F is None else F.centered()
+    if isinstance(A, Scaled) and A.factor >= 0:
+        F = low_rank_factor(A.inner)
+        return None if F is None else F.scaled(float(np.sqrt(A.factor)))
+    if isinstance(A, Sum):
+        F, G = low_rank_factor(A.left), low_rank_factor(A.right)
+        return None if F is None or G is None else StackedFactor([F, G])
+    return None

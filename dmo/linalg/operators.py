@@ -1,0 +1,345 @@
+"""Symmetric n x n operators: what the solvers need of a matrix, wherever its entries live.
+
+`Dense` holds the matrix in this process, `Tiles` (dmo/tiles.py) holds, recomputes or streams its lower tiles, `LowRank`
+is F F'. `Sum`, `Scaled`, `Shifted` and `Centered` combine them without forming anything. A product takes and returns
+NumPy blocks (n x k); building an operator computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows, row_blocks
+
+Cross = Callable[[Rows], np.ndarray]
+"""m new rows -> the m x n block of kernel values between them and the n rows of the operator."""
+_STRIP = 1024
+
+
+class Operator:
+    """A symmetric n x n matrix known by its products.
+
+    `A @ B` (B: n x k) multiplies in the operator's own precision `A.dtype` and returns B's dtype;
+    `A.product(B)` returns float64 with products and sums in float64, for residuals.
+    """
+
+    n: int
+    dtype: np.dtype
+    __array_ufunc__ = None  # np.float64(2) * A is ours to answer, not NumPy's
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n, self.n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that `dense` would take in the operator's own precision."""
+        return self.n * self.n * self.dtype.itemsize
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """A @ B with B already of `dtype` (float32 or float64), which the product keeps."""
+        raise NotImplementedError
+
+    def diagonal(self) -> np.ndarray:
+        """The n diagonal entries, float64."""
+        raise NotImplementedError
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        """Columns `index` (n x len(index)), in the operator's precision."""
+        raise NotImplementedError
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        """A new n x n array of the entries; the caller may overwrite it."""
+        raise NotImplementedError
+
+    def cross(self, X: Rows) -> np.ndarray:
+        """The m x n block between m new rows and the operator's n rows, scaled and centred as its entries are."""
+        raise ValueError(f"{type(self).__name__}: no new rows can be taken; build the operator from a kernel and rows")
+
+    def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(C, offset) with `cross(X) @ coefficients == raw(X) @ C + offset`, raw being the kernel before wrapping.
+
+        Raises ValueError for a sum whose terms need different C.
+        """
+        return coefficients, np.zeros(coefficients.shape[1:])
+
+    def __matmul__(self, B: np.ndarray) -> np.ndarray:
+        B = self._block(B)
+        return self._apply(B.astype(self.dtype, copy=False), self.dtype).astype(B.dtype, copy=False)
+
+    def product(self, B: np.ndarray) -> np.ndarray:
+        """A @ B in float64 throughout."""
+        return self._apply(self._block(B).astype(np.float64, copy=False), np.dtype(np.float64))
+
+    def _block(self, B: np.ndarray) -> np.ndarray:
+        B = np.asarray(B)
+        if B.shape[:1] != (self.n,):
+            raise ValueError(f"operator is {self.n} x {self.n}, the block has shape {B.shape}; pass one row per sample")
+        return B if np.issubdtype(B.dtype, np.floating) else B.astype(np.float64)
+
+    def __add__(self, other: Operator) -> Sum:
+        return Sum(self, other) if isinstance(other, Operator) else NotImplemented
+
+    def __rmul__(self, factor: float) -> Scaled:
+        return Scaled(self, factor) if isinstance(factor, (int, float, np.number)) else NotImplemented
+
+    __mul__ = __rmul__
+
+    def shift(self, c: float) -> Shifted:
+        """A + c I."""
+        return Shifted(self, c)
+
+    def centered(self) -> Centered:
+        """H A H, H = I - 11'/n."""
+        return Centered(self)
+
+
+def _real(array: np.ndarray) -> np.ndarray:
+    """The array itself where it is float32 or float64, else a float64 copy."""
+    array = np.asarray(array)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+class Dense(Operator):
+    """A matrix in this process's memory (n x n, symmetric; float32 or float64, others are taken as float64)."""
+
+    def __init__(self, matrix: np.ndarray, cross: Cross | None = None):
+        matrix = _real(matrix)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"a symmetric operator needs a square matrix, got shape {matrix.shape}")
+        self.matrix, self.n, self.dtype, self._cross = matrix, matrix.shape[0], matrix.dtype, cross
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        if self.dtype == dtype:
+            return self.matrix @ B
+        out = np.empty(B.shape, dtype)
+        for where in row_blocks(self.n, _STRIP):
+            np.matmul(self.matrix[where].astype(dtype), B, out=out[where])
+        return out
+
+    def diagonal(self) -> np.ndarray:
+        return np.diagonal(self.matrix).astype(np.float64)
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(self.matrix[index].T)
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        return self.matrix.astype(dtype, order="C")
+
+    def cross(self, X: Rows) -> np.ndarray:
+        return super().cross(X) if self._cross is None else self._cross(X)
+
+
+class LowRank(Operator):
+    """F F' for a tall factor F (n x r; float32 or float64, others are taken as float64)."""
+
+    def __init__(self, factor: np.ndarray, cross: Cross | None = None):
+        factor = _real(factor)
+        if factor.ndim != 2:
+            raise ValueError(f"a low-rank operator needs a factor of n rows and r columns, got shape {factor.shape}")
+        self.factor, self.n, self.dtype, self._cross = factor, factor.shape[0], factor.dtype, cross
+
+    @property
+    def rank(self) -> int:
+        return self.factor.shape[1]
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        blocks = row_blocks(self.n, _STRIP)
+        small = np.zeros((self.rank, *B.shape[1:]))
+        for where in blocks:
+            small += self.factor[where].astype(dtype, copy=False).T @ B[where]
+        small = small.astype(dtype)
+        out = np.empty(B.shape, dtype)
+        for where in blocks:
+            np.matmul(self.factor[where].astype(dtype, copy=False), small, out=out[where])
+        return out
+
+    def diagonal(self) -> np.ndarray:
+        return np.einsum("ij,ij->i", self.factor, self.factor, dtype=np.float64)
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        return self.factor @ self.factor[index].T
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        F = self.factor.astype(dtype, copy=False)
+        return F @ F.T
+
+    def cross(self, X: Rows) -> np.ndarray:
+        return super().cross(X) if self._cross is None else self._cross(X)
+
+
+class Sum(Operator):
+    """A + B."""
+
+    def __init__(self, left: Operator, right: Operator):
+        if left.n != right.n:
+            raise ValueError(f"operators of {left.n} and {right.n} samples cannot be added; use the same samples")
+        self.left, self.right, self.n = left, right, left.n
+        self.dtype = np.promote_types(left.dtype, right.dtype)
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        return self.left._apply(B, dtype) + self.right._apply(B, dtype)
+
+    def diagonal(self) -> np.ndarray:
+        return self.left.diagonal() + self.right.diagonal()
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        return self.left.columns(index) + self.right.columns(index)
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        total = self.left.dense(dtype)
+        total += self.right.dense(dtype)
+        return total
+
+    def cross(self, X: Rows) -> np.ndarray:
+        return self.left.cross(X) + self.right.cross(X)
+
+    def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        (C, offset), (D, other) = self.left.expansion(coefficients), self.right.expansion(coefficients)
+        if not np.array_equal(C, D):
+            raise ValueError("a sum of differently weighted or centred operators has no single expansion; wrap the sum")
+        return C, offset + other
+
+
+class Scaled(Operator):
+    """factor * A."""
+
+    def __init__(self, inner: Operator, factor: float):
+        self.inner, self.factor, self.n, self.dtype = inner, float(factor), inner.n, inner.dtype
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        return dtype.type(self.factor) * self.inner._apply(B, dtype)
+
+    def diagonal(self) -> np.ndarray:
+        return self.factor * self.inner.diagonal()
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        return self.dtype.type(self.factor) * self.inner.columns(index)
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        matrix = self.inner.dense(dtype)
+        matrix *= self.factor
+        return matrix
+
+    def cross(self, X: Rows) -> np.ndarray:
+        return self.factor * self.inner.cross(X)
+
+    def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.inner.expansion(self.factor * coefficients)
+
+
+class Shifted(Operator):
+    """A + c I; new rows are never training rows, so `cross` is A's."""
+
+    def __init__(self, inner: Operator, c: float):
+        self.inner, self.c, self.n, self.dtype = inner, float(c), inner.n, inner.dtype
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        return self.inner._apply(B, dtype) + dtype.type(self.c) * B
+
+    def diagonal(self) -> np.ndarray:
+        return self.inner.diagonal() + self.c
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        block = self.inner.columns(index).copy()
+        block[index, np.arange(len(index))] += self.c
+        return block
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        matrix = self.inner.dense(dtype)
+        matrix.flat[:: self.n + 1] += self.c
+        return matrix
+
+    def cross(self, X: Rows) -> np.ndarray:
+        return self.inner.cross(X)
+
+    def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.inner.expansion(coefficients)
+
+
+class Centered(Operator):
+    """H A H with H = I - 11'/n; the training means are kept, so that new rows are centred in the same way.
+
+    Source: Schoelkopf, Smola, Mueller 1998, appendix A.
+    """
+
+    def __init__(self, inner: Operator):
+        self.inner, self.n, self.dtype = inner, inner.n, inner.dtype
+        self._means: np.ndarray | None = None
+
+    @property
+    def means(self) -> np.ndarray:
+        """Mean of every row of A (n, float64); computed at the first use by one product."""
+        if self._means is None:
+            self._means = self.inner.product(np.full((self.n, 1), 1.0 / self.n))[:, 0]
+        return self._means
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        B = B - B.mean(axis=0, dtype=np.float64).astype(dtype)
+        out = self.inner._apply(B, dtype)
+        out -= out.mean(axis=0, dtype=np.float64).astype(dtype)
+        return out
+
+    def diagonal(self) -> np.ndarray:
+        return self.inner.diagonal() - 2 * self.means + self.means.mean()
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        correction = self.means[:, None] + (self.means[index] - self.means.mean())[None, :]
+        return (self.inner.columns(index) - correction).astype(self.dtype)
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        matrix = self.inner.dense(dtype)
+        means = matrix.mean(axis=0, dtype=np.float64)
+        matrix -= means.astype(dtype)
+        matrix -= (means - means.mean()).astype(dtype)[:, None]
+        return matrix
+
+    def cross(self, X: Rows) -> np.ndarray:
+        block = self.inner.cross(X)
+        return block - block.mean(axis=1, dtype=np.float64)[:, None] - self.means + self.means.mean()
+
+    def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        centred = coefficients - coefficients.mean(axis=0)
+        inner, offset = self.inner.expansion(centred)
+        return inner, offset - self.means @ centred
+
+
+@dataclass(frozen=True)
+class RowGram(Operator):
+    """X X' of rows in memory, through products with X: sparse rows stay sparse until a factorisation asks for `dense`."""
+
+    X: Any
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        return self.X.shape[0]
+
+    @property
+    def dtype(self) -> np.dtype:  # type: ignore[override]
+        return self.X.dtype
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        return np.asarray(self.X @ (self.X.T @ B), dtype)
+
+    def diagonal(self) -> np.ndarray:
+        square = self.X.multiply(self.X) if scipy.sparse.issparse(self.X) else self.X * self.X
+        return np.asarray(square.sum(axis=1), np.float64).ravel()
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        return dense(self.X @ self.X[index].T)
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        out = np.empty((self.n, self.n), dtype)
+        for where in row_blocks(self.n, 512):  # a sparse product of all rows at once would hold every entry twice
+            out[where] = dense(self.X[where] @ self.X.T)
+        return out
+
+
+def dense(block: Any) -> np.ndarray:
+    """A row block as a NumPy array."""
+    return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)

@@ -1,0 +1,112 @@
+"""Solutions of (A + c I) X = B for a symmetric positive semidefinite operator A and a ridge c > 0.
+
+`factorise` chooses the method and returns a solver to use many times: Woodbury for a low-rank A, Cholesky while the
+factor fits in memory and pays (in float32 with refinement where that does), otherwise block conjugate gradients with a
+Nystrom preconditioner.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+import numpy as np
+import psutil
+
+from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank
+from dmo.linalg.direct import CholeskySolver, MixedSolver, WoodburySolver
+from dmo.linalg.factors import low_rank_factor
+from dmo.linalg.operators import Operator
+from dmo.linalg.solution import Solution, Solver
+
+Method = Literal["auto", "cholesky", "mixed", "cg", "woodbury"]
+log = logging.getLogger("dmo")
+
+
+def factorise(
+    A: Operator,
+    ridge: float,
+    method: Method = "auto",
+    tolerance: float = 1e-8,
+    max_products: int = 500,
+    preconditioner: NystromPreconditioner | None = None,
+    memory: float | None = None,
+    random_state: int | None = None,
+    columns: int | None = None,
+) -> Solver:
+    """A solver of (A + ridge I) X = B.
+
+    Arguments: `tolerance`: relative true residual per column at which a solution counts as converged; `max_products`:
+    products with A that conjugate gradients may use; `preconditioner`: one made before for the same A (it serves every
+    ridge); `memory`: bytes that a dense factor may take (default: half of what is free); `columns`: right-hand sides
+    that will be solved with this solver, over all calls; with it "auto" takes the method of least predicted cost,
+    without it ("many") Cholesky wherever the factor fits.
+    Raises IllConditioned where A + ridge I is not positive definite, ValueError for a ridge that is not positive.
+    """
+    if not ridge > 0:
+        raise ValueError(f"ridge must be positive, got {ridge}; the smallest useful value is the kernel's noise floor")
+    factor = low_rank_factor(A) if method in ("auto", "woodbury") else None
+    if method == "auto":
+        budget = psutil.virtual_memory().available / 2 if memory is None else memory
+        direct = _direct_method(A, ridge, budget, columns)
+        if factor is not None and factor.shape[1] < A.n:
+            method = "woodbury"
+        elif direct is None:
+            method = "cg"
+        elif columns is None or _saved(A, columns, direct) < 10:
+            method = direct
+        else:
+            preconditioner = preconditioner or NystromPreconditioner.of(A, default_rank(A.n), random_state)
+            method = "cg" if preconditioner.products(ridge, tolerance) < _saved(A, columns, direct) else direct
+        log.info("solve: %s for %d x %d, ridge %g, %s right-hand sides", method, A.n, A.n, ridge, columns or "many")
+    if method == "woodbury":
+        return WoodburySolver(A, ridge, factor, tolerance)
+    if method == "cholesky":
+        return CholeskySolver(A, ridge, tolerance)
+    if method == "mixed":
+        return MixedSolver(A, ridge, tolerance)
+    if method == "cg":
+        if preconditioner is None:
+            preconditioner = NystromPreconditioner.of(A, default_rank(A.n), random_state)
+        return BlockCG(A, ridge, preconditioner, tolerance, max_products)
+    raise ValueError(f"unknown method {method!r}; known: 'auto', 'cholesky', 'mixed', 'cg', 'woodbury'")
+
+
+def _direct_method(
+    A: Operator, ridge: float, memory: float, columns: int | None
+) -> Literal["cholesky", "mixed"] | None:
+    """The Cholesky factor that fits in `memory` bytes and is cheapest for `columns` right-hand sides (None: many)."""
+    size = float(A.n) * A.n
+    fine = A.dtype == np.float32 and ridge >= 1e-7 * float(A.diagonal().sum(dtype=np.float64))
+    # what a float32 factor saves, n^3 / 12 float64 multiplications, is worth the products that refine n / 20 columns
+    if fine and (8 * size > memory >= 4 * size or (columns is not None and 20 * columns <= A.n)):
+        return "mixed"
+    return "cholesky" if 8 * size <= memory else None
+
+
+def _saved(A: Operator, columns: int, direct: str) -> float:
+    """Products A @ B (B: n x columns) that a Cholesky factor costs, less those that a preconditioner does.
+
+    In one precision n / (6 k): n^3 / 6 multiplications against n^2 k. Products with fewer than 32 columns take as long
+    as with 32: they wait for memory. A float32 factor takes half the time, and two float64 products.
+    """
+    k = max(32, columns)
+    double = 8.0 / A.dtype.itemsize
+    factor = (0.5 if direct == "mixed" else 1.0) * double * A.n / (6.0 * k) + (
+        2.0 * double if direct == "mixed" else 0.0
+    )
+    return factor - 2.0 * default_rank(A.n) ** 2 / (A.n * k)
+
+
+def solve(
+    A: Operator,
+    B: np.ndarray,
+    ridge: float,
+    x0: np.ndarray | None = None,
+    method: Method = "auto",
+    tolerance: float = 1e-8,
+    random_state: int | None = None,
+) -> Solution:
+    """(A + ridge I)^-1 B (B: n or n x k) with true residuals; see `factorise`."""
+    columns = int(np.prod(np.shape(B)[1:]))
+    return factorise(A, ridge, method, tolerance, random_state=random_state, columns=columns).solve(B, x0)

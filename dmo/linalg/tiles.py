@@ -1,0 +1,257 @@
+"""A symmetric operator whose lower tiles are resident on workers, recomputed, or streamed from a kernel store.
+
+One product is one task per group of tiles: the tall block is scattered once, every group returns its n x k share, the
+shares are summed in a tree. No task is pinned to a worker; a lost worker costs its tiles again and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from dmo.blocks import Rows, row_blocks
+from dmo.cluster.workers import Resent, grouped, retried, run_task, send
+from dmo.kernels.tiles import FeatureTiles
+from dmo.linalg.operators import Cross, Operator
+
+Pair = tuple[int, int]
+T = TypeVar("T")
+_FAN_IN = 4  # shares that one task of the tree adds up
+
+
+class TileSource(Protocol):
+    """The lower tiles (i >= j) of a symmetric n x n matrix in square blocks; picklable: workers open it."""
+
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def block(self) -> int: ...
+
+    def tile(self, i: int, j: int) -> np.ndarray: ...
+
+
+def lower_pairs(n: int, block: int) -> list[Pair]:
+    """The pairs (i, j), i >= j, of blocks of a symmetric n x n matrix, strip by strip."""
+    return [(i, j) for i in range(len(row_blocks(n, block))) for j in range(i + 1)]
+
+
+# What a task does with a group of tiles, given as arrays in the order of `pairs` or as the source that has them.
+Tiled = list[np.ndarray] | TileSource
+
+
+def compute_tiles(source: TileSource, pairs: list[Pair]) -> list[np.ndarray]:
+    """The tiles of `pairs`, in order: the task that makes tiles resident."""
+    return [source.tile(i, j) for i, j in pairs]
+
+
+def _iterate(tiles: Tiled, pairs: list[Pair]) -> Iterator[tuple[int, int, np.ndarray]]:
+    for number, (i, j) in enumerate(pairs):
+        yield i, j, tiles[number] if isinstance(tiles, list) else tiles.tile(i, j)
+
+
+def multiply_tiles(tiles: Tiled, pairs: list[Pair], slices: list[slice], B: np.ndarray) -> np.ndarray:
+    """The share of the tiles `pairs` in A @ B: n x k, B's dtype."""
+    out = np.zeros(B.shape, B.dtype)
+    for i, j, tile in _iterate(tiles, pairs):
+        tile = tile.astype(B.dtype, copy=False)
+        out[slices[i]] += tile @ B[slices[j]]
+        if i != j:
+            out[slices[j]] += tile.T @ B[slices[i]]
+    return out
+
+
+def pick_diagonal(tiles: Tiled, pairs: list[Pair], slices: list[slice]) -> np.ndarray:
+    """The share of the tiles `pairs` in the diagonal: n, float64."""
+    own = [at for at, (i, j) in enumerate(pairs) if i == j]
+    out = np.zeros(slices[-1].stop)
+    for i, _, tile in _iterate(_some(tiles, own), [pairs[at] for at in own]):
+        out[slices[i]] = np.diagonal(tile)
+    return out
+
+
+def pick_columns(
+    tiles: Tiled, pairs: list[Pair], slices: list[slice], index: np.ndarray, dtype: Any = np.float32
+) -> np.ndarray:
+    """The share of the tiles `pairs` in columns `index` (n x len(index)); reads only tiles that hold some of them."""
+    holder = index // slices[0].stop
+    touched = set(holder.tolist())
+    own = [at for at, pair in enumerate(pairs) if touched.intersection(pair)]
+    out = np.zeros((slices[-1].stop, len(index)), dtype)
+    for i, j, tile in _iterate(_some(tiles, own), [pairs[at] for at in own]):
+        for rows_of, columns_of, part in ((i, j, tile), (j, i, tile.T))[: 1 if i == j else 2]:
+            here = np.flatnonzero(holder == columns_of)
+            out[slices[rows_of], here] = part[:, index[here] - slices[columns_of].start]
+    return out
+
+
+def _some(tiles: Tiled, numbers: list[int]) -> Tiled:
+    return [tiles[at] for at in numbers] if isinstance(tiles, list) else tiles
+
+
+def _add(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
+    total = first.copy()
+    for other in others:
+        total += other
+    return total
+
+
+class Tiles(Operator):
+    """A symmetric matrix as lower tiles of a `TileSource`.
+
+    Arguments: `source`; `client`: a distributed.Client, or None to run in this process; `resident`: keep the tiles in
+    the workers' memory (this process's without a client) from the first product on, instead of asking the source for
+    them at every product; `dtype` of products; `cross`: see `Operator.cross`; `groups`: tasks per product (default:
+    four per worker thread). This process holds n x k blocks only, except in `dense`.
+    Raises ValueError at the first product that `worker_bytes` predicts to exceed a worker's memory limit.
+    """
+
+    def __init__(
+        self,
+        source: TileSource,
+        client: Any = None,
+        resident: bool = False,
+        dtype: Any = np.float32,
+        cross: Cross | None = None,
+        groups: int | None = None,
+    ):
+        self.source, self.client, self.resident, self._cross = source, client, resident, cross
+        self.n, self.dtype = source.n, np.dtype(dtype)
+        self._slices = row_blocks(self.n, source.block)
+        self._tasks = 1 if client is None else groups or 4 * max(1, sum(client.nthreads().values()))
+        self.groups = grouped(lower_pairs(self.n, source.block), self._tasks)
+        self._kept: list[Any] | None = None
+        self._shared = Resent(client, source)
+        self._allowed = -1  # bytes of the largest block whose product was found to fit
+
+    def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
+        """Predicted peak memory (bytes) of a worker in a product with n x `columns` entries of `itemsize` bytes.
+
+        Its part of the resident tiles (and one group more, since groups are not cut), a copy of the features that lie
+        in memory, the block with the shares that are added up, and per thread a tile read, cast and multiplied.
+        """
+        threads = [1] if self.client is None else list(self.client.nthreads().values()) or [1]
+        part = min(1.0, max(threads) / sum(threads) + 1 / len(self.groups)) if self.resident else 0.0
+        tile = min(self.source.block, self.n) ** 2
+        kept = part * self.n * (self.n + self.source.block) / 2 * self.dtype.itemsize
+        tall = (_FAN_IN + 2) * self.n * columns * itemsize
+        return int(kept + tall + max(threads) * 3 * tile * itemsize + getattr(self.source, "nbytes", 0))
+
+    def _check_memory(self, B: np.ndarray) -> None:
+        if B.nbytes <= self._allowed:
+            return
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        limit = min((worker["memory_limit"] for worker in workers if worker["memory_limit"]), default=0)
+        needed = self.worker_bytes(B.size // self.n, B.dtype.itemsize)
+        if limit and needed > limit:
+            raise ValueError(
+                f"a product with {self.n} x {self.n} tiles needs {needed / 2**30:.2f} GiB on a worker, its limit is "
+                f"{limit / 2**30:.2f} GiB; take more or larger workers, smaller blocks, or tiles that are not resident"
+            )
+        self._allowed = B.nbytes
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self.client.submit(run_task, function, *arguments, pure=False)
+
+    def _tiles(self) -> list[Any]:
+        """Per group what a task takes: arrays (a future of them), or the source (a future of it)."""
+        if self._kept is None:
+            if self.client is None:
+                self._kept = [
+                    compute_tiles(self.source, group) if self.resident else self.source for group in self.groups
+                ]
+            elif self.resident:
+                self._kept = self._computed()
+            else:
+                self._kept = [self._shared.future()] * len(self.groups)
+        return self._kept
+
+    def _computed(self) -> list[Any]:
+        return [self._submit(compute_tiles, self._shared.future(), group) for group in self.groups]
+
+    def _retry(self, work: Callable[[], T]) -> T:
+        return retried(self.client, work, self._forget)
+
+    def _forget(self) -> None:
+        self._kept = None
+        self._shared.forget()
+
+    def _sum(self, function: Callable[..., np.ndarray], *tall: np.ndarray) -> np.ndarray:
+        """The sum over the groups of `function(tiles, pairs, slices, *tall)`; `tall` is scattered once."""
+        if self.client is None:
+            return function(self._tiles()[0], self.groups[0], self._slices, *tall)
+
+        def work() -> np.ndarray:
+            sent = [send(self.client, block) for block in tall]
+            shares = [
+                self._submit(function, tiles, group, self._slices, *sent)
+                for tiles, group in zip(self._tiles(), self.groups, strict=True)
+            ]
+            while len(shares) > 1:
+                batches = [shares[at : at + _FAN_IN] for at in range(0, len(shares), _FAN_IN)]
+                shares = [self._submit(_add, *batch) if len(batch) > 1 else batch[0] for batch in batches]
+            return shares[0].result()
+
+        return self._retry(work)
+
+    def _stacked(self, function: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
+        """`function(source, *arguments, blocks)` over all row blocks, one below the other."""
+        blocks = range(len(self._slices))
+        if self.client is None:
+            return function(self.source, *arguments, blocks)
+
+        def work() -> np.ndarray:
+            parts = [
+                self._submit(function, self._shared.future(), *arguments, part) for part in grouped(blocks, self._tasks)
+            ]
+            return np.concatenate(self.client.gather(parts))
+
+        return self._retry(work)
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        if self.client is not None:
+            self._check_memory(B)
+        return self._sum(multiply_tiles, B)
+
+    def diagonal(self) -> np.ndarray:
+        if isinstance(self.source, FeatureTiles):
+            return self._stacked(FeatureTiles.diagonal)
+        return self._sum(pick_diagonal)
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        if isinstance(self.source, FeatureTiles) and not self.resident:
+            return self._stacked(FeatureTiles.columns, np.asarray(index))
+        return self._sum(partial(pick_columns, dtype=self.dtype), np.asarray(index))
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        matrix = np.empty((self.n, self.n), dtype)
+
+        def fill(tiles: Tiled, pairs: list[Pair]) -> None:
+            for i, j, tile in _iterate(tiles, pairs):
+                matrix[self._slices[i], self._slices[j]] = tile
+                matrix[self._slices[j], self._slices[i]] = tile.T
+
+        def work() -> np.ndarray:
+            from distributed import as_completed
+
+            futures = self._tiles() if self.resident else self._computed()
+            group_of = {future.key: group for future, group in zip(futures, self.groups, strict=True)}
+            for future in as_completed(futures, loop=self.client.loop):
+                fill(future.result(), group_of[future.key])
+                if not self.resident:
+                    future.release()
+            return matrix
+
+        if self.client is None:
+            fill(self._tiles()[0], self.groups[0])
+        elif self.resident or isinstance(self.source, FeatureTiles):
+            return self._retry(work)
+        else:
+            fill(self.source, lower_pairs(self.n, self.source.block))
+        return matrix
+
+    def cross(self, X: Rows) -> np.ndarray:
+        return super().cross(X) if self._cross is None else self._cross(X)

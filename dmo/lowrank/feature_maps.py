@@ -1,0 +1,105 @@
+"""Feature maps: fitted functions from rows to rows of a factor F with F F' ~ K."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows, iterate, rows
+from dmo.kernels import Kernel
+from dmo.linalg.block_rows import BlockRows
+from dmo.linalg.operators import LowRank, Operator
+
+BLOCK = 4096
+"""Rows that a map works on at a time."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FeatureMap:
+    """A fitted map x -> factor row, so that k(x, y) ~ f(x)'f(y).
+
+    `kernel` (fitted); `dtype` of the factor rows; `error`: its sampled errors (see `sampled_error`).
+    """
+
+    kernel: Kernel
+    dtype: np.dtype
+    error: dict[str, float] = field(kw_only=True, default_factory=dict)
+
+    kind: ClassVar[str]
+    _kinds: ClassVar[dict[str, type[FeatureMap]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        FeatureMap._kinds[cls.kind] = cls
+
+    @property
+    def rank(self) -> int:
+        """Columns of the factor."""
+        raise NotImplementedError
+
+    @property
+    def mixing(self) -> np.ndarray | None:
+        """T (r0 x rank, float64) with factor rows = raw rows T; None where the raw rows are the factor's."""
+        return None
+
+    def raw(self, X: Rows) -> np.ndarray | BlockRows:
+        """Rows before mixing (m x r0) of m rows in memory, dense or block-sparse."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(kernel={self.kernel}, rank={self.rank}, error={self.error})"
+
+    def numbers(self, n: int) -> int:
+        """Numbers that the factor of n rows takes (what approximations are compared at)."""
+        raise NotImplementedError
+
+    def __call__(self, X: Rows) -> np.ndarray:
+        """Factor rows (m x rank) of a row source of m rows, worked on block by block."""
+        out = np.empty((X.shape[0], self.rank), self.dtype)
+        mixing = None if self.mixing is None else self.mixing.astype(self.dtype)
+        for where, block in iterate(X, BLOCK):
+            part = self.raw(block)
+            if mixing is not None:
+                part = part.dot(mixing)
+            out[where] = part
+        return out
+
+    def operator(self, X: Rows) -> Operator:
+        """The approximated n x n kernel of the rows X; the factor's n rows are held in memory."""
+        factor = self(X)
+        return LowRank(factor, cross=lambda new: self(new) @ factor.T)
+
+    def with_error(self, error: Mapping[str, float]) -> FeatureMap:
+        """The same map with its errors."""
+        return replace(self, error=dict(error))
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(arrays, JSON meta) for a model store; landmarks of sparse rows are CSR, all else is NumPy."""
+        arrays, meta = self._arrays()
+        common = {"kind": self.kind, "kernel": self.kernel.to_dict(), "dtype": self.dtype.name, "error": self.error}
+        return arrays, {**common, **meta}
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        raise NotImplementedError
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FeatureMap:
+        """The map that `to_arrays` described, whatever its kind."""
+        known = FeatureMap._kinds
+        if meta.get("kind") not in known:
+            raise ValueError(f"feature map of kind {meta.get('kind')!r}; this version knows {', '.join(sorted(known))}")
+        return known[meta["kind"]]._from_arrays(arrays, meta)
+
+    @classmethod
+    def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FeatureMap:
+        raise NotImplementedError
+
+    def _block(self, X: Rows, width: int) -> np.ndarray | scipy.sparse.csr_array:
+        """Rows in memory, of the width that the map was fitted on; kernels refuse those that are not finite."""
+        block = rows(X)
+        if block.ndim != 2 or block.shape[1] != width:
+            raise ValueError(f"{self.kind}: rows have shape {block.shape}, the map was fitted on {width} features")
+        return block

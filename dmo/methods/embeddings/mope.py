@@ -1,0 +1,103 @@
+"""MOPE: projections onto directions in which samples of high combined proximity lie alike.
+
+All forms solve max tr(Z' S Z) for a sparse symmetric S (n x n) of proximities; eigenvalues are the algebraically largest.
+Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE 30, 31, 43-46].
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+from scipy.sparse import csr_array
+
+from dmo.graphs import laplacian
+from dmo.linalg.eigen import CUTOFF, block_krylov, check_rank, fix_signs, solve_trace
+from dmo.methods.embeddings.quadratic_forms import LinearFit, Pencil, SampleForm, solve_projected
+from dmo.methods.embeddings.solvers import Fit
+
+Constraint = Literal["projection", "embedding", "coefficients"]
+CONSTRAINTS: dict[str, float] = {"projection": 0.5, "embedding": 0.0, "coefficients": 1.0}
+"""What is orthonormal, and the power of K's eigenvalues that belongs to it: P (in feature space, P'P = Gamma'K Gamma),
+Z (Z'Z = Gamma'KK Gamma), or Gamma."""
+
+
+def semi_supervised(
+    psi: csr_array,
+    labelled: np.ndarray,
+    center: bool,
+    W: csr_array | None,
+    supervision: float,
+    method: Literal["pca", "olpp"],
+) -> tuple[SampleForm, SampleForm]:
+    """(A, B) over n samples: supervision Psi + (1 - supervision) A_un, and the same mix of Z_l'Z_l and Z'Z.
+
+    Arguments: `labelled` (n bool): the samples of Psi, which is 0 on others; `center`: less the mean of these alone;
+    A_un = I for method "pca" (LSI of rows that are not centred), -Lap(W) for "olpp"; `W` None: supervision is 1.
+    Source: [MOPE 44, 45]. Raises ValueError for another method.
+    """
+    if method not in ("pca", "olpp"):
+        raise ValueError(f"unsupervised = {method!r}; known: pca, olpp")
+    n, e = len(labelled), labelled.astype(np.float64)
+    A, B = SampleForm(n, psi), SampleForm(n, diagonal=e)
+    if center and not labelled.all():
+        sums, m = psi @ e, max(e.sum(), 1.0)
+        A += SampleForm(n, None, np.column_stack([e, sums]), np.array([[e @ sums / m**2, -1 / m], [-1 / m, 0.0]]))
+        B += SampleForm(n, None, e[:, None], np.array([[-1 / m]]))
+    if W is None:
+        return A, B
+    identity = SampleForm(n, diagonal=np.ones(n))
+    unsupervised = identity if method == "pca" else SampleForm(n, csr_array(-laplacian(W)))
+    return tuple(  # type: ignore[return-value]
+        form.times(supervision) + other.times(1 - supervision) for form, other in ((A, unsupervised), (B, identity))
+    )
+
+
+def project_rows(
+    A: SampleForm, B: SampleForm, X: Any, k: int, constraint: Constraint, center: bool, ridge: float = 0.0
+) -> LinearFit:
+    """Coefficients (d x k) of features: X'AX | I, or | X'BX + ridge I for "embedding", through matrices of min(n, d) rows.
+
+    Arguments: `X` n x d, dense or CSR; `center`: less its mean. Raises ValueError where k is above its rank.
+    """
+    if constraint == "embedding":
+        return solve_projected(Pencil(A, B, ridge, center=center), X, k)
+    return solve_projected(Pencil(A, center=center), X, k)
+
+
+def project_long_rows(
+    S: SampleForm, X: Any, k: int, mean: np.ndarray | None, tolerance: float, max_steps: int, random_state: int | None
+) -> Fit:
+    """The problem X'SX | I of rows less their `mean` (d, or None) by block Krylov: products with X and S alone."""
+
+    def rows(B: np.ndarray) -> np.ndarray:
+        Z = np.asarray(X @ B)
+        return Z if mean is None else Z - mean @ B
+
+    def apply(B: np.ndarray) -> np.ndarray:
+        V = S @ rows(B)
+        out = np.asarray(X.T @ V)
+        return out if mean is None else out - np.outer(mean, V.sum(axis=0))
+
+    width = min(k + 10, X.shape[1])
+    start = np.random.default_rng(random_state).standard_normal((X.shape[0], width))
+    found = block_krylov(apply, np.asarray(X.T @ start), k, tolerance, max_steps)
+    return Fit(found.values, found.vectors, found.steps, found.converged, float(found.residuals.max()))
+
+
+def project_kernel(S: SampleForm, K: np.ndarray, k: int, constraint: Constraint, ridge: float = 0.0) -> Fit:
+    """Coefficients Gamma (n x k) of Z = K Gamma: the kernel form, in the eigenbasis of K (n x n, centred or not).
+
+    K = V diag(l) V', Gamma = V (s / l) q: q are the eigenvectors of s V'SV s, s = l^e with e of the constraint; with a
+    ridge, Gamma'(KK + ridge K)Gamma = I, s = (l / (l + ridge))^1/2. Source: [MOPE 46].
+    Raises ValueError where K's rank is below k.
+    """
+    l, V = scipy.linalg.eigh(K, check_finite=False)
+    keep = l > CUTOFF * max(l[-1], np.finfo(float).tiny)
+    l, V = l[keep], V[:, keep]
+    check_rank(len(l), k)
+    scale = np.sqrt(l / (l + ridge)) if constraint == "embedding" else l ** CONSTRAINTS[constraint]
+    weighted = V * scale
+    found = solve_trace(weighted.T @ (S @ weighted), None, k)
+    return Fit(found.values, fix_signs(V @ ((scale / l)[:, None] * found.vectors)))

@@ -1,0 +1,293 @@
+"""The two engines of the global projections: small algebra on moments, or products and solves with the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from dmo.engines.moments import LABELS, Moments
+from dmo.linalg.eigen import (
+    CUTOFF,
+    Eigenpairs,
+    block_krylov,
+    check_rank,
+    fix_signs,
+    pencil_krylov,
+    power_of,
+    solve_trace,
+)
+from dmo.linalg.operators import Centered, Operator
+from dmo.linalg.solution import IllConditioned
+from dmo.linalg.solve import factorise
+from dmo.linalg.tall import orthonormalise
+from dmo.methods.embeddings.global_methods import Problem
+
+ROWS = "rows"
+"""Name of the samples' columns (features or factor rows) among the groups of the moments."""
+WEIGHTED = "weighted"
+"""Name of the same columns with every row multiplied by its entry of the diagonal of S."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`values` (k, descending); `coefficients` of new rows: on features (d x k) or on kernel columns (n x k); `steps`,
+    `converged`: of the eigenproblem (0, True where it is small)."""
+
+    values: np.ndarray
+    coefficients: np.ndarray
+    steps: int = 0
+    converged: bool = True
+    residual: float = 0.0
+
+
+def fit_moments(problem: Problem, moments: Moments, k: int, center: bool) -> Fit:
+    """Solve a problem from the moments of groups ROWS (F, n x r), LABELS (T, n x q) and, if S has a diagonal, WEIGHTED.
+
+    Raises ValueError where the problem has fewer than k directions.
+    """
+    places = moments.places()
+    gram = moments.centred().gram if center else moments.gram
+    G = gram[places[ROWS], places[ROWS]]
+    N = gram[places[ROWS], places[LABELS]] if problem.factor is not None else np.zeros((len(G), 0))
+    if problem.constraint == "samples":
+        T = gram[places[LABELS], places[LABELS]] if problem.factor is not None else np.zeros((0, 0))
+        if problem.core is not None:
+            root = power_of(problem.core, 0.5)
+            N, T = N @ root, root @ T @ root
+        return _regress_moments(problem, G, N, T, k)
+    A = problem.identity * G + N @ (N.T if problem.core is None else problem.core @ N.T)
+    if problem.kernel:
+        A = A + problem.kernel * (G @ G)
+    if problem.diagonal is not None:
+        A = A + _weighted(problem.diagonal, moments, center)
+    B = None
+    if problem.constraint == "covariance":
+        B = problem.weight * (G + problem.ridge * np.eye(len(G)))
+    found = solve_trace(A, B, k)
+    if problem.diagonal is None:  # A is semidefinite: what is left over is no direction of the problem
+        check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
+    return Fit(found.values, _scale(problem, found.values, found.vectors))
+
+
+def _weighted(diagonal: np.ndarray, moments: Moments, center: bool) -> np.ndarray:
+    """X'diag(d)X of the (centred) rows."""
+    places = moments.places()
+    whole = moments.gram[places[ROWS], places[WEIGHTED]]
+    if not center:
+        return whole
+    mean, sums = moments.mean()[places[ROWS]], moments.sums[places[WEIGHTED]]
+    border = np.outer(mean, sums)
+    return whole - border - border.T + diagonal.sum() * np.outer(mean, mean)
+
+
+def _regress_moments(problem: Problem, G: np.ndarray, N: np.ndarray, T: np.ndarray, k: int) -> Fit:
+    """Eigenvectors Z of S = b F F' + T T' through the Gram matrix of [sqrt(b) F, T], regressed on F."""
+    b = np.sqrt(problem.kernel)
+    inner = np.block([[b * b * G, b * N], [b * N.T, T]]) if problem.kernel else T
+    cross = np.hstack([b * G, N]) if problem.kernel else N
+    found = solve_trace(inner, None, min(k, len(inner)))
+    check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
+    right = cross @ (found.vectors / np.sqrt(found.values))  # F'Z
+    if problem.ridge:
+        small = G + problem.ridge * np.eye(len(G))
+        W = scipy.linalg.solve(small, right, assume_a="pos", check_finite=False)
+    else:
+        W = power_of(G, -1.0) @ right
+    return Fit(found.values, fix_signs(_scale(problem, found.values, W)))
+
+
+def _scale(problem: Problem, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    return vectors * np.sqrt(np.maximum(values, 0.0)) if problem.scaled else vectors
+
+
+Map = Callable[[np.ndarray], np.ndarray]
+
+
+def fit_operator(
+    problem: Problem,
+    K: Operator,
+    k: int,
+    tolerance: float = 1e-7,
+    max_steps: int = 200,
+    random_state: int | None = 0,
+) -> Fit:
+    """Solve a problem from products and solves with the n x n kernel K (centred by the caller where it should be).
+
+    Where S is T T', all is an eigenproblem of q x q after one product, or one solve, with T; else block Krylov. With a
+    ridge of 0 the kernel must have full rank (but for the mean that centring takes).
+    Raises ValueError where it has not, or where the problem has fewer than k directions.
+    """
+    search = Search(K, k, tolerance, max_steps, random_state)
+    if problem.constraint != "identity":
+        problem = problem.absorbed()
+    if problem.constraint == "samples":
+        return _regress(problem, search)
+    if _is_factored(problem) and problem.factor is not None:
+        return _factored(problem, K, k)
+    if problem.constraint == "covariance":
+        return _covariance(problem, search)
+    if problem.factor is None and problem.diagonal is None and not problem.kernel:
+        pairs = search.eigen(lambda B: problem.identity * (K @ B), None)
+        return _dual(problem, pairs, pairs.vectors / np.sqrt(pairs.values))
+    S = middle(problem, K.product)
+    pairs = pencil_krylov(K.product, S, search.start(problem.factor), k, tolerance, max_steps)
+    alpha = pairs.vectors / np.sqrt(np.einsum("ij,ij->j", pairs.vectors, K @ pairs.vectors))
+    return _dual(problem, pairs, alpha)
+
+
+def middle(problem: Problem, product: Map) -> Map:
+    """B -> S B. `product`: B -> K B; in float64 for a pencil, whose small directions amplify what rounding adds."""
+
+    def apply(B: np.ndarray) -> np.ndarray:
+        out = problem.identity * B
+        if problem.kernel:
+            out = out + problem.kernel * product(B)
+        if problem.factor is not None:
+            inner = problem.factor.T @ B
+            out = out + problem.factor @ (inner if problem.core is None else problem.core @ inner)
+        return out if problem.diagonal is None else out + problem.diagonal[:, None] * B
+
+    return apply
+
+
+@dataclass(frozen=True)
+class Search:
+    """How eigenvectors are looked for."""
+
+    K: Operator
+    k: int
+    tolerance: float
+    max_steps: int
+    random_state: int | None
+
+    def start(self, factor: np.ndarray | None) -> np.ndarray:
+        """Directions of the labels, and random ones that the kernel has smoothed; all without the mean if K has none."""
+        n = self.K.n
+        known = np.zeros((n, 0)) if factor is None else orthonormalise(factor)[:, : 2 * self.k]
+        noise = np.random.default_rng(self.random_state).standard_normal((n, min(n, self.k + 10)))
+        return np.hstack([known, self.K @ noise])
+
+    def eigen(self, apply: Map, factor: np.ndarray | None) -> Eigenpairs:
+        check_rank(self.K.n, self.k)
+        return block_krylov(apply, self.start(factor), self.k, self.tolerance, self.max_steps)
+
+
+def _is_factored(problem: Problem) -> bool:
+    return not (problem.kernel or problem.identity or problem.diagonal is not None or problem.core is not None)
+
+
+def _factored(problem: Problem, K: Operator, k: int) -> Fit:
+    """S = T T': q from the q x q matrix T'K T or T'H T, H = K (K + c I)^-1."""
+    T = problem.factor
+    assert T is not None
+    if problem.constraint == "identity":
+        image, columns = K @ T, T
+    else:
+        columns = inverse(K, problem.ridge, T)
+        image = T - problem.ridge * columns
+    found = solve_trace(T.T @ image, None, min(k, T.shape[1]))
+    check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
+    alpha = columns @ (found.vectors / np.sqrt(found.values * problem.weight))
+    values = found.values / (problem.weight if problem.constraint == "covariance" else 1.0)
+    return Fit(values, fix_signs(_scale(problem, values, alpha)))
+
+
+def _covariance(problem: Problem, search: Search) -> Fit:
+    """H S t = lambda t, self-adjoint in t'S t; alpha = (K + c I)^-1 S t / lambda, alpha'(K^2 + c K)alpha = 1."""
+    K, S = search.K, middle(problem, search.K.product)
+    solves = bool(problem.ridge) or problem.factor is not None  # else K^-1 S = b I
+    invert = Inverse(K, problem.ridge, search.k) if solves else None
+    if invert is not None and problem.ridge:
+        start = search.start(problem.factor)
+        pairs = pencil_krylov(
+            S, lambda B: B - problem.ridge * invert(B), start, search.k, search.tolerance, search.max_steps
+        )
+    else:
+        pairs = search.eigen(S, problem.factor)
+    image = S(pairs.vectors)
+    columns = problem.kernel * pairs.vectors if invert is None else invert(image)
+    lengths = np.sqrt(np.einsum("ij,ij->j", pairs.vectors, image) * pairs.values * problem.weight)
+    values = pairs.values / problem.weight
+    found = Eigenpairs(values, pairs.vectors, pairs.residuals, pairs.history, pairs.converged)
+    return _dual(problem, found, columns / lengths)
+
+
+def _regress(problem: Problem, search: Search) -> Fit:
+    """Eigenvectors Z of S, and alpha = (K + c I)^-1 Z."""
+    if not problem.kernel and problem.core is None and problem.factor is not None:
+        T = problem.factor
+        found = solve_trace(T.T @ T, None, min(search.k, T.shape[1]))
+        check_rank(int((found.values > CUTOFF * found.values[0]).sum()), search.k)
+        Z, residuals = T @ (found.vectors / np.sqrt(found.values)), np.zeros(search.k)
+        pairs = Eigenpairs(found.values, Z, residuals, [], True)
+    else:
+        pairs = search.eigen(middle(problem, lambda B: search.K @ B), problem.factor)
+    if problem.factor is None and not problem.ridge:  # kernel PCA: K Z = Z values / b, no solve
+        return _dual(problem, pairs, pairs.vectors * (problem.kernel / pairs.values))
+    return _dual(problem, pairs, inverse(search.K, problem.ridge, pairs.vectors))
+
+
+def _dual(problem: Problem, pairs: Eigenpairs, alpha: np.ndarray) -> Fit:
+    worst = float(pairs.residuals.max(initial=0.0))
+    return Fit(pairs.values, fix_signs(_scale(problem, pairs.values, alpha)), pairs.steps, bool(pairs.converged), worst)
+
+
+def inverse(K: Operator, ridge: float, B: np.ndarray) -> np.ndarray:
+    """(K + c I)^-1 B; K^-1 B of a kernel of full rank where c = 0."""
+    return Inverse(K, ridge, B.shape[1])(B)
+
+
+class Inverse:
+    """B -> (K + c I)^-1 B, prepared once. `columns`: how many are solved for at a time, to choose the method.
+
+    Few columns of a large kernel go by conjugate gradients (one factorisation costs about n / (6 k) products), and fall
+    back on Cholesky where these do not converge. c = 0: see `FullRank`.
+    """
+
+    def __init__(self, K: Operator, ridge: float, columns: int, tolerance: float = 1e-6):
+        self.K, self.ridge = K, ridge
+        self._full = FullRank(K) if not ridge else None
+        few = K.n > 8192 and K.n > 600 * columns
+        self._solver = None if not ridge else factorise(K, ridge, "cg" if few else "auto", tolerance, random_state=0)
+
+    def __call__(self, B: np.ndarray) -> np.ndarray:
+        if self._full is not None:
+            return self._full(B)
+        assert self._solver is not None
+        try:
+            found = self._solver.solve(B, check=False)
+            if found.converged:
+                return found.value
+        except IllConditioned:
+            if self._solver.method != "cg":
+                raise
+        self._solver = factorise(self.K, self.ridge, "cholesky")
+        return self._solver.solve(B, check=False).value
+
+
+class FullRank:
+    """B -> K^-1 B by a dense float64 Cholesky factorisation (8 n^2 bytes); of a centred kernel, on the mean's complement.
+
+    Raises ValueError where K has not full rank in float64: what an inverse would amplify is noise.
+    """
+
+    def __init__(self, K: Operator):
+        matrix = K.dense(np.float64)
+        n, scale = len(matrix), float(np.trace(matrix)) / len(matrix)
+        if isinstance(K, Centered):
+            matrix += scale / n  # the null direction 1 / sqrt(n) gets the mean eigenvalue
+        norm = float(np.abs(matrix).sum(axis=0).max())
+        factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
+        condition = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")[0] if info == 0 else 0.0
+        if condition < n * np.finfo(float).eps:
+            raise ValueError(
+                f"the kernel of {n} samples has not full rank (reciprocal condition {condition:.0e}), and its inverse "
+                f"would be noise; raise gamma (or the ridge) above 0, or narrow the kernel"
+            )
+        self._factor = factor
+
+    def __call__(self, B: np.ndarray) -> np.ndarray:
+        return scipy.linalg.lapack.dpotrs(self._factor, B, lower=1)[0]

@@ -1,0 +1,93 @@
+"""Kernel generalised homogeneity analysis and its special cases, on operators [KGHA: Xiong, Szedmak, Piater 2014].
+
+All are the top eigenvectors X (n x p) of one map, M = H [sum_j w_j H_j] H / sum_j w_j with smoothers
+H_j = K_j (K_j + c_j I)^-1 (eqs. 26, 27, 30, 33): KGHA weights every view by the balance and the labels by 1, multiple-set
+CCA weights all views by 1, homogeneity analysis takes indicator matrices and c -> 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import scipy.linalg
+
+from dmo.linalg.eigen import Eigenpairs, block_krylov, fix_signs
+from dmo.linalg.tall import orthonormalise
+from dmo.progress import stage
+
+Map = Callable[[np.ndarray], np.ndarray]
+
+
+def homogeneity_map(smoothers: Sequence[Map], weights: Sequence[float]) -> Map:
+    """B -> M B, M = H [sum_j w_j H_j] H / sum_j w_j."""
+    total_weight = float(sum(weights))
+
+    def apply(B: np.ndarray) -> np.ndarray:
+        B = B - B.mean(axis=0)
+        image = np.zeros_like(B)
+        for smoother, weight in zip(smoothers, weights, strict=True):
+            image += (weight / total_weight) * smoother(B)
+        return image - image.mean(axis=0)
+
+    return apply
+
+
+def krylov(
+    apply: Map,
+    n: int,
+    k: int,
+    labels: np.ndarray | None = None,
+    tolerance: float = 1e-7,
+    max_steps: int = 30,
+    random_state: int | None = None,
+) -> Eigenpairs:
+    """X by block Krylov with Rayleigh-Ritz, started from the centred labels (random where there are none or too few)."""
+    rng = np.random.default_rng(random_state)
+    start = np.zeros((n, 0)) if labels is None else orthonormalise(labels - labels.mean(axis=0))
+    if start.shape[1] < k:
+        extra = min(k - start.shape[1] + 10, n - 1 - start.shape[1])
+        noise = rng.standard_normal((n, max(extra, k - start.shape[1])))
+        start = np.hstack([start, orthonormalise(noise - noise.mean(axis=0), against=start)])
+    return block_krylov(apply, start, k, tolerance, max_steps)
+
+
+def alternating_least_squares(
+    apply: Map, n: int, k: int, tolerance: float = 1e-6, max_iter: int = 300, random_state: int | None = None
+) -> Eigenpairs:
+    """The paper's iteration: X <- Gram-Schmidt(M X) from a random start, until the objective tr(X'M X) stands still.
+
+    Orthogonal iteration on M: the objective rises to the sum of the top k eigenvalues from below, slowly where the
+    balance is small. `tolerance`: relative change of the objective at which it stops. `history`: objective per iteration.
+    """
+    X = np.random.default_rng(random_state).standard_normal((n, k))
+    X = orthonormalise(X - X.mean(axis=0))
+    history: list[float] = []
+    converged = False
+    with stage("alternating least squares", max_iter) as advance:
+        for _ in range(max_iter):
+            image = apply(X)
+            projected = X.T @ image
+            history.append(float(np.trace(projected)))
+            advance(1)
+            converged = len(history) > 1 and abs(history[-1] - history[-2]) <= tolerance * abs(history[-1])
+            if converged:
+                break
+            X, _ = np.linalg.qr(image)
+    values, rotation = np.linalg.eigh((projected + projected.T) / 2)
+    values, rotation = values[::-1], rotation[:, ::-1]
+    vectors = fix_signs(X @ rotation)
+    residuals = np.linalg.norm(apply(vectors) - vectors * values, axis=0) / abs(values[0])
+    return Eigenpairs(values, vectors, residuals, history, converged)
+
+
+def decoder(loadings: np.ndarray, cutoff: float = 1e-8) -> np.ndarray:
+    """pinv(Q) (p x L) of Q (L x p): scores = X_hat pinv(Q), eq. 31; singular values below `cutoff` times the largest are
+    dropped. Where the condition of Q says that there are none, R^-1 U' of Q = U R takes a third of the time."""
+    Q = np.asarray(loadings, np.float64)
+    if Q.shape[0] >= Q.shape[1]:
+        U, R = scipy.linalg.qr(Q, mode="economic", check_finite=False)
+        condition, _ = scipy.linalg.lapack.dtrcon(R)  # the reciprocal one, within a factor p of the singular values'
+        if condition > cutoff * len(R):
+            return np.ascontiguousarray(scipy.linalg.solve_triangular(R, U.T, check_finite=False))
+    return np.ascontiguousarray(np.linalg.pinv(Q, rcond=cutoff))

@@ -1,0 +1,1 @@
+"""Support vector regression on the output manifold (LLT-SVR)."""

@@ -1,0 +1,141 @@
+"""Support vector regression of many outputs with locally rotated losses [LLT 3-5]: objective, dual, certificate.
+
+    min_{A, b}  1/2 tr(A' K A S) + C sum_i sum_j l(u_ij' (f_i - y_i)),     F = K A S + 1 b',
+
+with the columns u_ij of U_i (orthonormal) as coordinates of sample i. S = I and U_i from the neighbourhood of y_i is
+LLT-SVR; S = I and U_i = I are independent support vector regressions; another S couples the outputs (Vazquez, Walter
+2003). The dual is
+
+    max_A  tr(A' Y) - 1/2 tr(A' K A S) - sum_i sum_j (C l)*(u_ij' a_i)     subject to 1'A = 0,
+
+with the same A: its rows a_i are the dual coefficients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from dmo.linalg.operators import Operator
+from dmo.methods.svr.losses import Loss
+
+_REPAIRS = 3
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One regression.
+
+    Arguments: `kernel` n x n; `targets` Y (n x L, float64); `loss`; `C` > 0; `frames` U (n x L x L) or None (identity);
+    `coupling` S (L x L, positive semidefinite) or None (identity).
+    """
+
+    kernel: Operator
+    targets: np.ndarray
+    loss: Loss
+    C: float
+    frames: np.ndarray | None = None
+    coupling: np.ndarray | None = None
+
+    def rotate(self, R: np.ndarray) -> np.ndarray:
+        """u_ij' r_i (n x L)."""
+        return R if self.frames is None else np.matmul(R[:, None, :], self.frames)[:, 0, :]
+
+    def rotate_back(self, T: np.ndarray) -> np.ndarray:
+        """sum_j u_ij t_ij (n x L)."""
+        return T if self.frames is None else np.matmul(self.frames, T[:, :, None])[:, :, 0]
+
+    @cached_property
+    def _metric(self) -> tuple[np.ndarray, np.ndarray | None]:
+        if self.coupling is None:
+            return np.ones(self.targets.shape[1]), None
+        values, vectors = np.linalg.eigh(self.coupling)
+        return np.where(values > 1e-10 * values[-1], values, 0.0), vectors
+
+    @property
+    def scales(self) -> np.ndarray:
+        """Eigenvalues of S (L), tiny ones as 0."""
+        return self._metric[0]
+
+    def to_latent(self, M: np.ndarray) -> np.ndarray:
+        """Columns of M (n x L) in the eigenbasis of S."""
+        return M if self._metric[1] is None else M @ self._metric[1]
+
+    def from_latent(self, M: np.ndarray) -> np.ndarray:
+        """The inverse of `to_latent`; also for the L-vector of biases."""
+        return M if self._metric[1] is None else M @ self._metric[1].T
+
+    def with_loss(self, loss: Loss, C: float) -> Problem:
+        """The same samples and frames with another loss and C."""
+        return replace(self, loss=loss, C=C)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Values of both objectives at feasible points: the optimum lies between.
+
+    `unit`: C sum |y_ij|; objectives below 1e-9 of it are rounding.
+    """
+
+    objective: float
+    dual_objective: float
+    unit: float
+
+    @property
+    def gap(self) -> float:
+        """Primal minus dual objective, relative to the larger of them."""
+        scale = max(abs(self.objective), abs(self.dual_objective), 1e-9 * self.unit)
+        return max(self.objective - self.dual_objective, 0.0) / scale if scale > 0 else 0.0
+
+
+def objective(problem: Problem, A: np.ndarray, bias: np.ndarray, KA: np.ndarray) -> float:
+    """The primal objective [LLT 4] at dual coefficients A (any n x L) and bias (L), given the product K A."""
+    KAS = KA if problem.coupling is None else KA @ problem.coupling
+    residual = problem.rotate(KAS + bias - problem.targets)
+    return 0.5 * float(np.vdot(A, KAS)) + problem.C * problem.loss.value(residual)
+
+
+def dual_objective(problem: Problem, A: np.ndarray, KA: np.ndarray) -> float:
+    """The dual objective [LLT 5] at a feasible A (see `dual_feasible`), given the product K A."""
+    KAS = KA if problem.coupling is None else KA @ problem.coupling
+    value = float(np.vdot(A, problem.targets)) - 0.5 * float(np.vdot(A, KAS))
+    return value - problem.loss.conjugate(problem.rotate(A), problem.C)
+
+
+def dual_feasible(problem: Problem, A: np.ndarray) -> np.ndarray:
+    """A point near A with 1'A = 0 and, for a bounded loss, |u_ij' a_i| <= C.
+
+    The sums are made 0 by the smallest change of the coefficients inside the box, those that are 0 or C stay; what that
+    leaves is taken from all, and a common factor below 1 brings the whole into the box.
+    """
+    if not problem.loss.bounded:
+        return A - A.mean(axis=0)
+    W = np.clip(problem.rotate(A), -problem.C, problem.C)
+    for _ in range(_REPAIRS):
+        free = (np.abs(W) < problem.C) & (W != 0)
+        change, *_ = np.linalg.lstsq(_mobility(problem, free), problem.rotate_back(W).sum(axis=0))
+        W = np.clip(W - free * problem.rotate(np.broadcast_to(change, W.shape)), -problem.C, problem.C)
+    A = problem.rotate_back(W)
+    A -= A.mean(axis=0)
+    largest = float(np.abs(problem.rotate(A)).max())
+    return A * (problem.C / largest) if largest > problem.C else A
+
+
+def _mobility(problem: Problem, free: np.ndarray) -> np.ndarray:
+    """sum_i U_i diag(free_i) U_i' (L x L)."""
+    if problem.frames is None:
+        return np.diag(free.sum(axis=0, dtype=np.float64))
+    parts = (problem.frames * free[:, None, :]).transpose(1, 0, 2).reshape(free.shape[1], -1)
+    return parts @ parts.T
+
+
+def certificate(problem: Problem, A: np.ndarray, bias: np.ndarray, multiplier: np.ndarray | None = None) -> Certificate:
+    """Primal objective at (A, bias) and dual objective at the feasible point near `multiplier` (A); one product with K."""
+    feasible = dual_feasible(problem, A if multiplier is None else multiplier)
+    L = A.shape[1]
+    products = problem.kernel.product(np.hstack([A, feasible]))
+    primal = objective(problem, A, bias, products[:, :L])
+    unit = problem.C * float(np.abs(problem.targets).sum())
+    return Certificate(primal, dual_objective(problem, feasible, products[:, L:]), unit)

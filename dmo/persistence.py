@@ -1,0 +1,116 @@
+"""How fitted objects become arrays and JSON in a model store, and come back."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from dmo import stores
+from dmo.kernels import Kernel, parse
+
+
+class Persistent:
+    """save / load through a model store: arrays and JSON, no code is run at loading."""
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Everything learned as (arrays, JSON meta); subclasses add theirs."""
+        raise NotImplementedError
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def save(self, path: str, provenance: stores.Provenance | None = None) -> None:
+        """Write the fitted model to a model store; an existing one at `path` is replaced as a whole.
+
+        `provenance`: what it was made from, kept in the store (default: nothing but dmo's version).
+        """
+        check_is_fitted(self)
+        arrays, meta = self._arrays()
+        for key in ("view_widths_", "n_features_in_", "label_names_"):
+            if hasattr(self, key):
+                meta[key] = getattr(self, key)
+        for key in ("classes_", "feature_names_in_"):
+            if hasattr(self, key):
+                arrays[key] = np.asarray(getattr(self, key)).astype(str if key == "feature_names_in_" else None)
+        kind = type(self)
+        parameters = {key: encode(value) for key, value in self.get_params(deep=False).items()}  # type: ignore[attr-defined]
+        description = {"estimator": kind.__name__, "parameters": parameters, "fitted": meta}
+        stores.save_model(path, arrays, description, provenance=provenance)
+
+
+def load(path: str) -> Any:
+    """The fitted estimator that `save` wrote. Raises `stores.StoreError` where `path` holds no complete model."""
+    arrays, meta = stores.load_model(path)
+    public = importlib.import_module("dmo.estimators")
+    kind = getattr(public, meta.get("estimator", ""), None) if meta.get("estimator") in public.__all__ else None
+    if kind is None or not issubclass(kind, Persistent):
+        raise stores.StoreError(f"{path}: no model of this version of dmo ({meta.get('estimator')!r}); fit it again")
+    try:
+        model = kind(**{key: decode(value) for key, value in meta["parameters"].items()})
+        fitted = dict(meta["fitted"])
+        for key in ("view_widths_", "n_features_in_", "label_names_"):
+            if key in fitted:
+                setattr(model, key, fitted.pop(key))
+        for key in ("classes_", "feature_names_in_"):
+            if key in arrays:
+                setattr(model, key, arrays[key])
+        model._restore(arrays, fitted)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise stores.StoreError(
+            f"{path}: the parts of this {kind.__name__} do not fit together ({type(error).__name__}: {reason}); "
+            "restore it from a copy or fit it again"
+        ) from error
+    return model
+
+
+def encode(value: Any) -> Any:
+    """A constructor argument as JSON."""
+    if isinstance(value, Kernel):
+        return {"kernel": value.to_dict()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"object": type(value).__name__, "arguments": {k: encode(v) for k, v in asdict(value).items()}}
+    if isinstance(value, BaseEstimator):
+        arguments = {key: encode(part) for key, part in value.get_params(deep=False).items()}
+        return {"object": type(value).__name__, "arguments": arguments}
+    if isinstance(value, Mapping):
+        return {"mapping": {str(key): encode(part) for key, part in value.items()}}
+    if isinstance(value, (list, tuple)):
+        return [encode(part) for part in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ValueError(f"a model with the argument {value!r} cannot be saved; pass numbers, names, kernels")
+
+
+def decode(value: Any) -> Any:
+    """The constructor argument that `encode` described."""
+    if isinstance(value, list):
+        return [decode(part) for part in value]
+    if not isinstance(value, Mapping):
+        return value
+    if "kernel" in value:
+        return parse(value["kernel"])
+    if "mapping" in value:
+        return {key: decode(part) for key, part in value["mapping"].items()}
+    public = importlib.import_module("dmo.estimators")
+    if value["object"] not in public.__all__:
+        raise stores.StoreError(f"the model names {value['object']!r}, which this version of dmo has not; fit it again")
+    return getattr(public, value["object"])(**{key: decode(part) for key, part in value["arguments"].items()})
+
+
+def with_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays with `prefix/` before their names."""
+    return {f"{prefix}/{key}": value for key, value in arrays.items()}
+
+
+def without_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays under `prefix/`, their names shortened."""
+    return {key.removeprefix(f"{prefix}/"): value for key, value in arrays.items() if key.startswith(f"{prefix}/")}

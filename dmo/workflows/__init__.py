@@ -1,0 +1,1 @@
+"""What a script, a notebook and the command line all do: apply, annotate, evaluate, plan, report, search."""

@@ -1,0 +1,288 @@
+"""A model and the samples of a feature store that it is applied to, block by block, here or on workers."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dmo import stores
+from dmo.blocks import Rows, Subset, row_blocks
+from dmo.cluster.workers import each
+from dmo.hashing import fingerprint
+from dmo.methods.decoding import top_labels
+from dmo.persistence import load
+from dmo.workflows.program import Session
+
+ALL = "all"
+"""The name that stands for all samples where a split is asked for."""
+OTHER_CSV = "pass --overwrite to replace it, or choose another path"
+BLOCK = 1024
+"""Samples that are worked on at a time."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A model, the digest of its contents, and the samples it is applied to: views (m rows), their labels or None, row
+    numbers, ids."""
+
+    model: Any
+    contents: str
+    store: stores.FeatureStore
+    views: Mapping[str, Rows]
+    Y: np.ndarray | None
+    index: np.ndarray
+    split: str | None
+
+    @property
+    def n(self) -> int:
+        return len(self.index)
+
+    def batch(self, where: slice) -> dict[str, Rows]:
+        """The views of some of the samples."""
+        return {name: Subset(view.source, view.index[where]) for name, view in self.views.items()}
+
+    def ids(self) -> list[str]:
+        """The samples' ids, their row numbers where the store has none."""
+        known = self.store.sample_ids
+        return [str(i) for i in self.index] if known is None else [known[i] for i in self.index]
+
+    def label_names(self) -> list[str]:
+        """Names of the model's labels, numbers where it knows none."""
+        return label_names(self.model)
+
+
+def open_applied(model: str, features: str, split: str | None, default: str, needs: str) -> Applied:
+    """Load a model and open the samples of a store for it.
+
+    Arguments: `needs`: the method that the model must have. Raises StoreError where the model cannot be used so, or the
+    store lacks one of its views or has it in another width.
+    """
+    fitted, contents = _loaded(model)
+    store = stores.open_features(features)
+    if not hasattr(fitted, needs):
+        cure = "annotate and evaluate need `dmo fit kgha` or `ridge`, transform `dmo fit kgha` or `multisetcca`"
+        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
+    for name, width in getattr(fitted, "view_widths_", {}).items():
+        if name not in store.views:
+            has = ", ".join(store.views)
+            raise stores.StoreError(f"{features} lacks the view {name!r} that {model} was fitted on; it has {has}")
+        found = store.views[name].shape[1]
+        if found != width:
+            raise stores.StoreError(
+                f"{features}: view {name!r} has {found} features, {model} was fitted on {width}; ingest the same features"
+            )
+    chosen = chosen_split(store, split, default)
+    views, Y, index = store.select(chosen)
+    used = {name: views[name] for name in getattr(fitted, "view_widths_", views)}
+    return Applied(fitted, contents, store, used, Y, index, chosen)
+
+
+def _loaded(path: str) -> tuple[Any, str]:
+    """A model and the digest of its contents, both of the same one where it is replaced meanwhile."""
+    while True:
+        contents = stores.model_contents(path)
+        fitted = load(path)
+        if stores.model_contents(path) == contents:
+            return fitted, contents
+
+
+_VERBS = {"transform": "transform samples", "decision_function": "score labels"}
+
+
+def known_labels(applied: Applied, features: str) -> np.ndarray:
+    """The labels of the samples, if they are the labels that the model scores."""
+    names = applied.label_names()
+    if applied.Y is None:
+        raise stores.StoreError(f"{features} has no labels to compare with; ingest them, or use dmo annotate")
+    if applied.Y.shape[1] != len(names):
+        raise stores.StoreError(
+            f"{features} has {applied.Y.shape[1]} labels, the model scores {len(names)}; pass a store with the same labels"
+        )
+    known = getattr(applied.model, "label_names_", None)
+    if known is not None and applied.store.label_names is not None and list(known) != list(applied.store.label_names):
+        first = next(i for i, (a, b) in enumerate(zip(known, applied.store.label_names)) if a != b)
+        raise stores.StoreError(
+            f"{features}: label {first} is {applied.store.label_names[first]!r}, the model has {known[first]!r} there; "
+            f"pass a store with the same labels in the same order"
+        )
+    return applied.Y
+
+
+def label_names(model: Any) -> list[str]:
+    """Names of the model's labels, numbers where it knows none."""
+    known = getattr(model, "label_names_", None)
+    return list(known) if known is not None else [str(label) for label in model.classes_]
+
+
+def label_count(wanted: int | None, labels: int) -> int:
+    """Labels per sample: `wanted`, or 5, or all where there are fewer. Raises ValueError for more than there are."""
+    if wanted is not None and wanted > labels:
+        raise ValueError(f"--top {wanted}: there are {labels} labels; pass a number from 1 to {labels}")
+    return min(5, labels) if wanted is None else wanted
+
+
+def as_csv(samples: Sequence[str], words: Iterable[Sequence[str]], count: int, end: str) -> str:
+    """A table of samples with their `count` labels, best first; `end` of its lines."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator=end)
+    writer.writerow(["sample", *(f"label {i + 1}" for i in range(count))])
+    writer.writerows([sample, *row] for sample, row in zip(samples, words, strict=True))
+    return text.getvalue()
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file whole."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8", newline="")
+    os.replace(part, path)
+
+
+def row_writer(
+    out: str,
+    applied: Applied,
+    columns: int | Sequence[str],
+    dtype: str,
+    kind: str,
+    attributes: Mapping[str, Any],
+    block: int,
+    overwrite: bool,
+    parents: Sequence[str],
+) -> Callable[[], stores.RowWriter]:
+    """Begins (or takes up) the row store `out` when it is called; `parents`: the model and the features.
+
+    One that was begun with another model or other features is refused, by their paths and by their contents.
+    """
+
+    def make() -> stores.RowWriter:
+        ids = applied.ids() if applied.store.sample_ids is not None else None
+        contents = {name: fingerprint(view) for name, view in applied.views.items()}
+        contents["the model"] = applied.contents
+        return stores.create_rows(
+            out,
+            applied.n,
+            columns,
+            dtype=dtype,
+            kind=kind,
+            attributes=attributes,
+            block=block,
+            sample_ids=ids,
+            overwrite=overwrite,
+            provenance=origin(parents, applied.store, applied.split, contents=contents),
+        )
+
+    return make
+
+
+def write_rows(
+    run: Session,
+    applied: Applied,
+    make: Callable[[], stores.RowWriter],
+    compute: Callable[[Mapping[str, Rows]], np.ndarray],
+    out: str,
+    columns: int,
+    block: int,
+    dry_run: bool,
+) -> dict[str, Any]:
+    """Compute and write the blocks that are missing; returns the record for the report."""
+    record = {
+        "out": out,
+        "n_samples": applied.n,
+        "columns": columns,
+        "split": applied.split,
+        "bytes": 4 * applied.n * columns,
+    }
+    if dry_run:
+        return record | {"plan": {"blocks": len(row_blocks(applied.n, block)), "bytes": record["bytes"]}}
+    writer = make()
+    missing = writer.missing()
+    if not missing:
+        run.note(f"{out} is complete already, made from the same model and samples: nothing to do")
+    elif len(missing) < writer.n_blocks:
+        run.note(f"{out} is unfinished: {writer.n_blocks - len(missing)} of {writer.n_blocks} blocks are there already")
+
+    def write(i: int) -> None:
+        writer.write(i, compute(applied.batch(writer.rows(i))).astype(writer.array.dtype, copy=False))
+
+    for _ in each("blocks of samples", write, missing):
+        pass
+    writer.finish()
+    return record | run.costs()
+
+
+def label_words(path: str, names: Sequence[str], top: int, count: int) -> list[list[str]]:
+    """The labels of the first `count` samples of a row store of labels or scores, best first."""
+    found = stores.open_rows(path)
+    block = found[:count]
+    numbers = top_labels(block, top) if found.kind == "scores" else block
+    return [[names[label] for label in row] for row in numbers]
+
+
+def is_complete(path: str) -> bool:
+    """Whether there is a complete row store, whose command may be run again."""
+    try:
+        stores.open_rows(path)
+    except (FileNotFoundError, stores.StoreError):
+        return False
+    return True
+
+
+def write_csv(path: Path, text: str, overwrite: bool) -> None:
+    """Write the labels as text; a file that says the same is left, another one only replaced with `overwrite`."""
+    if not overwrite and path.exists():
+        if path.read_bytes() == text.encode():
+            return
+        raise stores.StoreError(f"{path} exists and says something else; {OTHER_CSV}")
+    replace_text(path, text)
+
+
+def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool:
+    """Refuse a complete store at an output path unless it may be replaced, and one of another kind than will be made;
+    returns whether an unfinished one is there.
+
+    Raises StoreError with the cure.
+    """
+    try:
+        found = stores.describe(path)
+    except FileNotFoundError:
+        return False
+    if found["complete"] and not overwrite:
+        raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
+    stores.check_kind(path, found["kind"], kind)
+    return not found["complete"]
+
+
+def origin(
+    parents: Sequence[str], store: stores.FeatureStore, split: str | None, seed: int | None = None, **more: Any
+) -> stores.Provenance:
+    """Provenance of what is made from the samples `split` of a feature store: that store's own is kept in it."""
+    parameters = {"split": split, "dataset": store.attributes.get("dataset"), "features": store.provenance}
+    return stores.Provenance(parents, parameters | more, seed)
+
+
+def chosen_split(store: stores.FeatureStore, wanted: str | None, default: str) -> str | None:
+    """The split to take (None: all samples): `wanted`, else `default` where the store has it. StoreError if it has not."""
+    known = [] if store.split is None else sorted(set(store.split.tolist()))
+    if wanted is None:
+        return default if default in known else None
+    if wanted == ALL and ALL not in known:
+        return None
+    if wanted not in known:
+        has = f"it has {', '.join(known)}" if known else "it has none"
+        raise stores.StoreError(f"{store.url} has no split {wanted!r}; {has}, or take --split all")
+    return wanted
+
+
+def chosen_views(store: stores.FeatureStore, wanted: Sequence[str] | None) -> list[str]:
+    """Names of views, from repeated or comma-separated `--views`; all views of the store without it."""
+    names = [name for part in wanted or () for name in part.split(",") if name]
+    for name in names:
+        if name not in store.views:
+            raise stores.StoreError(f"{store.url} has no view {name!r}; it has {', '.join(store.views)}")
+    return list(dict.fromkeys(names)) or list(store.views)

@@ -1,0 +1,146 @@
+"""Models judged on the samples of a store: what a report is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmo import stores
+from dmo.blocks import row_blocks
+from dmo.estimators.jec import jec_scores
+from dmo.features import UnreadableImage, read_image
+from dmo.methods.decoding import top_labels
+from dmo.metrics import AnnotationScores, AUCScores, annotation_scores, auc_scores
+from dmo.progress import stage
+from dmo.workflows.apply import BLOCK, Applied, known_labels, open_applied
+
+SHOWN = 6
+"""Best, and worst, annotations that are shown."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A model on the samples of a split: its name on the page, label scores (m x L), measures and recorded costs."""
+
+    name: str
+    applied: Applied
+    scores: np.ndarray
+    measures: dict[str, Any]
+    costs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What the page shows: judged models, the one of the figures first, on samples with labels Y (m x L)."""
+
+    models: list[Judged]
+    names: list[str]
+    Y: np.ndarray
+    top: int
+
+    @property
+    def first(self) -> Judged:
+        return self.models[0]
+
+    @property
+    def store(self) -> stores.FeatureStore:
+        return self.first.applied.store
+
+    @cached_property
+    def best(self) -> np.ndarray:
+        """The numbers of the `top` best labels of every sample, best first."""
+        return top_labels(self.first.scores, self.top)
+
+    def image(self, i: int) -> np.ndarray | None:
+        """The picture of a sample where the store was made from pictures that are still there."""
+        folder = self.store.attributes.get("folder")
+        if folder is None or self.store.attributes.get("dataset") != "pictures":
+            return None
+        try:
+            return read_image(Path(folder, self.first.applied.ids()[i]))
+        except UnreadableImage:
+            return None
+
+
+def judge(path: str, features: str, split: str | None, top: int | None) -> Judged:
+    """Load a model and score the samples of a store with it; raises as `open_applied`, and ValueError for `top`."""
+    applied = open_applied(path, features, split, "test", "decision_function")
+    Y = known_labels(applied, features)
+    count = min(5, Y.shape[1]) if top is None else top
+    if count > Y.shape[1]:
+        raise ValueError(f"--top {count}: there are {Y.shape[1]} labels; pass a number from 1 to {Y.shape[1]}")
+    scores = np.empty(Y.shape)
+    with stage(f"score samples ({Path(path).stem})", applied.n) as advance:
+        for where in row_blocks(applied.n, BLOCK):
+            scores[where] = applied.model.decision_function(applied.batch(where))
+            advance(where.stop - where.start)
+    mixed = (Y.any(axis=0) & (Y == 0).any(axis=0)).any()
+    measures = figures(annotation_scores(Y, scores, count), auc_scores(Y, scores) if mixed else None)
+    found = stores.describe(path)
+    costs = dict(found["provenance"]["parameters"].get("costs") or {}) | {"model_bytes": found["bytes"]}
+    return Judged(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs)
+
+
+def label_frequency(evidence: Evidence) -> np.ndarray:
+    """Share of the training samples (all, where there is no such split) that carry each label."""
+    store, labels = evidence.store, evidence.store.labels
+    if labels is None:
+        return evidence.Y.mean(axis=0)
+    training = store.split == "train" if store.split is not None else np.ones(len(labels), dtype=bool)
+    return (labels[training] if training.any() else labels).mean(axis=0)
+
+
+def nearest_scores(evidence: Evidence) -> np.ndarray:
+    """Label scores of the samples from their nearest training samples, over the views of the store."""
+    store = evidence.store
+    if store.split is None or "train" not in store.split or evidence.first.applied.split in (None, "train"):
+        raise ValueError(
+            f"--jec: {store.url} needs training samples apart from those that are judged; take --split test"
+        )
+    views, Y, _ = store.select("train")
+    new, _, _ = store.select(evidence.first.applied.split)
+    return jec_scores(views, np.asarray(Y), new)
+
+
+def sample_precision(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Average precision of every sample's ranking of the labels: m float64, 0 for a sample without labels."""
+    ranked = np.take_along_axis(Y, np.argsort(-scores, axis=1, kind="stable"), axis=1).astype(np.float64)
+    precision = np.cumsum(ranked, axis=1) / np.arange(1, Y.shape[1] + 1)
+    return (precision * ranked).sum(axis=1) / np.maximum(Y.sum(axis=1), 1)
+
+
+def best_and_worst(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
+    """The best and the worst annotated samples: by the F1 of the labels given, then by the ranking of all labels."""
+    counts, numbers = evidence.Y.sum(axis=1), evidence.best
+    hits = np.take_along_axis(evidence.Y, numbers, axis=1).sum(axis=1)
+    f1 = 2 * hits / (counts + numbers.shape[1])
+    quality = sample_precision(evidence.Y, evidence.first.scores)
+    labelled = np.flatnonzero(counts)
+    order = labelled[np.lexsort((-quality[labelled], -f1[labelled]))]
+    count = min(SHOWN, len(order) // 2)
+    return order[:count], order[::-1][:count]
+
+
+def words_of(evidence: Evidence, i: int) -> tuple[list[str], list[str]]:
+    """True and given labels of a sample."""
+    return [evidence.names[j] for j in np.flatnonzero(evidence.Y[i])], [evidence.names[j] for j in evidence.best[i]]
+
+
+def figures(annotated: AnnotationScores, area: AUCScores | None) -> dict[str, Any]:
+    """The measures of an evaluation (fractions 0..1) under the names of the JSON output."""
+    return {
+        "top": annotated.top,
+        "n_labels": len(annotated.per_label_recall),
+        "n_labels_present": annotated.n_labels,
+        "precision": annotated.precision,
+        "recall": annotated.recall,
+        "f1": annotated.f1,
+        "n_plus": annotated.n_plus,
+        "auc_macro": None if area is None else area.macro,
+        "auc_micro": None if area is None else area.micro,
+    }

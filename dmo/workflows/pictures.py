@@ -1,0 +1,231 @@
+"""Annotation of a folder of pictures: every picture is described and scored once, and again only when it changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import fsspec
+import numpy as np
+
+from dmo import stores
+from dmo.blocks import row_blocks
+from dmo.features.extraction import PART, Extractor
+from dmo.features.images import UnreadableImage, digest, find_images
+from dmo.methods.decoding import top_labels
+from dmo.persistence import load
+from dmo.progress import stage
+from dmo.workflows.apply import as_csv, label_count, label_names, replace_text
+from dmo.workflows.program import Session, say_unreadable
+
+BATCH = 256
+JOURNAL = ".journal"
+"""The end of the name of the file beside an annotation that holds what is known of every picture."""
+_SHOWN = 5
+Entry = dict[str, Any]
+"""A picture: its "file", the hash of its "contents", the numbers of its best "labels" and their "scores"."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A request: annotate the pictures below `folder` with the `top` best labels of `model`, and write `out`."""
+
+    model: str
+    folder: str
+    out: str
+    top: int | None
+    csv: str | None
+    unreadable: str
+    threads: int | None
+    overwrite: bool
+    dry_run: bool
+    json: bool
+
+    @property
+    def journal(self) -> Path:
+        return Path(self.out.rstrip("/") + JOURNAL)
+
+
+def annotate_pictures(run: Session, request: Folder) -> dict[str, Any]:
+    """Write the best labels of all pictures below a folder; only new or changed pictures are described and scored.
+
+    What is found goes to a journal beside the output, batch by batch: a run that died goes on, and the next run of the
+    same model knows what is done. The output is CSV or JSON by its ending, else a row store. Returns what was done.
+    """
+    _check_out(request)
+    extractor, model = model_extractor(request.model), load(request.model)
+    if not hasattr(model, "decision_function"):
+        raise stores.StoreError(f"{request.model} is a {type(model).__name__}, which cannot score labels")
+    names = label_names(model)
+    top = label_count(request.top, len(names))
+    heading = {"model": _identity(request.model), "fingerprint": extractor.fingerprint, "top": top}
+    known = {} if request.overwrite else _read_journal(run, request.journal, heading)
+    contents, failures = _contents(request.folder)
+    known = {name: entry for name, entry in known.items() if contents.get(name) == entry["contents"]}
+    new = [name for name in contents if name not in known]
+    record: dict[str, Any] = {"model": request.model, "folder": request.folder, "out": request.out, "top": top}
+    record |= {"n_pictures": len(contents) + len(failures), "new": len(new)}
+    if request.dry_run:
+        return record
+    with _journal(request.journal, heading, known) as file, stage("annotate pictures", len(new)) as advance:
+        for where in row_blocks(len(new), BATCH) if new else ():
+            batch = new[where]
+            views, failed = extractor.rows([Path(request.folder, name) for name in batch], request.threads)
+            failures |= {batch[i]: reason for i, reason in failed.items()}
+            good = [name for i, name in enumerate(batch) if i not in failed]
+            for entry in _scored(model, views, good, contents, top) if good else ():
+                known[entry["file"]] = entry
+                file.write(json.dumps(entry) + "\n")
+            file.flush()
+            _refuse(request, failures)
+            advance(len(batch))
+    _refuse(request, failures)
+    say_unreadable(run, failures)
+    entries = [known[name] for name in sorted(known)]
+    if not entries:
+        raise ValueError(f"{request.folder}: none of its pictures can be read, nothing was written")
+    _write(request, entries, names, top, extractor)
+    words = {entry["file"]: [names[label] for label in entry["labels"]] for entry in entries[:_SHOWN]}
+    return record | {"n_samples": len(entries), "unreadable": failures, "examples": words}
+
+
+def _check_out(request: Folder) -> None:
+    """Refuse outputs that an earlier annotation of a folder did not write, unless they may be replaced."""
+    if request.overwrite or request.dry_run or request.journal.exists():
+        return
+    for path in (request.out, request.csv):
+        if path is not None and os.path.exists(path):
+            raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
+
+
+def _refuse(request: Folder, failures: Mapping[str, str]) -> None:
+    if failures and request.unreadable == "refuse":
+        raise ValueError(f"{next(iter(failures.values()))}; remove or repair it, or pass --unreadable skip")
+
+
+def _contents(folder: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Picture -> hash of its file, and picture -> reason of the files that cannot be read."""
+    names, _ = find_images(folder)
+    contents, failures = {}, {}
+    with stage("look for new pictures", len(names)) as advance:
+        for name in names:
+            try:
+                contents[name] = digest(Path(folder, name))
+            except UnreadableImage as error:
+                failures[name] = str(error)
+            advance(1)
+    return contents, failures
+
+
+def _scored(
+    model: Any, views: Mapping[str, np.ndarray], names: Sequence[str], contents: Mapping[str, str], top: int
+) -> Iterator[Entry]:
+    scores = model.decision_function({name: views[name] for name in getattr(model, "view_widths_", views)})
+    for name, row, best in zip(names, scores, top_labels(scores, top)):
+        values = [float(row[label]) for label in best]
+        yield {"file": name, "contents": contents[name], "labels": best.tolist(), "scores": values}
+
+
+def _identity(path: str) -> str:
+    """A hash that changes whenever a model is saved."""
+    with fsspec.open(f"{path.rstrip('/')}/zarr.json", "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def _read_journal(run: Session, journal: Path, heading: Mapping[str, Any]) -> dict[str, Entry]:
+    """Picture -> entry of a journal with the same heading, up to a line that was cut off."""
+    if not journal.exists():
+        return {}
+    lines = journal.read_text(encoding="utf-8", errors="replace").splitlines()
+    entries: dict[str, Entry] = {}
+    try:
+        if json.loads(lines[0]) != heading:
+            run.note(f"{journal} is of another model or number of labels: all pictures are annotated anew")
+            return {}
+        for line in lines[1:]:
+            entry = json.loads(line)
+            entries[entry["file"]] = entry
+    except (ValueError, IndexError, KeyError, TypeError):
+        run.note(f"{journal} ends in the middle of a line: the pictures before it are kept")
+    return entries
+
+
+def _journal(journal: Path, heading: Mapping[str, Any], known: Mapping[str, Entry]) -> TextIO:
+    """The journal with its heading and what is known, open for more lines."""
+    lines = [json.dumps(line) for line in (dict(heading), *known.values())]
+    replace_text(journal, "\n".join(lines) + "\n")
+    return open(journal, "a", encoding="utf-8")
+
+
+def _write(request: Folder, entries: Sequence[Entry], names: Sequence[str], top: int, extractor: Extractor) -> None:
+    """The output in the format of its ending, and the CSV file that is asked for beside it."""
+    ending = Path(request.out).suffix.lower()
+    words = [[names[label] for label in entry["labels"]] for entry in entries]
+    table = as_csv([entry["file"] for entry in entries], words, top, "\n")
+    if request.csv is not None:
+        replace_text(Path(request.csv), table)
+    if ending == ".csv":
+        replace_text(Path(request.out), table)
+    elif ending == ".json":
+        document = {
+            entry["file"]: {"labels": [names[label] for label in entry["labels"]], "scores": entry["scores"]}
+            for entry in entries
+        }
+        replace_text(Path(request.out), json.dumps(document, indent=1) + "\n")
+    else:
+        parameters = {"folder": str(Path(request.folder).resolve()), "fingerprint": extractor.fingerprint}
+        writer = stores.create_rows(
+            request.out,
+            len(entries),
+            top,
+            dtype="int32",
+            kind="labels",
+            attributes={"split": None, "top": top, "label_names": list(names)},
+            sample_ids=[entry["file"] for entry in entries],
+            overwrite=True,
+            provenance=stores.Provenance([request.model], parameters),
+        )
+        best = np.array([entry["labels"] for entry in entries], dtype=np.int32)
+        for block in writer.missing():
+            writer.write(block, best[writer.rows(block)])
+        writer.finish()
+
+
+def is_picture_folder(path: str) -> bool:
+    """Whether a path is a local folder that is no store."""
+    return "://" not in path and os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json"))
+
+
+def carry_recipe(store: stores.FeatureStore, model: str) -> None:
+    """Keep the recipe and vocabularies of a store of pictures inside a model; nothing for other stores."""
+    extractor = store_extractor(store)
+    if extractor is not None:
+        extractor.save(model)
+
+
+def store_extractor(store: stores.FeatureStore) -> Extractor | None:
+    """The extractor of a store of pictures, checked by its hash, or None for other stores; raises as `Extractor.load`."""
+    if store.attributes.get("dataset") != PART:
+        return None
+    return Extractor.load(store.url, store.provenance["parameters"]["fingerprint"])
+
+
+def model_extractor(path: str) -> Extractor:
+    """The extractor of a model or a feature store, checked against the hash in its provenance.
+
+    Raises StoreError where it was not made from pictures, or its recipe is another.
+    """
+    found = stores.describe(path)
+    parameters = found["provenance"]["parameters"]
+    if found["kind"] == "model":
+        parameters = (parameters.get("features") or {}).get("parameters", {})
+    if parameters.get("dataset") != PART:
+        raise stores.StoreError(
+            f"{path} was not made from pictures; make a feature store with dmo extract, and fit the model on it"
+        )
+    return Extractor.load(path, parameters["fingerprint"])

@@ -1,0 +1,194 @@
+"""Running a program on whichever cluster was asked for: its options, its log and its exit."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dask.config
+import psutil
+from rich.console import Console
+
+from dmo.progress import bars
+from dmo.stores.checkpoints import checkpoints
+from dmo.workflows.exits import ending
+from dmo.workflows.jsonlog import json_log
+
+HELP = {
+    "workers": "Workers to start (jobs of a batch queue); default: the setting of the place.",
+    "worker_threads": "Threads of a worker that is started.",
+    "memory_limit": "Memory of a worker that is started, such as 4GiB.",
+    "performance_report": "HTML file for Dask's performance report of the run.",
+    "checkpoint": "Folder that keeps the state of long passes, kernel solves and sweeps, and what they have finished, "
+    "so that the same command goes on where a run died; emptied when it ends well.",
+    "log": "File to append what happens to, one JSON object a line.",
+}
+SCHEDULER = (
+    "in-process, local, tcp://HOST:PORT, tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway or ssh "
+    "(default: DASK_SCHEDULER_ADDRESS, else the setting dmo.scheduler, else in-process)."
+)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """See `HELP`; None: not given."""
+
+    workers: int | None = None
+    worker_threads: int | None = None
+    memory_limit: str | None = None
+    performance_report: str | None = None
+    checkpoint: str | None = None
+    log: str | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that the given options stand for."""
+        given: dict[str, Any] = {}
+        if self.workers is not None:
+            names = ("local.workers", "batch.jobs", "kubernetes.workers", "gateway.workers", "ssh.workers")
+            given |= dict.fromkeys(names, self.workers)
+        if self.worker_threads is not None:
+            given |= dict.fromkeys(("local.threads", "ssh.threads"), self.worker_threads)
+        if self.memory_limit is not None:
+            given |= dict.fromkeys(("local.memory-limit", "batch.memory", "kubernetes.memory"), self.memory_limit)
+        if self.performance_report is not None:
+            given["performance-report"] = self.performance_report
+        return {f"dmo.{name}": value for name, value in given.items()}
+
+
+@contextmanager
+def running(options: RunOptions, program: str) -> Iterator[None]:
+    """Apply the options to what is inside this block."""
+    with dask.config.set(options.settings()), json_log(options.log, program), checkpoints(options.checkpoint):
+        yield
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Give a pipeline `--scheduler` and the options of `RunOptions`."""
+    group = parser.add_argument_group("run")
+    group.add_argument("--scheduler", help=SCHEDULER)
+    for name, text in HELP.items():
+        kind = int if name in ("workers", "worker_threads") else str
+        group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=text)
+
+
+def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[], None]) -> int:
+    """Run a pipeline where its options say, with bars and notes on standard error.
+
+    Arguments: `file`: the pipeline's `__file__`, for messages; `options`: parsed with `add_run_options`; `work`: all of
+    it. Returns the exit code, see `dmo.cli.exits`; faults of the program are raised.
+    """
+    from dmo.cluster import connect
+    from dmo.workflows.program import session
+
+    name = Path(file).name
+    chosen = RunOptions(**{key: getattr(options, key) for key in HELP})
+
+    def all_of_it() -> None:
+        with running(chosen, name), session(as_json=False) as run, connect(options.scheduler) as place:
+            run.note(f"running {place.where}")
+            work()
+
+    return ending(name, all_of_it)
+
+
+@dataclass
+class Session:
+    """What a running command may use: `note` for remarks, `finish` for the result. `seconds`: stage -> seconds so far."""
+
+    as_json: bool
+    errors: Console
+    seconds: dict[str, float] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+
+    def note(self, text: str) -> None:
+        """A remark on standard error."""
+        self.errors.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def costs(self) -> dict[str, Any]:
+        """Seconds per stage and in all, and the peak memory of this process in bytes."""
+        return {
+            "stages": {name: round(seconds, 4) for name, seconds in self.seconds.items()},
+            "seconds": round(time.perf_counter() - self.started, 4),
+            "peak_memory_bytes": peak_memory(),
+        }
+
+
+@contextmanager
+def session(as_json: bool) -> Iterator[Session]:
+    """Run a command's work: shows bars for its stages, and the library's log and warnings as notes."""
+    run = Session(as_json, Console(stderr=True))
+    handler = _Notes(run)
+    log = logging.getLogger("dmo")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        with warnings.catch_warnings(), bars(run.errors) as run.seconds:
+            warnings.filterwarnings("always", category=UserWarning)
+            warnings.showwarning = lambda message, *_: run.note(f"warning: {message}")  # type: ignore[assignment]
+            yield run
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the library's log out of the notes."""
+    log = logging.getLogger("dmo")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+class _Notes(logging.Handler):
+    """Log records as notes, each text once: what is said of every view is said of the first."""
+
+    def __init__(self, run: Session):
+        super().__init__()
+        self.run = run
+        self.said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text not in self.said:
+            self.said.add(text)
+            self.run.note(text)
+
+
+def peak_memory() -> int:
+    """Largest resident memory of this process so far, in bytes."""
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def amount(size: float) -> str:
+    """Bytes in words: 1.2 GiB."""
+    if size < 1024:
+        return f"{size:.0f} bytes"
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} TiB"
+
+
+def say_unreadable(run: Session, failures: Mapping[str, str]) -> None:
+    """One note for every picture that could not be read."""
+    for reason in failures.values():
+        run.note(f"skipped: {reason}")

@@ -1,0 +1,168 @@
+"""The report of a model: the figures and tables of one page."""
+
+from __future__ import annotations
+
+import json as json_
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmo import report
+from dmo.metrics import annotation_scores, precision_recall_curves
+from dmo.progress import stage
+from dmo.report import Table
+from dmo.workflows.apply import known_labels
+from dmo.workflows.evaluation import Evidence, best_and_worst, figures, judge, label_frequency, nearest_scores, words_of
+from dmo.workflows.program import Session, amount
+from dmo.workflows.report_figures import draw
+
+
+def write_page(
+    run: Session,
+    models: Sequence[str],
+    features: str,
+    out: Path,
+    *,
+    top: int | None = None,
+    split: str | None = None,
+    title: str | None = None,
+    sweeps: Sequence[Mapping[str, Any]] = (),
+    lead: str = "",
+    jec: bool = False,
+) -> dict[str, Any]:
+    """Judge models on the samples of a store and write the page; returns measures by model and the files written."""
+    judged = [judge(path, features, split, top) for path in dict.fromkeys(models)]
+    first = judged[0].applied
+    Y = known_labels(first, features)
+    evidence = Evidence(judged, first.label_names(), Y, judged[0].measures["top"])
+    baselines = {"the most frequent labels for all": np.broadcast_to(label_frequency(evidence), Y.shape)}
+    if jec:
+        baselines = {"JEC, nearest training samples": nearest_scores(evidence)} | baselines
+    others = {name: figures(annotation_scores(Y, S, evidence.top), None) for name, S in baselines.items()}
+    with stage("draw the report", 1) as advance:
+        pictures = draw(run, evidence, sweeps)
+        tables = [
+            _scores(evidence, others),
+            _views(evidence),
+            _costs(evidence),
+            _per_label(evidence),
+            *_examples(evidence),
+        ]
+        heading = title or f"{judged[0].name} on {Path(features).name}"
+        files = report.write_report(out, heading, [t for t in tables if t.rows], pictures, _facts(evidence), lead)
+        advance(1)
+    return {
+        "store": features,
+        "split": first.split,
+        "n_samples": first.n,
+        "methods": {each.name: each.measures for each in judged} | others,
+        "report": [str(path) for path in files],
+    }
+
+
+def read_sweep(path: str) -> dict[str, Any]:
+    """The record that `dmo tune --json` printed; ValueError where a file holds something else."""
+    try:
+        found = json_.loads(Path(path).read_text(encoding="utf-8"))
+        table, metric = found["table"], found["metric"]
+        is_sweep = bool(table) and all("mean" in row and len(row) > 4 for row in table)
+    except (ValueError, KeyError, TypeError):
+        is_sweep = False
+    if not is_sweep:
+        raise ValueError(f"{path} is not the output of dmo tune --json; run that with > {path}")
+    return {"table": table, "metric": metric, "model": str(found.get("model", path))}
+
+
+def _facts(evidence: Evidence) -> dict[str, object]:
+    """The data set card, as a strip."""
+    store, Y = evidence.store, evidence.Y
+    facts: dict[str, object] = {"data": store.attributes.get("title") or Path(store.url).name}
+    facts["samples"] = store.n_samples
+    if store.split is not None:
+        facts |= {f"{name} samples": int((store.split == name).sum()) for name in dict.fromkeys(store.split.tolist())}
+    facts |= {
+        "views": len(store.views),
+        "labels": len(evidence.names),
+        "labels a sample": round(float(Y.sum(axis=1).mean()), 2),
+    }
+    parameters = store.provenance.get("parameters", {})
+    facts |= {"pictures left out": len(parameters["unreadable"])} if parameters.get("unreadable") else {}
+    return facts | {key: store.attributes[key] for key in ("licence", "citation") if store.attributes.get(key)}
+
+
+def _scores(evidence: Evidence, others: Mapping[str, Mapping[str, Any]]) -> Table:
+    columns = ["model", "precision %", "recall %", "F1 %", "N+", "AUC macro %", "AUC micro %"]
+    keys = ("precision", "recall", "f1", "n_plus", "auc_macro", "auc_micro")
+
+    def cells(measures: Mapping[str, Any]) -> list[object]:
+        values = [measures[key] for key in keys]
+        return [v if v is None or key == "n_plus" else 100 * v for key, v in zip(keys, values)]
+
+    rows = [[each.name, *cells(each.measures)] for each in evidence.models]
+    rows += [[name, *cells(measures)] for name, measures in others.items()]
+    split = evidence.first.applied.split
+    note = (
+        f"{len(evidence.Y)} samples{f' of split {split}' if split else ''}, {evidence.top} labels each; precision and "
+        "recall are means over the labels that occur; N+: labels found at least once."
+    )
+    return Table("Annotation", columns, rows, best=columns[1:], note=note)
+
+
+def _views(evidence: Evidence) -> Table:
+    store = evidence.store
+    rows = []
+    for name in store.views:
+        info = store.view_info(name)
+        kind = ("sparse " if info.kind == "sparse" else "") + ("histogram" if info.histogram else "features")
+        rows.append([name, info.dimension, info.dtype.name, kind])
+    return Table("Views", ["view", "columns", "type", "kind"], rows)
+
+
+def _costs(evidence: Evidence) -> Table:
+    """What was planned before the fit, and what it took; only for models that recorded it."""
+    columns = [
+        "model",
+        "seconds planned",
+        "seconds taken",
+        "kernels and factors planned",
+        "peak memory",
+        "model on disk",
+    ]
+    rows: list[list[object]] = []
+    for each in evidence.models:
+        plan, size = each.costs.get("plan"), amount(each.costs["model_bytes"])
+        if plan is not None:
+            held = amount(plan["kernel_bytes"] + plan["factor_bytes"])
+            peak = amount(each.costs["peak_memory_bytes"])
+            rows.append([each.name, plan["seconds"], each.costs["seconds"], held, peak, size])
+    return Table("Plan and fact", columns, rows, note="Peak memory is that of the whole process, with its libraries.")
+
+
+def _per_label(evidence: Evidence) -> Table:
+    first, Y = evidence.first, evidence.Y
+    found = annotation_scores(Y, first.scores, evidence.top)
+    average = {curve.label: curve.average_precision for curve in precision_recall_curves(Y, first.scores)}
+    frequency = label_frequency(evidence)
+    rows: list[list[object]] = []
+    for j in np.argsort(-Y.sum(axis=0), kind="stable"):
+        p, r = float(found.per_label_precision[j]), float(found.per_label_recall[j])
+        occurs = bool(Y[:, j].any())
+        f1 = 2 * p * r / (p + r) if occurs and p + r > 0 else 0.0
+        shares = [100 * v for v in (p, r, f1, average[int(j)])] if occurs else [None] * 4
+        rows.append([evidence.names[j], 100 * float(frequency[j]), int(Y[:, j].sum()), *shares])
+    columns = ["label", "of training samples %", "samples", "precision %", "recall %", "F1 %", "average precision %"]
+    note = f"{first.name}, {evidence.top} labels a sample. Press a column's head to sort; type a part of a label to filter."
+    return Table("Every label", columns, rows, note=note, interactive=True)
+
+
+def _examples(evidence: Evidence) -> list[Table]:
+    """Best and worst annotations as tables, for samples without pictures."""
+    if len(evidence.Y) == 0 or evidence.image(0) is not None:
+        return []
+    ids, tables = evidence.first.applied.ids(), []
+    for caption, rows in zip(("Best annotations", "Worst annotations"), best_and_worst(evidence)):
+        cells = [[ids[i], *(", ".join(words) for words in words_of(evidence, int(i)))] for i in rows]
+        tables.append(Table(caption, ["sample", "its labels", "labels given, best first"], cells))
+    return tables
