@@ -70,7 +70,7 @@ class KernelExpansion:
 class FactorExpansion:
     """f(x) = g(x) B + offset, with g(x) the raw factor row of a low-rank kernel's feature map.
 
-    Arguments: `view`: its name; `feature_map`; `coefficients` r0 x k on raw rows (the map's mixing multiplied in);
+    Arguments: `view`: its name; `feature_map`; `coefficients` r0 x k on unprojected features (the map's mixing multiplied in);
     `offset` k. A call takes views of m rows and returns m x k (float64), block by block.
     """
 

@@ -95,7 +95,7 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5, block: int | None = None) 
     return AnnotationScores(p, r, f1, int((hits > 0).sum()), precision, recall, top, int(occurs.sum()))
 
 
-def top_labels(S: np.ndarray, top: int) -> np.ndarray:
+def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
     """Exactly `top` labels of highest score in every row, as n x L uint8 0/1; ties go to the lower label index.
 
     Arguments: `S` n x L scores without NaN, in memory; `top` in 1..L. Raises ValueError otherwise.
@@ -258,7 +258,7 @@ def _counts(Y: Rows, S: Rows, top: int | None, block: int | None) -> tuple[np.nd
     what = "predictions" if top is None else "scores"
     hits, given, positives = np.zeros((3, Y.shape[1]), dtype=np.int64)
     for _, y, s in _pairs("counting labels", Y, S, what, block):
-        p = s if top is None else top_labels(s, top).astype(bool)
+        p = s if top is None else top_label_sets(s, top).astype(bool)
         hits += (y & p).sum(axis=0)
         given += p.sum(axis=0)
         positives += y.sum(axis=0)

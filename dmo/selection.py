@@ -1,7 +1,7 @@
 """Cross-validated sweeps that share what their fits have in common.
 
 Settings that only change small algebra (ridge, balance, n_components, center, and the decoder's intercept, prior_power,
-standardise) are swept together: one pass over the rows per set of kernels with a low-rank kernel, one set of kernels per
+standardize) are swept together: one pass over the rows per set of kernels with a low-rank kernel, one set of kernels per
 fold with exact ones. Every other parameter, and every other estimator, is fitted setting by setting.
 """
 
@@ -19,12 +19,12 @@ from dmo.blocks import Rows, Subset
 from dmo.engines.lowrank import choose_engine
 from dmo.estimators.kgha import KGHA
 from dmo.estimators.ridge import MultiViewRidge
-from dmo.estimators.shared_fits import ExactFolds, Held, MomentFolds
+from dmo.estimators.shared_fits import ExactFolds, HeldOut, MomentFolds
 from dmo.hashing import digest, fingerprint
 from dmo.kernels import rescaled
 from dmo.kernels.threads import in_threads
 from dmo.methods.decoding import ScoreRule
-from dmo.metrics import annotation_scores, auc_macro, auc_micro, f1_macro, f1_micro, jaccard_accuracy, top_labels
+from dmo.metrics import annotation_scores, auc_macro, auc_micro, f1_macro, f1_micro, jaccard_accuracy, top_label_sets
 from dmo.persistence import encode
 from dmo.progress import stage
 from dmo.stores.checkpoints import Checkpoint, part_of_more
@@ -32,7 +32,7 @@ from dmo.validation import check_labels, check_views
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
-_DECODER = ("n_components", "intercept", "prior_power", "standardise")
+_DECODER = ("n_components", "intercept", "prior_power", "standardize")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SweepResult:
 
 
 def metric_of(name: str | Metric) -> Metric:
-    """A score to maximise, by name: "f1@5" (any number), "precision@5", "recall@5", "n+@5", "f1-macro@5",
+    """A score to maximize, by name: "f1@5" (any number), "precision@5", "recall@5", "n+@5", "f1-macro@5",
     "f1-micro@5", "jaccard@5" (of the labels that the top scores set), "auc-macro", "auc-micro"; or a function (Y, scores)."""
     if callable(name):
         return name
@@ -60,7 +60,7 @@ def metric_of(name: str | Metric) -> Metric:
     if at.isdigit() and int(at) > 0 and base in annotation:
         return lambda Y, S: float(getattr(annotation_scores(Y, S, top=int(at)), annotation[base]))
     if at.isdigit() and int(at) > 0 and base in assigned:
-        return lambda Y, S: float(assigned[base](Y, top_labels(S, int(at))))
+        return lambda Y, S: float(assigned[base](Y, top_label_sets(S, int(at))))
     known = ", ".join([*(f"{key}@5" for key in (*annotation, *assigned)), *curves])
     raise ValueError(f"unknown metric {name!r}; known: {known}")
 
@@ -112,7 +112,7 @@ def sweep(
             if getattr(model, "approximation", None) == "auto":
                 model.set_params(approximation=choose_engine("auto", n, len(sources)))
             shared = isinstance(model, (KGHA, MultiViewRidge))
-            loo = shared and any(inner.get("standardise", [model.standardise]))
+            loo = shared and any(inner.get("standardize", [model.standardize]))
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
             scores.begin(number, advance)
             with part_of_more(scores.save):
@@ -251,7 +251,7 @@ def _shared(
         truth = labels[fold == number].astype(np.uint8)
         left = [j for j in range(len(decoders)) if scores.wanted(i * len(decoders) + j, number)]
 
-        def one(j: int, truth: np.ndarray = truth, held: Held = held) -> float:
+        def one(j: int, truth: np.ndarray = truth, held: HeldOut = held) -> float:
             return score(truth, _decoded(model, held, decoders[j]))
 
         for j, found in zip(left, in_threads(one, left), strict=True):
@@ -267,9 +267,9 @@ def _fits(
     algebra: Sequence[Mapping[str, Any]],
     decoders: Sequence[Mapping[str, Any]],
     wanted: np.ndarray,
-) -> Iterator[tuple[int, int, Held]]:
+) -> Iterator[tuple[int, int, HeldOut]]:
     """(fold, index of the algebra setting, what its fit says of the fold), at least where `wanted` (folds x algebra)."""
-    loo = any(setting.get("standardise", model.standardise) for setting in decoders)
+    loo = any(setting.get("standardize", model.standardize) for setting in decoders)
     if not model.is_exact:
         left = np.flatnonzero(wanted.any(axis=0)).tolist()
         chosen = [algebra[i] for i in left]
@@ -284,11 +284,11 @@ def _fits(
             yield number, left[i], held
 
 
-def _decoded(model: Any, held: Held, setting: Mapping[str, Any]) -> np.ndarray:
+def _decoded(model: Any, held: HeldOut, setting: Mapping[str, Any]) -> np.ndarray:
     """Scores of held-out samples under one setting of the decoder."""
     raw, loo = held.scores(setting.get("n_components", getattr(model, "n_components", None)))
-    value = {key: setting.get(key, getattr(model, key)) for key in ("intercept", "standardise", "prior_power")}
-    return ScoreRule.learn(held.frequency, loo, value["intercept"], value["standardise"], value["prior_power"])(raw)
+    value = {key: setting.get(key, getattr(model, key)) for key in ("intercept", "standardize", "prior_power")}
+    return ScoreRule.learn(held.frequency, loo, value["intercept"], value["standardize"], value["prior_power"])(raw)
 
 
 def _one_by_one(

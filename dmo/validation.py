@@ -162,7 +162,7 @@ def _from_classes(estimator: Any, name: str, y: np.ndarray, learn: bool) -> np.n
 
 
 def count_components(name: str, wanted: float, n_labels: int, label_rank: int, n: int) -> int:
-    """Number of components: an integer, or a fraction (0, 1] of the labels, at most the rank of the centred labels."""
+    """Number of components: an integer, or a fraction (0, 1] of the labels, at most the rank of the centered labels."""
     if isinstance(wanted, (int, np.integer)) and not isinstance(wanted, bool):
         if not 1 <= wanted <= n - 1:
             raise ValueError(
@@ -175,7 +175,7 @@ def count_components(name: str, wanted: float, n_labels: int, label_rank: int, n
 
 
 def label_rank(Y: np.ndarray) -> int:
-    """Rank of the centred labels Y (n x L)."""
+    """Rank of the centered labels Y (n x L)."""
     return int(np.linalg.matrix_rank(Y - Y.mean(axis=0)))
 
 
@@ -352,7 +352,7 @@ def _numeric(who: str, y: np.ndarray, missing: bool) -> np.ndarray:
 
 
 def bounded(who: str, name: str, value: Any) -> float:
-    """`value` as a float: a ridge or gamma at least 0, a share (supervision, balance) in [0, 1]."""
+    """`value` as a float: a ridge or gamma at least 0, a share (mixing, balance) in [0, 1]."""
     most = np.inf if name in ("ridge", "gamma") else 1.0
     if not isinstance(value, (int, float, np.number)) or isinstance(value, bool) or not 0 <= value <= most:
         needed = "a number that is not negative" if np.isinf(most) else "a number between 0 and 1"

@@ -52,7 +52,7 @@ class Parameters:
     regression_ridge: float = 1e-2
     components: float = 0.8
     prior_power: float = 0.0
-    standardise: float = 0.0
+    standardize: float = 0.0
     top: int = 5
 
 
@@ -75,15 +75,15 @@ class Task:
 
 def _kgha(p: Parameters, kernels: Mapping[str, str], **changed: Any) -> KGHA:
     settings = {"balance": p.balance, "ridge": p.ridge, "n_components": p.components} | changed
-    return KGHA(dict(kernels), prior_power=p.prior_power, standardise=p.standardise, **settings)
+    return KGHA(dict(kernels), prior_power=p.prior_power, standardize=p.standardize, **settings)
 
 
 def _ridge(p: Parameters, kernels: Mapping[str, str]) -> MultiViewRidge:
-    return MultiViewRidge(dict(kernels), ridge=p.regression_ridge, prior_power=p.prior_power, standardise=p.standardise)
+    return MultiViewRidge(dict(kernels), ridge=p.regression_ridge, prior_power=p.prior_power, standardize=p.standardize)
 
 
 def _linear(kernels: Mapping[str, str]) -> dict[str, str]:
-    """The same row normalisation with a linear kernel."""
+    """The same row normalization with a linear kernel."""
     return {
         view: "linear" if kernel == "rbf" else kernel.removesuffix("rbf") + "linear" for view, kernel in kernels.items()
     }
@@ -234,11 +234,11 @@ def finish(task: Task, samples: Samples, work: Path) -> dict[str, Any]:
     return result
 
 
-def annotate(task: Task, samples: Samples, work: Path, digest: str) -> tuple[stores.RowStore, float]:
-    """Scores of the test samples as a row store, and the seconds that fitting and scoring took."""
+def annotate(task: Task, samples: Samples, work: Path, digest: str) -> tuple[stores.ResultStore, float]:
+    """Scores of the test samples as a result store, and the seconds that fitting and scoring took."""
     path = work / "scores" / f"{task.name}.zarr"
     try:
-        found = stores.open_rows(path)
+        found = stores.open_results(path)
         if found.attributes["digest"] == digest:
             return found, float(found.attributes["seconds"])
     except (FileNotFoundError, stores.StoreError):
@@ -250,7 +250,7 @@ def annotate(task: Task, samples: Samples, work: Path, digest: str) -> tuple[sto
     seconds = time.perf_counter() - start
     columns = samples.label_names or scores.shape[1]
     attributes = {"digest": digest, "seconds": seconds}
-    writer = stores.create_rows(
+    writer = stores.create_results(
         path,
         len(scores),
         columns,
@@ -263,7 +263,7 @@ def annotate(task: Task, samples: Samples, work: Path, digest: str) -> tuple[sto
     for block in writer.missing():
         writer.write(block, scores[writer.rows(block)])
     writer.finish()
-    return stores.open_rows(path), seconds
+    return stores.open_results(path), seconds
 
 
 def write_whole(path: Path, text: str) -> None:

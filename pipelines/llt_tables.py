@@ -1,4 +1,4 @@
-"""The experiments of the LLT-SVR paper: manifolds, correlated noise, multi-label data, curves and pictures.
+"""The experiments of the LLT-SVR paper: manifolds, correlated noise, multi-label data, curves and images.
 
     python pipelines/llt_tables.py OUT                              # everything, 100 trials (about half an hour)
     python pipelines/llt_tables.py OUT --only table1 --trials 10
@@ -7,7 +7,7 @@
 Inputs of the manifold experiments are three-dimensional LLE embeddings of the outputs (Twin Peaks and Swiss Roll, scaled
 to unit variance); a trial is a random split of them. Kernel width and C are tuned for the naive regression, by
 cross-validation on training samples, and LLT-SVR takes them over, as in the paper. OUT gets one JSON and one Markdown
-table per experiment, and the pictures.
+table per experiment, and the images.
 Source: Liu, Lin, Yu 2009, section 4.
 """
 
@@ -35,7 +35,7 @@ from sklearn.svm import SVR
 from dmo.estimators.llt import LLTSVR, CoupledSVR
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
-from dmo.methods.svr.frames import Neighbours
+from dmo.methods.svr.frames import Neighbors
 from dmo.metrics import jaccard_accuracy
 from dmo.workflows.program import add_run_options, run_pipeline
 
@@ -71,7 +71,7 @@ MANIFOLDS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
 
 @cache
 def data(manifold: str, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """n samples: their LLE embedding (n x 3) and the points of the manifold (n x 3, centred, unit variance)."""
+    """n samples: their LLE embedding (n x 3) and the points of the manifold (n x 3, centered, unit variance)."""
     points = MANIFOLDS[manifold](n, np.random.default_rng(0))
     points = (points - points.mean(axis=0)) / points.std()
     embedding = LocallyLinearEmbedding(n_components=3, n_neighbors=12, eigen_solver="dense", random_state=0)
@@ -107,7 +107,7 @@ def sweep(
     folds = list(KFold(3, shuffle=True, random_state=0).split(X))
     for scale in shown(SCALES, "cross-validation"):
         for learn, held in folds:
-            naive = LLTSVR(RBF(scale=scale), frame="identity", tolerance=1e-3)
+            naive = LLTSVR(RBF(scale=scale), frame="identity", tol=1e-3)
             for model in naive.path(X[learn], Y[learn], COSTS, epsilons):
                 key = scale, model.C, model.epsilon
                 outputs = model.predict(X[held])
@@ -129,7 +129,7 @@ def errors(Y: np.ndarray, outputs: np.ndarray) -> tuple[float, float]:
 
 def methods(scale: float, cost: float, epsilon: float, kappa: int) -> dict[str, Any]:
     """The regressions that are compared, with the same kernel, C and epsilon."""
-    common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tolerance": 1e-5}
+    common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tol": 1e-5}
     return {
         "LLT-SVR": LLTSVR(RBF(scale=scale), n_neighbors=kappa, **common),
         "Naive SVR": LLTSVR(RBF(scale=scale), frame="identity", **common),
@@ -206,11 +206,11 @@ def table4(arguments: argparse.Namespace) -> list[Row]:
             "accuracy": max(values["accuracy"], key=values["accuracy"].__getitem__),
         }
         for criterion, (scale, cost, epsilon) in tuned.items():
-            common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tolerance": 1e-5}
+            common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tol": 1e-5}
             kernel = RBF(scale=scale)
-            neighbours, kappa = best_neighbourhood(LLTSVR(kernel, **common), X, Y)
+            neighbors, kappa = best_neighborhood(LLTSVR(kernel, **common), X, Y)
             models: dict[str, Any] = {
-                f"LLT-SVR ({kappa} {neighbours})": LLTSVR(kernel, n_neighbors=kappa, neighbours=neighbours, **common),
+                f"LLT-SVR ({kappa} {neighbors})": LLTSVR(kernel, n_neighbors=kappa, neighbors=neighbors, **common),
                 "Naive SVR": LLTSVR(kernel, frame="identity", **common),
                 "Vazquez-Walter": CoupledSVR(kernel, **common),
             }
@@ -238,16 +238,16 @@ def accuracy(truth: np.ndarray, outputs: np.ndarray) -> float:
     return jaccard_accuracy((truth > 0).astype(np.uint8), (outputs > 0).astype(np.uint8))
 
 
-def best_neighbourhood(model: LLTSVR, X: np.ndarray, Y: np.ndarray) -> tuple[Neighbours, int]:
-    """The neighbourhood of the best cross-validated accuracy on training samples, all else as tuned for naive."""
-    choices: list[tuple[Neighbours, int]] = [("samples", kappa) for kappa in (6, 30, 100, 200, 300, 500)]
+def best_neighborhood(model: LLTSVR, X: np.ndarray, Y: np.ndarray) -> tuple[Neighbors, int]:
+    """The neighborhood of the best cross-validated accuracy on training samples, all else as tuned for naive."""
+    choices: list[tuple[Neighbors, int]] = [("samples", kappa) for kappa in (6, 30, 100, 200, 300, 500)]
     choices += [("distinct", kappa) for kappa in (6, 10, 15)]
     scores = dict.fromkeys(choices, 0.0)
     folds = list(KFold(3, shuffle=True, random_state=0).split(X))
-    for neighbours, kappa in shown(choices, "neighbourhoods"):
+    for neighbors, kappa in shown(choices, "neighborhoods"):
         for learn, held in folds:
-            model.set_params(neighbours=neighbours, n_neighbors=kappa, tolerance=1e-3).fit(X[learn], Y[learn])
-            scores[neighbours, kappa] += accuracy(Y[held], model.predict(X[held]))
+            model.set_params(neighbors=neighbors, n_neighbors=kappa, tol=1e-3).fit(X[learn], Y[learn])
+            scores[neighbors, kappa] += accuracy(Y[held], model.predict(X[held]))
     return max(scores, key=scores.__getitem__)
 
 
@@ -303,8 +303,8 @@ def figures(arguments: argparse.Namespace) -> list[Row]:
         figure = plt.figure(figsize=(12, 4), layout="constrained")
         for i, (title, points) in enumerate(points_of.items(), 1):
             axes: Any = figure.add_subplot(1, 3, i, projection="3d")
-            colour = truth[:, 2] if manifold == "Twin Peaks" else np.hypot(truth[:, 0], truth[:, 2])
-            axes.scatter(*points.T, c=colour, s=6, cmap="viridis")
+            color = truth[:, 2] if manifold == "Twin Peaks" else np.hypot(truth[:, 0], truth[:, 2])
+            axes.scatter(*points.T, c=color, s=6, cmap="viridis")
             axes.set_title(f"{manifold}: {title}")
             axes.view_init(25, -60 if manifold == "Twin Peaks" else -80)
         figure.savefig(arguments.out / f"figure{number}.png", dpi=130)
@@ -330,12 +330,12 @@ def write(rows: list[Row], name: str, out: Path) -> None:
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="folder for tables and pictures")
+    parser.add_argument("out", type=Path, help="folder for tables and images")
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--train", type=int, default=200, help="training samples of the manifolds")
     parser.add_argument("--samples", type=int, default=1000, help="samples of each manifold, for training and testing")
-    parser.add_argument("--kappa", type=int, default=12, help="outputs in a neighbourhood, on the manifolds")
+    parser.add_argument("--kappa", type=int, default=12, help="outputs in a neighborhood, on the manifolds")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("DMO_DATA", "../shared/data")))
     add_run_options(parser)
     arguments = parser.parse_args(given)

@@ -1,8 +1,8 @@
 """MLSI on text: Reuters-21578 (1600 documents, 47 categories) and RCV1, against LSI and the words themselves.
 
-    python pipelines/mlsi_text.py OUT [--data FOLDER] [--sets reuters,rcv1] [--seeds 10] [--quick]
+    python pipelines/mlsi_text.py OUT [--data FOLDER] [--sets reuters,rcv1] [--landmarks 10] [--quick]
 
-Rows are tf-idf of unit length and stay sparse. A trial learns from `--train` documents. Supervision and gamma are chosen on
+Rows are tf-idf of unit length and stay sparse. A trial learns from `--train` documents. Mixing and gamma are chosen on
 a split of their own, at 20 dimensions, by AUC; beta and gamma curves vary one of them around the choice. The protocol
 (settings I and II) is that of `projection_protocol`. OUT gets mlsi_text.csv, .json and a figure per set and curve.
 Source: Yu, Yu, Tresp 2005 (SIGIR), "Multi-label informed latent semantic indexing", section 5.
@@ -30,7 +30,7 @@ from projection_protocol import (
     publish,
     run_original,
     run_trial,
-    summarise,
+    summarize,
 )
 
 from dmo.blocks import rows
@@ -38,7 +38,7 @@ from dmo.datasets import ingest
 from dmo.datasets.reuters import ingest_reuters
 from dmo.estimators.mlsi import MLSI
 from dmo.estimators.trace import TraceEmbedding
-from dmo.kernels import normalise_rows
+from dmo.kernels import normalize_rows
 from dmo.progress import stage
 from dmo.stores import FeatureStore, StoreError, open_features
 from dmo.workflows.program import add_run_options, run_pipeline
@@ -66,7 +66,7 @@ def load(name: str, data: Path, work: Path) -> tuple[scipy.sparse.csr_array, np.
     if name == "rcv1":  # binary words: inverse document frequency, unit length
         X = X.astype(np.float64)
         idf = np.log((1 + X.shape[0]) / (1 + np.asarray((X > 0).sum(axis=0)).ravel())) + 1
-        X = scipy.sparse.csr_array(normalise_rows(scipy.sparse.csr_array(X.multiply(idf)), "l2"))
+        X = scipy.sparse.csr_array(normalize_rows(scipy.sparse.csr_array(X.multiply(idf)), "l2"))
     some = Y.any(axis=1) & (np.diff(X.indptr) > 0)
     return X[np.flatnonzero(some)], Y[some]
 
@@ -80,7 +80,7 @@ def lsi(k: int) -> Learner:
 
 
 def tune(X: Any, Y: np.ndarray, k: int, train: int, quick: bool) -> dict[str, float]:
-    """Supervision and gamma, by AUC in setting I on a split that no trial has."""
+    """Mixing and gamma, by AUC in setting I on a split that no trial has."""
     split = Split.of(Y, UNSEEN, train)
     betas, gammas = ((0.5,), (1.0,)) if quick else ((0.1, 0.3, 0.5, 0.7, 0.9), (0.1, 1.0, 10.0))
 
@@ -88,7 +88,7 @@ def tune(X: Any, Y: np.ndarray, k: int, train: int, quick: bool) -> dict[str, fl
         found = run_trial(X, Y, split, {"MLSI": mlsi(k, setting)}, [k])
         return next(row["auc_macro"] for row in found if row["setting"] == "I")
 
-    return choose([{"supervision": b, "gamma": g} for b in betas for g in gammas], score)
+    return choose([{"mixing": b, "ridge": g} for b in betas for g in gammas], score)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("out", help="folder for the stores, tables and figures")
     made.add_argument("--data", default=data_folder("."), help="folder that has reuters21578 and rcv1")
     made.add_argument("--sets", default=",".join(SETS), help=f"of {', '.join(SETS)}")
-    made.add_argument("--seeds", type=int, default=10, help="trials")
+    made.add_argument("--landmarks", type=int, default=10, help="trials")
     made.add_argument("--train", type=int, default=800, help="training documents of a trial")
     made.add_argument(
         "--quick", action="store_true", help="300 documents, 16 categories, 2 trials, 2 dimensions, short curves"
@@ -141,15 +141,15 @@ def run_set(name: str, options: argparse.Namespace, out: Path) -> tuple[list[Row
                 X, Y, split, {"MLSI": mlsi(dimensions[-1], chosen), "LSI": lsi(dimensions[-1])}, dimensions
             )
             found += run_original(X, Y, split)
-            for what, values in (("supervision", betas), ("gamma", gammas)):
+            for what, values in (("mixing", betas), ("ridge", gammas)):
                 for value in values:
                     rows_ = run_trial(X, Y, split, {what: mlsi(k, chosen | {what: value})}, [k])
                     curve += [{**row, "value": value} for row in rows_]
             advance(1)
-    table = summarise(found, ("method", "setting", "dimension"))
+    table = summarize(found, ("method", "setting", "dimension"))
     curves(out / f"mlsi_{name}.png", table, "dimension")
-    means = summarise(curve, ("method", "setting", "value"))
-    for what in ("supervision", "gamma"):
+    means = summarize(curve, ("method", "setting", "value"))
+    for what in ("mixing", "ridge"):
         lines = [row for row in means if row["method"] == what]
         curves(out / f"mlsi_{name}_{what}.png", lines, "value")
     facts = {"documents": X.shape[0], "words": X.shape[1], "categories": Y.shape[1], "seeds": seeds, "train": train}

@@ -46,7 +46,7 @@ class Method:
 @dataclass(frozen=True)
 class Thirds:
     """Relation features (n x p) and labels (n x L, 0/1) of the three parts; `known`: training rows whose labels count;
-    `spectrum`: eigenvalues of the centred training features' X'X, descending."""
+    `spectrum`: eigenvalues of the centered training features' X'X, descending."""
 
     X: tuple[np.ndarray, np.ndarray, np.ndarray]
     Y: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -55,12 +55,12 @@ class Thirds:
 
     @property
     def rank(self) -> int:
-        """Of the centred training features."""
+        """Of the centered training features."""
         return int((self.spectrum > 10 * CUTOFF * self.spectrum[0]).sum())
 
     @classmethod
-    def of(cls, X: Any, Y: np.ndarray, seed: int, n_seeds: int) -> Thirds:
-        """At random. Features are scaled so that the mean eigenvalue of the centred X'X is 1, the unit of every ridge.
+    def of(cls, X: Any, Y: np.ndarray, seed: int, n_landmarks: int) -> Thirds:
+        """At random. Features are scaled so that the mean eigenvalue of the centered X'X is 1, the unit of every ridge.
 
         Raises ValueError for fewer than 30 samples.
         """
@@ -70,10 +70,10 @@ class Thirds:
         rng = np.random.default_rng(seed)
         order = rng.permutation(n)
         parts = [np.sort(order[start::3]) for start in range(3)]
-        seeds = rng.choice(parts[0], min(n_seeds, len(parts[0])), replace=False)
+        seeds = rng.choice(parts[0], min(n_landmarks, len(parts[0])), replace=False)
         R = [np.asarray((X[part] @ X[seeds].T).toarray(), np.float64) for part in parts]
-        centred = R[0] - R[0].mean(axis=0)
-        spectrum = scipy.linalg.eigvalsh(centred.T @ centred, check_finite=False)
+        centered = R[0] - R[0].mean(axis=0)
+        spectrum = scipy.linalg.eigvalsh(centered.T @ centered, check_finite=False)
         scale = np.sqrt(max(spectrum.mean(), np.finfo(float).tiny))
         a, b, c = (matrix / scale for matrix in R)
         labels = (Y[parts[0]], Y[parts[1]], Y[parts[2]])
@@ -97,10 +97,10 @@ class Discriminants:
 
     def __init__(self, Z: np.ndarray, Y: np.ndarray):
         self._mean = Z.mean(axis=0)
-        centred = Z - self._mean
-        self._spectrum, self._axes = scipy.linalg.eigh(centred.T @ centred / len(Z), check_finite=False)
+        centered = Z - self._mean
+        self._spectrum, self._axes = scipy.linalg.eigh(centered.T @ centered / len(Z), check_finite=False)
         self._share = Y.mean(axis=0)
-        sums = (centred.T @ Y) / len(Z)  # share (mean of the positives)
+        sums = (centered.T @ Y) / len(Z)  # share (mean of the positives)
         some = (self._share > 0) & (self._share < 1)
         p = np.where(some, self._share, 0.5)
         self._some, self._p = some, p
@@ -122,7 +122,7 @@ class Discriminants:
 def run_method(method: Method, data: Thirds, components: int) -> Row:
     """Scores on the test third of the setting that is best on the validation third.
 
-    Settings with as many neighbours as there are rows to learn from are left out. `seconds`: to fit the chosen setting and
+    Settings with as many neighbors as there are rows to learn from are left out. `seconds`: to fit the chosen setting and
     project the three thirds; `slowest`: the longest of all settings.
     """
     best: Row = {"validation": -1.0}

@@ -1,6 +1,6 @@
 """MOPE and MESD on text: Reuters-21578 with its 10 largest, overlapping topics, against un-, semi- and supervised methods.
 
-    python pipelines/mope_text.py OUT [--data FOLDER] [--splits 5] [--seeds 2000] [--components 1800] [--quick]
+    python pipelines/mope_text.py OUT [--data FOLDER] [--splits 5] [--landmarks 2000] [--components 1800] [--quick]
 
 Experiment 1: unsupervised and supervised embeddings of all training labels, MOPE with its three label proximities and three
 combinations. Experiment 2: 40 % and 80 % of the training labels, with semi-supervised methods. Documents are tf-idf rows,
@@ -26,7 +26,7 @@ import numpy as np
 import scipy.cluster.hierarchy
 import scipy.sparse
 from mope_protocol import Method, Setting, Thirds, run_method
-from projection_protocol import Row, data_folder, plt, publish, summarise
+from projection_protocol import Row, data_folder, plt, publish, summarize
 
 from dmo.blocks import rows
 from dmo.datasets.reuters import ingest_reuters
@@ -39,9 +39,9 @@ from dmo.progress import stage
 from dmo.stores import FeatureStore, StoreError, open_features
 from dmo.workflows.program import add_run_options, run_pipeline
 
-NEIGHBOURS = 15
+NEIGHBORS = 15
 REACHES: list[Setting] = [{"n_neighbors": 60}, {"n_neighbors": None}]
-"""MOPE's neighbours, those of largest proximity, or all pairs."""
+"""MOPE's neighbors, those of largest proximity, or all pairs."""
 RIDGES: list[Setting] = [{"ridge": c} for c in (0.001, 0.01, 0.1, 1.0)]
 """Of every constraint that has one, rivals' and ours."""
 PENALTIES: list[Setting] = [{"penalty": c} for c in (0.01, 0.1, 1.0)]
@@ -94,7 +94,7 @@ def mope(scheme: str, combination: str) -> Any:
 
 def unsupervised() -> list[Method]:
     """LSI, PCA and OLPP; OLPP after PCA, without which it finds the directions in which the features hardly vary."""
-    olpp = trace("olpp", n_neighbors=NEIGHBOURS)
+    olpp = trace("olpp", n_neighbors=NEIGHBORS)
     weights: list[Setting] = [
         {"variance": share, "weight": weight} for share in (0.9, 0.95, 0.98) for weight in ("constant", "gaussian")
     ]
@@ -105,7 +105,7 @@ def unsupervised() -> list[Method]:
 def rivals() -> list[Method]:
     """MDDM, CCA, the three HSL and MORP."""
     balances: list[Setting] = [{"balance": c} for c in (0.0, 0.1, 0.5)]
-    shares: list[Setting] = [{"supervision": b} | c for b in (0.5, 0.9) for c in RIDGES]
+    shares: list[Setting] = [{"mixing": b} | c for b in (0.5, 0.9) for c in RIDGES]
     return [
         Method("MDDM", "supervised", trace("mddm"), balances, of_labels=True),
         Method("CCA", "supervised", trace("cca"), RIDGES, of_labels=True),
@@ -117,8 +117,8 @@ def rivals() -> list[Method]:
 def duplicating() -> list[Method]:
     """MESD of FDA, LFDA and OLPP-R, weighted or not."""
     fda = [w | c for w in WEIGHTED for c in RIDGES]
-    lfda = [{"n_neighbors": k} | w | c for k in (NEIGHBOURS, None) for w in WEIGHTED for c in RIDGES[1:3]]
-    repelled = [{"n_repelled": k} | w | c for k in (NEIGHBOURS, 60) for w in WEIGHTED for c in PENALTIES[1:]]
+    lfda = [{"n_neighbors": k} | w | c for k in (NEIGHBORS, None) for w in WEIGHTED for c in RIDGES[1:3]]
+    repelled = [{"n_repelled": k} | w | c for k in (NEIGHBORS, 60) for w in WEIGHTED for c in PENALTIES[1:]]
     return [
         Method("MESD-FDA", "supervised", mesd("fda"), fda, of_labels=True),
         Method("MESD-LFDA", "supervised", mesd("lfda"), lfda),
@@ -150,20 +150,20 @@ def mixtures() -> list[Method]:
     """SELF, SSFDA, SSMMC, MESD mixed with unsupervised methods, and MOPE with OLPP or PCA as the unsupervised part."""
 
     def mix(first: str, second: str) -> Any:
-        graph = {} if second == "pca" else {"n_neighbors": NEIGHBOURS}
+        graph = {} if second == "pca" else {"n_neighbors": NEIGHBORS}
         return trace("mix", supervised=first, unsupervised=second, **graph)
 
     shares: list[Setting] = [
-        {"supervision": share, "unsupervised": part} | reach | ridge
+        {"mixing": share, "unsupervised": part} | reach | ridge
         for share, part in ((0.9, "pca"), (0.9, "olpp"), (0.99, "olpp"))
         for reach in REACHES
         for ridge in RIDGES[1:3]
     ]
     smooth: list[Setting] = [{"smoothness": s} | c for s in (0.01, 0.1) for c in RIDGES[:2]]
     return [
-        Method("SELF", "semi-supervised", trace("self", n_neighbors=NEIGHBOURS), BALANCES),
-        Method("SSFDA", "semi-supervised", trace("ssfda", n_neighbors=NEIGHBOURS), smooth, of_labels=True),
-        Method("SSMMC", "semi-supervised", trace("ssmmc", n_neighbors=NEIGHBOURS), PENALTIES),
+        Method("SELF", "semi-supervised", trace("self", n_neighbors=NEIGHBORS), BALANCES),
+        Method("SSFDA", "semi-supervised", trace("ssfda", n_neighbors=NEIGHBORS), smooth, of_labels=True),
+        Method("SSMMC", "semi-supervised", trace("ssmmc", n_neighbors=NEIGHBORS), PENALTIES),
         Method("mix CCA + PCA", "semi-supervised", mix("cca", "pca"), BALANCES),
         Method("mix FDA + OLPP", "semi-supervised", mix("fda", "olpp"), BALANCES),
         Method("mix LFDA + OLPP", "semi-supervised", mix("lfda", "olpp"), BALANCES),
@@ -209,12 +209,12 @@ def noted(table: list[Row], claims: Sequence[Row]) -> list[Row]:
 
 def report(out: Path, first: list[Row], second: list[Row], facts: Row) -> None:
     """Tables 3 and 4 and the bar chart of the splits so far."""
-    table = summarise(first, ("method", "family"), SCORES)
+    table = summarize(first, ("method", "family"), SCORES)
     claims = [above(table, winner, RIVALS) for winner in WINNERS]
     claims.append(above(table, BEST, ["MOPE-3 hadamard", "MOPE-3 sum"]))
     publish(out, "mope_text_table3", noted(table, claims), claims, facts | {"splits": first})
     bars(out / "mope_text_bars.png", table)
-    means = summarise(second, ("labels", "method", "family"), SCORES)
+    means = summarize(second, ("labels", "method", "family"), SCORES)
     lines: list[Row] = []
     claims = []
     for share in SHARES:
@@ -227,16 +227,16 @@ def report(out: Path, first: list[Row], second: list[Row], facts: Row) -> None:
 def bars(path: Path, table: Sequence[Row]) -> None:
     """Macro F1 of every method, with its deviation over splits."""
     figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-    colours = {"unsupervised": "#9CA3AF", "supervised": "#2563EB"}
-    for family, colour in colours.items():
+    colors = {"unsupervised": "#9CA3AF", "supervised": "#2563EB"}
+    for family, color in colors.items():
         at = [i for i, row in enumerate(table) if row["family"] == family]
         lines = [table[i] for i in at]
         deviations = [row["f1_macro_std"] for row in lines]
-        axes.bar(at, [row["f1_macro"] for row in lines], yerr=deviations, color=colour, capsize=2, label=family)
+        axes.bar(at, [row["f1_macro"] for row in lines], yerr=deviations, color=color, capsize=2, label=family)
     axes.set_xticks(range(len(table)), [row["method"] for row in table], rotation=60, ha="right")
     lowest = min(row["f1_macro"] for row in table)
     axes.set(ylabel="macro F1", ylim=(max(0.0, lowest - 0.1), None))
-    figure.legend(loc="outside upper right", ncols=len(colours))
+    figure.legend(loc="outside upper right", ncols=len(colors))
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
@@ -272,7 +272,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("out", help="folder for the store, tables and figures")
     made.add_argument("--data", default=data_folder("."), help="folder that has reuters21578")
     made.add_argument("--splits", type=int, default=5, help="random splits into thirds")
-    made.add_argument("--seeds", type=int, default=2000, help="training documents that relation features compare with")
+    made.add_argument(
+        "--landmarks", type=int, default=2000, help="training documents that relation features compare with"
+    )
     made.add_argument("--components", type=int, default=1800, help="components of an embedding, at most")
     made.add_argument(
         "--quick", action="store_true", help="240 documents, 1 split, 40 seeds, 15 components, 2 settings a method"
@@ -293,7 +295,7 @@ def run(options: argparse.Namespace) -> None:
     if components >= seeds:
         raise ValueError(
             f"{components} components of {seeds} relation features: with as many, all orthogonal projections are one and "
-            f"the same but for a rotation; pass fewer --components, or more --seeds"
+            f"the same but for a rotation; pass fewer --components, or more --landmarks"
         )
     facts = {"documents": X.shape[0], "words": X.shape[1], "topics": topics, "seeds": seeds, "components": components}
     first: list[Row] = []

@@ -1,6 +1,6 @@
 """MORP on a rating matrix with gaps: which of the new items does each user like?
 
-    python pipelines/morp_preferences.py OUT [--data FOLDER] [--seeds 10] [--quick]
+    python pipelines/morp_preferences.py OUT [--data FOLDER] [--landmarks 10] [--quick]
 
 The paper's survey of users is not public, so ratings are generated from real features: every user likes the items (Corel5k
 images, the 491-d descriptor) where a function of the user, drawn from a Gaussian process over groups of tastes, is in its
@@ -23,7 +23,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from morp_images import load
-from projection_protocol import ORIGINAL, UNSEEN, Row, choose, compare, curves, data_folder, publish, summarise
+from projection_protocol import ORIGINAL, UNSEEN, Row, choose, compare, curves, data_folder, publish, summarize
 from sklearn.metrics import roc_curve
 
 from dmo.estimators.morp import MORP
@@ -98,7 +98,7 @@ def project(name: str, k: int, parameters: dict[str, float], market: Market) -> 
         model = TraceEmbedding("cca", kernel="rbf", n_components=min(k, ratings.shape[1] - 1), **parameters)
         model.fit(X, ratings)
     else:
-        model = TraceEmbedding("pca", kernel="rbf", n_components=k, tolerance=1e-6).fit(X)
+        model = TraceEmbedding("pca", kernel="rbf", n_components=k, tol=1e-6).fit(X)
     return model.transform(X), model.transform(market.X[market.test])
 
 
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, the table and the figures")
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")
-    made.add_argument("--seeds", type=int, default=10, help="trials")
+    made.add_argument("--landmarks", type=int, default=10, help="trials")
     made.add_argument("--items", type=int, default=1500, help="items, half of them for training")
     made.add_argument("--users", type=int, default=150)
     made.add_argument("--given", type=float, default=0.1, help="share of the training ratings that is given")
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> None:
     def score(name: str, parameters: dict[str, float]) -> float:
         return judge(unseen, rank(unseen, *project(name, k, parameters, unseen)), options.top)["auc_macro"]
 
-    grid = [{"supervision": b, "gamma": g} for b in betas for g in ridges]
+    grid = [{"mixing": b, "ridge": g} for b in betas for g in ridges]
     chosen: dict[str, dict[str, float]] = {
         "MORP": choose(grid, lambda setting: score("MORP", setting)),
         "kernel PCA": {},
@@ -157,7 +157,7 @@ def run(options: argparse.Namespace) -> None:
             found.append({**line, **judge(market, plain, options.top)})
             drawn[ORIGINAL] = plain
             advance(1)
-    table = summarise(found, ("method", "setting", "dimension"), METRICS)
+    table = summarize(found, ("method", "setting", "dimension"), METRICS)
     claims = [
         c for loser in ("kernel PCA", "kernel CCA") for c in compare(table, "MORP", loser, METRICS, settings=["I"])
     ]

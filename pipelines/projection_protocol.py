@@ -116,7 +116,7 @@ def choose(settings: Iterable[dict[str, float]], score: Callable[[dict[str, floa
     return settings[int(np.argmax(scores))]
 
 
-def summarise(rows: Sequence[Row], keys: Sequence[str], metrics: Sequence[str] = METRICS) -> list[Row]:
+def summarize(rows: Sequence[Row], keys: Sequence[str], metrics: Sequence[str] = METRICS) -> list[Row]:
     """Mean and standard deviation over trials of rows that agree in `keys`, in order of first appearance."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -196,7 +196,7 @@ def curves(
                 lines = [row for row in table if row["method"] == method and row["setting"] == setting]
                 values, deviations = [r[metric] for r in lines], [r[f"{metric}_std"] for r in lines]
                 if method == ORIGINAL:
-                    axes[i, j].axhline(values[0], color="grey", linestyle=":", label=method)
+                    axes[i, j].axhline(values[0], color="gray", linestyle=":", label=method)
                 else:
                     axes[i, j].errorbar([r[along] for r in lines], values, deviations, capsize=2, label=method)
             axes[i, j].set(xlabel=along, ylabel=metric, title=f"setting {setting}" if len(settings) > 1 else "")

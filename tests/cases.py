@@ -74,7 +74,7 @@ class Case:
     matrix: np.ndarray
     cross: np.ndarray
     raw: np.ndarray
-    tolerance: float
+    tol: float
 
 
 def _leaf(operator: Operator, matrix: np.ndarray, cross: np.ndarray) -> Case:
@@ -112,20 +112,20 @@ def array_tiles() -> Case:
 def centered(inner: Case) -> Case:
     centerer = KernelCenterer().fit(inner.matrix)
     matrix, cross = centerer.transform(inner.matrix), centerer.transform(inner.cross)
-    return Case(inner.operator.centered(), matrix, cross, inner.raw, inner.tolerance)
+    return Case(inner.operator.centered(), matrix, cross, inner.raw, inner.tol)
 
 
 def scaled(inner: Case, factor: float) -> Case:
-    return Case(factor * inner.operator, factor * inner.matrix, factor * inner.cross, inner.raw, inner.tolerance)
+    return Case(factor * inner.operator, factor * inner.matrix, factor * inner.cross, inner.raw, inner.tol)
 
 
 def shifted(inner: Case, c: float) -> Case:
-    return Case(inner.operator.shift(c), inner.matrix + c * np.eye(N), inner.cross, inner.raw, inner.tolerance)
+    return Case(inner.operator.shift(c), inner.matrix + c * np.eye(N), inner.cross, inner.raw, inner.tol)
 
 
 def added(left: Case, right: Case) -> Case:
-    raw, tolerance = left.raw + right.raw, max(left.tolerance, right.tolerance)
-    return Case(left.operator + right.operator, left.matrix + right.matrix, left.cross + right.cross, raw, tolerance)
+    raw, tol = left.raw + right.raw, max(left.tol, right.tol)
+    return Case(left.operator + right.operator, left.matrix + right.matrix, left.cross + right.cross, raw, tol)
 
 
 CASES: dict[str, Callable[[], Case]] = {

@@ -38,13 +38,13 @@ def client(local_cluster: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def annotated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Drawn pictures `pics`, their store `f.zarr` (three cheap views), KGHA `m.zarr` and ridge regression `r.zarr`."""
+    """Drawn images `pics`, their store `f.zarr` (three cheap views), KGHA `m.zarr` and ridge regression `r.zarr`."""
     from shell import run
 
-    from dmo.demo.scenes import draw_pictures
+    from dmo.demo.scenes import draw_images
 
     folder = tmp_path_factory.mktemp("annotated")
-    table = draw_pictures(folder / "pics", 60)
+    table = draw_images(folder / "pics", 60)
     run("extract", folder / "pics", folder / "f.zarr", "--set", "rgb_v3h1,hsv_v3h1,moments", "--labels", table)
     run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--components", "0.5", "--intercept")
     run("fit", "ridge", folder / "f.zarr", folder / "r.zarr")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dmo.blocks import Subset, iterate, row_blocks, rows
 from dmo.hashing import fingerprint
-from dmo.linalg.tall import gram, orthonormalise
+from dmo.linalg.tall import gram, orthonormalize
 
 RNG = np.random.default_rng(0)
 A = (RNG.random((50, 4)) * (RNG.random((50, 4)) < 0.5)).astype(np.float32)
@@ -167,20 +167,20 @@ def test_gram_sums_in_float64_whatever_the_blocks(dtype: type) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 6), st.integers(0, 5), st.integers(0, 99))
-def test_orthonormalise_spans_the_columns_outside_what_is_there(n: int, k: int, rank: int, q: int, seed: int) -> None:
+def test_orthonormalize_spans_the_columns_outside_what_is_there(n: int, k: int, rank: int, q: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     B = rng.standard_normal((n, min(n, rank))) @ rng.standard_normal((min(n, rank), k)) * 10.0 ** rng.integers(-8, 8)
     there = np.linalg.qr(rng.standard_normal((n, min(n, q))))[0]
-    Q = orthonormalise(B, there)
+    Q = orthonormalize(B, there)
     whole = np.hstack([there, Q])
     np.testing.assert_allclose(whole.T @ whole, np.eye(whole.shape[1]), atol=1e-12)
     assert np.linalg.norm(B - whole @ (whole.T @ B)) <= 1e-9 * max(np.linalg.norm(B), 1e-300)
     assert Q.shape[1] <= np.linalg.matrix_rank(B) if B.size else Q.shape[1] == 0
 
 
-def test_orthonormalise_keeps_a_direction_nearly_inside_what_is_there() -> None:
+def test_orthonormalize_keeps_a_direction_nearly_inside_what_is_there() -> None:
     there, _ = np.linalg.qr(RNG.standard_normal((100, 3)))
     new = scipy.linalg.null_space(there.T)[:, :1]
-    Q = orthonormalise(there @ np.ones((3, 1)) + 1e-7 * new, there)
+    Q = orthonormalize(there @ np.ones((3, 1)) + 1e-7 * new, there)
     assert abs(float(Q[:, 0] @ new[:, 0])) == pytest.approx(1, abs=1e-8)
     assert np.abs(there.T @ Q).max() < 1e-14

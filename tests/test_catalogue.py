@@ -19,7 +19,7 @@ import dmo
 from dmo import TraceEmbedding
 from dmo.cli.app import app
 from dmo.methods.embeddings import quadratic_forms as forms
-from dmo.methods.embeddings.catalogue import NEIGHBOURHOOD, markdown
+from dmo.methods.embeddings.catalogue import NEIGHBORHOOD, markdown
 from dmo.methods.embeddings.global_methods import METHODS
 
 RNG = np.random.default_rng(0)
@@ -163,7 +163,7 @@ def test_a_share_of_the_variance_is_kept_by_pca_first(rows, make, share):
         np.testing.assert_allclose(np.abs(model.transform(make(rows))), np.abs(F @ vectors), rtol=1e-5, atol=1e-6)
 
 
-def test_neighbourhood_preserving_projections_are_their_formula():
+def test_neighborhood_preserving_projections_are_their_formula():
     M = reconstruction()
     same(fitted("npp", ridge=0.2, n_neighbors=K), *top(-X.T @ M @ X, X.T @ X + 0.2 * np.eye(D)))
     same(fitted("onpp", n_neighbors=K), *top(-X.T @ M @ X))
@@ -185,7 +185,7 @@ def test_indefinite_methods_take_the_algebraically_largest_eigenvalues():
     same(fitted("olpp-r", 2, y, penalty=0.05, n_repelled=K), *top(A, k=2))
 
 
-def test_discriminant_neighbourhood_embedding_keeps_positive_eigenvalues():
+def test_discriminant_neighborhood_embedding_keeps_positive_eigenvalues():
     F = graph() * np.where(y[:, None] == y, 1.0, -1.0)
     vectors, values = top(-X.T @ lap(F) @ X, k=D)
     count = int((values > 0).sum())
@@ -200,7 +200,7 @@ EYE = np.eye(D)
 
 
 def scatters_of_known():
-    """LFDA's and FDA's scatters, by loops over pairs of the labelled samples."""
+    """LFDA's and FDA's scatters, by loops over pairs of the labeled samples."""
     Xl, yl = X[KNOWN], y[KNOWN]
     n, Dl = len(yl), cdist(Xl, Xl)
     scale = np.array([np.sort(Dl[i][yl == yl[i]])[7] for i in range(n)])
@@ -248,7 +248,7 @@ def test_rows_without_labels_are_written_in_four_ways():
 def test_similarities_to_samples_take_the_place_of_features(name, seeds):
     target = None if name == "lpp" else PART
     more = {"ridge": 0.1} if name in ("lpp", "lfda") else {}
-    model = fitted(name, 2, target, kernel="rbf", n_seeds=seeds, **more)
+    model = fitted(name, 2, target, kernel="rbf", n_landmarks=seeds, **more)
     points = X if seeds is None else model.expansion_.sources["x"]
     width = next(iter(model.expansion_.kernel.kernels.values())).bandwidth
     R = np.exp(-cdist(X, points, "sqeuclidean") / (2 * width**2))
@@ -262,14 +262,14 @@ def test_similarities_to_samples_take_the_place_of_features(name, seeds):
     np.testing.assert_allclose(model.transform(NEW), expected, atol=1e-9)
 
 
-PROJECTED = [name for name, entry in NEIGHBOURHOOD.items() if entry.out_of_sample]
+PROJECTED = [name for name, entry in NEIGHBORHOOD.items() if entry.out_of_sample]
 
 
 @pytest.mark.parametrize("name", PROJECTED)
 def test_sparse_rows_rechunked_rows_and_saved_models_change_nothing(name, tmp_path):
     import dask.array as da
 
-    target = PART if NEIGHBOURHOOD[name].supervised else None
+    target = PART if NEIGHBORHOOD[name].supervised else None
     reference = fitted(name, 1, target)
     coordinates = reference.transform(NEW)
     assert coordinates.shape == (11, 1)
@@ -281,7 +281,7 @@ def test_sparse_rows_rechunked_rows_and_saved_models_change_nothing(name, tmp_pa
 
 
 def test_direct_methods_have_no_coordinates_for_new_rows(tmp_path):
-    for name, entry in NEIGHBOURHOOD.items():
+    for name, entry in NEIGHBORHOOD.items():
         if entry.form == "direct":
             model = TraceEmbedding(name, n_components=2)
             assert model.fit_transform(X).shape == (N, 2)
@@ -299,7 +299,7 @@ def test_bad_input_is_named():
     refused(f"n_neighbors = {N} of {N} samples", "lpp", n_neighbors=N)
     refused("n_neighbors must be a whole number of at least 1, got 0", "lpp", n_neighbors=0)
     far = np.vstack([X[:30], X[:30] + 1e4])
-    refused("neighbour graph has 2 components of 30, 30 samples", "isomap", rows=far, n_neighbors=4)
+    refused("neighbor graph has 2 components of 30, 30 samples", "isomap", rows=far, n_neighbors=4)
     crooked = graph()
     crooked[0, 1] += 1.0
     refused("not symmetric", "le", weight=crooked)
@@ -310,7 +310,7 @@ def test_bad_input_is_named():
     refused("does not use n_neighbors", "pca", n_neighbors=3)
     refused("supervised = 'pca'; known: fda", "mix", PART, supervised="pca")
     refused("balance must be a number between 0 and 1, got 1.5", "self", PART, balance=1.5)
-    refused("n_seeds = 91, but there are 90 samples", "lpp", n_seeds=91)
+    refused("n_landmarks = 91, but there are 90 samples", "lpp", n_landmarks=91)
     refused("variance must be a share above 0 and at most 1, got 0", "olpp", variance=0)
     refused("variance must be a share above 0 and at most 1, got 1.5", "fda", y, variance=1.5)
     refused("only 1 directions", "olpp", variance=0.01)
@@ -330,7 +330,7 @@ def test_parts_of_a_disconnected_graph_are_told_apart():
 
 def test_the_table_is_whole():
     found = TraceEmbedding.methods()
-    assert [row["name"] for row in found] == [*METHODS, *NEIGHBOURHOOD]
+    assert [row["name"] for row in found] == [*METHODS, *NEIGHBORHOOD]
     known = set(TraceEmbedding().get_params())
     for row in found:
         assert "|" in row["problem"], row["name"]

@@ -140,7 +140,7 @@ def samples() -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 def fit(samples: Any, approximation: Any) -> KGHA:
     views, Y = samples
-    return KGHA("rbf", ridge=10.0, approximation=approximation, n_components=3, tolerance=1e-3).fit(views, Y)
+    return KGHA("rbf", ridge=10.0, approximation=approximation, n_components=3, tol=1e-3).fit(views, Y)
 
 
 STAGES = {
@@ -214,7 +214,7 @@ def test_tiles_beyond_the_memory_of_workers_are_spilled(small_workers: LocalClus
 
     def fitted() -> np.ndarray:
         engine = Exact("resident", "float64", 250)
-        model = KGHA("rbf", ridge=10.0, approximation=engine, n_components=3, tolerance=1e-3).fit(X, Y)
+        model = KGHA("rbf", ridge=10.0, approximation=engine, n_components=3, tol=1e-3).fit(X, Y)
         return model.decision_function(X[:100])
 
     with connect(small_workers.scheduler_address, timeout=PATIENCE) as place:
@@ -286,7 +286,7 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def same_rows(found: Path, expected: Path) -> None:
     assert stores.verify(found) == []
-    np.testing.assert_allclose(stores.open_rows(found)[:], stores.open_rows(expected)[:], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(stores.open_results(found)[:], stores.open_results(expected)[:], rtol=1e-5, atol=1e-6)
 
 
 def test_a_worker_killed_while_it_writes_costs_its_block(
@@ -362,7 +362,7 @@ with dmo.progress.listen(tell):
             model = KGHA({view: "rbf" for view in views}, approximation=engine, n_components=6, random_state=0)
             scores = model.fit(views, store.labels[index]).decision_function(views).astype("float32")
         model.save(folder / f"{name}-model.zarr")
-        writer = stores.create_rows(folder / f"{name}-scores.zarr", 400, scores.shape[1], kind="scores", block=50)
+        writer = stores.create_results(folder / f"{name}-scores.zarr", 400, scores.shape[1], kind="scores", block=50)
         with dmo.progress.stage("scores", 8) as advance:
             for block in writer.missing():
                 writer.write(block, scores[writer.rows(block)])
@@ -454,7 +454,7 @@ def make_kernel(path: Path) -> None:
 
 
 def make_rows(path: Path) -> None:
-    writer = stores.create_rows(path, 20, list("abc"), block=8, sample_ids=[str(i) for i in range(20)])
+    writer = stores.create_results(path, 20, list("abc"), block=8, sample_ids=[str(i) for i in range(20)])
     for block in writer.missing():
         writer.write(block, np.random.default_rng(block).standard_normal((min(8, 20 - 8 * block), 3)))
     writer.finish()
@@ -478,7 +478,7 @@ def read_features(path: Path) -> list[Any]:
 
 
 def read_rows(path: Path) -> list[Any]:
-    store = stores.open_rows(path)
+    store = stores.open_results(path)
     return [store[:], np.array(store.columns), np.array(store.sample_ids)]
 
 
@@ -495,7 +495,7 @@ def read_model(path: Path) -> list[Any]:
 KINDS: dict[str, tuple[Callable[[Path], None], Callable[[Path], list[Any]]]] = {
     "feature store": (make_features, read_features),
     "kernel store": (make_kernel, read_kernel),
-    "row store": (make_rows, read_rows),
+    "result store": (make_rows, read_rows),
     "model": (make_model, read_model),
 }
 DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {

@@ -14,7 +14,7 @@ from shell import record, run
 import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
-from dmo.metrics import annotation_scores, auc_scores, top_labels
+from dmo.metrics import annotation_scores, auc_scores, top_label_sets
 from dmo.persistence import load
 
 N_TRAIN, N_TEST, N_LABELS, TOP = 90, 40, 6, 2
@@ -108,7 +108,7 @@ def test_annotate_writes_the_best_labels_in_words(work, data, tmp_path):
     )
     scores = by_hand(data).decision_function(held_out(data)[0])
     best = np.argsort(-scores, axis=1)[:, :TOP]
-    out = stores.open_rows(tmp_path / "a.zarr")
+    out = stores.open_results(tmp_path / "a.zarr")
     np.testing.assert_array_equal(out[:], best)
     assert out.attributes["label_names"] == NAMES
     assert out.provenance["parents"] == [str(work / "m.zarr"), str(work / "f.zarr")]
@@ -128,11 +128,11 @@ def test_annotate_scores_and_transform_equal_the_library(work, data, tmp_path):
     model, (views, _) = by_hand(data), data
     run("annotate", work / "m.zarr", work / "f.zarr", tmp_path / "s.zarr", "--scores", "--split", "all", "--block", 50)
     run("transform", work / "m.zarr", work / "f.zarr", tmp_path / "z.zarr", "--block", 50)
-    scores, Z = stores.open_rows(tmp_path / "s.zarr"), stores.open_rows(tmp_path / "z.zarr")
+    scores, Z = stores.open_results(tmp_path / "s.zarr"), stores.open_results(tmp_path / "z.zarr")
     assert scores.columns == NAMES
     np.testing.assert_allclose(scores[:], model.decision_function(views), atol=1e-6)
     np.testing.assert_allclose(Z[:], model.transform(views), atol=1e-6)
-    np.testing.assert_array_equal(top_labels(scores[:], TOP), model.predict(views, top=TOP))
+    np.testing.assert_array_equal(top_label_sets(scores[:], TOP), model.predict(views, top=TOP))
 
 
 def test_model_keeps_label_names_and_where_it_comes_from(work):
@@ -152,13 +152,13 @@ def test_model_keeps_label_names_and_where_it_comes_from(work):
             MultiViewRidge({"shape": "linear", "words": "l1-rbf"}, ridge=0.5, combine="kernels"),
         ),
         (
-            ("ridge", "--ridge", "shape=0.5", "--weight", "words=3", "--prior-power", 0.5, "--standardise", 1),
+            ("ridge", "--ridge", "shape=0.5", "--weight", "words=3", "--prior-power", 0.5, "--standardize", 1),
             MultiViewRidge(
                 {"shape": "rbf", "words": "hellinger-rbf"},
                 ridge={"shape": 0.5, "words": 0.01},
                 weights={"shape": 1.0, "words": 3.0},
                 prior_power=0.5,
-                standardise=1.0,
+                standardize=1.0,
             ),
         ),
         (
@@ -263,7 +263,7 @@ def test_annotate_goes_on_where_it_stopped(work, tmp_path, monkeypatch):
     assert f"2 of {blocks} blocks are there already" in run(*again).stderr
     assert len(calls) == blocks - 2
     np.testing.assert_array_equal(
-        stores.open_rows(tmp_path / "part.zarr")[:], stores.open_rows(tmp_path / "whole.zarr")[:]
+        stores.open_results(tmp_path / "part.zarr")[:], stores.open_results(tmp_path / "whole.zarr")[:]
     )
 
 
@@ -308,7 +308,7 @@ def test_annotating_again_leaves_a_csv_that_says_the_same(work, tmp_path):
     run(*again)
     assert (tmp_path / "a.csv").read_bytes() == written
     (tmp_path / "a.csv").write_bytes(b"mine")
-    assert "a.csv exists and says something else" in run(*again, code=2).stderr
+    assert "a.csv exists and has different content" in run(*again, code=2).stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.zarr"]
     run(*again, "--overwrite")
     assert (tmp_path / "a.csv").read_bytes() == written
@@ -346,7 +346,7 @@ BAD = {
     "model exists": (("fit", "kgha", "{f}", "{m}"), "exists; pass --overwrite"),
     "out is another store": (
         ("transform", "{m}", "{f}", "{f}"),
-        "it is not replaced by a row store; choose another path",
+        "it is not replaced by a result store; choose another path",
     ),
     "a model over its features": (
         ("fit", "kgha", "{f}", "{f}", "--overwrite"),

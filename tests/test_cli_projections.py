@@ -31,7 +31,7 @@ def run(*arguments, code=0):
 
 def test_morp_from_store_to_scores(store, tmp_path):
     model = str(tmp_path / "m.zarr")
-    run("fit", "morp", store, model, "--view", "pixels", "--gamma", "1", "--components", "12")
+    run("fit", "morp", store, model, "--view", "pixels", "--ridge", "1", "--components", "12")
     fitted = dmo.load(model)
     assert (fitted.gamma, fitted.n_components_) == (1.0, 12)
     record = json.loads(run("evaluate", model, store, "--split", "test", "--json").stdout)
@@ -65,19 +65,19 @@ def test_mlsi_fits_and_plans(store, tmp_path):
     planned = json.loads(run("fit", "mlsi", store, str(model), "--view", "pixels", "--dry-run", "--json").stdout)
     assert planned["plan"]["storage"] == "64 x 64 moments"
     assert not model.exists()
-    run("fit", "mlsi", store, str(model), "--view", "pixels", "--components", "5", "--supervision", "0.9")
-    assert dmo.load(str(model)).supervision == 0.9
+    run("fit", "mlsi", store, str(model), "--view", "pixels", "--components", "5", "--mixing", "0.9")
+    assert dmo.load(str(model)).mixing == 0.9
 
 
 @pytest.mark.parametrize("method", ["morp", "mlsi"])
 def test_supervision_is_chosen_by_cross_validation(method, store, tmp_path):
     model = str(tmp_path / "m.zarr")
-    grid = ["--supervision", "0,0.9", "--gamma", "1", "--components", "4", "--folds", "2", "--view", "pixels", "--json"]
+    grid = ["--mixing", "0,0.9", "--ridge", "1", "--components", "4", "--folds", "2", "--view", "pixels", "--json"]
     record = json.loads(run("tune", method, store, model, *grid).stdout)
-    means = {row["supervision"]: row["mean"] for row in record["table"]}
+    means = {row["mixing"]: row["mean"] for row in record["table"]}
     assert set(means) == {0.0, 0.9}
-    assert record["best"]["supervision"] == max(means, key=lambda beta: means[beta])
-    assert dmo.load(model).supervision == record["best"]["supervision"]
+    assert record["best"]["mixing"] == max(means, key=lambda beta: means[beta])
+    assert dmo.load(model).mixing == record["best"]["mixing"]
 
 
 @pytest.mark.parametrize("command", [["fit", "morp"], ["fit", "mlsi"], ["tune", "morp"]])

@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 from typer.testing import CliRunner
 
 from dmo.cli import app
-from dmo.cluster import Place, connect, setting, tls, usable_memory
+from dmo.cluster import Backend, connect, setting, tls, usable_memory
 from dmo.cluster.settings import defaults
 from dmo.cluster.targets import batch_cluster, local_sizes, open_client
 from dmo.kernels import parse
@@ -49,9 +49,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_an_option_goes_before_the_environment_before_a_file_before_the_default(tmp_path: Path) -> None:
     (tmp_path / "dmo.yaml").write_text("dmo: {local: {workers: 3, threads: 5}, timeout: 7}", encoding="utf-8")
     code = (
-        "import dask; from dmo.cluster import setting, Place; from dmo.cluster.targets import local_sizes;"
+        "import dask; from dmo.cluster import setting, Backend; from dmo.cluster.targets import local_sizes;"
         "print(setting('local.workers'), setting('local.threads'), setting('timeout'), setting('local.host'),"
-        "local_sizes(Place('local', workers=2))['n_workers'])"
+        "local_sizes(Backend('local', workers=2))['n_workers'])"
     )
     environment = {**os.environ, "DASK_CONFIG": str(tmp_path), "DASK_DMO__LOCAL__WORKERS": "4"}
     done = subprocess.run(
@@ -98,7 +98,7 @@ def test_numbers_serve_as_text() -> None:
 
 def test_a_memory_limit_that_says_no_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="a memory limit of 'lots': pass bytes, or text such as 4GiB"):
-        local_sizes(Place("local", memory_limit="lots"))
+        local_sizes(Backend("local", memory_limit="lots"))
 
 
 def test_the_setting_of_the_scheduler_is_the_default_place() -> None:
@@ -133,12 +133,12 @@ def test_the_tightest_limit_of_the_control_groups_counts(
 
 
 def test_workers_of_this_machine_share_its_memory_and_cores() -> None:
-    sizes = local_sizes(Place("local", workers=4))
+    sizes = local_sizes(Backend("local", workers=4))
     assert 4 * sizes["memory_limit"] <= 0.9 * usable_memory()
-    assert local_sizes(Place("local", threads=10**6))["n_workers"] == 1
+    assert local_sizes(Backend("local", threads=10**6))["n_workers"] == 1
     with dask.config.set({"dmo.local.memory-limit": "1GiB"}):
-        assert local_sizes(Place("local"))["memory_limit"] == "1GiB"
-        assert local_sizes(Place("local", memory_limit="2GiB"))["memory_limit"] == "2GiB"
+        assert local_sizes(Backend("local"))["memory_limit"] == "1GiB"
+        assert local_sizes(Backend("local", memory_limit="2GiB"))["memory_limit"] == "2GiB"
 
 
 HEADERS = {
@@ -168,7 +168,7 @@ def test_the_script_of_a_batch_job_holds_the_settings(where: str, tmp_path: Path
         "directives": ["--exclusive"],
     }
     settings = {f"dmo.batch.{name}": value for name, value in batch.items()}
-    with dask.config.set(settings), batch_cluster(Place(where)) as cluster:
+    with dask.config.set(settings), batch_cluster(Backend(where)) as cluster:
         script = cluster.job_script()
         listening = cluster.scheduler.http_server._sockets.values()
         assert {place.getsockname()[0] for place in listening} == {"127.0.0.1"}
@@ -236,7 +236,7 @@ def test_ssh_gives_hosts_workers_and_certificates_on(
     spy = Spy(None)
     monkeypatch.setattr(distributed, "SSHCluster", spy)
     with dask.config.set({"dmo.ssh.hosts": ["a", "b", "c"], "dmo.ssh.workers": 3, **certificates}):
-        _ssh(Place("ssh", threads=2, memory_limit="4GiB"), tls())
+        _ssh(Backend("ssh", threads=2, memory_limit="4GiB"), tls())
     ((hosts,), named) = spy.calls[0]
     assert hosts == ["a", "b", "c"]
     worker = named["worker_options"]
@@ -252,18 +252,18 @@ def test_kubernetes_uses_a_cluster_of_that_name_or_makes_one(monkeypatch: pytest
 
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     with pytest.raises(OSError, match=r"none of .*config exists; write a kubeconfig, or set KUBECONFIG"):
-        _kubernetes(Place("kubernetes"), None)
+        _kubernetes(Backend("kubernetes"), None)
     (tmp_path / "config").touch()
     made = Spy("made")
     made.from_name = Spy("found")  # type: ignore[attr-defined]
     monkeypatch.setattr(operator, "KubeCluster", made)
-    assert _kubernetes(Place("kubernetes"), None) == "found"
+    assert _kubernetes(Backend("kubernetes"), None) == "found"
 
     def none(*arguments: Any, **named: Any) -> Any:
         raise ValueError("no such cluster")
 
     made.from_name = none  # type: ignore[attr-defined]
-    assert _kubernetes(Place("kubernetes", workers=5), None) == "made"
+    assert _kubernetes(Backend("kubernetes", workers=5), None) == "made"
     named = made.calls[0][1]
     assert (named["n_workers"], named["image"], named["resources"]["limits"]["memory"]) == (5, "dmo:latest", "4Gi")
 
@@ -411,7 +411,7 @@ def test_an_open_cluster_is_closed_when_its_workers_do_not_come() -> None:
         ExitStack() as stack,
         pytest.raises(OSError, match=r"has no workers after 0.2 s"),
     ):
-        open_client(Place(empty.scheduler_address, timeout=0.2), stack)
+        open_client(Backend(empty.scheduler_address, timeout=0.2), stack)
 
 
 def test_the_table_of_resources_is_what_the_plan_says(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_small_basis_restarts_and_still_converges(name: str, max_basis: int) -
 @pytest.mark.parametrize("max_basis", [None, 12])
 def test_the_objective_never_falls_and_stays_below_its_optimum(max_basis: int | None) -> None:
     matrix = with_spectrum(SPECTRA["crowded"])
-    pairs = block_krylov(lambda B: matrix @ B, start(8), 5, tolerance=1e-9, max_steps=80, max_basis=max_basis)
+    pairs = block_krylov(lambda B: matrix @ B, start(8), 5, tol=1e-9, max_steps=80, max_basis=max_basis)
     assert (np.diff(pairs.history) >= -1e-12).all()
     best = np.sort(SPECTRA["crowded"])[-5:].sum()
     assert pairs.history[-1] == pytest.approx(best, abs=1e-9 if max_basis is None else 1e-5)
@@ -92,7 +92,7 @@ def test_fewer_products_than_arpack() -> None:
 
         return apply
 
-    pairs = block_krylov(count(0), start(10), 10, tolerance=1e-8)
+    pairs = block_krylov(count(0), start(10), 10, tol=1e-8)
     operator = scipy.sparse.linalg.LinearOperator((N, N), matvec=count(1), dtype=np.float64)
     values = scipy.sparse.linalg.eigsh(operator, 10, which="LA", tol=1e-8, v0=start(1)[:, 0], return_eigenvectors=False)
     assert_allclose(pairs.values, values[::-1], atol=1e-8)
@@ -120,7 +120,7 @@ def test_an_invariant_subspace_ends_the_search() -> None:
     matrix = np.diag(np.r_[np.arange(10.0, 0, -1), np.zeros(N - 10)])
     inside = np.zeros((N, 4))
     inside[2:6] = np.random.default_rng(0).standard_normal((4, 4))
-    pairs = block_krylov(lambda B: matrix @ B, inside, 2, tolerance=0.0)
+    pairs = block_krylov(lambda B: matrix @ B, inside, 2, tol=0.0)
     assert_allclose(pairs.values, [8, 7], atol=1e-12)
     assert pairs.residuals.max() < 1e-13
     assert pairs.steps <= 2

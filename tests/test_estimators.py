@@ -42,7 +42,7 @@ def test_the_container_does_not_matter(container, tmp_path):
     "model",
     [
         KGHA(kernel={"gist": RBF(bandwidth="median"), "hue": "hellinger-rbf"}, ridge={"gist": 0.1, "hue": 0.2}),
-        MultiViewRidge(combine="product", standardise=1.0, approximation=Exact(block=16)),
+        MultiViewRidge(combine="product", standardize=1.0, approximation=Exact(block=16)),
         MultiSetCCA(n_components=2),
     ],
     ids=lambda model: type(model).__name__,

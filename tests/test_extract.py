@@ -1,4 +1,4 @@
-"""From folders of pictures to feature stores and annotations: nothing lost, nothing done twice, the same rows each time."""
+"""From folders of images to feature stores and annotations: nothing lost, nothing done twice, the same rows each time."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ from shell import record, run
 from test_features import onnx_model
 
 from dmo import features, stores
-from dmo.demo.scenes import LABEL_NAMES, draw_pictures, draw_scene
+from dmo.demo.scenes import LABEL_NAMES, draw_images, draw_scene
 from dmo.features import embedding, extraction
 from dmo.features.extraction import Extractor
 
@@ -21,9 +21,9 @@ VIEWS = "rgb_v3h1,wavelets,harris_sift_v3h1,dense_hue"
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    """A folder with drawn pictures in `pics`, their feature store `f.zarr` and a model `m.zarr`."""
+    """A folder with drawn images in `pics`, their feature store `f.zarr` and a model `m.zarr`."""
     folder = tmp_path_factory.mktemp("extract")
-    draw_pictures(folder / "pics", N, test_share=4 / N)
+    draw_images(folder / "pics", N, test_share=4 / N)
     run(
         "extract",
         folder / "pics",
@@ -40,8 +40,8 @@ def work(tmp_path_factory):
 
 
 @pytest.fixture
-def pictures(work, tmp_path):
-    """A copy of the pictures that a test may change."""
+def images(work, tmp_path):
+    """A copy of the images that a test may change."""
     shutil.copytree(work / "pics", tmp_path / "pics")
     return tmp_path / "pics"
 
@@ -73,17 +73,17 @@ def test_scenes_carry_every_label_and_nights_are_dark():
     assert brightness[True] < 0.6 * brightness[False]
 
 
-def test_drawn_pictures_are_kept_and_listed(tmp_path):
-    table = draw_pictures(tmp_path, 8)
+def test_drawn_images_are_kept_and_listed(tmp_path):
+    table = draw_images(tmp_path, 8)
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.jpg")}
-    draw_pictures(tmp_path, 8)
+    draw_images(tmp_path, 8)
     assert before == {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.jpg")}
-    listing = features.list_pictures(tmp_path, table)
+    listing = features.list_images(tmp_path, table)
     assert listing.split == ["train"] * 6 + ["test"] * 2
     for i, row in enumerate(listing.labels):
         assert [listing.label_names[j] for j in np.flatnonzero(row)] == draw_scene(i)[1]
     with pytest.raises(ValueError, match="at least 8"):
-        draw_pictures(tmp_path, 3)
+        draw_images(tmp_path, 3)
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_drawn_pictures_are_kept_and_listed(tmp_path):
 
 @pytest.fixture
 def few(tmp_path):
-    """Four small pictures in folders train/sky, train/sea, test/sky/night and one without."""
+    """Four small images in folders train/sky, train/sea, test/sky/night and one without."""
     for i, name in enumerate(("train/sky/a.png", "train/sea/b.png", "test/sky/night/c.png", "test/d.png")):
         path = tmp_path / "few" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def few(tmp_path):
 
 
 def test_folder_names_are_labels_and_splits(few):
-    found = features.list_pictures(few, "folders")
+    found = features.list_images(few, "folders")
     assert found.ids == ["test/d.png", "test/sky/night/c.png", "train/sea/b.png", "train/sky/a.png"]
     assert found.label_names == ["night", "sea", "sky"]
     assert found.labels.tolist() == [[0, 0, 0], [1, 0, 1], [0, 1, 0], [0, 0, 1]]
@@ -114,7 +114,7 @@ def test_csv_and_json_say_the_same(few, tmp_path):
     wide = "".join(f"{k},{int('sky' in v)},{int('sun' in v)},{int('sea' in v)},train\n" for k, v in listed.items())
     (tmp_path / "wide.csv").write_text("file,sky,sun,sea,split\n" + wide)
     for name in ("l.json", "l.csv", "wide.csv"):
-        found = features.list_pictures(few, tmp_path / name)
+        found = features.list_images(few, tmp_path / name)
         assert found.ids == ["train/sea/b.png", "train/sky/a.png"]
         assert found.label_names == ["sea", "sky", "sun"]
         assert found.labels.tolist() == [[1, 0, 0], [0, 1, 1]]
@@ -130,9 +130,9 @@ def test_csv_and_json_say_the_same(few, tmp_path):
         ("a.csv", "file,labels\nq\n", "line 2 has 1 fields"),
         ("a.csv", "file,sky\ntest/d.png,2\n", "column 'sky' is '2'"),
         ("a.csv", "file,labels\ntest/d.png,x\ntest/d.png,y\n", "line 3 names 'test/d.png' a second time"),
-        ("a.csv", "file,labels\nother.png,x\n", "names no picture"),
-        ("a.csv", "file,labels\ntest/d.png,\n", "gives no picture"),
-        ("a.csv", "file,labels,split\ntest/d.png,x,train\ntrain/sea/b.png,y,\n", "1 of 2 pictures have no split"),
+        ("a.csv", "file,labels\nother.png,x\n", "names no image"),
+        ("a.csv", "file,labels\ntest/d.png,\n", "gives no image"),
+        ("a.csv", "file,labels,split\ntest/d.png,x,train\ntrain/sea/b.png,y,\n", "1 of 2 images have no split"),
         ("a.json", "{", "is no JSON"),
         ("a.json", "[" * 99999, "is no JSON"),
         ("a.json", "3", "holds a int"),
@@ -143,11 +143,11 @@ def test_csv_and_json_say_the_same(few, tmp_path):
 def test_label_files_of_another_form_are_refused(few, tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=message):
-        features.list_pictures(few, tmp_path / name)
+        features.list_images(few, tmp_path / name)
 
 
 def test_a_test_share_depends_on_names_alone(work):
-    listing = features.list_pictures(work / "pics")
+    listing = features.list_images(work / "pics")
     split = dict(zip(listing.ids, listing.with_test_share(0.4).split))
     assert set(split.values()) == {"train", "test"}
     some = listing.keep(range(3, 15)).with_test_share(0.4)
@@ -159,7 +159,7 @@ def test_a_test_share_depends_on_names_alone(work):
 # --- extraction ------------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_those_of_single_pictures(work):
+def test_rows_are_those_of_single_images(work):
     store, extractor = stores.open_features(work / "f.zarr"), Extractor.load(str(work / "f.zarr"))
     assert store.n_samples == N
     assert (store.split == "test").sum() == 4
@@ -171,7 +171,7 @@ def test_rows_are_those_of_single_pictures(work):
 
 
 def test_threads_and_blocks_change_nothing(work, tmp_path):
-    listing = features.list_pictures(work / "pics", work / "pics/labels.csv")
+    listing = features.list_images(work / "pics", work / "pics/labels.csv")
     recipe = Extractor.load(str(work / "f.zarr")).recipe
     expected = stores.open_features(work / "f.zarr")
     found = features.extract(listing, tmp_path / "one.zarr", recipe, threads=1, block=7).store
@@ -182,7 +182,7 @@ def test_threads_and_blocks_change_nothing(work, tmp_path):
 
 
 def test_an_extraction_that_died_goes_on_where_it_stopped(work, tmp_path, monkeypatch):
-    listing = features.list_pictures(work / "pics")
+    listing = features.list_images(work / "pics")
     described = []
     describe = Extractor.describe
 
@@ -207,12 +207,12 @@ def test_an_extraction_that_died_goes_on_where_it_stopped(work, tmp_path, monkey
     assert stores.verify(tmp_path / "f.zarr") == []
 
 
-def test_unreadable_pictures_are_named_and_left_out_or_refused(pictures, tmp_path):
-    (pictures / "scene-00002.jpg").write_bytes(b"no picture")
-    (pictures / "notes.txt").write_text("x")
-    command = ["extract", pictures, tmp_path / "f.zarr", "--set", "moments", "--labels", pictures / "labels.csv"]
+def test_unreadable_images_are_named_and_left_out_or_refused(images, tmp_path):
+    (images / "scene-00002.jpg").write_bytes(b"no image")
+    (images / "notes.txt").write_text("x")
+    command = ["extract", images, tmp_path / "f.zarr", "--set", "moments", "--labels", images / "labels.csv"]
     refused = run(*command, "--unreadable", "refuse", code=2).stderr
-    assert "1 of 16 pictures cannot be read" in refused
+    assert "1 of 16 images cannot be read" in refused
     assert "scene-00002.jpg" in refused
     assert not (tmp_path / "f.zarr").exists()
     result = run(*command)
@@ -229,7 +229,7 @@ def test_unreadable_pictures_are_named_and_left_out_or_refused(pictures, tmp_pat
 
 
 def test_extract_like_a_model_takes_its_vocabularies(work, tmp_path):
-    draw_pictures(tmp_path / "new", 8, seed=5)
+    draw_images(tmp_path / "new", 8, seed=5)
     found = record("extract", tmp_path / "new", tmp_path / "n.zarr", "--like", work / "m.zarr")
     assert found["fingerprint"] == Extractor.load(str(work / "f.zarr")).fingerprint
     assert (
@@ -272,21 +272,21 @@ def test_annotating_a_folder_is_annotating_its_feature_store(work, tmp_path):
     document = json.loads((tmp_path / "p.json").read_text())
     assert {name: entry["labels"] for name, entry in document.items()} == expected
     assert all(entry["scores"] == sorted(entry["scores"], reverse=True) for entry in document.values())
-    rows = stores.open_rows(tmp_path / "p.zarr")
-    np.testing.assert_array_equal(rows[:], stores.open_rows(tmp_path / "s.zarr")[:])
+    rows = stores.open_results(tmp_path / "p.zarr")
+    np.testing.assert_array_equal(rows[:], stores.open_results(tmp_path / "s.zarr")[:])
     assert rows.sample_ids == list(expected)
 
 
-def test_only_new_and_changed_pictures_are_annotated(work, pictures, tmp_path):
-    command = ["annotate", work / "m.zarr", pictures, tmp_path / "p.csv", "--top", 3]
+def test_only_new_and_changed_images_are_annotated(work, images, tmp_path):
+    command = ["annotate", work / "m.zarr", images, tmp_path / "p.csv", "--top", 3]
     assert record(*command, "--dry-run")["new"] == N
     assert not (tmp_path / "p.csv").exists()
     assert record(*command)["new"] == N
     first = read(tmp_path / "p.csv")
     assert record(*command)["new"] == 0
-    shutil.copy(pictures / "scene-00001.jpg", pictures / "copy.jpg")
-    shutil.copy(pictures / "scene-00004.jpg", pictures / "scene-00003.jpg")
-    (pictures / "scene-00000.jpg").unlink()
+    shutil.copy(images / "scene-00001.jpg", images / "copy.jpg")
+    shutil.copy(images / "scene-00004.jpg", images / "scene-00003.jpg")
+    (images / "scene-00000.jpg").unlink()
     assert record(*command)["new"] == 2
     second = read(tmp_path / "p.csv")
     assert second["copy.jpg"] == first["scene-00001.jpg"]
@@ -304,7 +304,7 @@ def test_only_new_and_changed_pictures_are_annotated(work, pictures, tmp_path):
 def test_a_folder_is_annotated_with_the_training_vocabularies_or_not_at_all(work, tmp_path):
     shutil.copytree(work / "m.zarr", tmp_path / "m.zarr")
     extractor = Extractor.load(str(work / "m.zarr"))
-    changed = {name: features.Vocabulary(v.centres + 1) for name, v in extractor.vocabularies.items()}
+    changed = {name: features.Vocabulary(v.centers + 1) for name, v in extractor.vocabularies.items()}
     Extractor(extractor.recipe, changed).save(str(tmp_path / "m.zarr"))
     error = run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "p.csv", code=2).stderr
     assert "not those it was made with" in error
@@ -312,22 +312,22 @@ def test_a_folder_is_annotated_with_the_training_vocabularies_or_not_at_all(work
     Extractor(extractor.recipe, changed).save(str(tmp_path / "f.zarr"))
     assert "not those it was made with" in run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "n.zarr", code=2).stderr
     assert not (tmp_path / "n.zarr").exists()
-    shutil.rmtree(tmp_path / "m.zarr" / "pictures")
+    shutil.rmtree(tmp_path / "m.zarr" / "images")
     assert "holds no recipe" in run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "p.csv", code=2).stderr
 
 
-def test_what_cannot_be_annotated_is_refused_in_one_sentence(work, pictures, tmp_path):
-    (pictures / "bad.png").write_bytes(b"x")
+def test_what_cannot_be_annotated_is_refused_in_one_sentence(work, images, tmp_path):
+    (images / "bad.png").write_bytes(b"x")
     model = work / "m.zarr"
-    assert "bad.png" in run("annotate", model, pictures, tmp_path / "p.csv", "--unreadable", "refuse", code=2).stderr
+    assert "bad.png" in run("annotate", model, images, tmp_path / "p.csv", "--unreadable", "refuse", code=2).stderr
     assert not (tmp_path / "p.csv").exists()
-    assert record("annotate", model, pictures, tmp_path / "p.csv")["unreadable"].keys() == {"bad.png"}
-    assert "--like" in run("annotate", model, pictures, tmp_path / "q.zarr", "--scores", code=2).stderr
+    assert record("annotate", model, images, tmp_path / "p.csv")["unreadable"].keys() == {"bad.png"}
+    assert "--like" in run("annotate", model, images, tmp_path / "q.zarr", "--scores", code=2).stderr
     (tmp_path / "r.csv").write_text("mine")
-    assert "exists" in run("annotate", model, pictures, tmp_path / "r.csv", code=2).stderr
-    assert "there are 2" in run("annotate", model, pictures, tmp_path / "q.csv", "--top", 99, code=2).stderr
+    assert "exists" in run("annotate", model, images, tmp_path / "r.csv", code=2).stderr
+    assert "there are 2" in run("annotate", model, images, tmp_path / "q.csv", "--top", 99, code=2).stderr
     run("ingest", "digits", tmp_path / "d.zarr")
     assert (
-        "was not made from pictures"
-        in run("extract", pictures, tmp_path / "n.zarr", "--like", tmp_path / "d.zarr", code=2).stderr
+        "was not made from images"
+        in run("extract", images, tmp_path / "n.zarr", "--like", tmp_path / "d.zarr", code=2).stderr
     )

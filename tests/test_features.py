@@ -1,4 +1,4 @@
-"""Descriptors of pictures against other libraries, brute force, and what flips, permutations and flat pictures must do."""
+"""Descriptors of images against other libraries, brute force, and what flips, permutations and flat images must do."""
 
 import io
 import struct
@@ -16,14 +16,14 @@ from PIL import Image
 from sklearn.metrics import pairwise_distances_argmin
 
 from dmo import features
-from dmo.features import colours, embedding, points, sets, textures
+from dmo.features import colors, embedding, points, sets, textures
 from dmo.features.images import LEAST, UnreadableImage, find_images, read_image
 
 SHAPE = (48, 66)
 
 
 def smooth(seed, shape=SHAPE):
-    """A random picture with blobs of colour."""
+    """A random image with blobs of color."""
     rng = np.random.default_rng(seed)
     blurred = cv2.GaussianBlur(rng.normal(size=(*shape, 3)).astype(np.float32), (0, 0), 2)
     return np.clip(127 + 160 * blurred / np.abs(blurred).max(), 0, 255).astype(np.uint8)
@@ -47,14 +47,14 @@ def vocabularies(words=7):
     }
 
 
-# --- colours ---------------------------------------------------------------------------------------------------------
+# --- colors ---------------------------------------------------------------------------------------------------------
 
 
 def test_rgb_and_hsv_histograms_are_those_of_numpy(image):
     values = image.reshape(-1, 3).astype(float)
     counts, _ = np.histogramdd(values, bins=12, range=[(0, 256)] * 3)
     np.testing.assert_allclose(features.rgb_histogram(image), counts.ravel() / len(values), atol=1e-7)
-    hsv = colours.hsv(image).reshape(-1, 3).astype(float)
+    hsv = colors.hsv(image).reshape(-1, 3).astype(float)
     np.testing.assert_allclose(hsv, rgb_to_hsv(values / 255) * (360, 1, 1), rtol=1e-4, atol=1e-4)
     counts, _ = np.histogramdd(hsv, bins=12, range=[(0, 360), (0, 1), (0, 1)])
     difference = np.abs(features.hsv_histogram(image) - counts.ravel() / len(values)).sum()
@@ -68,8 +68,8 @@ def test_lab_is_the_formula_of_the_cie(image):
     xyz = linear @ np.array(matrix).T / [0.95047, 1.0, 1.08883]
     f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
     lab = np.stack([116 * f[..., 1] - 16, 500 * (f[..., 0] - f[..., 1]), 200 * (f[..., 1] - f[..., 2])], axis=2)
-    np.testing.assert_allclose(colours.lab(image), lab, atol=0.6)
-    counts, _ = np.histogramdd(colours.lab(image).reshape(-1, 3), 12, [(0, 100), (-128, 128), (-128, 128)])
+    np.testing.assert_allclose(colors.lab(image), lab, atol=0.6)
+    counts, _ = np.histogramdd(colors.lab(image).reshape(-1, 3), 12, [(0, 100), (-128, 128), (-128, 128)])
     np.testing.assert_allclose(features.lab_histogram(image).sum(), 1, rtol=1e-6)
     assert np.abs(features.lab_histogram(image) - counts.ravel() / counts.sum()).sum() < 0.01
 
@@ -86,7 +86,7 @@ def test_bands_are_the_histograms_of_three_thirds(function, image):
 
 @pytest.mark.parametrize(
     "function",
-    [features.rgb_histogram, features.lab_histogram, features.hsv_histogram, features.colour_histogram],
+    [features.rgb_histogram, features.lab_histogram, features.hsv_histogram, features.color_histogram],
 )
 def test_histograms_do_not_see_where_a_pixel_is(function, image):
     np.testing.assert_array_equal(function(shuffled(image)), function(image))
@@ -96,20 +96,20 @@ def test_histograms_do_not_see_where_a_pixel_is(function, image):
 def test_moments_are_those_of_scipy(image):
     from scipy.stats import moment
 
-    pixels = colours.lab(image).reshape(-1, 3).astype(np.float64)
+    pixels = colors.lab(image).reshape(-1, 3).astype(np.float64)
     expected = [pixels.mean(axis=0), np.sqrt(moment(pixels, 2)), np.cbrt(moment(pixels, 3))]
-    np.testing.assert_allclose(features.colour_moments(image), np.concatenate(expected), rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(features.colour_moments(shuffled(image)), features.colour_moments(image), rtol=1e-4)
-    np.testing.assert_allclose(features.colour_moments(np.full((8, 8, 3), 200, np.uint8))[3:], 0, atol=1e-4)
+    np.testing.assert_allclose(features.color_moments(image), np.concatenate(expected), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(features.color_moments(shuffled(image)), features.color_moments(image), rtol=1e-4)
+    np.testing.assert_allclose(features.color_moments(np.full((8, 8, 3), 200, np.uint8))[3:], 0, atol=1e-4)
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 99))
 def test_correlogram_is_what_counting_pairs_gives(height, width, seed):
     image = np.random.default_rng(seed).choice([20, 100, 240], (height, width, 3)).astype(np.uint8)
-    codes = colours.rgb_codes(image, 4)
+    codes = colors.rgb_codes(image, 4)
     found = features.correlogram(image).reshape(4, 64)
-    for row, distance in zip(found, colours.DISTANCES):
+    for row, distance in zip(found, colors.DISTANCES):
         same, pairs = np.zeros(64), np.zeros(64)
         for y, x in np.ndindex(height, width):
             for v, u in np.ndindex(height, width):
@@ -119,7 +119,7 @@ def test_correlogram_is_what_counting_pairs_gives(height, width, seed):
         np.testing.assert_allclose(row, same / np.maximum(pairs, 1), atol=1e-7)
 
 
-def test_correlogram_does_not_change_when_a_picture_is_flipped_or_turned(image):
+def test_correlogram_does_not_change_when_a_image_is_flipped_or_turned(image):
     found = features.correlogram(image)
     for other in (image[::-1], image[:, ::-1], image.transpose(1, 0, 2)):
         np.testing.assert_allclose(features.correlogram(other), found, atol=1e-6)
@@ -143,7 +143,7 @@ def test_wavelets_are_those_of_single_transforms(image):
 
 
 def test_gist_is_a_convolution_with_every_filter_in_turn(image):
-    small = cv2.resize(colours.grey(image), (128, 128), interpolation=cv2.INTER_AREA).astype(np.float64)
+    small = cv2.resize(colors.gray(image), (128, 128), interpolation=cv2.INTER_AREA).astype(np.float64)
     scaled = 255 * (small - small.min()) / (small.max() - small.min())
     ready = textures.prefilter(scaled.astype(np.float32)).astype(np.float64)
     padded = np.pad(ready, 32, mode="symmetric")
@@ -166,7 +166,7 @@ def test_gist_answers_to_the_orientation_and_scale_of_a_grating():
         assert lying.argmax() == 8 * scale + 4
 
 
-def test_gist_of_a_mirrored_picture_has_mirrored_blocks_and_angles(image):
+def test_gist_of_a_mirrored_image_has_mirrored_blocks_and_angles(image):
     found = features.gist(image).reshape(4, 8, 4, 4)
     mirrored = features.gist(np.ascontiguousarray(image[:, ::-1])).reshape(4, 8, 4, 4)
     turned = found[:, (-np.arange(8)) % 8, :, ::-1]
@@ -177,7 +177,7 @@ def test_gist_of_a_mirrored_picture_has_mirrored_blocks_and_angles(image):
 # --- points and words ------------------------------------------------------------------------------------------------
 
 
-def test_dense_points_cover_the_picture_with_whole_patches():
+def test_dense_points_cover_the_image_with_whole_patches():
     found = features.dense_points(128, 192)
     half = found[:, 2] / 2
     for column, side in ((0, 192), (1, 128)):
@@ -187,7 +187,7 @@ def test_dense_points_cover_the_picture_with_whole_patches():
     assert len(features.dense_points(8, 8)) == 0
 
 
-def test_harris_finds_the_corners_of_squares_and_nothing_on_a_flat_picture():
+def test_harris_finds_the_corners_of_squares_and_nothing_on_a_flat_image():
     image = np.full((96, 96), 40, np.uint8)
     image[30:66, 24:72] = 220
     found = features.harris_points(image)
@@ -197,30 +197,30 @@ def test_harris_finds_the_corners_of_squares_and_nothing_on_a_flat_picture():
     assert (distance.min(axis=1) <= 8).all()
     assert (distance.min(axis=0) <= 4).all()
     assert len(features.harris_points(np.full((64, 64), 90, np.uint8))) == 0
-    assert len(features.harris_points(colours.grey(smooth(3, (128, 192))), most=20)) == 20
+    assert len(features.harris_points(colors.gray(smooth(3, (128, 192))), most=20)) == 20
 
 
 def test_sift_of_the_grid_is_opencvs_and_follows_a_shift(image):
-    grey = colours.grey(smooth(5, (96, 96)))
+    gray = colors.gray(smooth(5, (96, 96)))
     at = np.array([[40, 40, 16], [52, 36, 24]], np.float32)
     keypoints = [cv2.KeyPoint(float(x), float(y), float(p) / 6, 0) for x, y, p in at]
-    _, expected = cv2.SIFT_create().compute(grey, keypoints)
-    np.testing.assert_array_equal(features.sift(grey, at), expected)
-    moved = features.sift(grey[8:, 12:].copy(), at - np.array([12, 8, 0], np.float32))
+    _, expected = cv2.SIFT_create().compute(gray, keypoints)
+    np.testing.assert_array_equal(features.sift(gray, at), expected)
+    moved = features.sift(gray[8:, 12:].copy(), at - np.array([12, 8, 0], np.float32))
     cosine = (moved * expected).sum(axis=1) / np.linalg.norm(moved, axis=1) / np.linalg.norm(expected, axis=1)
     assert (cosine > 0.98).all()
-    assert features.sift(grey, at[:0]).shape == (0, 128)
+    assert features.sift(gray, at[:0]).shape == (0, 128)
     assert not features.sift(np.full((64, 64), 90, np.uint8), at).any()
 
 
 def test_sift_of_a_patch_covers_the_patch_and_little_more():
-    grey = colours.grey(smooth(6, (96, 96)))
+    gray = colors.gray(smooth(6, (96, 96)))
     at = np.array([[48, 48, 24]], np.float32)
-    before = features.sift(grey, at)
-    far = grey.copy()
+    before = features.sift(gray, at)
+    far = gray.copy()
     far[:, :20] = 255 - far[:, :20]  # sixteen pixels outside the patch
     np.testing.assert_array_equal(features.sift(far, at), before)
-    near = grey.copy()
+    near = gray.copy()
     near[38:46, 38:46] = 255 - near[38:46, 38:46]
     assert np.abs(features.sift(near, at) - before).max() > 10
 
@@ -248,12 +248,12 @@ def test_robust_hue_does_not_see_brightness(image):
     )
 
 
-def test_words_are_nearest_centres_and_their_histogram_has_bands():
+def test_words_are_nearest_centers_and_their_histogram_has_bands():
     rng = np.random.default_rng(2)
     vocabulary = features.Vocabulary(rng.random((9, 5)).astype(np.float32))
     descriptors = rng.random((50, 5)).astype(np.float32)
     words = vocabulary.words(descriptors)
-    np.testing.assert_array_equal(words, pairwise_distances_argmin(descriptors, vocabulary.centres))
+    np.testing.assert_array_equal(words, pairwise_distances_argmin(descriptors, vocabulary.centers))
     y = rng.uniform(0, 60, 50)
     found = vocabulary.histogram(words, y, 60, 3).reshape(3, 9)
     for band in range(3):
@@ -264,14 +264,14 @@ def test_words_are_nearest_centres_and_their_histogram_has_bands():
 
 def test_a_vocabulary_finds_clusters_and_is_the_same_every_time():
     rng = np.random.default_rng(3)
-    centres = rng.normal(0, 10, (6, 8))
-    sample = (centres[rng.integers(0, 6, 900)] + 0.1 * rng.normal(size=(900, 8))).astype(np.float32)
+    centers = rng.normal(0, 10, (6, 8))
+    sample = (centers[rng.integers(0, 6, 900)] + 0.1 * rng.normal(size=(900, 8))).astype(np.float32)
     found = features.learn_vocabulary(sample, 6, seed=1)
-    assert np.array_equal(found.centres, features.learn_vocabulary(sample, 6, seed=1).centres)
-    nearest = np.linalg.norm(sample - found.centres[found.words(sample)], axis=1)
+    assert np.array_equal(found.centers, features.learn_vocabulary(sample, 6, seed=1).centers)
+    nearest = np.linalg.norm(sample - found.centers[found.words(sample)], axis=1)
     assert nearest.mean() < 2
     few = features.learn_vocabulary(np.repeat(sample[:3], 5, axis=0), 100)
-    assert len(few.centres) == 3
+    assert len(few.centers) == 3
     with pytest.raises(ValueError, match="no local descriptors"):
         features.learn_vocabulary(sample[:0], 5)
 
@@ -285,7 +285,7 @@ def test_the_named_sets_have_the_papers_dimensions(image):
     dimensions = [recipe.dimension(view, large) for view in recipe.views]
     assert dimensions == [5184, 5184, 5184, 512, 3000, 3000, 300, 300]  # Table 2
     assert features.Recipe.of("morp491").views == ("morp491",)
-    parts = [features.correlogram, features.colour_moments, features.wavelet_texture, features.colour_histogram]
+    parts = [features.correlogram, features.color_moments, features.wavelet_texture, features.color_histogram]
     np.testing.assert_array_equal(features.morp491(image), np.concatenate([part(image) for part in parts]))
     assert features.morp491(image).shape == (491,)
 
@@ -307,7 +307,7 @@ def test_a_recipe_goes_through_json_and_its_fingerprint_sees_every_change():
     recipe = features.Recipe.of("gist,dense_sift", words={"dense_sift": 7})
     assert features.Recipe.from_dict(recipe.to_dict()) == recipe
     prints = {recipe.fingerprint(known), features.Recipe.of("gist,dense_sift", side=128).fingerprint(known)}
-    other = known | {"dense_sift": features.Vocabulary(known["dense_sift"].centres + 1)}
+    other = known | {"dense_sift": features.Vocabulary(known["dense_sift"].centers + 1)}
     assert len(prints | {recipe.fingerprint(other)}) == 3
     with pytest.raises(ValueError, match="no descriptor 'gits'"):
         features.Recipe.of("gits")
@@ -344,7 +344,7 @@ def onnx_model(path, channels=3, side=16, operator="GlobalAveragePool"):
     return path
 
 
-def test_an_embedding_is_what_the_model_makes_of_the_standardised_picture(tmp_path, image):
+def test_an_embedding_is_what_the_model_makes_of_the_standardized_image(tmp_path, image):
     model = features.Embedding.open(onnx_model(tmp_path / "m.onnx"))
     assert (model.side, model.dimension) == (16, 3)
     square = cv2.resize(image, (16, 16), interpolation=cv2.INTER_AREA) / 255.0
@@ -361,7 +361,7 @@ def test_an_embedding_is_what_the_model_makes_of_the_standardised_picture(tmp_pa
 
 def test_models_that_cannot_be_used_are_refused(tmp_path, image):
     with pytest.raises(ValueError, match="needed is one float tensor N x 3"):
-        features.Embedding.open(onnx_model(tmp_path / "grey.onnx", channels=1))
+        features.Embedding.open(onnx_model(tmp_path / "gray.onnx", channels=1))
     (tmp_path / "bad.onnx").write_bytes(b"no model")
     with pytest.raises(ValueError, match="cannot be read as an ONNX model"):
         features.Embedding.open(tmp_path / "bad.onnx")
@@ -400,7 +400,7 @@ def test_any_mode_becomes_upright_rgb(tmp_path):
     assert (read_image(saved(tmp_path, "clear.png", clear)) == 255).all()
 
 
-def test_exif_turns_a_picture_upright(tmp_path):
+def test_exif_turns_a_image_upright(tmp_path):
     pixels = np.zeros((40, 60, 3), np.uint8)
     pixels[:, :30] = 255
     exif = Image.Exif()
@@ -432,7 +432,7 @@ def test_what_cannot_be_read_is_refused_with_its_name(tmp_path):
     Image.fromarray(smooth(1)).save(buffer, "JPEG")
     cases = {
         "empty.jpg": b"",
-        "text.png": b"no picture",
+        "text.png": b"no image",
         "cut.jpg": buffer.getvalue()[: len(buffer.getvalue()) // 2],
         "bomb.png": bomb(),
     }
@@ -454,7 +454,7 @@ def test_folders_are_listed_in_order_and_nothing_is_lost(tmp_path):
     assert find_images(tmp_path) == (["a.jpeg", "b/1.png", "b/2.JPG"], [".hidden", ".y.png", "notes.txt"])
     with pytest.raises(FileNotFoundError, match="is no folder"):
         find_images(tmp_path / "none")
-    with pytest.raises(ValueError, match="holds no picture"):
+    with pytest.raises(ValueError, match="holds no image"):
         find_images(_empty(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""Neighbour graphs against scikit-learn, SciPy and brute force."""
+"""Neighbor graphs against scikit-learn, SciPy and brute force."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from dmo.graphs import (
     laplacian,
     local_scales,
     nearest,
-    neighbours,
+    neighbors,
     recall,
     reconstruction_weights,
     root_mean_square,
@@ -61,9 +61,9 @@ def assert_nearest(found: Any, D: np.ndarray, k: int) -> None:
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("name", CASES)
-def test_exact_neighbours_are_scikit_learns(name: str, metric: Any) -> None:
+def test_exact_neighbors_are_scikit_learns(name: str, metric: Any) -> None:
     X, k = CASES[name], 7
-    found = neighbours(X, k, metric, block=64)
+    found = neighbors(X, k, metric, block=64)
     distances, indices = NearestNeighbors(n_neighbors=k, metric=metric, algorithm="brute").fit(X).kneighbors()
     dense = (X.toarray() if scipy.sparse.issparse(X) else X).astype(np.float64)
     D = cdist(dense, dense, "euclidean") if metric == "euclidean" else None
@@ -81,25 +81,25 @@ def test_exact_neighbours_are_scikit_learns(name: str, metric: Any) -> None:
 
 def test_the_block_size_changes_nothing_with_equal_rows() -> None:
     X = np.random.default_rng(5).integers(0, 3, (150, 3)).astype(np.float64)
-    first = neighbours(X, 6, block=150)
+    first = neighbors(X, 6, block=150)
     for block in (7, 64):
-        again = neighbours(X, 6, block=block)
+        again = neighbors(X, 6, block=block)
         np.testing.assert_array_equal(again.indices, first.indices)
         np.testing.assert_array_equal(again.distances, first.distances)
 
 
-def test_neighbours_within_a_group_and_outside_it() -> None:
+def test_neighbors_within_a_group_and_outside_it() -> None:
     X, k = dense_rows(90, 4), 5
     groups = np.repeat([0, 1, 2, 7], [40, 44, 4, 2])
     D = cdist(X, X)
     np.fill_diagonal(D, np.inf)
     same = groups[:, None] == groups
     for other, allowed in ((False, same), (True, ~same)):
-        found = neighbours(X, k, groups=groups, other=other, block=16)
+        found = neighbors(X, k, groups=groups, other=other, block=16)
         expected = np.sort(np.where(allowed, D, np.inf), axis=1)[:, :k]
         np.testing.assert_allclose(found.distances, expected, rtol=1e-12)
         np.testing.assert_array_equal(found.indices == -1, np.isinf(expected))
-    assert (neighbours(X, k, groups=groups).indices[84:88, 3:] == -1).all()
+    assert (neighbors(X, k, groups=groups).indices[84:88, 3:] == -1).all()
 
 
 @pytest.mark.parametrize("name", ["dense", "sparse", "whole numbers"])
@@ -116,16 +116,16 @@ def test_nearest_known_rows_of_new_rows(name: str) -> None:
 def test_the_number_of_threads_changes_nothing() -> None:
     for X in (CASES["dense"], CASES["sparse"]):
         with threadpool_limits(1, user_api="blas"):
-            one = neighbours(X, 5, block=64)
+            one = neighbors(X, 5, block=64)
         with threadpool_limits(3, user_api="blas"):
-            three = neighbours(X, 5, block=64)
+            three = neighbors(X, 5, block=64)
         np.testing.assert_array_equal(one.indices, three.indices)
         np.testing.assert_array_equal(one.distances, three.distances)
 
 
 def test_the_workers_of_a_cluster_find_the_same(client: Any) -> None:
     for X in (CASES["dense"], CASES["sparse"]):
-        here, there = neighbours(X, 5, block=64), neighbours(X, 5, block=64, client=client)
+        here, there = neighbors(X, 5, block=64), neighbors(X, 5, block=64, client=client)
         np.testing.assert_array_equal(here.indices, there.indices)
         np.testing.assert_array_equal(here.distances, there.distances)
 
@@ -133,8 +133,8 @@ def test_the_workers_of_a_cluster_find_the_same(client: Any) -> None:
 def test_the_approximate_search_has_the_recall_that_it_states() -> None:
     pytest.importorskip("pynndescent")
     X = dense_rows(600, 5)
-    found = neighbours(X, 8, method="approximate")
-    exact = neighbours(X, 8)
+    found = neighbors(X, 8, method="approximate")
+    exact = neighbors(X, 8)
     overlap = np.mean([len(set(a) & set(b)) / 8 for a, b in zip(found.indices, exact.indices)])
     assert overlap > 0.9
     assert recall(found, X, sample=600) == pytest.approx(overlap, abs=1e-12)
@@ -145,7 +145,7 @@ def test_the_approximate_search_has_the_recall_that_it_states() -> None:
 
 def test_adjacency_is_made_symmetric_as_it_says() -> None:
     X = CASES["dense"]
-    found = neighbours(X, 6)
+    found = neighbors(X, 6)
     A = kneighbors_graph(X, 6).toarray()
     np.testing.assert_array_equal(adjacency(found, "directed").toarray(), A)
     np.testing.assert_array_equal(adjacency(found, "union").toarray(), np.maximum(A, A.T))
@@ -173,7 +173,7 @@ def as_dense(X: Any) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["constant", "distance", "gaussian", "local", "inverse"])
 def test_weights_of_distances_are_the_formulas(kind: str, name: str) -> None:
     X = CASES[name]
-    graph = adjacency(neighbours(X, 5))
+    graph = adjacency(neighbors(X, 5))
     A, D = graph.toarray(), cdist(as_dense(X), as_dense(X))
     edge = A > 0
     n = len(D)
@@ -208,7 +208,7 @@ def test_similarity_weights_are_scipys(kind: str, name: str) -> None:
     X, full = X[:60], as_dense(X[:60])
     full = full[:, :40]
     X = X[:, :40]
-    graph = adjacency(neighbours(X, 4))
+    graph = adjacency(neighbors(X, 4))
     found = weigh(graph, X, kind).tocoo()
     statistic: Any = {
         "pearson": scipy.stats.pearsonr,
@@ -254,7 +254,7 @@ def test_edges_of_nearly_all_pairs_are_weighed_alike(name: str) -> None:
 
 
 def test_a_users_matrix_is_checked() -> None:
-    graph = adjacency(neighbours(CASES["dense"], 5))
+    graph = adjacency(neighbors(CASES["dense"], 5))
     n = graph.shape[0]
     K = np.random.default_rng(0).random((n, n))
     given = weigh(graph, CASES["dense"], kind=K + K.T)
@@ -271,15 +271,15 @@ def test_a_users_matrix_is_checked() -> None:
 def test_reconstruction_weights_are_scikit_learns(k: int) -> None:
     X = dense_rows(120, 6)
     expected = barycenter_kneighbors_graph(X, k, reg=1e-3).toarray()
-    found = neighbours(X, k)
+    found = neighbors(X, k)
     np.testing.assert_allclose(reconstruction_weights(X, found).toarray(), expected, rtol=1e-7, atol=1e-9)
     sparse = reconstruction_weights(scipy.sparse.csr_array(X), found)
     np.testing.assert_allclose(sparse.toarray(), expected, rtol=1e-6, atol=1e-8)
 
 
-def test_reconstruction_from_fewer_neighbours_of_ones_class() -> None:
+def test_reconstruction_from_fewer_neighbors_of_ones_class() -> None:
     X, groups = dense_rows(12, 4), np.repeat([0, 1, 2], [7, 4, 1])
-    S = reconstruction_weights(X, neighbours(X, 6, groups=groups)).toarray()
+    S = reconstruction_weights(X, neighbors(X, 6, groups=groups)).toarray()
     np.testing.assert_allclose(S[:7, :7], barycenter_kneighbors_graph(X[:7], 6, reg=1e-3).toarray(), rtol=1e-7)
     np.testing.assert_allclose(S[7:11, 7:11], barycenter_kneighbors_graph(X[7:11], 3, reg=1e-3).toarray(), rtol=1e-7)
     assert not S[11].any()
@@ -289,34 +289,34 @@ def test_reconstruction_from_fewer_neighbours_of_ones_class() -> None:
 def test_geodesics_are_scipys_also_between_equal_rows() -> None:
     X = dense_rows(100, 3)
     X[50:60] = X[:10]
-    lengths = weigh(adjacency(neighbours(X, 8)), X, "distance")
+    lengths = weigh(adjacency(neighbors(X, 8)), X, "distance")
     D = cdist(X, X)
-    edge = adjacency(neighbours(X, 8)).toarray() > 0
+    edge = adjacency(neighbors(X, 8)).toarray() > 0
     found = geodesics(lengths)
     assert (found[np.arange(10), np.arange(50, 60)] == 0).all()
     paths = np.where(edge | np.eye(len(D), dtype=bool), D, np.inf)
     for via in range(len(D)):
         paths = np.minimum(paths, paths[:, via, None] + paths[via])
     np.testing.assert_allclose(found, paths, atol=1e-12)
-    other = weigh(adjacency(neighbours(X[:50], 8)), X[:50], "distance")
+    other = weigh(adjacency(neighbors(X[:50], 8)), X[:50], "distance")
     np.testing.assert_allclose(geodesics(other), shortest_path(other.toarray(), method="FW"), atol=1e-12)
 
 
 def test_a_disconnected_graph_names_its_components() -> None:
     X = np.vstack([dense_rows(20, 3), dense_rows(12, 3) + 100])
-    lengths = weigh(adjacency(neighbours(X, 3)), X, "distance")
-    with pytest.raises(ValueError, match="2 components of 20, 12 samples; raise the number of neighbours"):
+    lengths = weigh(adjacency(neighbors(X, 3)), X, "distance")
+    with pytest.raises(ValueError, match="2 components of 20, 12 samples; raise the number of neighbors"):
         geodesics(lengths)
 
 
 def test_laplacians_are_scipys() -> None:
     X = dense_rows(80, 4)
-    W = weigh(adjacency(neighbours(X, 5)), X, "gaussian")
-    for normalised in (False, True):
-        expected = scipy.sparse.csgraph.laplacian(W.toarray(), normed=normalised)
-        np.testing.assert_allclose(laplacian(W, normalised).toarray(), expected, atol=1e-14)
+    W = weigh(adjacency(neighbors(X, 5)), X, "gaussian")
+    for normalized in (False, True):
+        expected = scipy.sparse.csgraph.laplacian(W.toarray(), normed=normalized)
+        np.testing.assert_allclose(laplacian(W, normalized).toarray(), expected, atol=1e-14)
     with pytest.raises(ValueError, match="not negative"):
-        laplacian(-W, normalised=True)
+        laplacian(-W, normalized=True)
 
 
 @pytest.mark.parametrize(
@@ -332,11 +332,11 @@ def test_laplacians_are_scipys() -> None:
 )
 def test_bad_arguments_are_explained(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        neighbours(dense_rows(30, 3), **arguments)
+        neighbors(dense_rows(30, 3), **arguments)
 
 
 def test_rows_that_are_not_finite_are_refused() -> None:
     X = dense_rows(30, 3)
     X[4, 1] = np.nan
     with pytest.raises(ValueError, match="NaN or infinity"):
-        neighbours(X, 3)
+        neighbors(X, 3)

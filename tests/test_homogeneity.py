@@ -14,7 +14,8 @@ from dmo.engines.moments import LABELS, Moments
 from dmo.kernels import RBF
 from dmo.linalg.operators import Dense, LowRank
 from dmo.linalg.smoothers import LinearSmoother, Smoother
-from dmo.linalg.solve import factorise
+from dmo.linalg.solve import factorize
+from dmo.linalg.tall import gram
 from dmo.methods.homogeneity import operators as exact
 from dmo.methods.homogeneity.moments import RotatedMoments, SharedHomogeneity, homogeneity
 
@@ -47,7 +48,7 @@ def dense_map(views, Y, balance, ridge, center):
 @pytest.mark.parametrize("center", [True, False])
 def test_krylov_is_the_top_of_the_dense_map(center):
     views, Y = two_views()
-    model = KGHA(balance=0.05, ridge=0.2, n_components=6, center=center, tolerance=1e-9).fit(views, Y)
+    model = KGHA(balance=0.05, ridge=0.2, n_components=6, center=center, tol=1e-9).fit(views, Y)
     values, vectors = np.linalg.eigh(dense_map(views, Y, 0.05, 0.2, center))
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:6], rtol=1e-9)
     overlap = np.linalg.svd(vectors[:, ::-1][:, :6].T @ model.embedding_, compute_uv=False)
@@ -65,7 +66,7 @@ def test_krylov_needs_few_steps_and_its_objective_is_that_of_eigh():
 def test_als_rises_to_the_krylov_objective_from_below():
     views, Y = two_views()
     best = KGHA(balance=0.3, ridge=0.5, n_components=4).fit(views, Y).objective_
-    als = KGHA(balance=0.3, ridge=0.5, n_components=4, solver="als", tolerance=1e-9, max_iter=500).fit(views, Y)
+    als = KGHA(balance=0.3, ridge=0.5, n_components=4, solver="als", tol=1e-9, max_iter=500).fit(views, Y)
     history = np.array(als.objective_history_)
     assert (np.diff(history) > -1e-9).all()
     assert history[-1] <= best * (1 + 1e-9)
@@ -118,7 +119,7 @@ def test_moments_give_the_exact_engine_s_answer(center):
     smoothers = []
     for F in factors.values():
         operator = LowRank(F).centered() if center else LowRank(F)
-        smoothers.append(Smoother(factorise(operator, 0.3), 0.3))
+        smoothers.append(Smoother(factorize(operator, 0.3), 0.3))
     apply = exact.homogeneity_map([*smoothers, labels], [0.05, 0.05, 1.0])
     pairs = exact.krylov(apply, 200, 7, Y, 1e-11)
 
@@ -161,7 +162,7 @@ def test_a_shared_fit_with_more_components_than_labels_is_solved_for_itself():
 
 
 def test_kgha_r_is_the_label_space_alone():
-    """As the balance goes to 0 the embedding is the leading eigenvectors of the centred label kernel."""
+    """As the balance goes to 0 the embedding is the leading eigenvectors of the centered label kernel."""
     views, Y = two_views()
     model = KGHA(balance=1e-9, n_components=4).fit(views, Y)
     U = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)[0][:, :4]
@@ -170,7 +171,7 @@ def test_kgha_r_is_the_label_space_alone():
 
 def test_components_beyond_the_label_rank_warn():
     views, Y = two_views(labels=4)
-    with pytest.warns(UserWarning, match="above the rank 4 of the centred labels"):
+    with pytest.warns(UserWarning, match="above the rank 4 of the centered labels"):
         model = KGHA(n_components=6).fit(views, Y)
     assert model.embedding_.shape == (160, 6)
 
@@ -207,7 +208,7 @@ def test_linear_multiset_cca_is_cca_zoo_s_gcca():
     rng = np.random.default_rng(3)
     shared = rng.standard_normal((250, 3))
     views = [shared @ rng.standard_normal((3, d)) + rng.standard_normal((250, d)) for d in (6, 5, 4)]
-    model = MultiSetCCA(kernel="linear", ridge=1e-8, n_components=3, tolerance=1e-10).fit(views)
+    model = MultiSetCCA(kernel="linear", ridge=1e-8, n_components=3, tol=1e-10).fit(views)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # cca-zoo's own
         oracle = GCCA(n_components=3).fit([v - v.mean(axis=0) for v in views])
@@ -245,14 +246,14 @@ def test_ridge_averages_predictions():
     np.testing.assert_allclose(model.decision_function(views), np.mean(parts, axis=0), atol=1e-9)
 
 
-def test_standardise_uses_the_leave_one_out_scores():
+def test_standardize_uses_the_leave_one_out_scores():
     views, Y = two_views(n=40)
     K = RBF(bandwidth=4.0)(views["a"], dtype=np.float64)
     loo = np.empty(Y.shape)
     for i in range(40):
         rest = np.arange(40) != i
         loo[i] = K[i, rest] @ np.linalg.solve(K[np.ix_(rest, rest)] + 0.2 * np.eye(39), Y[rest].astype(float))
-    model = MultiViewRidge(kernel=RBF(bandwidth=4.0), ridge=0.2, center=False, standardise=1.0).fit(views["a"], Y)
+    model = MultiViewRidge(kernel=RBF(bandwidth=4.0), ridge=0.2, center=False, standardize=1.0).fit(views["a"], Y)
     np.testing.assert_allclose(model.rule_.mean, loo.mean(axis=0), atol=1e-8)
     np.testing.assert_allclose(model.rule_.deviation, loo.std(axis=0), atol=1e-8)
     plain = MultiViewRidge(kernel=RBF(bandwidth=4.0), ridge=0.2, center=False).fit(views["a"], Y)
@@ -310,6 +311,6 @@ def test_a_cluster_gives_the_scores_of_one_process(storage, local_cluster, tmp_p
 def test_a_solve_that_stops_short_warns():
     views, Y = two_views(n=60)
     K = RBF().fit(views["a"])(views["a"], dtype=np.float64)
-    smoother = Smoother(factorise(Dense(K), 1e-4, "cg", max_products=1), 1e-4)
+    smoother = Smoother(factorize(Dense(K), 1e-4, "cg", max_products=1), 1e-4)
     with pytest.warns(ConvergenceWarning, match="stopped at a relative residual"):
         smoother(Y.astype(float))

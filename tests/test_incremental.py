@@ -51,11 +51,11 @@ def test_new_labels_are_absent_from_earlier_rows(kind: type) -> None:
 
 @KINDS
 def test_the_statistics_of_held_out_folds_see_every_row(kind: type) -> None:
-    model = made(kind, standardise=1.0)
+    model = made(kind, standardize=1.0)
     for where in BATCHES:  # the second batch has fewer rows than there are folds
         model.partial_fit(some(where), Y[where])
     assert sum(part.n for part in model.pass_.folds) == 120
-    held = made(kind, standardise=1.0).fit(VIEWS, Y).rule_  # other folds of the same rows
+    held = made(kind, standardize=1.0).fit(VIEWS, Y).rule_  # other folds of the same rows
     np.testing.assert_allclose(model.rule_.deviation, held.deviation, rtol=0.2)
 
 

@@ -32,7 +32,7 @@ from dmo.kernels import (
     bandwidths,
     gram_matrix,
     loops,
-    normalise_rows,
+    normalize_rows,
     parse,
     threads,
 )
@@ -115,15 +115,15 @@ def test_tile_gram_and_diagonal_equal_an_independent_implementation(kernel, X, d
     fitted = kernel.fit(X)
     x, y = fitted.prepare(X[:170], dtype), fitted.prepare(X[20:], dtype)
     expected = oracle(kernel, X, X)
-    tolerance = np.abs(expected).max() * (3e-6 if dtype == np.float32 else 1e-13)
+    tol = np.abs(expected).max() * (3e-6 if dtype == np.float32 else 1e-13)
     tile = fitted.tile(x, y)
     assert tile.dtype == dtype
-    np.testing.assert_allclose(tile, expected[:170, 20:], atol=tolerance)
-    np.testing.assert_allclose(fitted.diagonal(x), np.diag(expected)[:170], atol=tolerance)
+    np.testing.assert_allclose(tile, expected[:170, 20:], atol=tol)
+    np.testing.assert_allclose(fitted.diagonal(x), np.diag(expected)[:170], atol=tol)
     K, again = gram_matrix(kernel, X, dtype)
     assert again == fitted
     assert K.dtype == dtype
-    np.testing.assert_allclose(K, expected, atol=tolerance)
+    np.testing.assert_allclose(K, expected, atol=tol)
     np.testing.assert_array_equal(K, K.T)
     np.testing.assert_array_equal(np.diag(K), fitted.diagonal(fitted.prepare(X, dtype)))
 
@@ -144,7 +144,7 @@ def test_bandwidth_rules_equal_brute_force(kind, rule, X, dtype):
     expected = {
         "mean": pairs.mean(),
         "median": np.median(pairs),
-        "mean-fifth-neighbour": np.sort(distances, axis=1)[:, 5].mean(),
+        "mean-fifth-neighbor": np.sort(distances, axis=1)[:, 5].mean(),
     }[rule]
     K, fitted = gram_matrix(kind(rule), X, dtype)
     assert fitted.bandwidth == pytest.approx(expected, rel=3e-6 if dtype == np.float32 else 1e-12)
@@ -210,7 +210,7 @@ def test_distances_of_near_duplicates_keep_their_digits(form):
             for prefix in ("", "hellinger-")
         ),
         *(parse(name) for name in ("intersection", "linear", "polynomial", "cosine", "l1-intersection")),
-        RBF("mean-fifth-neighbour") + 2.0 * ChiSquare("median"),
+        RBF("mean-fifth-neighbor") + 2.0 * ChiSquare("median"),
         Laplacian() * Intersection(),
     ],
     ids=str,
@@ -233,10 +233,10 @@ def test_a_tile_of_slices_is_that_part_of_the_gram_matrix(data):
     X = ROWS[name]
     K, fitted = gram_matrix(kernel, X)
     p = fitted.prepare(X)
-    tolerance = 3e-6 * np.abs(K).max()
-    np.testing.assert_allclose(fitted.tile(p[rows], p[columns]), K[rows, columns], atol=tolerance)
+    tol = 3e-6 * np.abs(K).max()
+    np.testing.assert_allclose(fitted.tile(p[rows], p[columns]), K[rows, columns], atol=tol)
     x, y = fitted.prepare(X[rows]), fitted.prepare(X[columns])
-    np.testing.assert_allclose(fitted.tile(x, y), K[rows, columns], atol=tolerance)
+    np.testing.assert_allclose(fitted.tile(x, y), K[rows, columns], atol=tol)
 
 
 def test_tile_writes_into_out_and_refuses_an_array_that_does_not_fit():
@@ -311,29 +311,29 @@ def test_the_number_of_threads_is_the_callers_or_that_of_blas_and_changes_nothin
 
 
 def test_powers_of_two_are_exact_to_a_rounding_and_vanish_below_the_normal_numbers():
-    for dtype, lowest, tolerance in ((np.float32, -126, 2e-7), (np.float64, -1022, 1e-15)):
+    for dtype, lowest, tol in ((np.float32, -126, 2e-7), (np.float64, -1022, 1e-15)):
         y = np.linspace(lowest + 0.01, 0, 10_001, dtype=dtype)[None]
         K, zero = y.copy(), np.zeros(10_001, dtype)
         loops.map_tile(loops.GAUSSIAN, dtype(1), dtype(0), 1, K, 0, 1, zero[:1], zero)
-        np.testing.assert_allclose(K, np.exp2(y), rtol=tolerance)
+        np.testing.assert_allclose(K, np.exp2(y), rtol=tol)
         K[:] = lowest - np.geomspace(0.1, 1e30, 10_001, dtype=dtype)
         loops.map_tile(loops.GAUSSIAN, dtype(1), dtype(0), 1, K, 0, 1, zero[:1], zero)
         assert not K.any()
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "csr"])
-def test_normalised_rows(form):
+def test_normalized_rows(form):
     X = histograms()
     for how in ("l1", "l2"):
-        np.testing.assert_allclose(dense(normalise_rows(form(X), how)), normalize(X, how), rtol=1e-6)
-    np.testing.assert_allclose(dense(normalise_rows(form(X), "hellinger")), np.sqrt(normalize(X, "l1")), rtol=1e-6)
-    np.testing.assert_array_equal(dense(normalise_rows(form(X), None)), X)
-    assert sp.issparse(normalise_rows(form(X), "l1")) == (form is sp.csr_array)
-    assert normalise_rows(form(X.astype(np.float32)), "l1").dtype == np.float32
-    assert normalise_rows(form(X), "l1").dtype == np.float64
-    expected = normalise_rows(X, "hellinger")
+        np.testing.assert_allclose(dense(normalize_rows(form(X), how)), normalize(X, how), rtol=1e-6)
+    np.testing.assert_allclose(dense(normalize_rows(form(X), "hellinger")), np.sqrt(normalize(X, "l1")), rtol=1e-6)
+    np.testing.assert_array_equal(dense(normalize_rows(form(X), None)), X)
+    assert sp.issparse(normalize_rows(form(X), "l1")) == (form is sp.csr_array)
+    assert normalize_rows(form(X.astype(np.float32)), "l1").dtype == np.float32
+    assert normalize_rows(form(X), "l1").dtype == np.float64
+    expected = normalize_rows(X, "hellinger")
     for kernel in (RBF(0.7, "hellinger"), ChiSquare(0.7, "hellinger"), Linear("hellinger")):
-        plain = parse(kernel.to_dict() | {"normalise": None})
+        plain = parse(kernel.to_dict() | {"normalize": None})
         np.testing.assert_allclose(kernel(form(X)), oracle(plain, expected, expected), atol=3e-6)
 
 
@@ -408,7 +408,7 @@ def test_names_give_kernels():
     for name in ("rbf", "laplacian", "exponential", "chi2", "intersection", "linear", "polynomial", "cosine"):
         assert parse(name).name == name
         for prefix in ("hellinger", "l1", "l2"):
-            assert parse(f"{prefix}-{name}") == parse({"kernel": name, "normalise": prefix})
+            assert parse(f"{prefix}-{name}") == parse({"kernel": name, "normalize": prefix})
     assert parse("precomputed") == Precomputed()
 
 
@@ -422,7 +422,7 @@ ERRORS = [
     (lambda: RBF("meen"), "rbf: bandwidth must be a number or one of 'mean', 'median'"),
     (lambda: Laplacian(0), "laplacian: bandwidth must be a positive number, got 0"),
     (lambda: RBF(scale=-1), "rbf: scale must be a positive number, got -1"),
-    (lambda: RBF(normalise="L1"), "rbf: normalise must be one of None, 'l1', 'l2', 'hellinger', got 'L1'"),
+    (lambda: RBF(normalize="L1"), "rbf: normalize must be one of None, 'l1', 'l2', 'hellinger', got 'L1'"),
     (lambda: Polynomial(degree=0), "degree must be a whole number >= 1"),
     (lambda: Polynomial(coef0=-1.0), "coef0 must be a number >= 0"),
     (lambda: Polynomial(gamma=0.0), "gamma must be a positive number or None"),
@@ -441,7 +441,7 @@ ERRORS = [
     (lambda: gram_matrix("chi2", np.repeat(X[:1], 9, axis=0)), "chi2: bandwidth 'mean' is 0 because rows are equal"),
     (lambda: Laplacian().fit(sp.csr_array(np.repeat(X[:1], 9, axis=0))), "laplacian: bandwidth 'mean' is 0"),
     (lambda: RBF().fit(X[:1]), "needs at least 2 rows, got 1"),
-    (lambda: RBF("mean-fifth-neighbour").fit(X[:5]), "needs at least 6 rows, got 5"),
+    (lambda: RBF("mean-fifth-neighbor").fit(X[:5]), "needs at least 6 rows, got 5"),
     (lambda: Linear().prepare(X[0]), "needs a matrix of n rows x d columns"),
     (lambda: RBF(1.0).prepare(X + 1e4), "so far from the origin that float32 loses the distances"),
     (lambda: gram_matrix("rbf", sp.csr_array(X + 1e4)), "so far from the origin|bandwidth 'mean' is 0"),
@@ -478,15 +478,15 @@ def test_entries_without_a_value_are_named_by_row_and_column(value, form):
     bad = histograms().astype(np.float32)
     bad[103, 7] = value
     for kernel in (RBF(), Laplacian(), ChiSquare(), Intersection(), Cosine(), Linear("hellinger"), RBF(1.0, "l2")):
-        if value == -0.5 and not kernel.non_negative and kernel.normalise != "hellinger":
+        if value == -0.5 and not kernel.non_negative and kernel.normalize != "hellinger":
             continue
         wanted = "non-negative" if value < 0 and np.isfinite(value) else "(non-negative|finite)"
         message = rf"{kernel.name}: needs {wanted} rows, got {value:.6g} at row 103, column 7; "
         for call in (gram_matrix, lambda k, X: k.prepare(X)):
             with pytest.raises(ValueError, match=message):
                 call(kernel, form(bad))
-    with pytest.raises(ValueError, match=f"normalise_rows: needs .* got {value:.6g} at row 103, column 7"):
-        normalise_rows(form(bad), "hellinger")
+    with pytest.raises(ValueError, match=f"normalize_rows: needs .* got {value:.6g} at row 103, column 7"):
+        normalize_rows(form(bad), "hellinger")
 
 
 def test_a_bad_row_outside_the_sample_or_inside_it_keeps_its_number(monkeypatch):

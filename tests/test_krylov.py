@@ -27,9 +27,9 @@ def angle(A, B):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda how: MLSI(n_components=5, gamma=0.1, approximation=how),
-        lambda how: MORP("linear", n_components=5, gamma=0.1, form="direct", approximation=how),
-        lambda how: MORP("linear", n_components=5, gamma=0.1, approximation=how),
+        lambda how: MLSI(n_components=5, ridge=0.1, approximation=how),
+        lambda how: MORP("linear", n_components=5, ridge=0.1, form="direct", approximation=how),
+        lambda how: MORP("linear", n_components=5, ridge=0.1, approximation=how),
         lambda how: TraceEmbedding("cca", n_components=5, ridge=1.0, approximation=how),
         lambda how: TraceEmbedding("pca", n_components=5, approximation=how),
     ],
@@ -45,10 +45,10 @@ def test_enough_directions_give_the_exact_projection(make, sparse, text):
 
 def test_few_directions_come_close_and_more_steps_closer(text):
     X, Y = text
-    exact = MLSI(n_components=5, gamma=0.1, approximation="exact").fit(X, Y)
+    exact = MLSI(n_components=5, ridge=0.1, approximation="exact").fit(X, Y)
     angles = []
     for steps in (1, 2, 4):
-        ours = MLSI(n_components=5, gamma=0.1, approximation=Krylov(steps, 0)).fit(X, Y)
+        ours = MLSI(n_components=5, ridge=0.1, approximation=Krylov(steps, 0)).fit(X, Y)
         angles.append(angle(ours.transform(X), exact.transform(X)))
     assert angles[0] > angles[1] > angles[2]
     assert angles[2] < 3
@@ -56,7 +56,7 @@ def test_few_directions_come_close_and_more_steps_closer(text):
 
 def test_the_scores_are_those_of_the_exact_decoder(text):
     X, Y = text
-    exact, ours = (MLSI(n_components=8, gamma=0.1, approximation=how).fit(X, Y) for how in ("exact", Krylov(3, 300)))
+    exact, ours = (MLSI(n_components=8, ridge=0.1, approximation=how).fit(X, Y) for how in ("exact", Krylov(3, 300)))
     np.testing.assert_allclose(ours.decision_function(X), exact.decision_function(X), atol=1e-5)
 
 
@@ -76,10 +76,10 @@ def test_auto_is_exact_for_small_problems_and_a_subspace_for_large_ones(caplog):
     X = scipy.sparse.random_array((4200, 4500), density=0.002, random_state=rng, format="csr")
     Y = (rng.random((4200, 3)) < 0.5).astype(float)
     with caplog.at_level("INFO", "dmo"):
-        MLSI(n_components=2, gamma=0.1).fit(X, Y)
+        MLSI(n_components=2, ridge=0.1).fit(X, Y)
         assert "Krylov subspace (the exact problem is of 4200 x 4200)" in caplog.text
         caplog.clear()
-        MLSI(n_components=2, gamma=0.1).fit(X[:, :100], Y)
+        MLSI(n_components=2, ridge=0.1).fit(X[:, :100], Y)
         assert "Krylov" not in caplog.text
 
 
@@ -89,7 +89,7 @@ def test_auto_is_exact_for_small_problems_and_a_subspace_for_large_ones(caplog):
         (lambda X, Y: MORP("rbf", approximation=Krylov()).fit(X, Y), "Krylov is for linear functions"),
         (lambda X, Y: MLSI(approximation=Krylov(0)).fit(X, Y), "steps >= 1"),
         (lambda X, Y: MLSI(approximation=Krylov(1, 0)).fit(0 * X, Y), "no direction to find"),
-        (lambda X, Y: MLSI(approximation=Krylov(), form="regularised").fit(X, Y), "take form='direct'"),
+        (lambda X, Y: MLSI(approximation=Krylov(), form="regularized").fit(X, Y), "take form='direct'"),
     ],
 )
 def test_what_it_refuses(make, sentence, text):

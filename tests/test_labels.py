@@ -7,7 +7,7 @@ from sklearn.metrics import pairwise_distances
 from sklearn.metrics.pairwise import cosine_similarity, rbf_kernel
 
 from dmo.kernels import RBF
-from dmo.labels.kernels import SequenceKernel, SetKernel, factorise_kernel, label_factor
+from dmo.labels.kernels import SequenceKernel, SetKernel, factorize_kernel, label_factor
 
 RNG = np.random.default_rng(0)
 Y = (RNG.random((50, 7)) < 0.3).astype(float)
@@ -37,7 +37,7 @@ def test_intersections_and_their_cosine():
 
 
 def test_sequences_count_common_substrings():
-    plain = gram(SequenceKernel(2, normalise=False), ["abab", "ab", "c", ""])
+    plain = gram(SequenceKernel(2, normalize=False), ["abab", "ab", "c", ""])
     # substrings up to two symbols: abab: a2 b2 ab2 ba1; ab: a1 b1 ab1
     np.testing.assert_allclose(plain, [[13, 6, 0, 0], [6, 3, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]], atol=1e-10)
     unit = gram(SequenceKernel(2), [list("abab"), ["a", "b"], ["c"]])
@@ -58,7 +58,7 @@ def test_kernels_on_rows_and_given_matrices():
     np.testing.assert_allclose(gram(RBF(bandwidth=2.0), Y), wanted, atol=1e-8)
     np.testing.assert_allclose(gram("precomputed", wanted), wanted, atol=1e-8)
     low = RNG.standard_normal((50, 3))
-    assert factorise_kernel(low @ low.T).shape == (50, 3)
+    assert factorize_kernel(low @ low.T).shape == (50, 3)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""LLT-SVR against conic programmes, LIBSVM and brute force."""
+"""LLT-SVR against conic programs, LIBSVM and brute force."""
 
 import clarabel
 import dask.array as da
@@ -21,7 +21,7 @@ from dmo.kernels import RBF
 from dmo.linalg.operators import Dense, LowRank
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.svr.admm import Factors, admm
-from dmo.methods.svr.frames import neighbourhood_frames
+from dmo.methods.svr.frames import neighborhood_frames
 from dmo.methods.svr.losses import POWERS, EpsilonInsensitive, Power
 from dmo.methods.svr.problem import Problem, certificate, dual_feasible, dual_objective, objective
 from dmo.metrics import jaccard_accuracy
@@ -44,12 +44,12 @@ def rbf(X, Z=None, width=0.7):
 
 def problem_of(n, L, seed, C=10.0, loss=LOSSES[0], local=True, coupling=None):
     X, Y = samples(n, L, seed)
-    frames = neighbourhood_frames(Y, 6).basis if local else None
+    frames = neighborhood_frames(Y, 6).basis if local else None
     return Problem(Dense(rbf(X)), Y, loss, C, frames, coupling)
 
 
 def conic_optimum(problem):
-    """The optimum of [LLT 4] by an interior-point solver, from the literal programme with slack variables."""
+    """The optimum of [LLT 4] by an interior-point solver, from the literal program with slack variables."""
     n, L = problem.targets.shape
     kernel = problem.kernel.dense()
     S = np.eye(L) if problem.coupling is None else problem.coupling
@@ -87,7 +87,7 @@ def conic_optimum(problem):
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 @settings(max_examples=40, deadline=None)
 @given(r=st.floats(-50, 50), weight=st.floats(1e-3, 100))
-def test_proximal_map_minimises_its_definition(loss, r, weight):
+def test_proximal_map_minimizes_its_definition(loss, r, weight):
     def value(t):
         return weight * loss.value(np.array([t])) + (t - r) ** 2 / 2
 
@@ -117,9 +117,9 @@ def test_conjugate_is_the_largest_difference_to_a_line(loss):
 # ---- frames
 
 
-def test_frames_are_orthonormal_and_start_with_the_directions_of_the_neighbourhood():
+def test_frames_are_orthonormal_and_start_with_the_directions_of_the_neighborhood():
     _, Y = samples(80, 5, 0)
-    frames = neighbourhood_frames(Y, 4)
+    frames = neighborhood_frames(Y, 4)
     assert np.allclose(frames.basis.transpose(0, 2, 1) @ frames.basis, np.eye(5), atol=1e-12)
     assert (frames.ranks == 3).all()
     for i in (0, 17, 79):
@@ -129,21 +129,21 @@ def test_frames_are_orthonormal_and_start_with_the_directions_of_the_neighbourho
 
 
 @pytest.mark.parametrize("kappa", [2, 3, 6, 40])
-def test_frames_stay_full_whatever_the_neighbourhood(kappa):
+def test_frames_stay_full_whatever_the_neighborhood(kappa):
     rng = np.random.default_rng(1)
     labels = 2.0 * (rng.random((60, 7)) < 0.2) - 1
     labels[:30] = labels[0]
-    frames = neighbourhood_frames(labels, kappa)
+    frames = neighborhood_frames(labels, kappa)
     assert np.allclose(frames.basis.transpose(0, 2, 1) @ frames.basis, np.eye(7), atol=1e-10)
     if kappa <= 30:
         assert (frames.ranks[:30] == 0).all()
         assert (frames.basis[:30] == np.eye(7)).all()
 
 
-def test_distinct_neighbours_see_past_repeated_outputs():
+def test_distinct_neighbors_see_past_repeated_outputs():
     Y = np.repeat([[1.0, -1, -1], [-1, 1, -1], [1, 1, -1]], 20, axis=0)
-    assert not neighbourhood_frames(Y, 6).ranks.any()
-    frames = neighbourhood_frames(Y, 6, "distinct")
+    assert not neighborhood_frames(Y, 6).ranks.any()
+    frames = neighborhood_frames(Y, 6, "distinct")
     assert (frames.ranks == 2).all()
     assert np.allclose(np.abs(frames.basis[:, 2, 2]), 1)  # the third output never changes: it is the normal
 
@@ -155,7 +155,7 @@ def test_distinct_neighbours_see_past_repeated_outputs():
     ("n", "L", "C", "epsilon"),
     [(40, 2, 10, 0.1), (60, 2, 1, 0.05), (50, 3, 10, 0.2), (40, 3, 100, 0.05), (30, 6, 5, 0.1)],
 )
-def test_objective_is_the_optimum_of_the_quadratic_programme(n, L, C, epsilon):
+def test_objective_is_the_optimum_of_the_quadratic_program(n, L, C, epsilon):
     problem = problem_of(n, L, n + L, C, EpsilonInsensitive(epsilon))
     fit = admm(problem)
     assert fit.converged
@@ -165,7 +165,7 @@ def test_objective_is_the_optimum_of_the_quadratic_programme(n, L, C, epsilon):
 
 
 @pytest.mark.parametrize("loss", LOSSES[1:], ids=str)
-def test_power_losses_reach_the_optimum_of_their_conic_programme(loss):
+def test_power_losses_reach_the_optimum_of_their_conic_program(loss):
     problem = problem_of(25, 3, 5, 2.0, loss)
     assert admm(problem).certificate.objective == pytest.approx(conic_optimum(problem), rel=1e-6)
 
@@ -178,7 +178,7 @@ def test_coupled_outputs_reach_the_optimum_with_the_matrix_kernel():
 
 
 def svr_objective(K, y, C, epsilon):
-    """LIBSVM's optimum, as the dual objective that it maximises (its primal point is less exact)."""
+    """LIBSVM's optimum, as the dual objective that it maximizes (its primal point is less exact)."""
     model = SVR(kernel="precomputed", C=C, epsilon=epsilon, tol=1e-9).fit(K, y)
     beta = np.zeros(len(y))
     beta[model.support_] = model.dual_coef_[0]
@@ -188,7 +188,7 @@ def svr_objective(K, y, C, epsilon):
 def test_identity_frames_are_one_svr_per_output():
     X, Y = samples(150, 3, 4)
     K, new = rbf(X), rbf(samples(20, 3, 9)[0], X)
-    model = LLTSVR(kernel="precomputed", frame="identity", C=10.0, epsilon=0.1, tolerance=1e-8).fit(K, Y)
+    model = LLTSVR(kernel="precomputed", frame="identity", C=10.0, epsilon=0.1, tol=1e-8).fit(K, Y)
     oracle = [svr_objective(K, Y[:, j], 10.0, 0.1) for j in range(3)]
     assert model.objective_ == pytest.approx(sum(value for value, _ in oracle), rel=1e-6)
     assert np.allclose(model.predict(new), np.stack([svr.predict(new) for _, svr in oracle], axis=1), atol=2e-3)
@@ -223,7 +223,7 @@ def test_dual_values_at_feasible_points_stay_below_primal_values_anywhere(loss, 
 
 def test_certificate_of_the_optimum_closes_and_elsewhere_does_not():
     problem = problem_of(60, 3, 8)
-    fit = admm(problem, tolerance=1e-9)
+    fit = admm(problem, tol=1e-9)
     assert certificate(problem, fit.dual, fit.bias).gap < 1e-6
     assert certificate(problem, fit.dual, fit.bias + 0.2).gap > 1e-3
 
@@ -282,13 +282,13 @@ def test_views_are_taken_with_the_mean_of_their_kernels():
 # ---- paths
 
 
-def test_path_gives_the_models_of_separate_fits_with_fewer_factorisations():
+def test_path_gives_the_models_of_separate_fits_with_fewer_factorizations():
     X, Y = samples(100, 3, 1)
     models = LLTSVR().path(X, Y, C=[0.5, 2, 8], epsilon=[0.2, 0.1])
     assert [(m.epsilon, m.C) for m in models] == [(e, c) for e in (0.2, 0.1) for c in (0.5, 2, 8)]
     alone = [LLTSVR(C=m.C, epsilon=m.epsilon).fit(X, Y) for m in models]
     assert np.allclose([m.objective_ for m in models], [a.objective_ for a in alone], rtol=2e-6)
-    assert sum(m.n_factorisations_ for m in models) < sum(a.n_factorisations_ for a in alone)
+    assert sum(m.n_factorizations_ for m in models) < sum(a.n_factorizations_ for a in alone)
     assert np.allclose(models[-1].predict(X), alone[-1].predict(X), atol=2e-2)
 
 
@@ -298,7 +298,7 @@ def test_starting_at_the_solution_ends_at_the_first_check():
     first = admm(problem, factors)
     again = admm(problem, factors, first.state)
     assert again.iterations == 25
-    assert again.factorisations == 0
+    assert again.factorizations == 0
 
 
 # ---- the estimator
@@ -307,8 +307,8 @@ def test_starting_at_the_solution_ends_at_the_first_check():
 def test_rotating_the_outputs_rotates_the_predictions():
     X, Y = samples(80, 3, 6)
     Q = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0]
-    local = [LLTSVR(C=5.0, tolerance=1e-9).fit(X, targets).predict(X[:20]) for targets in (Y, Y @ Q)]
-    naive = [LLTSVR(C=5.0, frame="identity", tolerance=1e-9).fit(X, targets).predict(X[:20]) for targets in (Y, Y @ Q)]
+    local = [LLTSVR(C=5.0, tol=1e-9).fit(X, targets).predict(X[:20]) for targets in (Y, Y @ Q)]
+    naive = [LLTSVR(C=5.0, frame="identity", tol=1e-9).fit(X, targets).predict(X[:20]) for targets in (Y, Y @ Q)]
     assert np.allclose(local[0] @ Q, local[1], atol=1e-3)
     assert not np.allclose(naive[0] @ Q, naive[1], atol=1e-3)
 
@@ -335,7 +335,7 @@ def test_dual_coefficients_and_intercept_are_the_prediction():
 
 def test_labels_are_the_positive_outputs():
     X, Y = samples(60, 2, 0)
-    model = LLTSVR(C=10.0, neighbours="distinct").fit(X, np.where(Y > 0, 1, -1))
+    model = LLTSVR(C=10.0, neighbors="distinct").fit(X, np.where(Y > 0, 1, -1))
     assert (model.predict_labels(X) == (model.predict(X) > 0)).all()
     assert (model.predict_labels(X) == (Y > 0)).mean() > 0.9
 
@@ -373,7 +373,7 @@ def test_saved_models_predict_the_same(model, tmp_path):
 
 def test_grid_search_splits_precomputed_kernels_on_both_sides():
     X, Y = samples(60, 2, 0)
-    search = GridSearchCV(LLTSVR(kernel="precomputed", tolerance=1e-3), {"C": [0.1, 10.0]}, cv=3).fit(rbf(X), Y)
+    search = GridSearchCV(LLTSVR(kernel="precomputed", tol=1e-3), {"C": [0.1, 10.0]}, cv=3).fit(rbf(X), Y)
     assert search.best_params_["C"] == 10.0
     assert search.best_score_ > 0.5
 
@@ -399,7 +399,7 @@ NAN = np.where(np.arange(40).reshape(20, 2) == 5, np.nan, 1.0)
         ({"C": np.nan}, None, "C must be a positive number, got nan"),
         ({"loss": "l2"}, None, "loss = 'l2'; known: 'epsilon-insensitive', 'l1', 'l4/3', 'l3/2'"),
         ({"frame": "global"}, None, "frame = 'global'; known: 'local', 'identity'"),
-        ({"neighbours": "all"}, None, "neighbours = 'all'; known: 'samples', 'distinct'"),
+        ({"neighbors": "all"}, None, "neighbors = 'all'; known: 'samples', 'distinct'"),
         ({"max_iter": 0}, None, "max_iter = 0; at least one iteration is needed"),
         ({"kernel": "precomputed"}, None, "a precomputed kernel must be n x n, got"),
         ({}, lambda Y: NAN, "input y contains NaN or infinity at row 2, output 1"),
@@ -431,7 +431,7 @@ def test_asymmetric_and_indefinite_kernels_are_refused():
         (lambda Y: np.column_stack([Y, Y[:, 0]]), "outputs 0 and 2 are the same in all samples"),
         (
             lambda Y: np.repeat([[1.0, -1], [-1, 1]], 10, axis=0),
-            "every neighbourhood of 6 samples holds one output only",
+            "every neighborhood of 6 samples holds one output only",
         ),
     ],
 )
@@ -443,7 +443,7 @@ def test_outputs_that_teach_nothing_are_named(spoil, sentence):
     assert model.gap_ <= 1e-6
 
 
-@parametrize_with_checks([LLTSVR(tolerance=1e-4), CoupledSVR(tolerance=1e-4)])
+@parametrize_with_checks([LLTSVR(tol=1e-4), CoupledSVR(tol=1e-4)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -451,11 +451,11 @@ def test_scikit_learn_contract(estimator, check):
 # ---- public data
 
 
-def test_scene_labels_from_distinct_neighbours_beat_independent_regressions(dmo_data):
+def test_scene_labels_from_distinct_neighbors_beat_independent_regressions(dmo_data):
     """At a smooth kernel and a small C, where independent regressions leave most samples without a label."""
     folder = dmo_data / "mulan" / "scene"
     labels = read_label_list(folder / "scene.xml.xz")
     (X, Y), (new, truth) = (read_arff(folder / f"scene-{part}.arff.xz", labels) for part in ("train", "test"))
-    models = [LLTSVR(frame="identity", tolerance=1e-3), LLTSVR(neighbours="distinct", n_neighbors=12, tolerance=1e-3)]
+    models = [LLTSVR(frame="identity", tol=1e-3), LLTSVR(neighbors="distinct", n_neighbors=12, tol=1e-3)]
     scores = [jaccard_accuracy(truth, m.fit(X, 2.0 * Y - 1).predict_labels(new)) for m in models]
     assert scores[1] > scores[0] + 0.1

@@ -25,18 +25,18 @@ ROWS = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
 HOLD = """
 import sys, numpy as np
 from dmo import stores
-writer = stores.create_rows(sys.argv[1], 50, 4, block=10)
+writer = stores.create_results(sys.argv[1], 50, 4, block=10)
 writer.write(0, np.zeros((10, 4), np.float32))
 print("ready", flush=True)
 sys.stdin.read()
 """
 
 
-def begin(path: Path) -> stores.RowWriter:
-    return stores.create_rows(path, 50, 4, block=10)
+def begin(path: Path) -> stores.ResultWriter:
+    return stores.create_results(path, 50, 4, block=10)
 
 
-def fill(writer: stores.RowWriter) -> None:
+def fill(writer: stores.ResultWriter) -> None:
     for block in writer.missing():
         writer.write(block, ROWS[writer.rows(block)])
     writer.finish()
@@ -71,7 +71,7 @@ def test_a_store_that_another_process_writes_is_refused_until_it_is_killed(holde
     path, process = holder
     for overwrite in (False, True):
         with pytest.raises(stores.StoreError, match=f"is being written by process {process.pid} on .*; wait for it"):
-            stores.create_rows(path, 50, 4, block=10, overwrite=overwrite)
+            stores.create_results(path, 50, 4, block=10, overwrite=overwrite)
     process.send_signal(signal.SIGKILL)
     process.wait(60)
     writer = begin(path)
@@ -97,7 +97,7 @@ def test_a_lock_of_another_host_is_stale_when_it_was_not_renewed(tmp_path: Path)
         begin(path)
     (path / LOCK).write_text(json.dumps(owner | {"time": owner["time"] - _lock.STALE - 1}))
     fill(begin(path))
-    np.testing.assert_array_equal(stores.open_rows(path)[:], ROWS)
+    np.testing.assert_array_equal(stores.open_results(path)[:], ROWS)
 
 
 def test_a_damaged_lock_and_a_recycled_process_number_are_stale(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_writers_of_one_process_share_its_lock(tmp_path: Path) -> None:
 
 def test_object_stores_are_locked_as_well() -> None:
     url = "memory://locked/rows.zarr"
-    writer = stores.create_rows(url, 50, 4, block=10)
+    writer = stores.create_results(url, 50, 4, block=10)
     assert Folder(url).get(LOCK) is not None
     fill(writer)
     assert Folder(url).get(LOCK) is None
@@ -153,7 +153,7 @@ def test_a_damaged_store_is_found_opened_again_and_completed(tmp_path: Path, how
     assert len(record["problems"]) == 1
     assert record["reopened_blocks"] == {"e": 5 if "manifest" in what else 1 if "c.2" in what else 0}["e"]
     with pytest.raises(stores.StoreError, match="incomplete"):
-        stores.open_rows(path)
+        stores.open_results(path)
     fill(begin(path))
     assert digest(path) == whole
     assert runner.invoke(app, ["verify", str(path)]).exit_code == 0
@@ -170,7 +170,7 @@ def test_a_quota_leaves_a_store_that_can_be_resumed(tmp_path: Path) -> None:
     code = (
         "import sys, resource, signal, numpy as np; from dmo import stores;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        "writer = stores.create_rows(sys.argv[1], 8, 1024, block=1 if len(sys.argv) > 2 else 4);"
+        "writer = stores.create_results(sys.argv[1], 8, 1024, block=1 if len(sys.argv) > 2 else 4);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000));"
         "writer.write(0, np.ones((4, 1024), np.float32))"
     )
@@ -178,7 +178,7 @@ def test_a_quota_leaves_a_store_that_can_be_resumed(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "cannot write block 0 of 'embedding' (File too large); make room" in done.stderr
-    writer = stores.create_rows(path, 8, 1024, block=4)
+    writer = stores.create_results(path, 8, 1024, block=4)
     assert writer.missing() == [0, 1]
     for block in writer.missing():
         writer.write(block, np.ones((4, 1024), np.float32))
@@ -188,7 +188,7 @@ def test_a_quota_leaves_a_store_that_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_a_dropped_writer_gives_its_lock_up_without_waiting(tmp_path: Path) -> None:
-    """Finalisers run wherever the garbage collector does, also in a thread that the lock's holder waits for."""
+    """Finalizers run wherever the garbage collector does, also in a thread that the lock's holder waits for."""
     path = tmp_path / "rows.zarr"
     held = {"writer": begin(path)}
 

@@ -19,20 +19,20 @@ from dmo.linalg.block_rows import BlockRows
 from dmo.linalg.factors import BlockLowRank
 from dmo.linalg.operators import LowRank
 from dmo.linalg.pivoted_cholesky import _root, rpcholesky
-from dmo.linalg.solve import factorise
+from dmo.linalg.solve import factorize
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom, sampled_error
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
-from dmo.lowrank.clusters import allocate, balanced_centres
+from dmo.lowrank.clusters import allocate, balanced_centers
 from dmo.lowrank.landmarks import assign, choose_landmarks
 from dmo.lowrank.sampling import learning_rows
 
 
 def clustered(n: int, d: int = 20, seed: int = 0) -> np.ndarray:
-    """Rows near a curved surface around twenty centres, some of them rare, with noise; not negative."""
+    """Rows near a curved surface around twenty centers, some of them rare, with noise; not negative."""
     fixed, rng = np.random.default_rng(7), np.random.default_rng(seed)
-    centres, slopes = 2 * fixed.standard_normal((20, 4)), fixed.standard_normal((4, d)) / 2
+    centers, slopes = 2 * fixed.standard_normal((20, 4)), fixed.standard_normal((4, d)) / 2
     share = np.arange(1, 21) ** -1.5
-    latent = centres[rng.choice(20, size=n, p=share / share.sum())] + 0.2 * rng.standard_normal((n, 4))
+    latent = centers[rng.choice(20, size=n, p=share / share.sum())] + 0.2 * rng.standard_normal((n, 4))
     return np.abs(np.tanh(latent @ slopes) + 0.02 * rng.standard_normal((n, d)))
 
 
@@ -101,12 +101,12 @@ def test_kmeans_landmarks_beat_pivoted_cholesky_which_beats_uniform_on_clustered
     assert error("kmeans") < error("rpcholesky") < error("uniform")
 
 
-def test_centres_of_a_hellinger_kernel_are_taken_between_square_roots():
-    kernel = RBF(normalise="hellinger").fit(X)
+def test_centers_of_a_hellinger_kernel_are_taken_between_square_roots():
+    kernel = RBF(normalize="hellinger").fit(X)
     exact = kernel(X, dtype=np.float64)
     rng = np.random.default_rng(0)
-    centres = choose_landmarks(kernel, X, 40, "kmeans", rng)
-    assert relative(exact, product(from_landmarks(kernel, centres))) < relative(
+    centers = choose_landmarks(kernel, X, 40, "kmeans", rng)
+    assert relative(exact, product(from_landmarks(kernel, centers))) < relative(
         exact, product(nystrom(kernel, X, 40, "uniform", 0))
     )
 
@@ -114,15 +114,15 @@ def test_centres_of_a_hellinger_kernel_are_taken_between_square_roots():
 def test_clusters_are_balanced_and_nearest():
     rng = np.random.default_rng(0)
     E = np.concatenate([rng.standard_normal((900, 5)), rng.standard_normal((100, 5)) + 20])
-    centres = balanced_centres(E, 8, rng)
-    nearest = assign(E, centres)
+    centers = balanced_centers(E, 8, rng)
+    nearest = assign(E, centers)
     assert np.bincount(nearest).max() <= 2 * 1000 / 8
-    brute = ((E[:, None] - centres[None]) ** 2).sum(axis=2).argmin(axis=1)
+    brute = ((E[:, None] - centers[None]) ** 2).sum(axis=2).argmin(axis=1)
     np.testing.assert_array_equal(nearest, brute)
 
 
 def test_rows_that_are_alike_make_one_cluster():
-    assert len(balanced_centres(np.ones((30, 3)), 4, np.random.default_rng(0))) == 1
+    assert len(balanced_centers(np.ones((30, 3)), 4, np.random.default_rng(0))) == 1
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.integers(1, 300))
@@ -184,8 +184,8 @@ def test_any_row_source_gives_the_same_map(fit):
         scipy.sparse.csr_array(single),
     ]
     for source in sources[1:]:
-        tolerance = 5e-3 if scipy.sparse.issparse(source) else 1e-6
-        assert relative(product(fit(single), single), product(fit(source), source)) < tolerance
+        tol = 5e-3 if scipy.sparse.issparse(source) else 1e-6
+        assert relative(product(fit(single), single), product(fit(source), source)) < tol
 
 
 def test_of_many_rows_a_sample_is_fitted():
@@ -251,14 +251,14 @@ def test_features_of_zeros_have_rank_zero(link):
 
 def test_auto_rank_meets_the_tolerance_or_the_memory():
     for fit in (nystrom, lambda kernel, rows, **given: meka(kernel, rows, 3, **given)):
-        met = fit(NARROW, X, rank="auto", tolerance=0.05, random_state=0)
+        met = fit(NARROW, X, rank="auto", tol=0.05, random_state=0)
         assert relative(K["narrow"], product(met)) < 0.06
         small = fit(NARROW, X, rank="auto", memory=4 * 30 * len(X), random_state=0)
         assert small.numbers(len(X)) <= 30 * len(X)
         assert small.error["relative_error"] > met.error["relative_error"]
     assert (
-        nystrom(NARROW, X, rank="auto", tolerance=0.2, random_state=0).rank
-        < nystrom(NARROW, X, rank="auto", tolerance=0.02, random_state=0).rank
+        nystrom(NARROW, X, rank="auto", tol=0.2, random_state=0).rank
+        < nystrom(NARROW, X, rank="auto", tol=0.02, random_state=0).rank
     )
 
 
@@ -423,7 +423,7 @@ def test_woodbury_solves_everything_made_of_low_rank_operators(ridge):
     ]
     cases += [(block + low) + (other + low)]
     for A in cases:
-        solver = factorise(A, ridge)
+        solver = factorize(A, ridge)
         assert solver.method == "woodbury"
         found = solver.solve(B)
         dense = A.dense(np.float64) + ridge * np.eye(len(X))
@@ -435,9 +435,9 @@ def test_woodbury_solves_everything_made_of_low_rank_operators(ridge):
 def test_conjugate_gradients_work_on_block_low_rank_operators():
     block = operators()["BlockLowRank"][1]
     B = np.random.default_rng(0).standard_normal((len(X), 4))
-    iterated = factorise(block.centered(), 0.1, "cg", random_state=0).solve(B)
+    iterated = factorize(block.centered(), 0.1, "cg", random_state=0).solve(B)
     assert iterated.converged
-    np.testing.assert_allclose(iterated.value, factorise(block.centered(), 0.1).solve(B).value, atol=1e-5)
+    np.testing.assert_allclose(iterated.value, factorize(block.centered(), 0.1).solve(B).value, atol=1e-5)
 
 
 # --- the choice between them
@@ -497,8 +497,8 @@ def with_nan() -> np.ndarray:
         (lambda: meka("rbf", X, 2, 5, eta=1.0), "eta = 1.0"),
         (lambda: meka("rbf", X, 2, 5, "svd"), "basis = 'svd'"),
         (lambda: nystrom("rbf", X, 5, "corners"), "landmarks = 'corners'; known: 'rpcholesky'"),
-        (lambda: nystrom("rbf", X, 5, tolerance=0.1), "pass rank='auto'"),
-        (lambda: nystrom("rbf", X, "auto", tolerance=-1.0), "tolerance must be positive"),
+        (lambda: nystrom("rbf", X, 5, tol=0.1), "pass rank='auto'"),
+        (lambda: nystrom("rbf", X, "auto", tol=-1.0), "tol must be positive"),
         (lambda: nystrom("rbf", X, "auto", memory=10), "below one column of 500 rows"),
         (lambda: meka("rbf", X, 3, "auto", memory=10), "below one column"),
         (lambda: nystrom("rbf", X[:0], 5), "at least one of each"),

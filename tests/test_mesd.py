@@ -17,7 +17,7 @@ from dmo import MESD, TraceEmbedding
 from dmo.functions import FactorExpansion, KernelExpansion
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.embeddings import discriminant
-from dmo.methods.embeddings.discriminant import DISCRIMINANTS, Labelled, duplicated
+from dmo.methods.embeddings.discriminant import DISCRIMINANTS, Labeled, duplicated
 from dmo.methods.embeddings.graph_methods import Options
 from dmo.methods.embeddings.quadratic_forms import solve_projected
 
@@ -40,7 +40,7 @@ def lap(W):
 
 
 class Duplicates:
-    """The samples (i, l), and neighbours by sorting whole rows of distances."""
+    """The samples (i, l), and neighbors by sorting whole rows of distances."""
 
     def __init__(self, X, Y):
         self.X, self.Y, self.D = X, Y, cdist(X, X)
@@ -150,7 +150,7 @@ CASES += [(name, replace(NEAR, n_neighbors=None)) for name in ("lfda", "sonpp", 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_matrices_are_those_of_real_duplicates(name, options, weighted):
-    given = Labelled(X, Y)
+    given = Labeled(X, Y)
     pencil, real = duplicated(name, given, options, weighted), Duplicates(X, Y)
     E = real.E / Y.sum(axis=1) if weighted else real.E
     A, B = real.problem(name, options)
@@ -225,7 +225,7 @@ def test_low_rank_kernels_of_full_rank_are_the_kernels_geometry():
 
 
 def test_a_saved_model_gives_the_same(tmp_path):
-    for parameters in ({}, {"kernel": "rbf", "n_seeds": 20}):
+    for parameters in ({}, {"kernel": "rbf", "n_landmarks": 20}):
         model = MESD("mfa", n_components=2, **parameters).fit(X, Y)
         model.save(str(tmp_path / f"m{len(parameters)}.zarr"))
         again = dmo.load(str(tmp_path / f"m{len(parameters)}.zarr"))
@@ -250,7 +250,7 @@ def test_bad_input_is_named():
 
 
 def test_all_pairs_of_large_classes_are_refused(monkeypatch):
-    """Classes whose pairs are too many to take without a number of neighbours."""
+    """Classes whose pairs are too many to take without a number of neighbors."""
     monkeypatch.setattr(discriminant, "PAIRS", int((Y.sum(axis=0) ** 2).sum()) - 1)
     with pytest.raises(ValueError, match=r"MESD\('lfda'\): the classes have .* pairs of samples; pass n_neighbors"):
         MESD("lfda").fit(X, Y)
@@ -268,7 +268,7 @@ def test_all_pairs_of_large_classes_are_refused(monkeypatch):
         assert np.isfinite(MESD(name).fit_transform(X, Y)).all()
 
 
-def test_classes_of_fewer_members_than_neighbours_take_what_they_have():
+def test_classes_of_fewer_members_than_neighbors_take_what_they_have():
     few = np.zeros((N, 3))
     few[:, 0] = 1.0
     few[:2] = [0, 1, 0]

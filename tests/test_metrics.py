@@ -55,7 +55,7 @@ def test_annotation_scores_follow_the_definition_sample_by_sample(problem, top):
 def test_annotation_scores_agree_with_scikit_learn(problem):
     Y, S, _ = problem
     got = metrics.annotation_scores(Y, S, top=4)
-    p, r, _, _ = sk.precision_recall_fscore_support(Y, metrics.top_labels(S, 4), zero_division=0)
+    p, r, _, _ = sk.precision_recall_fscore_support(Y, metrics.top_label_sets(S, 4), zero_division=0)
     np.testing.assert_allclose(got.per_label_precision, p, rtol=1e-15)
     occurs = Y.any(axis=0)
     np.testing.assert_allclose(got.per_label_recall[occurs], r[occurs], rtol=1e-15)
@@ -82,7 +82,7 @@ def test_annotation_scores_are_zero_when_nothing_is_right():
 )
 def test_top_labels_gives_exactly_top_labels_and_ties_to_the_lower_index(scores, data):
     top = data.draw(st.integers(1, 6))
-    got = metrics.top_labels(np.array(scores, dtype=np.float32), top)
+    got = metrics.top_label_sets(np.array(scores, dtype=np.float32), top)
     assert [set(np.flatnonzero(row)) for row in got] == [annotate(row, top) for row in scores]
 
 
@@ -238,5 +238,5 @@ def test_corel5k_test_annotations(dmo_data):
         Y = arrays["test"]
     got = metrics.annotation_scores(Y, Y, top=5)
     assert (got.recall, got.n_plus, got.n_labels) == (1.0, 260, 260)
-    expected = sk.precision_score(Y, metrics.top_labels(Y, 5), average="macro", zero_division=0)
+    expected = sk.precision_score(Y, metrics.top_label_sets(Y, 5), average="macro", zero_division=0)
     assert got.precision == pytest.approx(expected, rel=1e-13)

@@ -21,7 +21,7 @@ X = scipy.sparse.random_array((N, D), density=0.2, format="csr", rng=RNG)
 NEW = scipy.sparse.random_array((30, D), density=0.2, format="csr", rng=RNG)
 Y = (X @ RNG.standard_normal((D, L)) + RNG.standard_normal((N, L)) > 1.0).astype(float)
 FEW = X[:, :20]  # fewer words than documents: the primal is the smaller problem
-EXACT = {"tolerance": 1e-11, "n_components": 4}
+EXACT = {"tol": 1e-11, "n_components": 4}
 
 
 def angle(A, B):
@@ -34,23 +34,23 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("form", ["direct", "simplified", "regularised"])
+@pytest.mark.parametrize("form", ["direct", "simplified", "regularized"])
 @pytest.mark.parametrize(("rows", "dual"), [(X, True), (X, False), (FEW, False), (FEW, True)])
 def test_without_supervision_it_is_lsi(form, rows, dual):
     reference = TruncatedSVD(4, algorithm="arpack", tol=1e-14, random_state=0).fit(rows)
-    model = MLSI(supervision=0.0, form=form, dual=dual, **EXACT).fit(rows, Y)
+    model = MLSI(mixing=0.0, form=form, dual=dual, **EXACT).fit(rows, Y)
     new = NEW[:, : rows.shape[1]]
     for batch in (rows, new):
         np.testing.assert_allclose(np.abs(model.transform(batch)), np.abs(reference.transform(batch)), atol=1e-8)
 
 
 @pytest.mark.parametrize("beta", [0.2, 0.7])
-@pytest.mark.parametrize("gamma", [0.0, 0.3])
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("form", ["direct", "simplified"])
-def test_words_and_documents_give_the_same_directions(beta, gamma, form):
+def test_words_and_documents_give_the_same_directions(beta, ridge, form):
     for rows in (X, FEW):
         primal, dual = (
-            MLSI(supervision=beta, gamma=gamma, form=form, dual=dual, **EXACT).fit(rows, Y) for dual in (False, True)
+            MLSI(mixing=beta, ridge=ridge, form=form, dual=dual, **EXACT).fit(rows, Y) for dual in (False, True)
         )
         new = NEW[:, : rows.shape[1]]
         np.testing.assert_allclose(np.abs(dual.transform(new)), np.abs(primal.transform(new)), atol=1e-5)
@@ -68,31 +68,31 @@ def test_the_direct_form_is_principal_covariates_regression(beta):
     regression = LinearRegression(fit_intercept=False)
     reference = PCovR(mixing=1 - beta, n_components=3, space="sample", regressor=regression).fit(few, outputs)
     for dual in (False, True):
-        model = MLSI(supervision=beta, n_components=3, dual=dual, tolerance=1e-12)
+        model = MLSI(mixing=beta, n_components=3, dual=dual, tol=1e-12)
         assert angle(model.fit_transform(few, outputs), reference.transform(few)) < 1e-4
 
 
 def test_the_papers_equation_12_on_documents():
-    beta, gamma = 0.6, 0.4
+    beta, ridge = 0.6, 0.4
     K, KY = (X @ X.T).toarray(), Y @ Y.T
     C = (1 - beta) * K + beta * np.trace(K) / np.trace(KY) * KY
-    mu, a = scipy.linalg.eigh(K @ K, K @ np.linalg.solve(C, K) + gamma * K)
-    model = MLSI(supervision=beta, gamma=gamma, form="regularised", dual=True, **EXACT).fit(X, Y)
+    mu, a = scipy.linalg.eigh(K @ K, K @ np.linalg.solve(C, K) + ridge * K)
+    model = MLSI(mixing=beta, ridge=ridge, form="regularized", dual=True, **EXACT).fit(X, Y)
     np.testing.assert_allclose(model.eigenvalues_, mu[::-1][:4], rtol=1e-8)
     assert angle(model.transform(X), K @ a[:, ::-1][:, :4]) < 1e-5
 
 
-def test_the_regularised_form_is_refused_with_fewer_words_than_documents():
+def test_the_regularized_form_is_refused_with_fewer_words_than_documents():
     for dual in (True, False):
-        with pytest.raises(ValueError, match=r"MLSI: form 'regularised' needs a kernel of full rank.*loses the labels"):
-            MLSI(form="regularised", dual=dual).fit(FEW, Y)
+        with pytest.raises(ValueError, match=r"MLSI: form 'regularized' needs a kernel of full rank.*loses the labels"):
+            MLSI(form="regularized", dual=dual).fit(FEW, Y)
 
 
 def test_all_landmarks_give_the_exact_answer():
     full = Nystrom(rank=N, landmarks="uniform", precision="float64")
-    for gamma in (0.1, 0.5):
-        exact = MLSI(gamma=gamma, **EXACT).fit(X, Y)
-        small = MLSI(gamma=gamma, approximation=full, **EXACT).fit(X, Y)
+    for ridge in (0.1, 0.5):
+        exact = MLSI(ridge=ridge, **EXACT).fit(X, Y)
+        small = MLSI(ridge=ridge, approximation=full, **EXACT).fit(X, Y)
         np.testing.assert_allclose(np.abs(small.transform(NEW)), np.abs(exact.transform(NEW)), atol=1e-6)
 
 
@@ -101,7 +101,7 @@ def test_rows_are_never_densified():
     wide = scipy.sparse.random_array((300, 1_000_000), density=2e-5, format="csr", rng=RNG)
     labels = (RNG.random((300, 4)) < 0.4).astype(float)
     tracemalloc.start()
-    model = MLSI(n_components=3, gamma=1.0).fit(wide, labels)
+    model = MLSI(n_components=3, ridge=1.0).fit(wide, labels)
     model.transform(wide)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -115,13 +115,13 @@ def test_a_sparse_store_is_read_block_by_block(tmp_path):
     writer.finish()
     view = open_features(tmp_path / "s.zarr").views["words"]
     for parameters in ({"dual": True}, {"dual": False}, {"approximation": Nystrom(rank=60, landmarks="uniform")}):
-        model = MLSI(gamma=0.1, **parameters, **EXACT)
+        model = MLSI(ridge=0.1, **parameters, **EXACT)
         stored, held = clone(model).fit(view, Y).transform(view), clone(model).fit(X, Y).transform(X)
         np.testing.assert_allclose(stored, held, atol=1e-6)
 
 
 def test_arrays_and_meta_are_the_model():
-    model = MLSI(gamma=0.1, n_components=3).fit(X, Y)
+    model = MLSI(ridge=0.1, n_components=3).fit(X, Y)
     arrays, meta = model._arrays()
     back = clone(model)
     back.view_widths_, back.n_features_in_ = model.view_widths_, model.n_features_in_

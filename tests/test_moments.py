@@ -40,9 +40,9 @@ def test_sums_and_differences():
         first - whole
 
 
-def test_centred_is_the_gram_of_centred_columns():
+def test_centered_is_the_gram_of_centered_columns():
     C = S - S.mean(axis=0)
-    np.testing.assert_allclose(Moments.of(part(slice(None))).centred().gram, C.T @ C, atol=1e-10)
+    np.testing.assert_allclose(Moments.of(part(slice(None))).centered().gram, C.T @ C, atol=1e-10)
 
 
 def test_sparse_groups_never_become_dense_and_give_the_same():

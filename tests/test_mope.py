@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import dmo
 from dmo import MOPE
 from dmo.estimators import mope as module
-from dmo.graphs import adjacency, neighbours
+from dmo.graphs import adjacency, neighbors
 from dmo.kernels import RBF
 
 N, D, L, K = 90, 8, 4, 3
@@ -79,7 +79,7 @@ def test_the_projection_is_that_of_explicit_matrices(constraint: Any, center: bo
 
 
 @pytest.mark.parametrize("selection", ["proximity", "all"])
-def test_neighbours_may_be_those_of_the_largest_proximity(selection: str) -> None:
+def test_neighbors_may_be_those_of_the_largest_proximity(selection: str) -> None:
     labels = np.where(np.arange(N)[:, None] == 5, 0, Y)
     psi = brute_psi(labels=labels, selection=selection)
     more: dict[str, Any] = {"selection": "proximity"} if selection == "proximity" else {"n_neighbors": None}
@@ -111,7 +111,7 @@ def test_a_ridge_stands_in_the_constraint() -> None:
 
 
 def test_eigenvalues_are_the_algebraically_largest_of_an_indefinite_matrix() -> None:
-    W = -3 * adjacency(neighbours(X, 7)).toarray()
+    W = -3 * adjacency(neighbors(X, 7)).toarray()
     W[0, :] = W[:, 0] = np.abs(W[0])
     model = MOPE(combination="features", weight=W, n_neighbors=7, n_components=2).fit(X, Y)
     values = scipy.linalg.eigvalsh(X.T @ W @ X)
@@ -146,7 +146,7 @@ def test_more_features_than_samples_and_the_iterated_form(center: bool, monkeypa
     values = scipy.linalg.eigvalsh(Z.T @ dense.proximity_.toarray() @ Z)
     np.testing.assert_allclose(dense.eigenvalues_, values[::-1][:K], rtol=1e-9)
     monkeypatch.setattr(module, "_SMALL", 10)
-    iterated = MOPE(**arguments, tolerance=1e-11).fit(TEXT, Y)
+    iterated = MOPE(**arguments, tol=1e-11).fit(TEXT, Y)
     assert iterated.n_iter_ > 1
     for other in (sparse, iterated):
         np.testing.assert_allclose(other.eigenvalues_, dense.eigenvalues_, rtol=1e-9)
@@ -154,7 +154,7 @@ def test_more_features_than_samples_and_the_iterated_form(center: bool, monkeypa
 
 
 def test_relation_features_take_the_place_of_the_features() -> None:
-    model = MOPE(**CALL, kernel=RBF(bandwidth=3.0), seeds=12).fit(X, Y)
+    model = MOPE(**CALL, kernel=RBF(bandwidth=3.0), n_landmarks=12).fit(X, Y)
     known = model.expansion_.sources["x"]  # type: ignore[attr-defined]
     assert known.shape == (12, D)
     R = rbf_kernel(X, known, gamma=1 / 18)
@@ -174,30 +174,30 @@ def test_semi_supervised_is_the_mix_of_two_matrices(unsupervised: Any) -> None:
     np.testing.assert_allclose(edge, psi, atol=1e-12)
     assert not psi[::3].any()
     distance = np.linalg.norm(X[:, None] - X[None], axis=2)
-    graph = adjacency(neighbours(X, 7)).toarray() > 0
+    graph = adjacency(neighbors(X, 7)).toarray() > 0
     W = np.where(graph, np.exp(-(distance**2) / (2 * distance[graph].mean() ** 2)), 0)
     A = np.eye(N) if unsupervised == "pca" else W - np.diag(W.sum(axis=1))
     values = scipy.linalg.eigvalsh(X.T @ (0.3 * psi + 0.7 * A) @ X)
-    model = MOPE(**CALL, supervision=0.3, unsupervised=unsupervised).fit(X, labels)
+    model = MOPE(**CALL, mixing=0.3, unsupervised=unsupervised).fit(X, labels)
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-8)
     assert np.isfinite(model.transform(X)).all()
 
 
 @pytest.mark.parametrize("unsupervised", ["pca", "olpp"])
-def test_the_supervised_part_is_about_the_mean_of_the_labelled(unsupervised: Any) -> None:
+def test_the_supervised_part_is_about_the_mean_of_the_labeled(unsupervised: Any) -> None:
     labels = Y.copy()
     labels[::3] = 0
     known = labels.any(axis=1)
     psi, own = brute_psi(labels=labels), X - X[known].mean(axis=0)
     distance = np.linalg.norm(X[:, None] - X[None], axis=2)
-    graph = adjacency(neighbours(X, 7)).toarray() > 0
+    graph = adjacency(neighbors(X, 7)).toarray() > 0
     W = np.where(graph, np.exp(-(distance**2) / (2 * distance[graph].mean() ** 2)), 0)
     other = np.eye(N) if unsupervised == "pca" else W - np.diag(W.sum(axis=1))
     Z = X - X.mean(axis=0)
     A = 0.8 * own.T @ psi @ own + 0.2 * Z.T @ other @ Z
     B = 0.8 * own[known].T @ own[known] + 0.2 * Z.T @ Z + 3.0 * np.eye(D)
     arguments: dict[str, Any] = {"constraint": "embedding", "center": True, "ridge": 3.0}
-    model = MOPE(**CALL, **arguments, supervision=0.8, unsupervised=unsupervised).fit(X, labels)
+    model = MOPE(**CALL, **arguments, mixing=0.8, unsupervised=unsupervised).fit(X, labels)
     np.testing.assert_allclose(model.eigenvalues_, scipy.linalg.eigvalsh(A, B)[::-1][:K], rtol=1e-8)
     alone = MOPE(**CALL | {"n_neighbors": None, "weight": "cosine", "combination": "labels"}, **arguments)
     np.testing.assert_allclose(
@@ -239,7 +239,7 @@ def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_neighbors": 90}, "MOPE: neighbours: k = 90 of 90 samples; needed is a whole number from 1 to 89"),
+        ({"n_neighbors": 90}, "MOPE: neighbors: k = 90 of 90 samples; needed is a whole number from 1 to 89"),
         ({"scheme": "bit"}, "known: bits, projection, classes"),
         ({"similarity": "dice"}, "has no similarity 'dice'"),
         ({"combination": "or"}, "known: priority"),
@@ -250,13 +250,13 @@ def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
         ({"adjacency": "directed"}, "known: union, mutual"),
         ({"selection": "labels"}, "known: features, proximity"),
         ({"selection": "proximity", "weight": "inverse"}, "take selection='features'"),
-        ({"selection": "proximity", "n_neighbors": 90}, "MOPE: neighbours: k = 90 of 90 samples"),
+        ({"selection": "proximity", "n_neighbors": 90}, "MOPE: neighbors: k = 90 of 90 samples"),
         ({"ridge": 1.0}, "needs constraint='embedding'"),
         ({"ridge": -1.0}, "ridge must be a number that is not negative"),
         ({"n_components": 20}, "n_components = 20, but"),
         ({"n_components": 0.5}, "whole number"),
-        ({"supervision": 2}, "supervision must be a number between 0 and 1"),
-        ({"supervision": 0.5, "unsupervised": "lpp"}, "known: pca, olpp"),
+        ({"mixing": 2}, "mixing must be a number between 0 and 1"),
+        ({"mixing": 0.5, "unsupervised": "lpp"}, "known: pca, olpp"),
         ({"seeds": 0}, "needed is a whole number from 1 to 90"),
     ],
 )

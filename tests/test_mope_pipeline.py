@@ -132,8 +132,8 @@ def test_a_quick_run_writes_tables_claims_and_figures(pipeline, data, tmp_path, 
                 notes = [row["note"] for row in rows if row["method"] == winner]
                 assert all(name in notes[0] for name in claim["not_above_at"])
     assert printed.count("holds: ") + printed.count("DOES NOT HOLD: ") == 7
-    for picture in ("bars", "labels", "combined"):
-        assert (out / f"mope_text_{picture}.png").stat().st_size > 5000
+    for image in ("bars", "labels", "combined"):
+        assert (out / f"mope_text_{image}.png").stat().st_size > 5000
 
 
 def test_bad_inputs_are_one_sentence(pipeline, data, tmp_path, capsys):
@@ -141,7 +141,7 @@ def test_bad_inputs_are_one_sentence(pipeline, data, tmp_path, capsys):
     cases = [
         (["--data", str(tmp_path / "absent")], "absent"),
         (["--splits", "0"], "at least 1, got 0"),
-        (["--seeds", "30", "--components", "30"], "30 components of 30 relation features"),
+        (["--landmarks", "30", "--components", "30"], "30 components of 30 relation features"),
     ]
     for arguments, said in cases:
         given = arguments if "--data" in arguments else ["--data", str(data), *arguments]

@@ -43,7 +43,7 @@ def mixture(beta, K=KC, labels=KY):
 
 
 def morp(**parameters):
-    return MORP(**({"kernel": RBF(bandwidth=WIDTH), "n_components": 4, "tolerance": 1e-12} | parameters))
+    return MORP(**({"kernel": RBF(bandwidth=WIDTH), "n_components": 4, "tol": 1e-12} | parameters))
 
 
 @parametrize_with_checks([MORP(), TraceEmbedding(n_components=1), TraceEmbedding("cca", n_components=1)])
@@ -52,10 +52,10 @@ def test_scikit_learn_contract(estimator, check):
 
 
 @pytest.mark.parametrize("approximation", ["exact", FULL], ids=["exact", "moments"])
-@pytest.mark.parametrize("form", ["simplified", "direct", "regularised"])
+@pytest.mark.parametrize("form", ["simplified", "direct", "regularized"])
 def test_without_supervision_it_is_kernel_pca(form, approximation):
-    reference = KernelPCA(4, kernel="rbf", gamma=1 / (2 * WIDTH**2), eigen_solver="dense").fit(X)
-    model = morp(form=form, supervision=0.0, gamma=0.0, approximation=approximation).fit(X, Y)
+    reference = KernelPCA(4, kernel="rbf", ridge=1 / (2 * WIDTH**2), eigen_solver="dense").fit(X)
+    model = morp(form=form, mixing=0.0, ridge=0.0, approximation=approximation).fit(X, Y)
     for rows in (X, NEW):
         np.testing.assert_allclose(np.abs(model.transform(rows)), np.abs(reference.transform(rows)), atol=1e-8)
 
@@ -69,33 +69,33 @@ def test_the_direct_form_is_principal_covariates_regression(beta):
 
     regression = LinearRegression(fit_intercept=False)
     reference = PCovR(mixing=1 - beta, n_components=3, space="sample", regressor=regression).fit(unit(XC), unit(YC))
-    model = MORP("linear", form="direct", supervision=beta, gamma=0.0, n_components=3).fit(X, Y)
+    model = MORP("linear", form="direct", mixing=beta, ridge=0.0, n_components=3).fit(X, Y)
     assert angle(model.transform(X), reference.transform(unit(XC))) < 1e-5
 
 
 @pytest.mark.parametrize("approximation", ["exact", FULL], ids=["exact", "moments"])
 @pytest.mark.parametrize("beta", [0.3, 0.8])
-@pytest.mark.parametrize("gamma", [0.01, 0.5])
-def test_every_form_solves_its_equation(beta, gamma, approximation):
+@pytest.mark.parametrize("ridge", [0.01, 0.5])
+def test_every_form_solves_its_equation(beta, ridge, approximation):
     C, eye = mixture(beta), np.eye(N)
-    settings = {"supervision": beta, "gamma": gamma, "approximation": approximation}
+    settings = {"mixing": beta, "ridge": ridge, "approximation": approximation}
     values, vectors = np.linalg.eigh(C)
     v = vectors[:, ::-1][:, :4] * np.sqrt(values[::-1][:4])
     simplified = morp(form="simplified", **settings).fit(X, Y)
-    wanted = KC @ np.linalg.solve(KC + gamma * eye, v)
+    wanted = KC @ np.linalg.solve(KC + ridge * eye, v)
     np.testing.assert_allclose(np.abs(simplified.transform(X)), np.abs(wanted), atol=1e-6)
 
-    span = vectors_of_rank(KC)  # the centred kernel has one null direction: work in the rest
+    span = vectors_of_rank(KC)  # the centered kernel has one null direction: work in the rest
     K, inner = span.T @ KC @ span, span.T @ C @ span
-    w, a = scipy.linalg.eigh(K @ inner @ K, K @ K + gamma * K)
+    w, a = scipy.linalg.eigh(K @ inner @ K, K @ K + ridge * K)
     direct = morp(form="direct", **settings).fit(X, Y)
     np.testing.assert_allclose(direct.eigenvalues_, w[::-1][:4], rtol=1e-6)
     assert angle(direct.transform(X), span @ K @ a[:, ::-1][:, :4]) < 1e-4
 
-    mu, a = scipy.linalg.eigh(K @ K, K @ np.linalg.solve(inner, K) + gamma * K)
-    regularised = morp(form="regularised", **settings).fit(X, Y)
-    np.testing.assert_allclose(regularised.eigenvalues_, mu[::-1][:4], rtol=1e-6)
-    assert angle(regularised.transform(X), span @ K @ a[:, ::-1][:, :4]) < 1e-4
+    mu, a = scipy.linalg.eigh(K @ K, K @ np.linalg.solve(inner, K) + ridge * K)
+    regularized = morp(form="regularized", **settings).fit(X, Y)
+    np.testing.assert_allclose(regularized.eigenvalues_, mu[::-1][:4], rtol=1e-6)
+    assert angle(regularized.transform(X), span @ K @ a[:, ::-1][:, :4]) < 1e-4
 
 
 def vectors_of_rank(K):
@@ -104,27 +104,27 @@ def vectors_of_rank(K):
 
 
 def test_all_forms_agree_at_full_rank_without_a_ridge():
-    fits = [morp(form=form, gamma=0.0).fit_transform(X, Y) for form in ("simplified", "direct", "regularised")]
+    fits = [morp(form=form, ridge=0.0).fit_transform(X, Y) for form in ("simplified", "direct", "regularized")]
     np.testing.assert_allclose(np.abs(fits[1]), np.abs(fits[0]), atol=1e-7)
     np.testing.assert_allclose(np.abs(fits[2]), np.abs(fits[0]), atol=1e-7)
 
 
 @pytest.mark.parametrize("beta", [0.2, 1.0])
-def test_the_regularised_form_is_refused_where_the_kernel_is_rank_deficient(beta):
+def test_the_regularized_form_is_refused_where_the_kernel_is_rank_deficient(beta):
     for approximation in ("exact", Nystrom(rank=30)):
         with pytest.raises(
-            ValueError, match=r"MORP: form 'regularised' needs .* full rank.*loses the labels"
+            ValueError, match=r"MORP: form 'regularized' needs .* full rank.*loses the labels"
         ) as caught:
-            MORP("linear", form="regularised", supervision=beta, approximation=approximation).fit(X, Y)
+            MORP("linear", form="regularized", mixing=beta, approximation=approximation).fit(X, Y)
         assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="needs a kernel of full rank"):
-        MORP(RBF(bandwidth=500.0), form="regularised").fit(X, Y)
+        MORP(RBF(bandwidth=500.0), form="regularized").fit(X, Y)
 
 
 def test_engines_agree_at_full_rank_for_a_structured_output():
     sets = [{f"tag{j}" for j in np.flatnonzero(row)} for row in Y]
-    for form in ("simplified", "direct", "regularised"):
-        settings = {"form": form, "gamma": 0.05, "label_kernel": SetKernel("jaccard")}
+    for form in ("simplified", "direct", "regularized"):
+        settings = {"form": form, "ridge": 0.05, "label_kernel": SetKernel("jaccard")}
         exact = morp(**settings).fit(X, sets)
         small = morp(**settings, approximation=FULL).fit(X, sets)
         np.testing.assert_allclose(np.abs(small.transform(NEW)), np.abs(exact.transform(NEW)), atol=1e-6)
@@ -150,10 +150,10 @@ def test_a_rating_that_was_not_given_counts_as_zero():
 
 def test_linear_forms_by_features_by_products_and_by_kernel_are_one():
     for form in ("simplified", "direct"):
-        settings = {"form": form, "gamma": 0.5, "n_components": 3, "tolerance": 1e-12}
+        settings = {"form": form, "ridge": 0.5, "n_components": 3, "tol": 1e-12}
         primal = MORP("linear", **settings).fit(X, Y)
         sparse = MORP("linear", **settings).fit(scipy.sparse.csr_array(X), Y)
-        kernel = MORP(Polynomial(degree=1, gamma=1.0, coef0=0.0), **settings).fit(X, Y)
+        kernel = MORP(Polynomial(degree=1, ridge=1.0, coef0=0.0), **settings).fit(X, Y)
         wide = np.hstack([XC, np.zeros((N, 200))])
         dual = MORP("linear", **settings).fit(wide, Y)
         for other in (sparse.transform(X), kernel.transform(X), dual.transform(wide)):
@@ -169,18 +169,18 @@ def test_a_low_rank_kernel_keeps_the_labels_in_the_direct_form():
     train, test = slice(0, 200), slice(200, 300)
 
     def quality(**parameters):
-        model = MORP(n_components=5, gamma=1e-2, **parameters).fit(rows[train], labels[train])
+        model = MORP(n_components=5, ridge=1e-2, **parameters).fit(rows[train], labels[train])
         Z, Z_new = model.transform(rows[train]), model.transform(rows[test])
         W = np.linalg.lstsq(np.c_[Z, np.ones(200)], labels[train])[0]
         return auc_macro(labels[test].astype(np.uint8), np.c_[Z_new, np.ones(100)] @ W)
 
-    blind = quality(supervision=0.0)
-    assert quality(form="direct", supervision=0.5, approximation=Nystrom(rank=60)) > blind + 0.1
-    assert quality(form="simplified", supervision=0.5) > blind + 0.1
+    blind = quality(mixing=0.0)
+    assert quality(form="direct", mixing=0.5, approximation=Nystrom(rank=60)) > blind + 0.1
+    assert quality(form="simplified", mixing=0.5) > blind + 0.1
 
 
 def test_approximations_come_close_on_a_smooth_kernel():
-    exact = MORP(gamma=0.1, n_components=3).fit(X, Y)
+    exact = MORP(ridge=0.1, n_components=3).fit(X, Y)
     for approximation in (Nystrom(rank=100), Meka(clusters=3, rank=35)):
         near = clone(exact).set_params(approximation=approximation).fit(X, Y)
         assert angle(near.transform(X), exact.transform(X)) < 3.0
@@ -213,11 +213,11 @@ def test_arrays_and_meta_are_the_model(model):
 
 @pytest.mark.parametrize(
     "model",
-    [morp(), morp(approximation=Nystrom(rank=60)), MORP("linear"), MLSI(gamma=0.1), MLSI(dual=True, gamma=0.1)],
+    [morp(), morp(approximation=Nystrom(rank=60)), MORP("linear"), MLSI(ridge=0.1), MLSI(dual=True, ridge=0.1)],
     ids=["kernel", "nystrom", "linear", "mlsi words", "mlsi documents"],
 )
 def test_scores_are_least_squares_on_the_coordinates(model):
-    model = clone(model).set_params(supervision=0.0).fit(X, Y)
+    model = clone(model).set_params(mixing=0.0).fit(X, Y)
     Z = model.transform(X)
     reference = LinearRegression().fit(Z, Y)
     np.testing.assert_allclose(model.decision_function(NEW), reference.predict(model.transform(NEW)), atol=1e-5)
@@ -228,13 +228,13 @@ def test_supervision_is_chosen_by_cross_validation():
     hidden = rng.standard_normal((160, 2))
     rows = np.hstack([hidden, 4 * rng.standard_normal((160, 6))])
     labels = (hidden @ rng.standard_normal((2, 4)) > 0).astype(np.uint8)
-    found = sweep(MORP("linear"), rows, labels, {"supervision": [0.0, 0.9]}, folds=3, metric="auc-macro")
-    assert found.best_params == {"supervision": 0.9}
+    found = sweep(MORP("linear"), rows, labels, {"mixing": [0.0, 0.9]}, folds=3, metric="auc-macro")
+    assert found.best_params == {"mixing": 0.9}
     assert found.best_score > found.table[0]["mean"] + 0.1
 
 
 def test_embedding_and_transform_are_the_same_function():
-    model = morp(form="direct", gamma=0.1).fit(X, Y)
+    model = morp(form="direct", ridge=0.1).fit(X, Y)
     np.testing.assert_allclose(model.embedding_, model.transform(X), atol=1e-8)
 
 
@@ -243,15 +243,15 @@ def test_trace_embedding_through_every_kind_of_rows():
     np.testing.assert_allclose(np.abs(dense), np.abs(PLSSVD(3, scale=False).fit_transform(X, Y)[0]), atol=1e-8)
     far = TraceEmbedding("pca", n_components=3).fit_transform(X + 1e6)
     np.testing.assert_allclose(np.abs(far), np.abs(PCA(3).fit_transform(X)), atol=1e-5)
-    kernel = TraceEmbedding("pca", kernel=RBF(bandwidth=WIDTH), tolerance=1e-12).fit_transform(X)
-    reference = KernelPCA(2, kernel="rbf", gamma=1 / (2 * WIDTH**2)).fit_transform(X)
+    kernel = TraceEmbedding("pca", kernel=RBF(bandwidth=WIDTH), tol=1e-12).fit_transform(X)
+    reference = KernelPCA(2, kernel="rbf", ridge=1 / (2 * WIDTH**2)).fit_transform(X)
     np.testing.assert_allclose(np.abs(kernel), np.abs(reference), atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["hsic-1", "cca", "morp"])
 def test_trace_embedding_engines_agree_at_full_rank(name):
     kernel = RBF(bandwidth=WIDTH)
-    exact = TraceEmbedding(name, kernel=kernel, n_components=3, tolerance=1e-10).fit(X, Y)
+    exact = TraceEmbedding(name, kernel=kernel, n_components=3, tol=1e-10).fit(X, Y)
     small = TraceEmbedding(name, kernel=kernel, n_components=3, approximation=FULL).fit(X, Y)
     np.testing.assert_allclose(np.abs(small.transform(NEW)), np.abs(exact.transform(NEW)), atol=1e-6)
 
@@ -269,8 +269,8 @@ BAD = {
     "too many components": (TraceEmbedding("cca", n_components=7), Y, "has only 6 directions"),
     "other rows": (MORP(), Y[:50], "y has 50 rows, X has 150"),
     "an unknown form": (MORP(form="exact"), Y, "form = 'exact'; known: 'simplified'"),
-    "a share above one": (MORP(supervision=1.5), Y, "supervision must be a number between 0 and 1, got 1.5"),
-    "a negative ridge": (MORP(gamma=-1.0), Y, "gamma must be a number that is not negative"),
+    "a share above one": (MORP(mixing=1.5), Y, "mixing must be a number between 0 and 1, got 1.5"),
+    "a negative ridge": (MORP(ridge=-1.0), Y, "ridge must be a number that is not negative"),
     "an unknown approximation": (MORP(approximation="magic"), Y, "approximation = 'magic'"),
     "an indefinite label kernel": (MORP(label_kernel="precomputed"), -np.eye(N), "not positive semidefinite"),
     "infinite outputs": (MORP(), np.where(Y > 0, np.inf, 0.0), "inf at row"),
@@ -287,15 +287,15 @@ def test_bad_input_gets_a_sentence(case):
 
 
 def test_a_single_precision_kernel_does_not_spoil_the_direct_form():
-    """Few samples share much: the uncentred kernel's largest eigenvalue is hundreds of times the wanted ones."""
+    """Few samples share much: the uncentered kernel's largest eigenvalue is hundreds of times the wanted ones."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((900, 20)) * np.linspace(1, 0.1, 20)
     Y = (X @ rng.standard_normal((20, 30)) + rng.standard_normal((900, 30)) > 1).astype(float)
     model = MORP(
         RBF(scale=2.0),
         n_components=40,
-        supervision=0.9,
-        gamma=1.0,
+        mixing=0.9,
+        ridge=1.0,
         form="direct",
         approximation=Exact(precision="float32"),
     )

@@ -19,7 +19,7 @@ def case(request: Any) -> Case:
 
 
 def close(case: Case, got: np.ndarray, wanted: np.ndarray) -> None:
-    assert_allclose(got, wanted, rtol=0, atol=case.tolerance * max(1.0, float(np.abs(wanted).max(initial=0.0))))
+    assert_allclose(got, wanted, rtol=0, atol=case.tol * max(1.0, float(np.abs(wanted).max(initial=0.0))))
 
 
 def test_shape_and_bytes(case: Case) -> None:
@@ -32,7 +32,7 @@ def test_a_product_has_the_value_of_the_matrix_and_the_type_of_the_block(case: C
     block = B.astype(dtype)
     product = case.operator @ block
     assert product.dtype == dtype
-    case.tolerance = max(case.tolerance, 2e-6 if dtype == np.float32 else 0.0)
+    case.tol = max(case.tol, 2e-6 if dtype == np.float32 else 0.0)
     close(case, product, case.matrix @ B)
 
 
@@ -89,11 +89,11 @@ def test_a_dense_array_is_the_callers_to_overwrite(case: Case, dtype: type) -> N
     assert matrix.dtype == dtype
     assert matrix.flags.c_contiguous
     matrix[:] = 0
-    case.tolerance = max(case.tolerance, 2e-6)
+    case.tol = max(case.tol, 2e-6)
     close(case, case.operator.dense(dtype), case.matrix)
 
 
-def test_cross_is_scaled_and_centred_as_the_entries_are(case: Case) -> None:
+def test_cross_is_scaled_and_centered_as_the_entries_are(case: Case) -> None:
     assert case.operator.cross(NEW).shape == (len(NEW), N)
     close(case, case.operator.cross(NEW), case.cross)
 
@@ -114,12 +114,12 @@ def test_sums_multiples_and_shifts_form_nothing(case: Case) -> None:
     close(case, combined.cross(NEW), 5 * case.cross)
 
 
-def test_centring_twice_is_centring_once(case: Case) -> None:
+def test_centering_twice_is_centering_once(case: Case) -> None:
     close(case, case.operator.centered().centered() @ B, case.operator.centered() @ B)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_centring_is_scikit_learns(offset: float) -> None:
+def test_centering_is_scikit_learns(offset: float) -> None:
     oracle = KernelCenterer().fit(K + offset)
     A = Dense(K + offset, lambda Z: gaussian(Z, X) + offset).centered()
     assert_allclose(A.dense(), oracle.transform(K + offset), atol=1e-12 * (1 + offset))
@@ -135,7 +135,7 @@ def test_float32_products_differ_from_float64_products_by_rounding_only() -> Non
     assert 1e-9 < np.abs(single - double).max() < 1e-5
 
 
-def test_centring_costs_one_product_for_the_means_and_only_when_they_are_needed() -> None:
+def test_centering_costs_one_product_for_the_means_and_only_when_they_are_needed() -> None:
     class Counted(Dense):
         calls = 0
 
@@ -188,7 +188,7 @@ def test_a_sum_with_terms_weighted_differently_has_no_expansion_over_one_raw_ker
             operator.expansion(B)
 
 
-def test_the_oracle_itself_centres_a_sum_like_a_sum_of_centred() -> None:
+def test_the_oracle_itself_centers_a_sum_like_a_sum_of_centered() -> None:
     one, other = dense(np.float64), low_rank(np.float64)
     assert_allclose(
         centered(one).matrix + centered(other).matrix, KernelCenterer().fit_transform(K + F @ F.T), atol=1e-12

@@ -65,7 +65,7 @@ def test_a_row_is_what_the_library_gives(finished):
     expected = annotation_scores(Y_test, scores, 3)
     row = next(row for row in table(finished) if (row["views"], row["method"]) == ("all", "KGHA"))
     assert float(row["f1"]) == pytest.approx(expected.f1, abs=1e-9)
-    kept_scores = stores.open_rows(finished / "scores" / "all-KGHA.zarr")
+    kept_scores = stores.open_results(finished / "scores" / "all-KGHA.zarr")
     np.testing.assert_allclose(kept_scores[:], scores, atol=1e-5)
     assert kept_scores.columns == data.label_names
 

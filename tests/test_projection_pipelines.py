@@ -48,7 +48,7 @@ def test_claims_say_where_they_fail(pipeline):
         {"method": m, "setting": "I", "dimension": d, "auc_macro": a}
         for m, d, a in [("A", 5, 0.8), ("A", 10, 0.7), ("B", 5, 0.7), ("B", 10, 0.75), ("B", 20, 0.9)]
     ]
-    table = protocol.summarise(lines + lines, ("method", "setting", "dimension"), ["auc_macro"])
+    table = protocol.summarize(lines + lines, ("method", "setting", "dimension"), ["auc_macro"])
     assert table[0] == {
         "method": "A", "setting": "I", "dimension": 5, "trials": 2, "auc_macro": 0.8, "auc_macro_std": 0.0
     }  # fmt: skip
@@ -59,14 +59,14 @@ def test_claims_say_where_they_fail(pipeline):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "pictures"),
+    ("name", "options", "images"),
     [
-        ("morp_images", ["--seeds", "1"], ["morp_images.png"]),
+        ("morp_images", ["--landmarks", "1"], ["morp_images.png"]),
         ("morp_preferences", [], ["morp_preferences.png", "morp_preferences_roc.png"]),
         ("mlsi_text", ["--sets", "rcv1"], ["mlsi_rcv1.png", "mlsi_rcv1_supervision.png", "mlsi_rcv1_gamma.png"]),
     ],
 )
-def test_a_quick_run_writes_table_claims_and_pictures(pipeline, dmo_data, tmp_path, capsys, name, options, pictures):
+def test_a_quick_run_writes_table_claims_and_images(pipeline, dmo_data, tmp_path, capsys, name, options, images):
     needed = {"mlsi_text": dmo_data / "rcv1"}.get(name, dmo_data / "corel5k" / "features")
     if not needed.exists():
         pytest.skip(f"no {needed}")
@@ -83,8 +83,8 @@ def test_a_quick_run_writes_table_claims_and_pictures(pipeline, dmo_data, tmp_pa
     for claim in written["claims"]:
         assert claim["holds"] == (not claim["not_above_at"])
     assert printed.count("holds: ") + printed.count("DOES NOT HOLD: ") == len(written["claims"])
-    for picture in pictures:
-        assert (tmp_path / picture).stat().st_size > 5000
+    for image in images:
+        assert (tmp_path / image).stat().st_size > 5000
 
 
 @pytest.mark.parametrize("name", ["morp_images", "morp_preferences", "mlsi_text"])

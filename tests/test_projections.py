@@ -33,12 +33,12 @@ def moments_of(problem: Problem, rows: np.ndarray) -> Moments:
 def both(name: str, k: int = K, labels: np.ndarray = Y, **settings: float):
     """Coordinates of the training samples by moments and by operators, and the eigenvalues of both."""
     method = METHODS[name]
-    centred = XC if method.center else X
-    samples = Samples(N, float((centred**2).sum()), labels if method.supervised else None, method.center)
+    centered = XC if method.center else X
+    samples = Samples(N, float((centered**2).sum()), labels if method.supervised else None, method.center)
     problem = method.problem(samples, Settings(**settings))
     small = fit_moments(problem, moments_of(problem, X), k, method.center)
-    exact = fit_operator(problem, Dense(centred @ centred.T), k, tolerance=1e-13)
-    return centred @ small.coefficients, centred @ (centred.T @ exact.coefficients), small, exact
+    exact = fit_operator(problem, Dense(centered @ centered.T), k, tol=1e-13)
+    return centered @ small.coefficients, centered @ (centered.T @ exact.coefficients), small, exact
 
 
 def angle(A: np.ndarray, B: np.ndarray) -> float:
@@ -91,7 +91,7 @@ def test_cca_is_scikit_learns_cca():
 
 
 @pytest.mark.parametrize("shrinkage", [0.01, 0.3, 0.9])
-def test_regularised_cca_is_ridge_cca(shrinkage):
+def test_regularized_cca_is_ridge_cca(shrinkage):
     from cca_zoo.linear import RidgeCCA
 
     reference = RidgeCCA(n_components=K, shrinkage=shrinkage).fit([XC, YC])
@@ -159,7 +159,7 @@ def test_slvm_and_kernel_dependency_estimation_regress_principal_components():
     beta, ridge = 0.4, 0.7
     joint = (1 - beta) * XC @ XC.T + beta * YC @ YC.T
     Z = KernelPCA(K, kernel="precomputed").fit_transform(joint)
-    same("slvm", Ridge(alpha=ridge, fit_intercept=False).fit(XC, Z).predict(XC), supervision=beta, ridge=ridge)
+    same("slvm", Ridge(alpha=ridge, fit_intercept=False).fit(XC, Z).predict(XC), mixing=beta, ridge=ridge)
     components = PCA(K).fit_transform(Y)
     predicted = Ridge(alpha=ridge, fit_intercept=False).fit(XC, components).predict(XC)
     small, exact, *_ = both("kde", ridge=ridge)
@@ -178,14 +178,14 @@ def test_engines_agree_on_a_kernel_of_full_rank(name):
     problem = method.problem(Samples(N, float(np.trace(kernel)), Y, method.center), Settings(ridge=0.1))
     small = fit_moments(problem, moments_of(problem, rows), K, method.center)
     operator: Operator = Dense(KERNEL).centered() if method.center else Dense(KERNEL)
-    exact = fit_operator(problem, operator, K, tolerance=1e-13)
-    centred = rows - rows.mean(axis=0) if method.center else rows
-    assert angle(centred @ small.coefficients, kernel @ exact.coefficients) < 1e-5
+    exact = fit_operator(problem, operator, K, tol=1e-13)
+    centered = rows - rows.mean(axis=0) if method.center else rows
+    assert angle(centered @ small.coefficients, kernel @ exact.coefficients) < 1e-5
     np.testing.assert_allclose(small.values, exact.values, rtol=1e-8)
 
 
 def test_kernel_cca_predicts_its_own_correlations():
-    """Kernel CCA with a ridge on both sides: the eigenvalues are squared correlations of the regularised problem."""
+    """Kernel CCA with a ridge on both sides: the eigenvalues are squared correlations of the regularized problem."""
     ridge, kernel = 0.1, H @ KERNEL @ H
     inverse = np.linalg.inv(kernel + ridge * np.eye(N))
     labels = YC @ np.linalg.inv(YC.T @ YC + ridge * np.eye(L)) @ YC.T
@@ -236,4 +236,4 @@ def test_the_table_names_paper_and_formula():
     for name, method in METHODS.items():
         assert "|" in method.formula, name
         assert any(character.isdigit() for character in method.source), name
-        assert set(method.parameters) <= {"label_kernel", "ridge", "supervision", "balance"}
+        assert set(method.parameters) <= {"label_kernel", "ridge", "mixing", "balance"}

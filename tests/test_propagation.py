@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
 from dmo import LabelPropagation
-from dmo.graphs import adjacency, neighbours, weigh
+from dmo.graphs import adjacency, neighbors, weigh
 from dmo.linalg.cg import solve_shifted
 from dmo.methods.propagation import propagate
 
@@ -24,7 +24,7 @@ X = rng.standard_normal((N, 5))
 Y = (rng.random((N, L)) < 0.4).astype(np.float64)
 Y[:, 3] = Y[:, 0] * (rng.random(N) < 0.8)
 KNOWN = rng.random(N) < 0.4
-W = weigh(adjacency(neighbours(X, 8)), X, "gaussian")
+W = weigh(adjacency(neighbors(X, 8)), X, "gaussian")
 PARTLY = np.where(KNOWN[:, None], Y, np.nan)
 SIGMA = cosine_similarity(Y[KNOWN].T)
 
@@ -60,7 +60,7 @@ def kronecker(method: str, lam2: float) -> np.ndarray:
 @pytest.mark.parametrize("lam2", [0.0, 0.01])
 @pytest.mark.parametrize("method", METHODS)
 def test_scores_solve_the_published_problem(method: Any, lam2: float) -> None:
-    model = LabelPropagation(method, smoothness=LAM1, correlation=lam2, n_neighbors=8, tolerance=1e-12)
+    model = LabelPropagation(method, smoothness=LAM1, correlation=lam2, n_neighbors=8, tol=1e-12)
     model.fit(X, PARTLY)
     np.testing.assert_allclose(model.scores_, kronecker(method, lam2), atol=1e-9)
     if method == "smse1":
@@ -70,7 +70,7 @@ def test_scores_solve_the_published_problem(method: Any, lam2: float) -> None:
 def moons() -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
     data, truth = make_moons(150, noise=0.08, random_state=0)
     labels = np.where(np.random.default_rng(0).random(150) < 0.1, truth, -1)
-    graph = weigh(adjacency(neighbours(data, 10)), data, "gaussian").toarray()
+    graph = weigh(adjacency(neighbors(data, 10)), data, "gaussian").toarray()
     return data, truth, labels, lambda *_: graph.copy()
 
 
@@ -84,10 +84,10 @@ def test_smse1_without_class_similarities_is_scikit_learns_propagation() -> None
 
 
 @pytest.mark.parametrize("method", ["smse2", "ml-lgc"])
-def test_normalised_methods_without_class_similarities_are_scikit_learns_spreading(method: Any) -> None:
+def test_normalized_methods_without_class_similarities_are_scikit_learns_spreading(method: Any) -> None:
     data, _, labels, kernel = moons()
     reference = semi_supervised.LabelSpreading(kernel=kernel, alpha=0.8, max_iter=100_000, tol=1e-13).fit(data, labels)
-    model = LabelPropagation(method, smoothness=4.0, correlation=0.0, n_neighbors=10, tolerance=1e-12).fit(data, labels)
+    model = LabelPropagation(method, smoothness=4.0, correlation=0.0, n_neighbors=10, tol=1e-12).fit(data, labels)
     shares = model.scores_ / model.scores_.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(shares, reference.label_distributions_, atol=1e-7)
 
@@ -125,14 +125,14 @@ def test_unknown_labels_are_rows_of_nan_or_of_minus_one(unknown: float) -> None:
 
 @pytest.mark.parametrize("weight", ["constant", "gaussian", "local", "inverse", "cosine"])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_new_samples_take_the_weighted_mean_of_their_neighbours(weight: str, sparse: bool) -> None:
+def test_new_samples_take_the_weighted_mean_of_their_neighbors(weight: str, sparse: bool) -> None:
     data, new = np.abs(X), np.abs(rng.standard_normal((9, 5)))
     model = LabelPropagation("smse2", n_neighbors=6, weight=weight)
     model.fit(scipy.sparse.csr_array(data) if sparse else data, PARTLY)
     D = np.linalg.norm(new[:, None] - data[None], axis=2)
     order = np.argsort(D, axis=1)
     own = np.sort(np.linalg.norm(data[:, None] - data[None], axis=2), axis=1)[:, 7]
-    lengths = weigh(adjacency(neighbours(data, 6)), data, "distance").data
+    lengths = weigh(adjacency(neighbors(data, 6)), data, "distance").data
     w = {
         "constant": np.ones_like(D),
         "gaussian": np.exp(-(D**2) / (2 * lengths.mean() ** 2)),

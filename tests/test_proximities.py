@@ -9,7 +9,7 @@ import scipy.sparse
 from scipy.spatial.distance import cdist, jaccard
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dmo.graphs import adjacency, neighbours, weigh
+from dmo.graphs import adjacency, neighbors, weigh
 from dmo.labels import proximities
 from dmo.labels.proximities import NAMES, Proximity, class_similarities, combine, label_coordinates, strongest
 
@@ -19,7 +19,7 @@ X = rng.standard_normal((N, 6))
 Y = (rng.random((N, L)) < 0.35).astype(np.float64)
 Y[~Y.any(axis=1), 0] = 1
 Y[7] = 0
-GRAPH = adjacency(neighbours(X, 6))
+GRAPH = adjacency(neighbors(X, 6))
 EDGE = GRAPH.toarray() > 0
 
 
@@ -99,7 +99,7 @@ def test_minkowski_takes_other_powers() -> None:
     np.testing.assert_allclose(found, np.where(EDGE, expected, 0), atol=1e-13)
 
 
-def test_coordinates_are_those_of_the_centred_labels() -> None:
+def test_coordinates_are_those_of_the_centered_labels() -> None:
     np.testing.assert_allclose(np.abs(label_coordinates(Y)), np.abs(coordinates()), atol=1e-9)
     with pytest.raises(ValueError, match="needed is 1 <= rank <= 5"):
         label_coordinates(Y, 6)

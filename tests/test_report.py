@@ -1,4 +1,4 @@
-"""The report: what a browser gets, and what the pictures show."""
+"""The report: what a browser gets, and what the images show."""
 
 import base64
 import hashlib
@@ -66,8 +66,8 @@ def words(figure):
 
 
 def test_the_page_is_one_file_that_asks_the_network_for_nothing(tmp_path, figure):
-    pictures = [report.Picture("one", figure, "first"), report.Picture("two-2", figure, "second", alt="a line")]
-    written = report.write_report(tmp_path / "new" / "report.html", "title", figures=pictures)
+    images = [report.PageFigure("one", figure, "first"), report.PageFigure("two-2", figure, "second", alt="a line")]
+    written = report.write_report(tmp_path / "new" / "report.html", "title", figures=images)
     assert written == [tmp_path / "new" / name for name in ("report.html", "one.png", "two-2.png")]
     assert sorted(path.name for path in written[0].parent.iterdir()) == ["one.png", "report.html", "two-2.png"]
     page = Page(written[0])
@@ -85,9 +85,9 @@ def test_the_page_is_one_file_that_asks_the_network_for_nothing(tmp_path, figure
 
 def test_all_text_is_escaped(tmp_path, figure):
     table = report.Table(HOSTILE, [HOSTILE, "n"], [[HOSTILE, 1.0]], best=["n"], note=HOSTILE)
-    picture = report.Picture("p", figure, HOSTILE)
+    image = report.PageFigure("p", figure, HOSTILE)
     path = tmp_path / "r.html"
-    report.write_report(path, HOSTILE, [table], [picture], {HOSTILE: HOSTILE}, lead=HOSTILE)
+    report.write_report(path, HOSTILE, [table], [image], {HOSTILE: HOSTILE}, lead=HOSTILE)
     page = Page(path)
     assert not page.all("script")
     assert page.texts["title"] == page.texts["h1"] == page.texts["h2"] == [HOSTILE]
@@ -112,9 +112,9 @@ def test_numbers_in_tables_and_facts(tmp_path):
 def test_a_report_is_replaced_whole_and_is_the_same_every_time(tmp_path, figure):
     path = tmp_path / "r.html"
     path.write_text("an old report " * 10_000)
-    report.write_report(path, "t", figures=[report.Picture("p", figure, "c")])
+    report.write_report(path, "t", figures=[report.PageFigure("p", figure, "c")])
     first = path.read_bytes(), (tmp_path / "p.png").read_bytes()
-    report.write_report(path, "t", figures=[report.Picture("p", figure, "c")])
+    report.write_report(path, "t", figures=[report.PageFigure("p", figure, "c")])
     assert (path.read_bytes(), (tmp_path / "p.png").read_bytes()) == first
 
 
@@ -123,14 +123,14 @@ def test_a_report_is_replaced_whole_and_is_the_same_every_time(tmp_path, figure)
     [
         ([report.Table("t", ["a", "b"], [[1, 2], [1]])], [], "table 't': row 1 has 1 cells, need 2"),
         ([report.Table("t", ["a"], [[1]], best=["F1"])], [], "table 't': no column 'F1' to mark"),
-        ([], ["../up"], "picture name '../up' is not a file name; use letters"),
-        ([], ["p", "p"], "two pictures are called 'p'"),
+        ([], ["../up"], "image name '../up' is not a file name; use letters"),
+        ([], ["p", "p"], "two images are called 'p'"),
     ],
 )
 def test_a_bad_report_is_refused_and_nothing_is_written(tmp_path, figure, tables, names, sentence):
-    pictures = [report.Picture(name, figure, "") for name in names]
+    images = [report.PageFigure(name, figure, "") for name in names]
     with pytest.raises(ValueError, match=sentence):
-        report.write_report(tmp_path / "new" / "r.html", "t", tables, pictures)
+        report.write_report(tmp_path / "new" / "r.html", "t", tables, images)
     assert not list(tmp_path.iterdir())
 
 
@@ -140,7 +140,7 @@ def test_a_missing_matplotlib_is_named_with_its_cure(monkeypatch):
         report.convergence_curve({"a": [1.0, 2.0]})
 
 
-def test_no_picture_touches_global_matplotlib_state():
+def test_no_image_touches_global_matplotlib_state():
     # "backend" is left out, since looking at it makes matplotlib import pyplot
     program = (
         "import sys; from dmo import report; assert 'matplotlib' not in sys.modules; import matplotlib as m\n"
@@ -164,7 +164,7 @@ def test_annotated_samples_name_hits_errors_and_misses():
 
 
 def test_long_and_hostile_names_are_cut_to_their_place():
-    name = "$\\frac{ a label of enormous length that no picture has room for"
+    name = "$\\frac{ a label of enormous length that no image has room for"
     figure = report.annotated_samples([np.zeros((4, 4))] * 2, [[name], [HOSTILE]], [[], []])
     drawn(figure)
     assert words(figure)[1].startswith("\\$")
@@ -283,7 +283,7 @@ def test_bad_input_is_refused_in_one_sentence(case):
     assert "\n" not in str(caught.value)
 
 
-# --- tables that sort, and pictures of many samples ------------------------------------------------------------------
+# --- tables that sort, and images of many samples ------------------------------------------------------------------
 
 
 def browser():
@@ -362,5 +362,5 @@ def test_thumbnails_stand_at_their_samples_and_do_not_overlap():
                 min(first.y1, second.y1) - max(first.y0, second.y0) < 2
             )
     for wrong in (images[:5], [None] * 80):
-        with pytest.raises(ValueError, match="pictures for 80 samples"):
+        with pytest.raises(ValueError, match="images for 80 samples"):
             report.thumbnail_map(Z, wrong)

@@ -1,4 +1,4 @@
-"""`dmo report` and `dmo demo --pictures`: the page says what the library computes."""
+"""`dmo report` and `dmo demo --images`: the page says what the library computes."""
 
 import re
 
@@ -8,7 +8,7 @@ from shell import record, run
 from sklearn.metrics import label_ranking_average_precision_score
 
 from dmo import stores
-from dmo.cli import demo_images as demo_pictures
+from dmo.cli import demo_images as demo_images
 from dmo.workflows.evaluation import sample_precision
 from dmo.workflows.report_page import read_sweep
 
@@ -38,7 +38,7 @@ def test_the_page_says_what_evaluate_says(annotated, tmp_path):
         > found["methods"]["the most frequent labels for all"]["f1"]
     )
     names = {path.name for path in out.parent.iterdir()}
-    pictures = (
+    images = (
         "annotations-best",
         "annotations-worst",
         "precision-recall",
@@ -46,7 +46,7 @@ def test_the_page_says_what_evaluate_says(annotated, tmp_path):
         "space",
         "labels-in-space",
     )
-    assert names == {"report.html", *(f"{name}.png" for name in pictures)}
+    assert names == {"report.html", *(f"{name}.png" for name in images)}
     assert "http" not in page.replace("http-equiv", "")
     assert {row[0]: row[1] for row in cells(page, "Views")} == {
         "rgb_v3h1": "5,184",
@@ -75,11 +75,11 @@ def test_every_label_has_its_row(annotated, tmp_path):
         assert (rows[name][2] == "–") == (count == 0)
 
 
-def test_samples_without_pictures_are_shown_as_words(tmp_path):
+def test_samples_without_images_are_shown_as_words(tmp_path):
     run("ingest", "digits", tmp_path / "d.zarr")
     run("fit", "ridge", tmp_path / "d.zarr", tmp_path / "r.zarr", "--views", "projections", "--kernel", "linear")
     told = run("report", tmp_path / "r.zarr", tmp_path / "d.zarr", tmp_path / "r.html", "--top", 3, "--title", "a <b>")
-    assert "no pictures to show" in told.stderr
+    assert "no images to show" in told.stderr
     page = (tmp_path / "r.html").read_text()
     assert "<h1>a &lt;b&gt;</h1>" in page
     worst = cells(page, "Worst annotations")
@@ -137,18 +137,18 @@ def test_wrong_requests_are_refused_in_one_sentence(annotated, tmp_path):
     assert not (tmp_path / "r.html").exists()
 
 
-def test_the_demo_goes_from_pictures_to_a_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo_pictures, "N", 16)
-    monkeypatch.setattr(demo_pictures, "N_NEW", 8)
+def test_the_demo_goes_from_images_to_a_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo_images, "N", 16)
+    monkeypatch.setattr(demo_images, "N_NEW", 8)
     monkeypatch.setattr(
-        demo_pictures, "WORDS", dict.fromkeys(("dense_sift", "harris_sift", "dense_hue", "harris_hue"), 8)
+        demo_images, "WORDS", dict.fromkeys(("dense_sift", "harris_sift", "dense_hue", "harris_hue"), 8)
     )
     out = tmp_path / "demo"
-    told = run("demo", "--pictures", "--out", out)
+    told = run("demo", "--images", "--out", out)
     assert "what to try next" in told.stdout
     assert (out / "report.html").exists()
     assert len((out / "new.csv").read_text().splitlines()) == 9
     assert stores.open_features(out / "features.zarr").n_samples == 16
     for method in ("KGHA (kgha)", "MultiViewRidge (r-kmlr)", "JEC, nearest training samples"):
         assert method in told.stdout
-    assert "holds no demo" in run("demo", "--pictures", "--out", tmp_path, code=2).stderr
+    assert "holds no demo" in run("demo", "--images", "--out", tmp_path, code=2).stderr

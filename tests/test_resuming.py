@@ -34,7 +34,7 @@ from dmo.linalg.cg import BlockCG, NystromPreconditioner
 from dmo.linalg.operators import Dense
 from dmo.linalg.tiles import Tiles
 from dmo.methods.svr import admm as llt_admm
-from dmo.methods.svr.frames import neighbourhood_frames
+from dmo.methods.svr.frames import neighborhood_frames
 from dmo.methods.svr.losses import EpsilonInsensitive
 from dmo.methods.svr.problem import Problem
 from dmo.progress import listen
@@ -116,18 +116,18 @@ def eigenvectors() -> Result:
 
 def problem(C: float = 1.0) -> Problem:
     X, Y = samples()
-    return Problem(kernel(X), Y, EpsilonInsensitive(0.1), C, neighbourhood_frames(Y, 6).basis)
+    return Problem(kernel(X), Y, EpsilonInsensitive(0.1), C, neighborhood_frames(Y, 6).basis)
 
 
 def fit_arrays(fit: llt_admm.Fit) -> Result:
-    """All but the number of factorisations, of which a resumed run makes one again."""
-    return replace(fit, factorisations=0).to_arrays()
+    """All but the number of factorizations, of which a resumed run makes one again."""
+    return replace(fit, factorizations=0).to_arrays()
 
 
-def alternating(C: float = 1.0, tolerance: float = 1e-4) -> Result:
+def alternating(C: float = 1.0, tol: float = 1e-4) -> Result:
     counted = counting(llt_admm._Iteration.evaluate)
     with mock.patch.object(llt_admm._Iteration, "evaluate", counted):
-        fit = llt_admm.admm(problem(C), tolerance=tolerance)
+        fit = llt_admm.admm(problem(C), tol=tol)
     assert fit.converged
     return fit_arrays(fit)
 
@@ -137,14 +137,14 @@ def alternating_by_gradients() -> Result:
     with mock.patch.object(llt_admm._Iteration, "evaluate", counted):
         X, Y = samples()
         plain = Problem(Dense(kernel(X).matrix.astype(np.float64)), Y, EpsilonInsensitive(0.1), 1.0)
-        return fit_arrays(llt_admm.admm(plain, llt_admm.Factors(plain.kernel, "cg", random_state=0), tolerance=1e-4))
+        return fit_arrays(llt_admm.admm(plain, llt_admm.Factors(plain.kernel, "cg", random_state=0), tol=1e-4))
 
 
 def path_of_two() -> Result:
     counted = counting(llt_admm._Iteration.evaluate)
     with mock.patch.object(llt_admm._Iteration, "evaluate", counted):
         factors = llt_admm.Factors(problem().kernel)
-        first = llt_admm.admm(problem(0.3), factors, tolerance=1e-4)
+        first = llt_admm.admm(problem(0.3), factors, tol=1e-4)
         second = llt_admm.admm(problem(1.0), factors, first.state, 1e-4)
     return fit_arrays(first) | {f"second {name}": value for name, value in fit_arrays(second).items()}
 
@@ -179,7 +179,7 @@ JOBS: dict[str, tuple[Job, float]] = {  # and the part of the work after which i
     "solve": (one_solve, 0.5),
     "eigenvectors": (eigenvectors, 0.7),
     "alternating directions": (alternating, 0.6),
-    "alternating directions, the extrapolation full": (lambda: alternating(tolerance=1e-6), 0.86),
+    "alternating directions, the extrapolation full": (lambda: alternating(tol=1e-6), 0.86),
     "alternating directions by conjugate gradients": (alternating_by_gradients, 0.6),
     "a path of problems": (path_of_two, 0.8),
     "sweep, exact": (lambda: swept(KGHA(), {**RIDGES, "prior_power": [0.0, 0.5]}), 0.5),

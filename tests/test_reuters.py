@@ -20,7 +20,7 @@ def story(number, topics, body, lewis="TRAIN", has="YES", title="A TITLE"):
     marked = "".join(f"<D>{topic}</D>" for topic in topics)
     return (
         f'<REUTERS TOPICS="{has}" LEWISSPLIT="{lewis}" CGISPLIT="TRAINING-SET" OLDID="1" NEWID="{number}">\n'
-        f"<DATE>26-FEB-1987</DATE>\n<TOPICS>{marked}</TOPICS>\n<PLACES><D>usa</D></PLACES>\n<TEXT>&#2;\n"
+        f"<DATE>26-FEB-1987</DATE>\n<TOPICS>{marked}</TOPICS>\n<BACKENDS><D>usa</D></BACKENDS>\n<TEXT>&#2;\n"
         f"<TITLE>{title}</TITLE>\n<DATELINE> X - </DATELINE><BODY>{body}\n&#3;</BODY></TEXT>\n</REUTERS>\n"
     )
 

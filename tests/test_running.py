@@ -17,7 +17,7 @@ import dmo.engines.passes
 from dmo import stores
 from dmo.cli import app
 from dmo.engines.moments import LABELS
-from dmo.engines.passes import RawRows, collect_moments
+from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.kernels import parse
 from dmo.lowrank import nystrom
 from dmo.stores.checkpoints import checkpoints
@@ -139,7 +139,7 @@ def test_workers_transform_annotate_and_evaluate_as_one_process_does(
         run(command, fitted["model"], fitted["store"], here, *extra)
         said = run(command, fitted["model"], fitted["store"], there, *extra, *where)
         assert "dashboard: http://127.0.0.1" in said.stderr
-        np.testing.assert_allclose(stores.open_rows(there)[:], stores.open_rows(here)[:], atol=1e-5)
+        np.testing.assert_allclose(stores.open_results(there)[:], stores.open_results(here)[:], atol=1e-5)
         assert stores.verify(there) == []
     alone = json.loads(run("evaluate", fitted["model"], fitted["store"], "--json").stdout)
     together = json.loads(run("evaluate", fitted["model"], fitted["store"], "--json", *where).stdout)
@@ -157,7 +157,7 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
 
     def collect(labels: np.ndarray = Y, order: str = "ab") -> Any:
         with checkpoints(str(tmp_path)):
-            return collect_moments(RawRows(views, {view: maps[view] for view in order}), labels)
+            return collect_moments(FeatureRows(views, {view: maps[view] for view in order}), labels)
 
     expected = collect()[0]
     assert list(tmp_path.iterdir()) == []

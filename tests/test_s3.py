@@ -33,38 +33,38 @@ def bucket() -> Iterator[str]:
     server.stop()
 
 
-def write(writer: stores.RowWriter, block: int) -> None:
+def write(writer: stores.ResultWriter, block: int) -> None:
     writer.write(block, ROWS[writer.rows(block)])
 
 
 def test_a_row_store_is_begun_resumed_and_finished(bucket: str) -> None:
     url = f"{bucket}/rows.zarr"
-    writer = stores.create_rows(url, 50, 4, block=10)
+    writer = stores.create_results(url, 50, 4, block=10)
     write(writer, 0)
     write(writer, 3)
     assert Folder(url).get(LOCK) is not None
-    assert stores.create_rows(url, 50, 4, block=10).missing() == [1, 2, 4]
+    assert stores.create_results(url, 50, 4, block=10).missing() == [1, 2, 4]
     for block in writer.missing():
         write(writer, block)
     writer.finish()
-    np.testing.assert_array_equal(stores.open_rows(url)[:], ROWS)
+    np.testing.assert_array_equal(stores.open_results(url)[:], ROWS)
     assert stores.verify(url) == []
     assert Folder(url).get(LOCK) is None
 
 
 def test_workers_write_and_read(bucket: str) -> None:
     url = f"{bucket}/by-workers.zarr"
-    writer = stores.create_rows(url, 50, 4, block=10)
+    writer = stores.create_results(url, 50, 4, block=10)
     with connect("local", workers=1, memory_limit="1GiB") as place:
         place.client.gather([place.client.submit(write, writer, block) for block in writer.missing()])
         writer.finish()
         assert place.client.submit(stores.verify, url).result() == []
-    np.testing.assert_array_equal(stores.open_rows(url)[13:37], ROWS[13:37])
+    np.testing.assert_array_equal(stores.open_results(url)[13:37], ROWS[13:37])
 
 
 def test_a_damaged_object_is_found_and_written_anew(bucket: str) -> None:
     url = f"{bucket}/damaged.zarr"
-    writer = stores.create_rows(url, 50, 4, block=10)
+    writer = stores.create_results(url, 50, 4, block=10)
     for block in writer.missing():
         write(writer, block)
     writer.finish()
@@ -73,14 +73,14 @@ def test_a_damaged_object_is_found_and_written_anew(bucket: str) -> None:
     assert data is not None
     folder.put("embedding/c.2.0", data[:20] + b"\x00" + data[21:])
     with pytest.raises(stores.StoreError, match="fails its checksum"):
-        stores.open_rows(url)[:]
+        stores.open_results(url)[:]
     assert len(stores.verify(url)) == 1
     assert stores.reopen(url) == 1
-    again = stores.create_rows(url, 50, 4, block=10)
+    again = stores.create_results(url, 50, 4, block=10)
     assert again.missing() == [2]
     write(again, 2)
     again.finish()
-    np.testing.assert_array_equal(stores.open_rows(url)[:], ROWS)
+    np.testing.assert_array_equal(stores.open_results(url)[:], ROWS)
 
 
 def test_features_and_models_keep_their_values(bucket: str) -> None:

@@ -33,9 +33,9 @@ def test_labels_count_alike_whatever_the_scale_of_their_scores():
 def test_a_sample_finds_itself_and_the_nearest_of_brute_force(annotated):
     store, model = stores.open_features(annotated / "f.zarr"), load(str(annotated / "m.zarr"))
     Z = model.transform({name: view[:] for name, view in store.views.items()})
-    centred = Z - Z.mean(axis=0)
+    centered = Z - Z.mean(axis=0)
     row = 17
-    order = np.argsort(-cosine_similarity(centred, centred[row : row + 1])[:, 0], kind="stable")
+    order = np.argsort(-cosine_similarity(centered, centered[row : row + 1])[:, 0], kind="stable")
     found = record("search", annotated / "m.zarr", annotated / "f.zarr", "--sample", store.sample_ids[row], "--top", 6)
     assert [entry["sample"] for entry in found["found"]] == [store.sample_ids[i] for i in order[:6]]
     assert found["found"][0] == {
@@ -47,7 +47,7 @@ def test_a_sample_finds_itself_and_the_nearest_of_brute_force(annotated):
     assert found["labels"] == [store.label_names[j] for j in np.argsort(-scores, kind="stable")[:5]]
 
 
-def test_a_picture_in_a_file_finds_what_its_sample_finds(annotated):
+def test_a_image_in_a_file_finds_what_its_sample_finds(annotated):
     by_id = record("search", annotated / "m.zarr", annotated / "f.zarr", "--sample", "scene-00009.jpg")
     by_file = record(
         "search", annotated / "m.zarr", annotated / "f.zarr", "--image", annotated / "pics" / "scene-00009.jpg"
@@ -57,7 +57,7 @@ def test_a_picture_in_a_file_finds_what_its_sample_finds(annotated):
 
 
 @pytest.mark.parametrize("model", ["m.zarr", "r.zarr"])
-def test_labels_find_pictures_that_carry_them(annotated, model):
+def test_labels_find_images_that_carry_them(annotated, model):
     for label in ("night", "sea"):
         found = record(
             "search", annotated / model, annotated / "f.zarr", "--labels", label, "--top", 5, "--split", "train"
@@ -105,7 +105,7 @@ def test_jec_is_what_brute_force_gives():
         distances[1, i, j] = ((x["dense_sift"] - z["dense_sift"])[used] ** 2 / total[used]).sum() / 2
         distances[2, i, j] = np.linalg.norm(x["gist"] - z["gist"])
     total = (distances / distances.mean(axis=(1, 2), keepdims=True)).sum(axis=0)
-    scores = jec.jec_scores(train, Y, new, neighbours=3)
+    scores = jec.jec_scores(train, Y, new, neighbors=3)
     frequency = Y.mean(axis=0)
     for row, order in zip(scores, np.argsort(total, axis=1)):
         own = np.flatnonzero(Y[order[0]])

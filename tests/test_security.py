@@ -212,7 +212,7 @@ def test_a_feature_store_without_its_sizes_is_refused(tmp_path: Path, name: str,
 
 def test_a_store_of_too_many_blocks_is_not_begun(tmp_path: Path) -> None:
     with pytest.raises(stores.StoreError, match="make it with larger blocks"):
-        stores.create_rows(tmp_path / "r.zarr", 10**8, 2, block=1)
+        stores.create_results(tmp_path / "r.zarr", 10**8, 2, block=1)
     assert not (tmp_path / "r.zarr").exists()
 
 
@@ -226,12 +226,12 @@ def test_a_model_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
 
 def test_a_row_store_cannot_point_out_of_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "rows.zarr"
-    writer = stores.create_rows(path, 2, 2, provenance=Provenance())
+    writer = stores.create_results(path, 2, 2, provenance=Provenance())
     writer.write(0, np.ones((2, 2)))
     writer.finish()
     forge(path, lambda attributes: attributes["configuration"].update(kind="../elsewhere"))
     with pytest.raises(ValueError, match="points out of the store"):
-        stores.open_rows(path)[:]
+        stores.open_results(path)[:]
 
 
 def test_dashboards_and_clusters_listen_on_loopback_by_default() -> None:

@@ -35,8 +35,8 @@ def separately(model, setting, folds=3):
     ("model", "grid"),
     [
         (KGHA(), {"ridge": [0.05, 0.5], "balance": [0.01, 0.2], "n_components": [3, 1.0], "prior_power": [0.0, 0.5]}),
-        (KGHA(), {"center": [True, False], "intercept": [True, False], "standardise": [0.0, 1.0]}),
-        (MultiViewRidge(combine="kernels"), {"ridge": [0.05, 0.5], "standardise": [0.0, 0.5]}),
+        (KGHA(), {"center": [True, False], "intercept": [True, False], "standardize": [0.0, 1.0]}),
+        (MultiViewRidge(combine="kernels"), {"ridge": [0.05, 0.5], "standardize": [0.0, 0.5]}),
         (MultiViewRidge(), {"combine": ["predictions", "product"], "ridge": [0.1, 1.0]}),
     ],
     ids=["kgha", "decoder", "ridge", "outer"],
@@ -63,7 +63,7 @@ def test_every_setting_scores_as_when_fitted_for_itself(model, grid):
 @pytest.mark.parametrize("memory", [2**30, 50_000], ids=["", "little memory"])
 def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, grid, memory, monkeypatch):
     """The sweep's maps are fitted on all rows once: the oracle gets them as linear kernels of the factor rows. With little
-    memory only some of the raw rows are kept from the first pass to the next, and settings are evaluated in groups."""
+    memory only some of the unprojected features are kept from one pass to the next, and settings come in groups."""
     monkeypatch.setattr(dmo.estimators.shared_fits, "_MEMORY", memory)
     monkeypatch.setattr(dmo.estimators.shared_fits, "BLOCK", 50)
     monkeypatch.setattr(dmo.engines.passes, "BLOCK", 50)

@@ -15,7 +15,7 @@ from dmo.linalg.direct import cholesky_in_place
 from dmo.linalg.factors import low_rank_factor
 from dmo.linalg.operators import Dense, LowRank, Operator
 from dmo.linalg.solution import IllConditioned, Solution
-from dmo.linalg.solve import Method, factorise, solve
+from dmo.linalg.solve import Method, factorize, solve
 
 RNG = np.random.default_rng(11)
 B = RNG.standard_normal((N, 5))
@@ -45,8 +45,8 @@ def true_residuals(matrix: np.ndarray, ridge: float, X: np.ndarray, B: np.ndarra
     return np.linalg.norm(B - matrix @ X - ridge * X, axis=0) / np.linalg.norm(B, axis=0)
 
 
-def conjugate(A: Operator, ridge: float, rank: int = 20, tolerance: float = 1e-8, products: int = 500) -> BlockCG:
-    return BlockCG(A, ridge, NystromPreconditioner.of(A, rank, 0), tolerance, products)
+def conjugate(A: Operator, ridge: float, rank: int = 20, tol: float = 1e-8, products: int = 500) -> BlockCG:
+    return BlockCG(A, ridge, NystromPreconditioner.of(A, rank, 0), tol, products)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_woodbury_is_numpys_solution(name: str, ridge: float) -> None:
     operator = (CASES["low-rank64"]().operator + 2 * low_rank(np.float64).operator).centered()
     if name != "centered-sum":
         operator = CASES[name]().operator
-    solution = factorise(operator, ridge).solve(B)
+    solution = factorize(operator, ridge).solve(B)
     assert solution.method == "woodbury"
     matrix = operator.dense() + ridge * np.eye(N)
     assert true_residuals(matrix, 0.0, solution.value, B).max() < 1e-8 + 1e-13 / ridge
@@ -85,7 +85,7 @@ def test_woodbury_is_numpys_solution(name: str, ridge: float) -> None:
 
 @pytest.mark.parametrize("method", [*METHODS, "woodbury"])
 def test_shapes_of_the_right_hand_side_come_back(method: Method) -> None:
-    solver = factorise(LowRank(F), 0.1, method)
+    solver = factorize(LowRank(F), 0.1, method)
     block = solver.solve(B)
     assert_allclose(solver.solve(B[:, 0]).value, block.value[:, 0], atol=1e-6)
     assert solver.solve(np.zeros((N, 0))).value.shape == (N, 0)
@@ -108,20 +108,20 @@ def test_shapes_of_the_right_hand_side_come_back(method: Method) -> None:
 )
 def test_wrong_right_hand_sides_are_refused(method: Method, right: Any, start: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        factorise(LowRank(F), 0.1, method).solve(right, start)
+        factorize(LowRank(F), 0.1, method).solve(right, start)
 
 
 @pytest.mark.parametrize("ridge", [0.0, -1.0, np.nan])
 def test_a_ridge_that_is_not_positive_is_refused(ridge: float) -> None:
     with pytest.raises(ValueError, match=f"ridge must be positive, got {ridge}"):
-        factorise(Dense(K), ridge)
+        factorize(Dense(K), ridge)
 
 
 def test_unknown_methods_and_woodbury_of_a_full_matrix_are_refused() -> None:
     with pytest.raises(ValueError, match="unknown method 'lu'; known: 'auto', 'cholesky', 'mixed', 'cg', 'woodbury'"):
-        factorise(Dense(K), 0.1, "lu")  # type: ignore[arg-type]
+        factorize(Dense(K), 0.1, "lu")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="woodbury needs a low-rank operator, got Dense; take 'cholesky' or 'cg'"):
-        factorise(Dense(K), 0.1, "woodbury")
+        factorize(Dense(K), 0.1, "woodbury")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -131,7 +131,7 @@ def test_a_matrix_that_is_not_positive_definite_is_refused(method: Method) -> No
         "cg": "direction of negative curvature: the kernel plus ridge 0.1 is not positive definite in float64; raise",
     }[method]
     with pytest.raises(IllConditioned, match=sentence):
-        factorise(Dense(K - 2 * np.eye(N)), 0.1, method).solve(B)
+        factorize(Dense(K - 2 * np.eye(N)), 0.1, method).solve(B)
 
 
 def test_a_kernel_with_nan_is_refused_by_conjugate_gradients() -> None:
@@ -255,7 +255,7 @@ def test_too_few_products_are_reported(large: np.ndarray) -> None:
 
 def test_a_tolerance_that_rounding_forbids_ends_and_is_reported() -> None:
     for method in METHODS:
-        solution = factorise(Dense(K), 0.1, method, tolerance=1e-30).solve(B)
+        solution = factorize(Dense(K), 0.1, method, tol=1e-30).solve(B)
         assert not solution.converged
         assert solution.residuals is not None
         assert solution.residuals.max() < 1e-12
@@ -265,16 +265,16 @@ def test_a_tolerance_that_rounding_forbids_ends_and_is_reported() -> None:
 def test_the_tolerance_is_the_relative_residual_of_every_column(large: np.ndarray) -> None:
     right = np.random.default_rng(0).standard_normal((400, 4)) * [1.0, 1e3, 1e-3, 1.0]
     used = []
-    for tolerance in (1e-2, 1e-5, 1e-8):
-        solution = conjugate(Dense(large), 0.01, 100, tolerance).solve(right)
-        assert true_residuals(large, 0.01, solution.value, right).max() <= tolerance
+    for tol in (1e-2, 1e-5, 1e-8):
+        solution = conjugate(Dense(large), 0.01, 100, tol).solve(right)
+        assert true_residuals(large, 0.01, solution.value, right).max() <= tol
         used.append(solution.iterations)
     assert used == sorted(set(used))
 
 
 def test_a_direct_method_may_be_spared_its_check() -> None:
     for method, A in (("cholesky", Dense(K)), ("woodbury", LowRank(F))):
-        solver = factorise(A, 0.1, method)
+        solver = factorize(A, 0.1, method)
         quick = solver.solve(B, check=False)
         assert quick.residuals is None
         assert_allclose(quick.value, solver.solve(B).value, atol=1e-9)
@@ -290,7 +290,7 @@ def test_one_preconditioner_serves_every_ridge(large: np.ndarray) -> None:
     preconditioner = NystromPreconditioner.of(Dense(large), 80, 0)
     right = np.random.default_rng(0).standard_normal((400, 4))
     for ridge in (1.0, 0.1, 0.01):
-        assert factorise(Dense(large), ridge, "cg", preconditioner=preconditioner).solve(right).converged
+        assert factorize(Dense(large), ridge, "cg", preconditioner=preconditioner).solve(right).converged
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -298,14 +298,14 @@ def test_the_preconditioner_is_the_inverse_of_its_approximation_plus_the_ridge(d
     A = Dense(gaussian(rows(120, 3, seed=5)).astype(dtype))
     made = NystromPreconditioner.of(A, 30, 0)
     U, ridge = made.basis.astype(np.float64), 0.01
-    tolerance = 1e-10 if dtype == np.float64 else 1e-5
-    assert_allclose(U.T @ U, np.eye(U.shape[1]), atol=tolerance)
+    tol = 1e-10 if dtype == np.float64 else 1e-5
+    assert_allclose(U.T @ U, np.eye(U.shape[1]), atol=tol)
     approximation = (U * made.values) @ U.T
     assert np.linalg.norm(A.dense() - approximation, 2) < 0.2 * np.linalg.norm(A.dense(), 2)
     inverse = np.linalg.inv(approximation + ridge * np.eye(120)) * (made.values[0] + ridge)
     outside = (np.eye(120) - U @ U.T) * (1 - (made.values[0] + ridge) / ridge)
     R = np.random.default_rng(0).standard_normal((120, 3))
-    assert_allclose(made.apply(R, ridge), (inverse + outside) @ R, atol=1e3 * tolerance)
+    assert_allclose(made.apply(R, ridge), (inverse + outside) @ R, atol=1e3 * tol)
 
 
 def test_a_zero_matrix_is_solved_by_its_ridge() -> None:
@@ -322,7 +322,7 @@ def test_default_rank_is_a_fifth_up_to_a_thousand() -> None:
 @pytest.mark.parametrize("method", ["cholesky", "mixed", "woodbury"])
 def test_the_inverse_diagonal_gives_leave_one_out_predictions(method: Method) -> None:
     A, ridge = LowRank(F), 0.3
-    solver = factorise(A, ridge, method)
+    solver = factorize(A, ridge, method)
     matrix = A.dense()
     assert_allclose(solver.inverse_diagonal(), np.diagonal(np.linalg.inv(matrix + ridge * np.eye(N))), atol=1e-10)
     shortcut = B - solver.solve(B).value / solver.inverse_diagonal()[:, None]
@@ -335,16 +335,16 @@ def test_the_inverse_diagonal_gives_leave_one_out_predictions(method: Method) ->
 def test_the_inverse_diagonal_of_many_rows_is_made_by_strips() -> None:
     A = Dense(gaussian(rows(600, 4)))
     wanted = np.diagonal(np.linalg.inv(A.dense() + 0.1 * np.eye(600)))
-    assert_allclose(factorise(A, 0.1, "cholesky").inverse_diagonal(), wanted, rtol=1e-8)
+    assert_allclose(factorize(A, 0.1, "cholesky").inverse_diagonal(), wanted, rtol=1e-8)
 
 
 def test_conjugate_gradients_have_no_inverse_diagonal() -> None:
-    with pytest.raises(ValueError, match="leave-one-out scores need a factorised kernel"):
-        factorise(Dense(K), 0.1, "cg").inverse_diagonal()
+    with pytest.raises(ValueError, match="leave-one-out scores need a factorized kernel"):
+        factorize(Dense(K), 0.1, "cg").inverse_diagonal()
 
 
 def chosen(A: Operator, ridge: float = 0.1, **how: Any) -> str:
-    return factorise(A, ridge, **how).method
+    return factorize(A, ridge, **how).method
 
 
 def test_auto_takes_woodbury_for_what_is_truly_low_rank() -> None:
@@ -387,7 +387,7 @@ def test_auto_takes_a_float32_factor_for_few_columns_or_little_memory() -> None:
 @pytest.mark.parametrize("ridge", [1.0, 1e-2, 1e-4])
 def test_a_float32_factor_is_refined_to_the_residual_of_a_float64_one(large: np.ndarray, ridge: float) -> None:
     A, B = Dense(large.astype(np.float32)), np.random.default_rng(0).standard_normal((400, 4)) * [1.0, 1e-30, 0.0, 1e30]
-    found, wanted = (factorise(A, ridge, method).solve(B, check=False) for method in ("mixed", "cholesky"))
+    found, wanted = (factorize(A, ridge, method).solve(B, check=False) for method in ("mixed", "cholesky"))
     assert found.converged
     assert found.residuals is not None
     assert found.residuals.max() <= 1e-8
@@ -397,9 +397,9 @@ def test_a_float32_factor_is_refined_to_the_residual_of_a_float64_one(large: np.
 
 def test_a_float32_factor_gives_way_where_rounding_makes_it_useless() -> None:
     spread = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))[0]
-    for smallest in (1e-9, 1e-12):  # refinement stalls; the factorisation itself fails
+    for smallest in (1e-9, 1e-12):  # refinement stalls; the factorization itself fails
         A = Dense((spread * np.geomspace(smallest, 1, 60)) @ spread.T)
-        solver, B = factorise(A, smallest, "mixed", 1e-5), np.random.default_rng(1).standard_normal((60, 2))
+        solver, B = factorize(A, smallest, "mixed", 1e-5), np.random.default_rng(1).standard_normal((60, 2))
         assert solver.solve(B).converged
         assert_allclose(solver.inverse_diagonal(), np.diag(np.linalg.inv(A.dense() + smallest * np.eye(60))), rtol=1e-2)
 

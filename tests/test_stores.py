@@ -31,12 +31,12 @@ from dmo.stores import (
     ViewSpec,
     create_features,
     create_kernel,
-    create_rows,
+    create_results,
     describe,
     load_model,
     open_features,
     open_kernel,
-    open_rows,
+    open_results,
     save_model,
     verify,
 )
@@ -216,11 +216,11 @@ def test_kernel_tiles_are_symmetric_and_stored_once(tmp_path, dtype):
 
 def test_rows_come_back_with_their_names(tmp_path):
     scores = RNG.random((N, 3))
-    writer = create_rows(tmp_path / "r", N, ["a", "b", "c"], "float64", "scores", {"top": 5}, BLOCK, IDS)
+    writer = create_results(tmp_path / "r", N, ["a", "b", "c"], "float64", "scores", {"top": 5}, BLOCK, IDS)
     for block in writer.missing():
         writer.write(block, scores[writer.rows(block)])
     writer.finish()
-    opened = open_rows(tmp_path / "r")
+    opened = open_results(tmp_path / "r")
     assert np.array_equal(rows(opened), scores)
     assert (opened.kind, opened.columns, opened.sample_ids) == ("scores", ["a", "b", "c"], IDS)
     assert opened.attributes == {"top": 5}
@@ -639,7 +639,7 @@ def test_bad_blocks_are_refused_by_view_row_and_column(tmp_path):
 
 
 def test_large_finite_values_are_not_mistaken_for_infinite_ones(tmp_path):
-    writer = create_rows(tmp_path / "r", 4, 4)
+    writer = create_results(tmp_path / "r", 4, 4)
     writer.write(0, np.full((4, 4), 3e38, np.float32))  # whose sum overflows
     assert writer.missing() == []
 
@@ -705,7 +705,7 @@ def test_models_refuse_what_they_cannot_hold(tmp_path):
 def test_rows_say_whether_other_contents_or_none_were_recorded(tmp_path):
     def made(path, **contents):
         parameters = {"contents": contents} if contents else {}
-        create_rows(tmp_path / path, 3, 1, provenance=Provenance([], parameters))
+        create_results(tmp_path / path, 3, 1, provenance=Provenance([], parameters))
 
     made("known", a="1")
     made("unknown")

@@ -29,10 +29,10 @@ from dmo.workflows.apply import (
     write_csv,
     write_rows,
 )
-from dmo.workflows.pictures import Folder, annotate_pictures, is_picture_folder
+from dmo.workflows.images import Folder, annotate_images, is_image_folder
 from dmo.workflows.program import amount, session
 
-Out = Annotated[str, typer.Argument(help="Row store to write.")]
+Out = Annotated[str, typer.Argument(help="Result store to write.")]
 _SHOWN = 5
 
 
@@ -47,7 +47,7 @@ def transform(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Write the learnt representation of samples (default: all) as a row store.
+    """Write the learnt representation of samples (default: all) as a result store.
 
     Run again, it goes on where it was interrupted, and a store that is complete is left as it is.
     """
@@ -74,10 +74,10 @@ def annotate(
     ] = False,
     csv: Annotated[str | None, typer.Option(help="Also write the labels as text, one sample a line.")] = None,
     unreadable: Annotated[
-        Literal["skip", "refuse"], typer.Option(help="Pictures that cannot be read: skip or refuse.")
+        Literal["skip", "refuse"], typer.Option(help="Images that cannot be read: skip or refuse.")
     ] = "skip",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads that describe pictures (default: one a core).")
+        int | None, typer.Option(min=1, help="Threads that describe images (default: one a core).")
     ] = None,
     block: Block = BLOCK,
     scheduler: Scheduler = None,
@@ -85,16 +85,16 @@ def annotate(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Write the best labels of samples (default: the test split, else all) as a row store of label numbers.
+    """Write the best labels of samples (default: the test split, else all) as a result store of label numbers.
 
-    Instead of a feature store, a folder of pictures may be given to a model that was fitted on pictures: only new and
-    changed pictures are described, and the output is CSV or JSON where it ends so.
+    Instead of a feature store, a folder of images may be given to a model that was fitted on images: only new and
+    changed images are described, and the output is CSV or JSON where it ends so.
     Run again on a feature store, it goes on where it was interrupted; a store and a CSV that are complete are left.
     """
-    if is_picture_folder(features):
+    if is_image_folder(features):
         if scores or split is not None:
             cure = "make a feature store with dmo extract --like MODEL, and annotate that"
-            raise ValueError(f"annotate {features}: a folder of pictures has no --split and no --scores; {cure}")
+            raise ValueError(f"annotate {features}: a folder of images has no --split and no --scores; {cure}")
         annotate_folder(Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json))
         return
     with session(json) as run, connect(scheduler):
@@ -141,7 +141,7 @@ def _show_rows(record: Mapping[str, Any], what: str, as_json: bool) -> None:
 def annotate_folder(request: Folder) -> None:
     """`dmo annotate MODEL FOLDER OUT`: the work and its report."""
     with session(request.json) as run:
-        record = annotate_pictures(run, request)
+        record = annotate_images(run, request)
         record |= {} if request.dry_run else run.costs()
     if request.dry_run:
         show(record, _rows(record), "plan of the annotation; nothing was written", request.json)
@@ -149,15 +149,15 @@ def annotate_folder(request: Folder) -> None:
     show(record, [*_rows(record), *cost_rows(record)], f"annotation of {request.folder} in {request.out}", request.json)
     if not request.json:
         first = [(name, ", ".join(labels)) for name, labels in record["examples"].items()]
-        grid("first pictures", ["picture", "labels, best first"], first, numbers=False)
+        grid("first images", ["image", "labels, best first"], first, numbers=False)
 
 
 def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows = [("pictures", str(record["n_pictures"])), ("new or changed", str(record["new"]))]
+    rows = [("images", str(record["n_images"])), ("new or changed", str(record["new"]))]
     rows.append(("labels each", str(record["top"])))
     if record.get("unreadable"):
         rows.append(("unreadable", f"{len(record['unreadable'])}, left out"))
-    seconds = record.get("stages", {}).get("annotate pictures")
+    seconds = record.get("stages", {}).get("annotate images")
     if seconds and record["new"]:
-        rows.append(("speed", f"{record['new'] / seconds:.1f} pictures a second"))
+        rows.append(("speed", f"{record['new'] / seconds:.1f} images a second"))
     return rows

@@ -14,7 +14,7 @@ import typer
 
 from dmo import report, stores
 from dmo.blocks import row_blocks
-from dmo.cli.demo_images import demo_pictures
+from dmo.cli.demo_images import demo_images
 from dmo.cli.evaluate import percent
 from dmo.cli.fit import save
 from dmo.cli.ingest import digits_source
@@ -55,8 +55,8 @@ class Run:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the stores and the report.")] = Path("demo"),
-    pictures: Annotated[
-        bool, typer.Option("--pictures", help="From pictures: draw scenes, describe, learn, annotate, report.")
+    images: Annotated[
+        bool, typer.Option("--images", help="From images: draw scenes, describe, learn, annotate, report.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -64,8 +64,8 @@ def demo(
 
     An earlier demo in the folder is made anew.
     """
-    if pictures:
-        demo_pictures(out, json)
+    if images:
+        demo_images(out, json)
         return
     _check_folder(out)
     with session(json) as run:
@@ -127,10 +127,10 @@ def _run(name: str, model: Any, store: stores.FeatureStore) -> Run:
 
 
 def _write_labels(out: Path, store: stores.FeatureStore, run: Run) -> None:
-    """The labels of the held-out samples as a row store."""
+    """The labels of the held-out samples as a result store."""
     _, _, index = store.select("test")
     path, ids = out / "annotations.zarr", store.sample_ids or []
-    writer = stores.create_rows(
+    writer = stores.create_results(
         path,
         len(index),
         TOP,
@@ -173,17 +173,17 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run]) -> l
     Z = kgha.model.transform({view: rows[:] for view, rows in held.items()})
     images = digits().images[index[shown]]
     figures_ = [
-        report.Picture(
+        report.PageFigure(
             "samples",
             report.annotated_samples(images, true, words),
             f"Held-out digits and the {TOP} labels that KGHA gives them; last come some with the digit wrong.",
         ),
-        report.Picture(
+        report.PageFigure(
             "precision-recall",
             report.precision_recall_per_label(Y, kgha.scores, names),
             "Precision and recall of every label (KGHA, held-out digits); dashed: chance.",
         ),
-        report.Picture(
+        report.PageFigure(
             "space",
             report.embedding_2d(_plane(Z, kgha.model), Y[:, :N_DIGITS].argmax(axis=1), names[:N_DIGITS]),
             f"Held-out digits in the {Z.shape[1]} dimensions that KGHA learnt, projected on the plane in which the label "

@@ -1,4 +1,4 @@
-"""`dmo demo --pictures`: from pictures to a report, on scenes that are drawn on the spot."""
+"""`dmo demo --images`: from images to a report, on scenes that are drawn on the spot."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from dmo import stores
 from dmo.cli.evaluate import percent
 from dmo.cli.fit import save
 from dmo.cli.session import grid, show
-from dmo.demo.scenes import draw_pictures
+from dmo.demo.scenes import draw_images
 from dmo.estimators import KGHA, MultiViewRidge
-from dmo.features import Recipe, extract, list_pictures
+from dmo.features import Recipe, extract, list_images
 from dmo.progress import stage
-from dmo.workflows.pictures import Folder, annotate_pictures
+from dmo.workflows.images import Folder, annotate_images
 from dmo.workflows.program import amount, session
 from dmo.workflows.report_page import write_page
 
 N, N_NEW, WORDS, TOP, SEED = 480, 24, {"dense_sift": 300, "harris_sift": 300}, 5, 0
 
 
-def demo_pictures(out: Path, as_json: bool) -> None:
+def demo_images(out: Path, as_json: bool) -> None:
     """Draw scenes, describe them by eight views, fit KGHA and a baseline, annotate new scenes, report."""
     _check_folder(out)
     with session(as_json) as run:
-        table = draw_pictures(out / "pictures", N, SEED)
-        listing = list_pictures(out / "pictures", table)
+        table = draw_images(out / "images", N, SEED)
+        listing = list_images(out / "images", table)
         path = out / "features.zarr"
         recipe = Recipe.of("kgha8", words=WORDS, seed=SEED)
         store = extract(listing, path, recipe, unreadable="refuse", overwrite=path.exists()).store
         models = _fit(out, store)
-        draw_pictures(out / "new", N_NEW, SEED + 1)
+        draw_images(out / "new", N_NEW, SEED + 1)
         request = Folder(
             model=str(models["KGHA"]), folder=str(out / "new"), out=str(out / "new.csv"), top=TOP, csv=None,
             unreadable="refuse", threads=None, overwrite=True, dry_run=False, json=as_json,
         )  # fmt: skip
-        annotated = annotate_pictures(run, request)
+        annotated = annotate_images(run, request)
         lead = (
-            f"dmo described {store.n_samples} drawn scenes by eight views of colour, texture and visual words, learnt one "
+            f"dmo described {store.n_samples} drawn scenes by eight views of color, texture and visual words, learnt one "
             "space from these and their labels, and annotates scenes that it has not seen."
         )
         page = out / "report.html"
@@ -53,12 +53,12 @@ def demo_pictures(out: Path, as_json: bool) -> None:
 
 def _check_folder(out: Path) -> None:
     """Refuse a folder with other things in it; an earlier demo is made anew."""
-    if out.exists() and not (out / "pictures" / "labels.csv").exists() and (not out.is_dir() or any(out.iterdir())):
-        raise stores.StoreError(f"{out} exists and holds no demo of pictures; choose another folder with --out")
+    if out.exists() and not (out / "images" / "labels.csv").exists() and (not out.is_dir() or any(out.iterdir())):
+        raise stores.StoreError(f"{out} exists and holds no demo of images; choose another folder with --out")
 
 
 def _fit(out: Path, store: stores.FeatureStore) -> dict[str, Path]:
-    """KGHA and kernel ridge regression on the training pictures, saved: name -> model store."""
+    """KGHA and kernel ridge regression on the training images, saved: name -> model store."""
     kernel = {view: "hellinger-rbf" if store.view_info(view).histogram else "rbf" for view in store.views}
     models: dict[str, Any] = {
         "KGHA": KGHA(kernel, balance=1e-2, ridge=1e-1, n_components=0.9, intercept=True, random_state=SEED),
@@ -85,14 +85,14 @@ def _say(record: Mapping[str, Any], out: Path) -> None:
     columns = ["method", "precision", "recall", "F1", "N+"]
     grid(f"annotation of {record['n_samples']} held-out scenes, {TOP} labels each", columns, rows)
     first = [[name, ", ".join(words)] for name, words in record["annotated"]["examples"].items()]
-    grid("new scenes", ["picture", "labels, best first"], first, numbers=False)
+    grid("new scenes", ["image", "labels, best first"], first, numbers=False)
     store, model = out / "features.zarr", out / "kgha.zarr"
     lines = [
         "",
         f"done in {record['seconds']:.1f} s, peak memory {amount(record['peak_memory_bytes'])}",
         "",
         f"report       {record['report'][0]}",
-        f"pictures     {out / 'pictures'}",
+        f"images     {out / 'images'}",
         f"features     {store}",
         f"model        {model}",
         f"annotations  {record['annotated']['out']}",
@@ -100,7 +100,7 @@ def _say(record: Mapping[str, Any], out: Path) -> None:
         "what to try next",
         f"  dmo search {model} {store} --labels 'sea, boat'",
         f"  dmo search {model} {store} --image {out / 'new' / 'scene-00000.jpg'}",
-        f"  dmo annotate {model} YOUR_PICTURES labels.csv",
-        "  dmo extract YOUR_PICTURES features.zarr --labels labels.csv --test-share 0.1",
+        f"  dmo annotate {model} YOUR_IMAGES labels.csv",
+        "  dmo extract YOUR_IMAGES features.zarr --labels labels.csv --test-share 0.1",
     ]
     print("\n".join(lines))

@@ -1,4 +1,4 @@
-"""`dmo extract`: a folder of pictures in, a feature store out."""
+"""`dmo extract`: a folder of images in, a feature store out."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import typer
 from dmo import stores
 from dmo.cli.options import Block, Json, Overwrite
 from dmo.cli.session import cost_rows, show
-from dmo.features import SETS, Embedding, Extraction, Listing, Recipe, extract, list_pictures
+from dmo.features import SETS, Embedding, Extraction, Listing, Recipe, extract, list_images
 from dmo.features.embedding import VIEW
 from dmo.features.images import SIDE
 from dmo.workflows.apply import free
-from dmo.workflows.pictures import model_extractor
+from dmo.workflows.images import model_extractor
 from dmo.workflows.program import Session, amount, say_unreadable, session
 
 SET_HELP = f"A named set ({', '.join(SETS)}) or views, comma-separated."
 Unreadable = Annotated[
-    Literal["skip", "refuse"], typer.Option(help="Files that are no pictures, damaged or too large: skip or refuse.")
+    Literal["skip", "refuse"], typer.Option(help="Files that are no images, damaged or too large: skip or refuse.")
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads (default: one a core).")]
 
 
 def extract_command(
-    folder: Annotated[str, typer.Argument(help="Folder of pictures; folders in it are searched too.")],
+    folder: Annotated[str, typer.Argument(help="Folder of images; folders in it are searched too.")],
     store: Annotated[str, typer.Argument(help="Feature store to write.")],
     views: Annotated[str, typer.Option("--set", help=SET_HELP)] = "kgha8",
     labels: Annotated[
         str | None, typer.Option(help="'folders', or a .csv or .json file of file names and labels.")
     ] = None,
     test_share: Annotated[
-        float | None, typer.Option(help="Share of the pictures for the split 'test', by their names.")
+        float | None, typer.Option(help="Share of the images for the split 'test', by their names.")
     ] = None,
     like: Annotated[
         str | None, typer.Option(help="Take the recipe and vocabularies of this model or feature store.")
@@ -41,7 +41,7 @@ def extract_command(
     words: Annotated[
         int | None, typer.Option(min=2, help="Words of every vocabulary (default: 1000 SIFT, 100 hue).")
     ] = None,
-    side: Annotated[int, typer.Option(help="Pixels to which the longer side of larger pictures is reduced.")] = SIDE,
+    side: Annotated[int, typer.Option(help="Pixels to which the longer side of larger images is reduced.")] = SIDE,
     onnx: Annotated[
         str | None, typer.Option(help="An image model in an ONNX file; its embeddings are one more view.")
     ] = None,
@@ -52,19 +52,19 @@ def extract_command(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Describe a folder of pictures as a feature store: colour, texture, gist and visual words."""
+    """Describe a folder of images as a feature store: color, texture, gist and visual words."""
     recipe = model_extractor(like) if like is not None else _recipe(views, words, side, seed, onnx)
     with session(json) as run:
         if free(store, overwrite, "features") and not overwrite:
             run.note(f"{store} is unfinished: going on with the blocks that are missing")
-        listing = list_pictures(folder, labels)
+        listing = list_images(folder, labels)
         if test_share is not None:
             listing = listing.with_test_share(test_share)
         _say_listing(run, listing, labels)
         done = extract(listing, store, recipe, unreadable=unreadable, threads=threads, block=block, overwrite=overwrite)
         say_unreadable(run, done.unreadable)
     record = _record(done, listing, folder, store) | run.costs()
-    show(record, _rows(record), f"pictures of {folder}", json)
+    show(record, _rows(record), f"images of {folder}", json)
 
 
 def _recipe(views: str, words: int | None, side: int, seed: int, onnx: str | None) -> Recipe:
@@ -78,8 +78,8 @@ def _say_listing(run: Session, listing: Listing, labels: str | None) -> None:
     """A note on every kind of file that is left out."""
     left = (
         (listing.others, "other files, not read"),
-        (listing.unlisted, f"pictures that {labels} does not name, left out"),
-        (listing.absent, f"names in {labels} without a picture"),
+        (listing.unlisted, f"images that {labels} does not name, left out"),
+        (listing.absent, f"names in {labels} without a image"),
     )
     own = str(Path(labels).resolve()) if labels else ""
     for names, what in left:
@@ -111,13 +111,13 @@ def _record(done: Extraction, listing: Listing, folder: str, path: str) -> dict[
 
 def _rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     split = ", ".join(f"{count} {name}" for name, count in (record["split"] or {}).items())
-    rows = [("pictures", f"{record['n_samples']}" + (f" ({split})" if split else ""))]
+    rows = [("images", f"{record['n_samples']}" + (f" ({split})" if split else ""))]
     if record["unreadable"]:
         rows.append(("unreadable", f"{len(record['unreadable'])}, left out"))
     if record["n_labels"] is not None:
-        rows.append(("labels", f"{record['n_labels']}, {record['labels_per_sample']:.2f} a picture"))
+        rows.append(("labels", f"{record['n_labels']}, {record['labels_per_sample']:.2f} a image"))
     rows += [(f"view {name}", f"{width} features") for name, width in record["views"].items()]
-    seconds = record["stages"].get("describe pictures")
+    seconds = record["stages"].get("describe images")
     if seconds:
-        rows.append(("speed", f"{record['n_samples'] / seconds:.1f} pictures a second"))
+        rows.append(("speed", f"{record['n_samples'] / seconds:.1f} images a second"))
     return [*rows, ("size", amount(record["bytes"])), *cost_rows(record), ("store", record["store"])]

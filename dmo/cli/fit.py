@@ -21,7 +21,7 @@ from dmo.estimators import KGHA, MLSI, MORP, MultiSetCCA, MultiViewRidge, TraceE
 from dmo.estimators.projection import Projection
 from dmo.workflows import apply
 from dmo.workflows.apply import free, origin
-from dmo.workflows.pictures import carry_recipe, store_extractor
+from dmo.workflows.images import carry_recipe, store_extractor
 from dmo.workflows.plan import STEPS, Plan, Work, plan, plan_linear, plan_low_rank
 from dmo.workflows.program import Session, quiet, session
 
@@ -37,18 +37,18 @@ Kernel = Annotated[
     ),
 ]
 Ridge = Annotated[list[str] | None, typer.Option(help="Ridge of all views, or VIEW=RIDGE; repeat.")]
-Center = Annotated[bool, typer.Option(help="Centre kernels and labels.")]
+Center = Annotated[bool, typer.Option(help="Center kernels and labels.")]
 Intercept = Annotated[bool, typer.Option("--intercept", help="Add the label means to the scores.")]
 Prior = Annotated[float, typer.Option(min=0, max=1, help="Divide scores by label frequency to this power.")]
-Standardise = Annotated[
+Standardize = Annotated[
     float,
-    typer.Option(min=0, max=1, help="Standardise each label's scores by its leave-one-out scores, to this power."),
+    typer.Option(min=0, max=1, help="Standardize each label's scores by its leave-one-out scores, to this power."),
 ]
 Engine = Annotated[Storage, typer.Option(help="Where the n x n kernels live.")]
 Kernels = Annotated[str | None, typer.Option(help="Folder for kernel stores (--storage stored).")]
 Tile = Annotated[int, typer.Option(min=1, help="Rows of a kernel tile.")]
 Digits = Annotated[Precision, typer.Option(help="Precision of kernel entries (auto: float32 where the ridge allows).")]
-Tolerance = Annotated[float, typer.Option(help="Residual (krylov) or relative change (als) at which to stop.")]
+Tol = Annotated[float, typer.Option(help="Residual (krylov) or relative change (als) at which to stop.")]
 MaxIter = Annotated[int, typer.Option(min=1, help="Block steps or iterations; a warning says when they ran out.")]
 Seed = Annotated[int, typer.Option(help="Random state.")]
 
@@ -66,9 +66,9 @@ def kgha(
     center: Center = True,
     intercept: Intercept = False,
     prior_power: Prior = 0.0,
-    standardise: Standardise = 0.0,
+    standardize: Standardize = 0.0,
     solver: Annotated[Solver, typer.Option(help="Block Krylov, or the paper's alternating least squares.")] = "krylov",
-    tolerance: Tolerance = 1e-6,
+    tol: Tol = 1e-6,
     max_iter: MaxIter = 200,
     approximation: Approximation = "auto",
     rank: Rank = None,
@@ -83,7 +83,7 @@ def kgha(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Kernel generalised homogeneity analysis: one space for all views and labels. Ridge 0.1 by default."""
+    """Kernel generalized homogeneity analysis: one space for all views and labels. Ridge 0.1 by default."""
     request = Request(
         store,
         model,
@@ -114,9 +114,9 @@ def kgha(
             center=center,
             intercept=intercept,
             prior_power=prior_power,
-            standardise=standardise,
+            standardize=standardize,
             solver=solver,
-            tolerance=tolerance,
+            tol=tol,
             max_iter=max_iter,
             approximation=setting.engine,
             random_state=seed,
@@ -140,7 +140,7 @@ def ridge(
     center: Center = True,
     intercept: Intercept = False,
     prior_power: Prior = 0.0,
-    standardise: Standardise = 0.0,
+    standardize: Standardize = 0.0,
     approximation: Approximation = "auto",
     rank: Rank = None,
     clusters: Clusters = 10,
@@ -185,7 +185,7 @@ def ridge(
             center=center,
             intercept=intercept,
             prior_power=prior_power,
-            standardise=standardise,
+            standardize=standardize,
             approximation=setting.engine,
             random_state=seed,
         )
@@ -204,7 +204,7 @@ def multisetcca(
     split: Split = None,
     center: Center = True,
     solver: Annotated[Solver, typer.Option(help="Block Krylov, or alternating least squares.")] = "krylov",
-    tolerance: Tolerance = 1e-6,
+    tol: Tol = 1e-6,
     max_iter: MaxIter = 200,
     approximation: Approximation = "auto",
     rank: Rank = None,
@@ -247,7 +247,7 @@ def multisetcca(
             n_components=components,
             center=center,
             solver=solver,
-            tolerance=tolerance,
+            tol=tol,
             max_iter=max_iter,
             approximation=setting.engine,
             random_state=seed,
@@ -319,14 +319,14 @@ def only(who: str, kernels: Mapping[str, str]) -> str:
 def fit(request: Request, make: Callable[[Setting], Any], seed: int) -> None:
     """Open, plan, fit, save, report; on a dry run only the first two."""
     free(request.model, request.overwrite or request.dry_run, "model")
-    with session(request.json) as run, connect(request.scheduler) as place:
+    with session(request.json) as run, connect(request.scheduler) as backend:
         store = stores.open_features(request.store)
         store_extractor(store)  # a damaged recipe is refused before the work, not after it
         setting = _setting(run, request, store)
         estimator = make(setting)
         with quiet():
             expected = _plan(setting, estimator)
-        run.note(f"fitting {_who(estimator)} {place.where}")
+        run.note(f"fitting {_who(estimator)} {backend.where}")
         for name, value in expected.rows():
             run.note(f"  {name}: {value}")
         if not request.dry_run:
@@ -404,7 +404,7 @@ def save(
 ) -> None:
     """Save a fitted estimator with where it comes from: the store, its own provenance, and the split.
 
-    Where the store was made from pictures, the model keeps their recipe and vocabularies; `costs`: what was planned and
+    Where the store was made from images, the model keeps their recipe and vocabularies; `costs`: what was planned and
     what it took, JSON.
     """
     source = origin([store.url], store, split, seed)
@@ -442,11 +442,11 @@ def _rows(record: Mapping[str, Any], setting: Setting) -> list[tuple[str, str]]:
 
 
 View = Annotated[str | None, typer.Option("--view", help="The view to project (default: the store's only one).")]
-Supervision = Annotated[float, typer.Option(min=0, max=1, help="Share of the labels (beta).")]
-Gamma = Annotated[float, typer.Option(min=0, help="Ridge of the functions, in units of the kernel.")]
+Mixing = Annotated[float, typer.Option(min=0, max=1, help="Share of the labels (beta).")]
+ProjectionRidge = Annotated[float, typer.Option(min=0, help="Ridge of the functions, in units of the kernel.")]
 Components = Annotated[int, typer.Option(min=1, help="Number of components.")]
 Shape = Annotated[
-    Literal["simplified", "regularised", "direct"], typer.Option(help="Form of the eigenproblem; see dmo.MORP.")
+    Literal["simplified", "regularized", "direct"], typer.Option(help="Form of the eigenproblem; see dmo.MORP.")
 ]
 
 
@@ -458,14 +458,14 @@ def morp(
     store: Features,
     model: Output,
     view: View = None,
-    supervision: Supervision = 0.5,
-    gamma: Gamma = 1e-3,
+    mixing: Mixing = 0.5,
+    ridge: ProjectionRidge = 1e-3,
     components: Components = 20,
     form: Shape = "simplified",
     kernel: Kernel = None,
     split: Split = None,
     center: Center = True,
-    tolerance: Tolerance = 1e-6,
+    tol: Tol = 1e-6,
     max_iter: MaxIter = 300,
     approximation: Approximation = "auto",
     rank: Rank = None,
@@ -480,7 +480,7 @@ def morp(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Multi-output regularised projection of one view: a few features that know the labels."""
+    """Multi-output regularized projection of one view: a few features that know the labels."""
     request = Request(
         store,
         model,
@@ -503,13 +503,13 @@ def morp(
     def make(setting: Setting) -> MORP:
         return MORP(
             setting.only_kernel("morp"),
-            supervision=supervision,
-            gamma=gamma,
+            mixing=mixing,
+            ridge=ridge,
             n_components=components,
             form=form,
             center=center,
             approximation=setting.engine,
-            tolerance=tolerance,
+            tol=tol,
             max_iter=max_iter,
             random_state=seed,
         )
@@ -521,12 +521,12 @@ def mlsi(
     store: Features,
     model: Output,
     view: View = None,
-    supervision: Supervision = 0.5,
-    gamma: Gamma = 0.0,
+    mixing: Mixing = 0.5,
+    ridge: ProjectionRidge = 0.0,
     components: Components = 20,
     form: Shape = "direct",
     split: Split = None,
-    tolerance: Tolerance = 1e-6,
+    tol: Tol = 1e-6,
     max_iter: MaxIter = 300,
     approximation: Annotated[
         Literal["auto", "exact", "krylov", "nystrom"],
@@ -544,12 +544,12 @@ def mlsi(
     def make(setting: Setting) -> MLSI:
         setting.only_kernel("mlsi")
         return MLSI(
-            supervision=supervision,
-            gamma=gamma,
+            mixing=mixing,
+            ridge=ridge,
             n_components=components,
             form=form,
             approximation=setting.engine,
-            tolerance=tolerance,
+            tol=tol,
             max_iter=max_iter,
             random_state=seed,
         )
@@ -565,7 +565,7 @@ def embedding(
     components: Components = 2,
     kernel: Annotated[str, typer.Option(help="linear: of the features themselves.")] = "linear",
     ridge: Annotated[float | None, typer.Option(min=0, help="Ridge, for methods that have one.")] = None,
-    supervision: Annotated[float | None, typer.Option(min=0, max=1, help="Share of the labels (SLVM, MORP).")] = None,
+    mixing: Annotated[float | None, typer.Option(min=0, max=1, help="Share of the labels (SLVM, MORP).")] = None,
     balance: Annotated[float | None, typer.Option(min=0, max=1, help="Constraint of MDDM.")] = None,
     split: Split = None,
     rank: Rank = None,
@@ -591,7 +591,7 @@ def embedding(
             n_components=components,
             kernel=setting.only_kernel("embedding"),
             ridge=ridge,
-            supervision=supervision,
+            mixing=mixing,
             balance=balance,
             approximation=setting.engine,
             random_state=seed,

@@ -48,7 +48,7 @@ def plan_command(
         )
         print(markdown(lines), end="")
         return
-    with session(json) as run, connect(scheduler) as place:
+    with session(json) as run, connect(scheduler) as backend:
         opened = stores.open_features(store)
         names = apply.chosen_views(opened, views)
         with quiet():
@@ -71,7 +71,7 @@ def plan_command(
             for name, engine in engines.items():
                 plans[name] = plan_low_rank(engine, n, labels, used, specs)
         chosen = choose_engine("auto", n, len(names))
-        run.note(f"{method} on {n} samples, {len(names)} views, {labels} labels, {place.where}")
+        run.note(f"{method} on {n} samples, {len(names)} views, {labels} labels, {backend.where}")
     record = {"method": method, "store": store, "n_samples": n, "auto": "exact" if chosen == "exact" else "best"}
     record["plans"] = {name: found.to_dict() for name, found in plans.items()}
     if json:

@@ -1,4 +1,4 @@
-"""`dmo search`: the samples nearest to a picture, a sample or labels in the space that a model learnt."""
+"""`dmo search`: the samples nearest to a image, a sample or labels in the space that a model learnt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dmo.cli.options import Features, Json, Model, Split
 from dmo.cli.session import cost_rows, grid, show
 from dmo.workflows.apply import ALL, open_applied
 from dmo.workflows.program import session
-from dmo.workflows.search import answering, best, found_rows, label_scores, learnt_space, of_picture, of_sample, similar
+from dmo.workflows.search import answering, best, found_rows, label_scores, learnt_space, of_image, of_sample, similar
 
 LABELS_SHOWN = 5
 
@@ -19,14 +19,14 @@ LABELS_SHOWN = 5
 def search(
     model: Model,
     features: Features,
-    image: Annotated[str | None, typer.Option(help="A file with a picture to search with.")] = None,
+    image: Annotated[str | None, typer.Option(help="A file with a image to search with.")] = None,
     sample: Annotated[str | None, typer.Option(help="The id of a sample of the store to search with.")] = None,
     labels: Annotated[str | None, typer.Option(help="Labels to search for, comma-separated: 'sky, water'.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Samples to find.")] = 10,
     split: Split = None,
     json: Json = False,
 ) -> None:
-    """Find the samples of a store (default: all) that are nearest to a picture, a sample, or labels."""
+    """Find the samples of a store (default: all) that are nearest to a image, a sample, or labels."""
     if sum(query is not None for query in (image, sample, labels)) != 1:
         raise ValueError("search: pass one of --image FILE, --sample ID and --labels 'sky, water'")
     with session(json) as run:
@@ -37,7 +37,7 @@ def search(
             values = answering(label_scores(applied), numbers)
             record["labels"] = [applied.label_names()[number] for number in numbers]
         else:
-            query = of_picture(model, str(image)) if image is not None else of_sample(applied, str(sample))
+            query = of_image(model, str(image)) if image is not None else of_sample(applied, str(sample))
             record["query"] = image if image is not None else sample
             scores = applied.model.decision_function(query)[0]
             record["labels"] = [applied.label_names()[j] for j in best(scores, LABELS_SHOWN)]

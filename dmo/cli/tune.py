@@ -16,7 +16,7 @@ from dmo.cli.options import Approximation, Clusters, Features, Json, Overwrite, 
 from dmo.cli.session import cost_rows, grid, show
 from dmo.cluster import connect
 from dmo.estimators import KGHA, MLSI, MORP, MultiViewRidge
-from dmo.report import Picture, Table, heat_map, write_report
+from dmo.report import PageFigure, Table, heat_map, write_report
 from dmo.selection import SweepResult, sweep
 from dmo.workflows import apply
 from dmo.workflows.apply import free
@@ -28,7 +28,7 @@ Bandwidth = Annotated[
     str | None, typer.Option(help="Factors of the kernels' own bandwidths to try, comma-separated (one pass for each).")
 ]
 Folds = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")]
-MetricName = Annotated[str, typer.Option(help="What to maximise: f1@5, n+@5, auc-macro ...; any number after the @.")]
+MetricName = Annotated[str, typer.Option(help="What to maximize: f1@5, n+@5, auc-macro ...; any number after the @.")]
 Report = Annotated[str | None, typer.Option("--report", help="HTML file to write: all settings and a heat map.")]
 _SHOWN = 10
 
@@ -41,7 +41,7 @@ def kgha(
     balance: Values = "0.001,0.01,0.1",
     components: Values = "0.5,0.8,1.0",
     prior_power: Values = "0,0.25,0.5",
-    standardise: Values = "0",
+    standardize: Values = "0",
     center: Values = "true",
     intercept: Values = "false",
     bandwidth: Bandwidth = None,
@@ -59,12 +59,12 @@ def kgha(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Kernel generalised homogeneity analysis over ridge, balance, components and the decoder."""
+    """Kernel generalized homogeneity analysis over ridge, balance, components and the decoder."""
     tried = {
         "ridge": options.values("--ridge", ridge, float),
         "balance": options.values("--balance", balance, float),
         "n_components": options.values("--components", components, options.components),
-        **_decoders(prior_power, standardise, center, intercept),
+        **_decoders(prior_power, standardize, center, intercept),
         **_bandwidths(bandwidth),
     }
     engine = options.approximation(approximation, rank, clusters)
@@ -98,7 +98,7 @@ def ridge(
         Combine, typer.Option(help="Average the views' predictions or kernels, or multiply kernels.")
     ] = "kernels",
     prior_power: Values = "0,0.25,0.5",
-    standardise: Values = "0",
+    standardize: Values = "0",
     center: Values = "true,false",
     intercept: Values = "false",
     bandwidth: Bandwidth = None,
@@ -119,7 +119,7 @@ def ridge(
     """Kernel ridge regression of the labels over ridge and the decoder."""
     tried = {
         "ridge": options.values("--ridge", ridge, float),
-        **_decoders(prior_power, standardise, center, intercept),
+        **_decoders(prior_power, standardize, center, intercept),
         **_bandwidths(bandwidth),
     }
     engine = options.approximation(approximation, rank, clusters)
@@ -148,10 +148,10 @@ def _bandwidths(bandwidth: str | None) -> dict[str, list[Any]]:
     return {} if bandwidth is None else {"bandwidth": options.values("--bandwidth", bandwidth, float)}
 
 
-def _decoders(prior_power: str, standardise: str, center: str, intercept: str) -> dict[str, list[Any]]:
+def _decoders(prior_power: str, standardize: str, center: str, intercept: str) -> dict[str, list[Any]]:
     return {
         "prior_power": options.values("--prior-power", prior_power, float),
-        "standardise": options.values("--standardise", standardise, float),
+        "standardize": options.values("--standardize", standardize, float),
         "center": options.values("--center", center, options.truth),
         "intercept": options.values("--intercept", intercept, options.truth),
     }
@@ -250,16 +250,16 @@ def _report(result: SweepResult, tried: Mapping[str, Sequence[Any]], title: str,
     keys = [*tried, "mean", "std"]
     ranked = sorted(result.table, key=lambda row: -row["mean"])
     table = Table("All settings, best first", keys, [[row[key] for key in keys] for row in ranked])
-    picture = Picture("sweep", figure, f"{result.metric} over {rows} and {columns}, best over the other parameters")
-    return [str(written) for written in write_report(path, title, [table], [picture])]
+    image = PageFigure("sweep", figure, f"{result.metric} over {rows} and {columns}, best over the other parameters")
+    return [str(written) for written in write_report(path, title, [table], [image])]
 
 
 def tune_morp(
     store: Features,
     model: Output,
     view: View = None,
-    supervision: Values = "0.1,0.3,0.5,0.7,0.9",
-    gamma: Values = "0.01,0.1,1,10",
+    mixing: Values = "0.1,0.3,0.5,0.7,0.9",
+    ridge: Values = "0.01,0.1,1,10",
     components: Values = "50",
     form: Values = "simplified",
     kernel: Kernel = None,
@@ -275,10 +275,10 @@ def tune_morp(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Multi-output regularised projection over supervision, gamma, components and form."""
+    """Multi-output regularized projection over mixing, ridge, components and form."""
     tried: dict[str, list[Any]] = {
-        "supervision": options.values("--supervision", supervision, float),
-        "gamma": options.values("--gamma", gamma, float),
+        "mixing": options.values("--mixing", mixing, float),
+        "ridge": options.values("--ridge", ridge, float),
         "n_components": options.values("--components", components, int),
         "form": options.values("--form", form, str),
     }
@@ -307,8 +307,8 @@ def tune_mlsi(
     store: Features,
     model: Output,
     view: View = None,
-    supervision: Values = "0.1,0.3,0.5,0.7,0.9",
-    gamma: Values = "0.001,0.01,0.1,1",
+    mixing: Values = "0.1,0.3,0.5,0.7,0.9",
+    ridge: Values = "0.001,0.01,0.1,1",
     components: Values = "50",
     form: Values = "direct",
     split: Split = None,
@@ -320,10 +320,10 @@ def tune_mlsi(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Multi-label informed latent semantic indexing over supervision, gamma, components and form."""
+    """Multi-label informed latent semantic indexing over mixing, ridge, components and form."""
     tried: dict[str, list[Any]] = {
-        "supervision": options.values("--supervision", supervision, float),
-        "gamma": options.values("--gamma", gamma, float),
+        "mixing": options.values("--mixing", mixing, float),
+        "ridge": options.values("--ridge", ridge, float),
         "n_components": options.values("--components", components, int),
         "form": options.values("--form", form, str),
     }

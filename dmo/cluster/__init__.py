@@ -2,12 +2,12 @@
 
 from dmo.cluster.connection import Connection, WorkerMemoryError, connect, current_client
 from dmo.cluster.limits import usable_cores, usable_memory
-from dmo.cluster.settings import PLACES, Place, setting, tls
+from dmo.cluster.settings import BACKENDS, Backend, setting, tls
 
 __all__ = [
-    "PLACES",
+    "BACKENDS",
+    "Backend",
     "Connection",
-    "Place",
     "WorkerMemoryError",
     "connect",
     "current_client",

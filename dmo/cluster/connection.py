@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from dmo.cluster import targets
-from dmo.cluster.settings import Place, default_place, setting
+from dmo.cluster.settings import Backend, default_backend, setting
 
 log = logging.getLogger("dmo")
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "TimeoutError", "CommClosedError")
@@ -54,14 +54,14 @@ def connect(
     workers started there. `workers` (jobs of a batch queue), `threads` per worker, `memory_limit` (bytes per worker or
     "4GiB"): None: the settings `dmo.<where>`, see dmo/cluster/dmo.yaml. `timeout`: seconds to wait for the scheduler,
     and for its first worker.
-    Raises ValueError for an unknown place or setting, OSError where no scheduler answers or none of its workers comes,
+    Raises ValueError for an unknown backend or setting, OSError where no scheduler answers or none of its workers comes,
     ImportError where the place needs an extra that is not installed; WorkerMemoryError where work in the block failed
     because workers were stopped again and again at their memory limit.
     """
-    where = where or default_place()
+    where = where or default_backend()
     with ExitStack() as stack:
-        place = Place(where, workers, threads, memory_limit, timeout)
-        client = None if where == "in-process" else targets.open_client(place, stack)
+        backend = Backend(where, workers, threads, memory_limit, timeout)
+        client = None if where == "in-process" else targets.open_client(backend, stack)
         if client is not None:
             log.info("dashboard: %s", client.dashboard_link)
             _report(client, stack)

@@ -15,11 +15,11 @@ _COUNTS = ("workers", "threads", "jobs", "cores", "processes")
 _NUMBERS = ("timeout", "queue-timeout", "memory-share")
 _LISTS = ("prologue", "directives", "hosts")
 _SIZES = ("memory-limit", "memory", "cpu")
-PLACES = ("in-process", "local", *BATCH, "kubernetes", "gateway", "ssh")
+BACKENDS = ("in-process", "local", *BATCH, "kubernetes", "gateway", "ssh")
 
 
 @dataclass(frozen=True)
-class Place:
+class Backend:
     """Where to run, as asked: `where` (see `connect`); None of the others: the setting. `memory_limit` in bytes or "4GiB";
     `timeout` in seconds."""
 
@@ -81,7 +81,7 @@ def _checked(name: str, value: Any) -> Any:
     return value
 
 
-def default_place() -> str:
+def default_backend() -> str:
     """DASK_SCHEDULER_ADDRESS, else the setting dmo.scheduler, else this process."""
     return os.environ.get("DASK_SCHEDULER_ADDRESS") or setting("scheduler") or "in-process"
 

@@ -13,17 +13,17 @@ from typing import Any
 from dask.utils import parse_bytes
 
 from dmo.cluster.limits import usable_cores, usable_memory
-from dmo.cluster.settings import BATCH, PLACES, Place, setting, tls
+from dmo.cluster.settings import BACKENDS, BATCH, Backend, setting, tls
 
 
-def open_client(place: Place, stack: ExitStack) -> Any:
+def open_client(backend: Backend, stack: ExitStack) -> Any:
     """A client of the cluster at `place`, with at least one worker; `stack` closes what is opened."""
     from distributed import Client
 
-    security, where, patience = tls(), place.where, place.patience()
+    security, where, patience = tls(), backend.where, backend.patience()
     starter = STARTERS.get(where)
     if starter is not None:
-        address = stack.enter_context(starter(place, security))
+        address = stack.enter_context(starter(backend, security))
     elif "://" in where:
         address = where
     elif os.path.isfile(where):
@@ -31,7 +31,7 @@ def open_client(place: Place, stack: ExitStack) -> Any:
     else:
         raise ValueError(
             f"no cluster {where!r}: pass 'in-process', 'local', an address such as tcp://host:8786, or a scheduler file; "
-            f"or start one: {', '.join(PLACES[2:])}"
+            f"or start one: {', '.join(BACKENDS[2:])}"
         )
     if isinstance(address, str):
         _check_address(address, security)
@@ -77,11 +77,11 @@ def scheduler_address(path: str) -> str:
             ) from error
 
 
-def local_sizes(place: Place) -> dict[str, Any]:
+def local_sizes(backend: Backend) -> dict[str, Any]:
     """Workers, threads and memory limit (bytes per worker) of a cluster on this machine."""
-    threads = place.threads or setting("local.threads")
-    workers = place.workers or setting("local.workers") or max(1, usable_cores() // threads)
-    limit = place.memory_limit or setting("local.memory-limit")
+    threads = backend.threads or setting("local.threads")
+    workers = backend.workers or setting("local.workers") or max(1, usable_cores() // threads)
+    limit = backend.memory_limit or setting("local.memory-limit")
     try:
         parse_bytes(limit or 0)
     except ValueError:
@@ -91,12 +91,12 @@ def local_sizes(place: Place) -> dict[str, Any]:
     return {"n_workers": int(workers), "threads_per_worker": int(threads), "memory_limit": limit}
 
 
-def _local(place: Place, security: Any) -> Any:
+def _local(backend: Backend, security: Any) -> Any:
     from distributed import LocalCluster
 
     secure = {} if security is None else {"security": security, "protocol": "tls://"}
     return LocalCluster(
-        **local_sizes(place), **secure, host=setting("local.host"), dashboard_address=setting("local.dashboard")
+        **local_sizes(backend), **secure, host=setting("local.host"), dashboard_address=setting("local.dashboard")
     )
 
 
@@ -104,22 +104,22 @@ _QUEUES = {"slurm": ("SLURMCluster", "sbatch"), "pbs": ("PBSCluster", "qsub"), "
 """The class of a batch queue, and the command that it submits with."""
 
 
-def batch_cluster(place: Place, security: Any = None) -> Any:
+def batch_cluster(backend: Backend, security: Any = None) -> Any:
     """The dask-jobqueue cluster of a batch queue, no job submitted yet; its `job_script()` is what will be."""
-    module = _import("dask_jobqueue", place.where, "jobqueue")
+    module = _import("dask_jobqueue", backend.where, "jobqueue")
     names = ("cores", "processes", "memory", "walltime", "queue")
     chosen: dict[str, Any] = {name: setting(f"batch.{name}") for name in names}
-    if place.memory_limit:
-        chosen["memory"] = place.memory_limit
-    if place.where == "lsf":  # which counts hours and minutes
+    if backend.memory_limit:
+        chosen["memory"] = backend.memory_limit
+    if backend.where == "lsf":  # which counts hours and minutes
         chosen["walltime"] = ":".join(str(chosen["walltime"]).split(":")[:2])
-    arguments = ["--nthreads", str(place.threads)] if place.threads else []
+    arguments = ["--nthreads", str(backend.threads)] if backend.threads else []
     if lifetime := setting("batch.lifetime"):
         arguments += ["--lifetime", str(lifetime), "--lifetime-stagger", str(setting("batch.stagger"))]
     account = setting("batch.account")
     if account:
-        chosen["project" if place.where == "lsf" else "account"] = account
-    return getattr(module, _QUEUES[place.where][0])(
+        chosen["project" if backend.where == "lsf" else "account"] = account
+    return getattr(module, _QUEUES[backend.where][0])(
         n_workers=0,
         security=security,
         protocol="tcp://" if security is None else "tls://",
@@ -132,20 +132,20 @@ def batch_cluster(place: Place, security: Any = None) -> Any:
     )
 
 
-def _batch(place: Place, security: Any) -> Any:
-    cluster = batch_cluster(place, security)
-    submit = _QUEUES[place.where][1]
+def _batch(backend: Backend, security: Any) -> Any:
+    cluster = batch_cluster(backend, security)
+    submit = _QUEUES[backend.where][1]
     if which(submit) is None:
         cluster.close()
-        raise OSError(f"--scheduler {place.where}: there is no {submit} here; run this where jobs are submitted")
-    cluster.scale(jobs=place.workers or setting("batch.jobs"))
+        raise OSError(f"--scheduler {backend.where}: there is no {submit} here; run this where jobs are submitted")
+    cluster.scale(jobs=backend.workers or setting("batch.jobs"))
     return cluster
 
 
-def _kubernetes(place: Place, security: Any) -> Any:
+def _kubernetes(backend: Backend, security: Any) -> Any:
     if security is not None:
         raise ValueError("kubernetes: the operator starts plain clusters; unset dmo.tls, encrypt with the mesh instead")
-    operator = _import("dask_kubernetes.operator", place.where, "kubernetes")
+    operator = _import("dask_kubernetes.operator", backend.where, "kubernetes")
     if not any(os.path.exists(path) for path in [*_kubeconfigs(), _SERVICE_ACCOUNT]):
         raise OSError(
             f"--scheduler kubernetes: none of {', '.join(_kubeconfigs())} exists; write a kubeconfig, or set KUBECONFIG"
@@ -155,12 +155,12 @@ def _kubernetes(place: Place, security: Any) -> Any:
         return operator.KubeCluster.from_name(name, namespace=namespace, shutdown_on_close=False)
     except ValueError:  # there is none of that name
         pass
-    amounts = {"cpu": setting("kubernetes.cpu"), "memory": place.memory_limit or setting("kubernetes.memory")}
+    amounts = {"cpu": setting("kubernetes.cpu"), "memory": backend.memory_limit or setting("kubernetes.memory")}
     return operator.KubeCluster(
         name=name,
         namespace=namespace,
         image=setting("kubernetes.image"),
-        n_workers=place.workers or setting("kubernetes.workers"),
+        n_workers=backend.workers or setting("kubernetes.workers"),
         resources={"requests": amounts, "limits": amounts},
     )
 
@@ -174,33 +174,33 @@ def _kubeconfigs() -> list[str]:
     return (os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")).split(os.pathsep)
 
 
-def _gateway(place: Place, security: Any) -> Any:
-    module = _import("dask_gateway", place.where, "gateway")
+def _gateway(backend: Backend, security: Any) -> Any:
+    module = _import("dask_gateway", backend.where, "gateway")
     if not setting("gateway.address"):
         raise ValueError("gateway: no address; set dmo.gateway.address to http(s)://HOST of the Dask Gateway")
     gateway = module.Gateway(setting("gateway.address"))
     if setting("gateway.cluster"):
         return gateway.connect(setting("gateway.cluster"))
     cluster = gateway.new_cluster(shutdown_on_close=True)
-    cluster.scale(place.workers or setting("gateway.workers"))
+    cluster.scale(backend.workers or setting("gateway.workers"))
     return cluster
 
 
-def _ssh(place: Place, security: Any) -> Any:
+def _ssh(backend: Backend, security: Any) -> Any:
     from distributed import SSHCluster
 
-    _import("asyncssh", place.where, "ssh")
+    _import("asyncssh", backend.where, "ssh")
     hosts = list(setting("ssh.hosts"))
     if len(hosts) < 2:
         raise ValueError(
             f"ssh: {len(hosts)} hosts in dmo.ssh.hosts, at least 2 are needed: the scheduler's, then the workers'"
         )
     worker: dict[str, Any] = {
-        "n_workers": place.workers or setting("ssh.workers"),
-        "nthreads": place.threads or setting("ssh.threads"),
+        "n_workers": backend.workers or setting("ssh.workers"),
+        "nthreads": backend.threads or setting("ssh.threads"),
     }
-    if place.memory_limit:
-        worker["memory_limit"] = place.memory_limit
+    if backend.memory_limit:
+        worker["memory_limit"] = backend.memory_limit
     protocol = {} if security is None else {"protocol": "tls://"}
     return SSHCluster(
         hosts,
@@ -218,7 +218,7 @@ def _import(module: str, where: str, extra: str) -> Any:
         raise ImportError(f"--scheduler {where} needs {name}, which is not installed; install dmo[{extra}]") from error
 
 
-STARTERS: dict[str, Callable[[Place, Any], Any]] = {
+STARTERS: dict[str, Callable[[Backend, Any], Any]] = {
     "local": _local,
     **dict.fromkeys(BATCH, _batch),
     "kubernetes": _kubernetes,

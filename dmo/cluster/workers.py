@@ -61,7 +61,7 @@ def send(client: Any, data: Any) -> Any:
         return client.sync(sending, False, callback_timeout=_SENDING)
 
 
-class Resent:
+class Broadcast:
     """Data on all workers of `client`, sent when first asked for and again after `forget`."""
 
     def __init__(self, client: Any, data: Any):
@@ -88,7 +88,7 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
                 yield i, work(i)
                 advance(1)
             return
-        shared = Resent(client, work)
+        shared = Broadcast(client, work)
         for group in grouped(numbers, -(-len(numbers) // (8 * max(1, sum(client.nthreads().values()))))):
 
             def on_workers(part: Sequence[int] = group) -> list[T]:

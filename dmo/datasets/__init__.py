@@ -1,6 +1,6 @@
 """Readers of public formats, the cards of public data sets, and the way from files into a feature store."""
 
-from dmo.datasets.cards import CARDS, Card, File, View
+from dmo.datasets.cards import CARDS, Card, File, ViewCard
 from dmo.datasets.ingest import ingest
 from dmo.datasets.ingest_files import ingest_files, read_description
 from dmo.formats.arff import Arff, Attribute, open_arff, read_arff, read_label_list
@@ -9,7 +9,7 @@ from dmo.formats.delimited import Delimited, open_csv, read_csv, read_names
 from dmo.formats.files import DataError, SequentialRows, Stacked
 from dmo.formats.matlab import matlab_variables, read_matlab
 from dmo.formats.svmlight import Svmlight, open_svmlight, read_svmlight
-from dmo.formats.tables import Table, open_rows, open_table
+from dmo.formats.tables import Table, open_results, open_table
 from dmo.formats.vecs import Vecs, open_vecs
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "Svmlight",
     "Table",
     "Vecs",
-    "View",
+    "ViewCard",
     "ZarrRows",
     "ingest",
     "ingest_files",
@@ -35,7 +35,7 @@ __all__ = [
     "open_csv",
     "open_npy",
     "open_npz",
-    "open_rows",
+    "open_results",
     "open_svmlight",
     "open_table",
     "open_vecs",

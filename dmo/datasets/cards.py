@@ -23,7 +23,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class View:
+class ViewCard:
     """A view: n x dimension numbers of `dtype`, whose sum over all samples is `total`, read from `files`.
 
     `histogram`: the values are counts. `optional`: left out unless asked for.
@@ -43,7 +43,7 @@ class View:
 class Card:
     """A public data set.
 
-    Attributes: `files`; `views`; `rows` and `positives` (label marks) by split ("all" where there is none); `labels`,
+    Attributes: `files`; `views`; `rows` and `positives` (positives) by split ("all" where there is none); `labels`,
     how many; `annotations`, the files that hold labels, names and split; `regression`, of a set without views: file
     -> (samples, inputs, outputs).
     """
@@ -51,9 +51,9 @@ class Card:
     name: str
     title: str
     files: tuple[File, ...]
-    licence: str
+    license: str
     citation: str
-    views: tuple[View, ...] = ()
+    views: tuple[ViewCard, ...] = ()
     rows: dict[str, int] = field(default_factory=dict)
     labels: int = 0
     positives: dict[str, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Card:
         """The number of samples, over all splits."""
         return sum(self.rows.values())
 
-    def choose(self, names: Sequence[str] | None) -> list[View]:
+    def choose(self, names: Sequence[str] | None) -> list[ViewCard]:
         """The views `names` in that order (None: all that are not optional). Raises ValueError for an unknown name."""
         known = {view.name: view for view in self.views}
         if names is None:
@@ -76,17 +76,17 @@ class Card:
             raise ValueError(f"{self.name}: got view {got}, expected some of {', '.join(known)}")
         return [known[name] for name in dict.fromkeys(names)]
 
-    def files_for(self, views: Sequence[View]) -> list[File]:
+    def files_for(self, views: Sequence[ViewCard]) -> list[File]:
         """The files that hold these views and the annotations."""
         needed = {name for view in views for name in view.files} | set(self.annotations)
         return [file for file in self.files if file.name in needed]
 
 
 def markdown(card: Card) -> str:
-    """The facts of a card as Markdown, between two marks: shapes, label counts, files, licence, citation."""
+    """The facts of a card as Markdown, between two marks: shapes, label counts, files, license, citation."""
     lines = [BEGIN, ""]
     if card.rows:
-        lines += ["| split | samples | labels | label marks | labels per sample |", "|---|---|---|---|---|"]
+        lines += ["| split | samples | labels | positives | labels per sample |", "|---|---|---|---|---|"]
         for split, n in card.rows.items():
             marks = card.positives[split]
             lines.append(f"| {split} | {n} | {card.labels} | {marks} | {marks / n:.3f} |")
@@ -108,7 +108,7 @@ def markdown(card: Card) -> str:
         lines += [f"| `{name}` | {n} | {d} | {k} |" for name, (n, d, k) in card.regression.items()] + [""]
     lines += ["| file | SHA-256 of the decompressed content | where it can be had |", "|---|---|---|"]
     lines += [f"| `{file.name}` | `{file.sha256}` | {file.source} |" for file in card.files]
-    lines += ["", f"Licence: {card.licence}.", "", f"Citation: {card.citation}", "", END]
+    lines += ["", f"License: {card.license}.", "", f"Citation: {card.citation}", "", END]
     return "\n".join(lines)
 
 
@@ -127,12 +127,14 @@ def _files(listing: str, source: str) -> tuple[File, ...]:
     )
 
 
-def _corel(name: str, file: str, dimension: int, total: float, dtype: str = "uint16", optional: bool = False) -> View:
+def _corel(
+    name: str, file: str, dimension: int, total: float, dtype: str = "uint16", optional: bool = False
+) -> ViewCard:
     where = (f"features/corel5k_{file}.npz",)
-    return View(name, dimension, dtype, total, where, histogram=dtype == "uint16", optional=optional)
+    return ViewCard(name, dimension, dtype, total, where, histogram=dtype == "uint16", optional=optional)
 
 
-LEAR_LICENCE = "none is stated for the LEAR descriptors and lists; Corel's photographs are under Corel's copyright"
+LEAR_LICENSE = "none is stated for the LEAR descriptors and lists; Corel's photographs are under Corel's copyright"
 COREL5K = Card(
     name="corel5k",
     title="Corel5k: photographs with 260 keywords",
@@ -190,7 +192,7 @@ COREL5K = Card(
         _corel("dense_hue", "DenseHueV3H1", 300, 6418716),
         _corel("harris_hue", "HarrisHueV3H1", 300, 4960512),
         _corel("morp491", "morp491", 491, 103783.45610391775, "float32", optional=True),
-        View(
+        ViewCard(
             "lear_dense_hue",
             100,
             "uint16",
@@ -204,7 +206,7 @@ COREL5K = Card(
     labels=260,
     positives={"train": 15223, "test": 1756},
     annotations=("features/corel5k_annotations.npz",),
-    licence=LEAR_LICENCE,
+    license=LEAR_LICENSE,
     citation="P. Duygulu, K. Barnard, J. F. G. de Freitas, D. A. Forsyth: Object recognition as machine translation: "
     "learning a lexicon for a fixed image vocabulary. ECCV 2002. Descriptors after M. Guillaumin, T. Mensink, "
     "J. Verbeek, C. Schmid: TagProp: discriminative metric learning in nearest neighbor models for image "
@@ -226,7 +228,7 @@ ESPGAME = Card(
         "rebuilt from github.com/ayushidutta/image-annot-quirks and github.com/ManulGoyal/BTech-Project",
     ),
     views=(
-        View(
+        ViewCard(
             "dense_hue",
             100,
             "uint16",
@@ -239,7 +241,7 @@ ESPGAME = Card(
     labels=268,
     positives={"train": 87553, "test": 9774},
     annotations=("derived_espgame_annot_official_order.npz",),
-    licence="none is stated for the LEAR descriptors and lists",
+    license="none is stated for the LEAR descriptors and lists",
     citation="L. von Ahn, L. Dabbish: Labeling images with a computer game. CHI 2004. Descriptors: M. Guillaumin, "
     "T. Mensink, J. Verbeek, C. Schmid: TagProp: discriminative metric learning in nearest neighbor models for image "
     "auto-annotation. ICCV 2009.",
@@ -250,19 +252,19 @@ def _mulan(
     name: str, title: str, digests: tuple[str, str, str], view: tuple, labels: int, counts: tuple, citation: str
 ) -> Card:
     """A set of Mulan's: digests of the train, test and XML file; view (name, dimension, sum, type, kind); counts, the
-    train and test rows and label marks."""
+    train and test rows and positives."""
     names = (f"{name}-train.arff.xz", f"{name}-test.arff.xz", f"{name}.xml.xz")
     view_name, dimension, total, dtype, kind = view
     return Card(
         name=name,
         title=title,
         files=tuple(File(file, digest, "github.com/tsoumakas/mulan") for file, digest in zip(names, digests)),
-        views=(View(view_name, dimension, dtype, total, names[:2], kind=kind),),
+        views=(ViewCard(view_name, dimension, dtype, total, names[:2], kind=kind),),
         rows={"train": counts[0], "test": counts[1]},
         labels=labels,
         positives={"train": counts[2], "test": counts[3]},
         annotations=names,
-        licence="none is stated; Mulan asks for citation of the sources",
+        license="none is stated; Mulan asks for citation of the sources",
         citation=citation,
     )
 
@@ -278,7 +280,7 @@ YEAST = _mulan(
     ("features", 103, 15.373083, "float64", "dense"),
     14,
     (1500, 917, 6342, 3899),
-    "A. Elisseeff, J. Weston: A kernel method for multi-labelled classification. NIPS 2001.",
+    "A. Elisseeff, J. Weston: A kernel method for multi-labeled classification. NIPS 2001.",
 )
 SCENE = _mulan(
     "scene",
@@ -343,12 +345,12 @@ RCV1SUBSET = Card(
         "b2ee886a52fc33753a246afd5025e5e1bc91be8bc95533798e9abf87974f8495  rcv1subset1_top944.mat",
         "github.com/ZesenChen/multi-label-dataset",
     ),
-    views=(View("words", 944, "float32", 303360, ("rcv1subset1_top944.mat",), kind="sparse"),),
+    views=(ViewCard("words", 944, "float32", 303360, ("rcv1subset1_top944.mat",), kind="sparse"),),
     rows={"all": 6000},
     labels=101,
     positives={"all": 17278},
     annotations=("rcv1subset1_top944.mat",),
-    licence="none is stated for the word vectors; the stories are Reuters'",
+    license="none is stated for the word vectors; the stories are Reuters'",
     citation="D. D. Lewis, Y. Yang, T. G. Rose, F. Li: RCV1: a new benchmark collection for text categorization "
     "research. JMLR 5, 361-397, 2004.",
 )
@@ -372,7 +374,7 @@ MULTI_TARGET = Card(
         "sf1.arff": (323, 10, 3),
         "slump.arff": (103, 7, 3),
     },
-    licence="none is stated; Mulan asks for citation of the sources",
+    license="none is stated; Mulan asks for citation of the sources",
     citation="E. Spyromitros-Xioufis, G. Tsoumakas, W. Groves, I. Vlahavas: Multi-target regression via input space "
     "expansion: treating targets as inputs. Machine Learning 104, 55-98, 2016.",
 )
@@ -383,7 +385,7 @@ REUTERS21578 = Card(
         "69b723af691c25ec4bd46140863d6505f0677ce0e5fef30e74d5987dd5af2111  reuters21578.tar.xz",
         "github.com/colibri17/TextCategorization",
     ),
-    licence="copyright Reuters Ltd.; free distribution for research only; publications are to name the set",
+    license="copyright Reuters Ltd.; free distribution for research only; publications are to name the set",
     citation='D. D. Lewis: "Reuters-21578, Distribution 1.0", 1997.',
 )
 CARDS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmo.datasets.cards import CARDS, Card, View
+from dmo.datasets.cards import CARDS, Card, ViewCard
 from dmo.datasets.ingest_files import check_known, ingest_files, read_description
 from dmo.datasets.sources import READERS, find
 from dmo.datasets.writing import Source, write
@@ -54,7 +54,7 @@ def ingest(
     digests = _digests(card, paths, checksums)
     found = READERS[name](card, paths, chosen_views)
     check(card, found, chosen_views)
-    found.attributes = {"dataset": name, "title": card.title, "licence": card.licence, "citation": card.citation}
+    found.attributes = {"dataset": name, "title": card.title, "license": card.license, "citation": card.citation}
     found.provenance = Provenance(parameters={"dataset": name, "files": digests})
     found.histograms = {view.name for view in chosen_views if view.histogram}
     found.dtypes = {view.name: np.dtype(view.dtype) for view in chosen_views}
@@ -62,7 +62,7 @@ def ingest(
     return write(found, store, block=block, overwrite=overwrite, totals=totals)
 
 
-def check(card: Card, source: Source, views: Sequence[View]) -> None:
+def check(card: Card, source: Source, views: Sequence[ViewCard]) -> None:
     """Compare shapes and label counts with the card, and set the split; DataError for the first that differs."""
     n, labels = card.n_samples, source.labels
     for view in views:
@@ -77,7 +77,7 @@ def check(card: Card, source: Source, views: Sequence[View]) -> None:
         marks, expected = int(labels[first : first + count].sum(dtype=np.int64)), card.positives[split]
         if marks != expected:
             raise DataError(
-                f"{card.name}: the {split} samples have {marks} label marks ({marks / count:.3f} a sample), the card "
+                f"{card.name}: the {split} samples have {marks} positives ({marks / count:.3f} a sample), the card "
                 f"says {expected} ({expected / count:.3f}); the files are damaged or of another release"
             )
         first += count

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, Subset, rows
-from dmo.datasets.cards import Card, File, View
+from dmo.datasets.cards import Card, File, ViewCard
 from dmo.datasets.writing import Source
 from dmo.formats.arff import read_label_list
 from dmo.formats.arrays import open_npz
@@ -41,7 +41,7 @@ def find(card: Card, folder: str | os.PathLike[str], files: list[File]) -> dict[
     return found
 
 
-def read_corel5k(card: Card, paths: dict[str, Path], views: list[View]) -> Source:
+def read_corel5k(card: Card, paths: dict[str, Path], views: list[ViewCard]) -> Source:
     """Corel5k in the order of its two lists, training first."""
     notes = _members(paths[card.annotations[0]], "train", "test", "words", "ids")
     source = Source({}, np.concatenate([rows(notes["train"]), rows(notes["test"])]), _texts(notes["words"]))
@@ -56,7 +56,7 @@ def read_corel5k(card: Card, paths: dict[str, Path], views: list[View]) -> Sourc
     return source
 
 
-def read_espgame(card: Card, paths: dict[str, Path], views: list[View]) -> Source:
+def read_espgame(card: Card, paths: dict[str, Path], views: list[ViewCard]) -> Source:
     """The ESP game in the order of its official lists, training first.
 
     The descriptors come shuffled, with their labels: a row's place is known up to images with the same labels.
@@ -86,14 +86,14 @@ def _match(found: np.ndarray, chosen: np.ndarray, wanted: np.ndarray) -> np.ndar
     return order
 
 
-def read_mulan(card: Card, paths: dict[str, Path], views: list[View]) -> Source:
+def read_mulan(card: Card, paths: dict[str, Path], views: list[ViewCard]) -> Source:
     """A set of Mulan's as published: the training rows, then the test rows."""
     train, test, listing = (paths[name] for name in card.annotations)
     table = open_table(card.name, {"train": train, "test": test}, read_label_list(listing))
     return Source({views[0].name: table.X}, table.Y, table.label_names)
 
 
-def read_rcv1(card: Card, paths: dict[str, Path], views: list[View]) -> Source:
+def read_rcv1(card: Card, paths: dict[str, Path], views: list[ViewCard]) -> Source:
     """RCV1's first subset: binary words as sparse rows; its categories have numbers, no names."""
     matrices = read_matlab(paths[card.files[0].name], ["data", "target"])
     labels = np.ascontiguousarray(matrices["target"].T)
@@ -101,7 +101,7 @@ def read_rcv1(card: Card, paths: dict[str, Path], views: list[View]) -> Source:
     return Source({views[0].name: scipy.sparse.csr_array(matrices["data"])}, labels, names)
 
 
-READERS: dict[str, Callable[[Card, dict[str, Path], list[View]], Source]] = {
+READERS: dict[str, Callable[[Card, dict[str, Path], list[ViewCard]], Source]] = {
     "corel5k": read_corel5k,
     "espgame": read_espgame,
     **dict.fromkeys(("yeast", "scene", "emotions", "enron", "bibtex"), read_mulan),

@@ -33,11 +33,11 @@ class Digits(NamedTuple):
 def digits() -> Digits:
     """The handwritten digits inside scikit-learn, without network or files; the same arrays at every call.
 
-    Views: "pixels" (64 grey values), "gradients" (128: weight of 8 orientations in 4 x 4 cells of 2 x 2 pixels),
+    Views: "pixels" (64 gray values), "gradients" (128: weight of 8 orientations in 4 x 4 cells of 2 x 2 pixels),
     "fourier" (34: magnitudes of the two-dimensional Fourier transform, each conjugate pair once; blind to shifts that
     wrap around), "projections" (46: sums over rows, columns and the diagonals of both directions). The first 1200
     rows are for training, the last 597 for testing. The file keeps writers together, so this is harder than a random
-    split, and nearer to what new writers would meet (nearest neighbour on pixels: 96.5 % right against 98.7 %).
+    split, and nearer to what new writers would meet (nearest neighbor on pixels: 96.5 % right against 98.7 %).
     Source: Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits (UCI), its test part.
     """
     data = load_digits()

@@ -9,17 +9,17 @@ import numpy as np
 
 from dmo.features.images import need_library
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 
-def rgb(values: Any) -> Colour:
-    """Three numbers as a colour, clipped to 0..255."""
+def rgb(values: Any) -> Color:
+    """Three numbers as a color, clipped to 0..255."""
     red, green, blue = np.clip(np.rint(values), 0, 255).astype(int)
     return int(red), int(green), int(blue)
 
 
 class Canvas:
-    """A picture of `width` x `height` pixels that is painted from far to near; reduced to half its size at the end."""
+    """A image of `width` x `height` pixels that is painted from far to near; reduced to half its size at the end."""
 
     def __init__(self, width: int, height: int, rng: np.random.Generator):
         self.width, self.height, self.rng = width, height, rng
@@ -27,12 +27,12 @@ class Canvas:
         self.pen = need_library("PIL.ImageDraw").Draw(self.image)
 
     def reduced(self) -> np.ndarray:
-        """The picture at half its size: h/2 x w/2 x 3 float64, 0..255."""
+        """The image at half its size: h/2 x w/2 x 3 float64, 0..255."""
         pixels = np.asarray(self.image, dtype=np.float64)
         return pixels.reshape(self.height // 2, 2, self.width // 2, 2, 3).mean(axis=(1, 3))
 
-    def row_colour(self, row: int) -> Colour:
-        """The mean colour of one row."""
+    def row_color(self, row: int) -> Color:
+        """The mean color of one row."""
         line = self.image.crop((0, max(0, row), self.width, max(0, row) + 1))
         return rgb(np.asarray(line, dtype=np.float64).mean(axis=(0, 1)))
 
@@ -49,59 +49,59 @@ class Canvas:
         return np.clip(total / weight, 0, 1)
 
     def paint(self, top: int, pixels: np.ndarray, mask: np.ndarray | None = None) -> None:
-        """Lay pixels (rows x width x 3, 0..255) on the picture from row `top`; `mask`: rows x width in 0..1."""
+        """Lay pixels (rows x width x 3, 0..255) on the image from row `top`; `mask`: rows x width in 0..1."""
         from PIL import Image
 
         layer = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
         alpha = None if mask is None else Image.fromarray(np.clip(255 * mask, 0, 255).astype(np.uint8))
         self.image.paste(layer, (0, top), alpha)
 
-    def gradient(self, top: int, bottom: int, first: Colour, last: Colour) -> None:
+    def gradient(self, top: int, bottom: int, first: Color, last: Color) -> None:
         share = np.linspace(0, 1, bottom - top)[:, None, None]
         rows = (1 - share) * np.array(first) + share * np.array(last)
         self.paint(top, np.repeat(rows, self.width, axis=1))
 
-    def textured(self, colour: Colour, rows: int, grain: float, cells: tuple[int, int] = (6, 10)) -> np.ndarray:
-        """A colour with smooth variation and fine grain: rows x width x 3."""
+    def textured(self, color: Color, rows: int, grain: float, cells: tuple[int, int] = (6, 10)) -> np.ndarray:
+        """A color with smooth variation and fine grain: rows x width x 3."""
         smooth = (self.noise(rows, cells) - 0.5) * 3 * grain
         fine = self.rng.normal(0, grain, (rows, self.width))
-        return np.array(colour, dtype=np.float64) + (smooth + fine)[..., None]
+        return np.array(color, dtype=np.float64) + (smooth + fine)[..., None]
 
-    def clouds(self, horizon: int, colour: Colour, cover: float) -> None:
+    def clouds(self, horizon: int, color: Color, cover: float) -> None:
         density = self.noise(horizon, (3, 5), 5)
         mask = np.clip((density - (1 - cover)) * 6, 0, 0.92)
-        self.paint(0, np.broadcast_to(np.array(colour, dtype=np.float64), (horizon, self.width, 3)), mask)
+        self.paint(0, np.broadcast_to(np.array(color, dtype=np.float64), (horizon, self.width, 3)), mask)
 
-    def fog(self, strength: float, colour: Colour) -> None:
+    def fog(self, strength: float, color: Color) -> None:
         fall = np.linspace(strength, strength * 0.7, self.height)[:, None]
         mask = fall * (0.75 + 0.5 * self.noise(self.height, (2, 3), 3))
-        self.paint(0, np.broadcast_to(np.array(colour, dtype=np.float64), (self.height, self.width, 3)), mask)
+        self.paint(0, np.broadcast_to(np.array(color, dtype=np.float64), (self.height, self.width, 3)), mask)
 
     def stars(self, horizon: int, count: int) -> None:
         for x, y in zip(self.rng.uniform(0, self.width, count), self.rng.uniform(0, horizon, count)):
             self.disc(x, y, 1.3, (230, 230, 240))
 
-    def disc(self, x: float, y: float, radius: float, colour: Colour) -> None:
-        self.pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
+    def disc(self, x: float, y: float, radius: float, color: Color) -> None:
+        self.pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color)
 
-    def glow(self, x: float, y: float, radius: float, colour: Colour) -> None:
+    def glow(self, x: float, y: float, radius: float, color: Color) -> None:
         rows, columns = np.mgrid[0 : self.height, 0 : self.width]
         distance = np.hypot(columns - x, rows - y)
         mask = np.where(distance < radius, 1.0, 0.75 * np.exp(-(distance - radius) / (2.2 * radius)))
-        self.paint(0, np.broadcast_to(np.array(colour, dtype=np.float64), (self.height, self.width, 3)), mask)
+        self.paint(0, np.broadcast_to(np.array(color, dtype=np.float64), (self.height, self.width, 3)), mask)
 
-    def bird(self, x: float, y: float, size: float, colour: Colour) -> None:
+    def bird(self, x: float, y: float, size: float, color: Color) -> None:
         lift = self.rng.uniform(0.2, 0.6) * size
         wings = [(x - size, y - lift), (x - size / 2, y - lift), (x, y), (x + size / 2, y - lift), (x + size, y - lift)]
-        self.pen.line(wings, fill=colour, width=max(2, round(size / 5)), joint="curve")
+        self.pen.line(wings, fill=color, width=max(2, round(size / 5)), joint="curve")
 
     def profile(self, cells: int, octaves: int = 5) -> np.ndarray:
         """A rugged line over the width, 0..1."""
         line = self.noise(1, (1, cells), octaves)[0]
         return (line - line.min()) / max(np.ptp(line), 1e-6)
 
-    def ridge(self, base: int, height: float, rock: Colour, snow: Colour | None) -> None:
-        """A chain of mountains that stands on row `base`, with snow above a jagged line where a colour is given."""
+    def ridge(self, base: int, height: float, rock: Color, snow: Color | None) -> None:
+        """A chain of mountains that stands on row `base`, with snow above a jagged line where a color is given."""
         line = base - height * (0.15 + 0.85 * self.profile(int(self.rng.integers(2, 5)), 6))
         rows = np.arange(self.height)[:, None]
         inside = (rows >= line) & (rows <= base + 2)
@@ -115,25 +115,25 @@ class Canvas:
             pixels = np.where((rows < jagged)[..., None], self.textured(snow, self.height, 5), pixels)
         self.paint(0, pixels, inside.astype(np.float64))
 
-    def rolling(self, horizon: int, colour: Colour, grain: float, swell: float = 5.0) -> None:
+    def rolling(self, horizon: int, color: Color, grain: float, swell: float = 5.0) -> None:
         """Ground from a rolling horizon down, darker towards the viewer."""
         top = max(0, int(horizon - swell))
         rows = self.height - top
         line = swell * (1 - self.profile(2, 2))
-        pixels = self.textured(colour, rows, grain) * np.linspace(1.05, 0.82, rows)[:, None, None]
+        pixels = self.textured(color, rows, grain) * np.linspace(1.05, 0.82, rows)[:, None, None]
         self.paint(top, pixels, (np.arange(rows)[:, None] >= line).astype(np.float64))
 
-    def water(self, horizon: int, colour: Colour, reflected: Colour) -> None:
+    def water(self, horizon: int, color: Color, reflected: Color) -> None:
         """Water with ripples that grow towards the viewer and mirror the sky far away."""
         rows = self.height - horizon
         depth = np.linspace(0, 1, rows)[:, None, None]
-        base = (0.65 * (1 - depth)) * np.array(reflected) + (0.35 + 0.65 * depth) * np.array(colour)
+        base = (0.65 * (1 - depth)) * np.array(reflected) + (0.35 + 0.65 * depth) * np.array(color)
         ripple = np.sin(np.cumsum(1.6 / (0.6 + 3 * depth[:, :, 0]), axis=0) + 7 * self.noise(rows, (6, 3), 3))
         self.paint(
             horizon, base + 16 * (ripple * (0.4 + depth[:, :, 0]))[..., None] + self.rng.normal(0, 3, base.shape)
         )
 
-    def shore(self, row: int, sand: Colour) -> None:
+    def shore(self, row: int, sand: Color) -> None:
         rows = self.height - row
         edge = 14 * self.profile(2, 3) + np.linspace(0, self.rng.uniform(-1, 1) * 18, self.width)
         edge -= edge.min()
@@ -142,7 +142,7 @@ class Canvas:
         pixels[(below < 4) & (below >= 0)] = 0.6 * np.array(sand) + 0.4 * 250
         self.paint(row, pixels, (below >= 0).astype(np.float64))
 
-    def furrows(self, horizon: int, soil: Colour, crop: Colour) -> None:
+    def furrows(self, horizon: int, soil: Color, crop: Color) -> None:
         """Rows of a field that meet at a point on the horizon."""
         rows = self.height - horizon
         depth = np.arange(1, rows + 1)[:, None]
@@ -151,12 +151,12 @@ class Canvas:
         pixels = np.where(stripe[..., None], self.textured(soil, rows, 9), self.textured(crop, rows, 9))
         self.paint(horizon, pixels)
 
-    def flowers(self, horizon: int, count: int, colour: Colour) -> None:
+    def flowers(self, horizon: int, count: int, color: Color) -> None:
         for depth in np.sort(self.rng.uniform(0.05, 1, count)):
             x, y = self.rng.uniform(0, self.width), horizon + depth * (self.height - horizon)
-            self.disc(x, y, 0.8 + 3.2 * depth, colour)
+            self.disc(x, y, 0.8 + 3.2 * depth, color)
 
-    def tree(self, x: float, y: float, size: float, leaf: Colour, trunk: Colour, conifer: bool, snow: bool) -> None:
+    def tree(self, x: float, y: float, size: float, leaf: Color, trunk: Color, conifer: bool, snow: bool) -> None:
         """A tree whose foot is at (x, y); bare or snowy in winter."""
         self.pen.rectangle((x - size / 28, y - size * 0.35, x + size / 28, y), fill=trunk)
         dark = rgb(np.array(leaf) * 0.78)
@@ -189,7 +189,7 @@ class Canvas:
                     (leaf, dark)[k % 3 == 0],
                 )
 
-    def palm(self, x: float, y: float, size: float, leaf: Colour, trunk: Colour) -> None:
+    def palm(self, x: float, y: float, size: float, leaf: Color, trunk: Color) -> None:
         lean = self.rng.uniform(-0.3, 0.3) * size
         top = (x + lean, y - size)
         self.pen.line(
@@ -201,7 +201,7 @@ class Canvas:
             middle = np.array(top) + 0.55 * out
             self.pen.line([top, tuple(middle), tuple(tip)], fill=leaf, width=max(3, round(size / 20)), joint="curve")
 
-    def house(self, x: float, y: float, size: float, wall: Colour, roof: Colour, window: Colour) -> None:
+    def house(self, x: float, y: float, size: float, wall: Color, roof: Color, window: Color) -> None:
         half, tall = size * self.rng.uniform(0.45, 0.75), size * self.rng.uniform(0.5, 0.7)
         self.pen.rectangle((x - half, y - tall, x + half, y), fill=wall)
         over = half * 1.12
@@ -213,22 +213,22 @@ class Canvas:
             )
         self.pen.rectangle((x - size * 0.07, y - tall * 0.5, x + size * 0.07, y), fill=rgb(np.array(wall) * 0.45))
 
-    def skyline(self, base: int, wall: Colour, window: Colour) -> None:
+    def skyline(self, base: int, wall: Color, window: Color) -> None:
         """Tall buildings in two rows, with windows."""
         for layer in range(2):
             x = -10.0
             while x < self.width:
                 wide = self.rng.uniform(22, 60)
                 tall = base * self.rng.uniform(0.25, 0.9 - 0.25 * layer)
-                colour = rgb(np.array(wall) * (1.05 - 0.25 * layer) + self.rng.normal(0, 12, 3))
-                self.pen.rectangle((x, base - tall, x + wide, base + 3), fill=colour)
+                color = rgb(np.array(wall) * (1.05 - 0.25 * layer) + self.rng.normal(0, 12, 3))
+                self.pen.rectangle((x, base - tall, x + wide, base + 3), fill=color)
                 for row in np.arange(base - tall + 6, base - 5, 11):
                     for column in np.arange(x + 5, x + wide - 6, 9):
                         if self.rng.random() < 0.55:
                             self.pen.rectangle((column, row, column + 4, row + 5), fill=window)
                 x += wide + self.rng.uniform(-4, 14)
 
-    def road(self, horizon: int, asphalt: Colour, line: Colour) -> Callable[[float], float]:
+    def road(self, horizon: int, asphalt: Color, line: Color) -> Callable[[float], float]:
         """A road that narrows to the horizon; returns depth (0..1) -> the column of its middle."""
         far, near = self.rng.uniform(0.3, 0.7) * self.width, self.rng.uniform(0.25, 0.75) * self.width
         half, bottom = self.rng.uniform(0.14, 0.34) * self.width, self.height
@@ -241,7 +241,7 @@ class Canvas:
             self.pen.line(places, fill=line, width=max(1, round(8 * ends[0])))
         return lambda depth: float(far + (near - far) * depth)
 
-    def car(self, x: float, y: float, size: float, paint: Colour, lamps: bool) -> None:
+    def car(self, x: float, y: float, size: float, paint: Color, lamps: bool) -> None:
         body = (x - size / 2, y - size * 0.3, x + size / 2, y - size * 0.08)
         self.pen.rounded_rectangle(body, radius=size * 0.06, fill=paint)
         self.pen.polygon(
@@ -258,7 +258,7 @@ class Canvas:
         if lamps:
             self.disc(x + size * 0.48, y - size * 0.2, size * 0.06, (255, 240, 170))
 
-    def boat(self, x: float, y: float, size: float, sail: Colour, hull: Colour) -> None:
+    def boat(self, x: float, y: float, size: float, sail: Color, hull: Color) -> None:
         self.pen.polygon(
             [
                 (x - size / 2, y - size * 0.14),
@@ -283,7 +283,7 @@ class Canvas:
         else:
             self.pen.rectangle((x - size * 0.2, y - size * 0.34, x + size * 0.2, y - size * 0.14), fill=sail)
 
-    def sheep(self, x: float, y: float, size: float, wool: Colour) -> None:
+    def sheep(self, x: float, y: float, size: float, wool: Color) -> None:
         for k in (-0.28, 0.22):
             self.pen.line(
                 (x + k * size, y, x + k * size, y - size * 0.4), fill=(50, 45, 45), width=max(1, round(size / 9))

@@ -1,8 +1,8 @@
-"""A picture set that is drawn: landscapes, coasts, towns and weather with their labels, in the manner of stock photographs.
+"""A image set that is drawn: landscapes, coasts, towns and weather with their labels, in the manner of stock photographs.
 
-No picture of anybody's is needed: every scene follows from a seed and its number alone. Light, weather, season, camera
+No image of anybody's is needed: every scene follows from a seed and its number alone. Light, weather, season, camera
 (blur, noise, exposure, white balance, black and white) and everything in the scene vary, so that a label is never given
-by one colour: grass is green, brown at dusk, grey in fog; the sea reflects the sky; snow may be blue.
+by one color: grass is green, brown at dusk, gray in fog; the sea reflects the sky; snow may be blue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dmo.demo.scene_objects import Canvas, Colour, rgb
+from dmo.demo.scene_objects import Canvas, Color, rgb
 from dmo.features.images import need_library
 from dmo.progress import stage
 
@@ -41,14 +41,14 @@ WIDTH, HEIGHT = 192, 128
 KINDS = {"coast": 0.2, "meadow": 0.2, "mountains": 0.18, "town": 0.16, "city": 0.1, "forest": 0.08, "desert": 0.08}
 LIGHTS = {"day": 0.5, "overcast": 0.17, "sunset": 0.19, "night": 0.14}
 _LOOKING_DOWN = 0.15
-"""Share of the pictures that show no more than a strip of the sky, which is then no label."""
-_SKIES: dict[str, tuple[Colour, Colour]] = {
+"""Share of the images that show no more than a strip of the sky, which is then no label."""
+_SKIES: dict[str, tuple[Color, Color]] = {
     "day": ((70, 130, 210), (185, 215, 240)),
     "overcast": ((150, 158, 168), (205, 208, 212)),
     "sunset": ((70, 70, 130), (250, 150, 70)),
     "night": ((8, 10, 30), (30, 36, 70)),
 }
-_AMBIENT: dict[str, Colour] = {
+_AMBIENT: dict[str, Color] = {
     "day": (255, 255, 250),
     "overcast": (205, 210, 218),
     "sunset": (215, 150, 120),
@@ -75,14 +75,14 @@ class Scene:
     def chance(self, share: float) -> bool:
         return bool(self.rng.random() < share)
 
-    def lit(self, colour: Colour, spread: float = 18.0) -> Colour:
-        """A colour with some variation, under the light of the scene."""
+    def lit(self, color: Color, spread: float = 18.0) -> Color:
+        """A color with some variation, under the light of the scene."""
         ambient = np.array(_AMBIENT[self.light]) / 255
-        return rgb((np.array(colour) + self.rng.normal(0, spread, 3)) * ambient)
+        return rgb((np.array(color) + self.rng.normal(0, spread, 3)) * ambient)
 
 
 def draw_scene(number: int, seed: int = 0) -> tuple[np.ndarray, list[str]]:
-    """Scene `number`: its picture, 128 x 192 x 3 uint8, and its labels, sorted. The same for the same two numbers."""
+    """Scene `number`: its image, 128 x 192 x 3 uint8, and its labels, sorted. The same for the same two numbers."""
     rng = np.random.default_rng((seed, number))
     light = _pick(rng, LIGHTS)
     kind = _pick(rng, KINDS)
@@ -99,7 +99,7 @@ def draw_scene(number: int, seed: int = 0) -> tuple[np.ndarray, list[str]]:
     return _photograph(canvas, rng), sorted(scene.labels)
 
 
-def draw_pictures(folder: str | os.PathLike[str], n: int = 600, seed: int = 0, test_share: float = 0.25) -> Path:
+def draw_images(folder: str | os.PathLike[str], n: int = 600, seed: int = 0, test_share: float = 0.25) -> Path:
     """Write scenes 0..n-1 as JPEG files with `labels.csv` (file, labels, split) into a folder; returns the CSV's path.
 
     The last `test_share` of the scenes are the split "test". Files that are there already are kept. Raises ValueError
@@ -107,12 +107,12 @@ def draw_pictures(folder: str | os.PathLike[str], n: int = 600, seed: int = 0, t
     """
     Image = need_library("PIL.Image")
     if n < 8:
-        raise ValueError(f"draw_pictures: n = {n} scenes, needs at least 8")
+        raise ValueError(f"draw_images: n = {n} scenes, needs at least 8")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     first_test = n - max(1, round(n * test_share))
     lines = ["file,labels,split"]
-    with stage("draw pictures", n) as advance:
+    with stage("draw images", n) as advance:
         for i in range(n):
             pixels, labels = draw_scene(i, seed)
             path = folder / f"scene-{i:05d}.jpg"
@@ -133,7 +133,7 @@ def _pick(rng: np.random.Generator, shares: dict[str, float]) -> str:
 
 
 def _photograph(canvas: Canvas, rng: np.random.Generator) -> np.ndarray:
-    """The camera: white balance, exposure, contrast, blur and noise; a few pictures are black and white."""
+    """The camera: white balance, exposure, contrast, blur and noise; a few images are black and white."""
     pixels = canvas.reduced()
     pixels *= rng.normal(1, 0.06, 3) * rng.uniform(0.8, 1.18)
     pixels = (pixels - 110) * rng.uniform(0.75, 1.2) + 110
@@ -145,7 +145,7 @@ def _photograph(canvas: Canvas, rng: np.random.Generator) -> np.ndarray:
 
 def _sky(scene: Scene) -> None:
     canvas, rng, light = scene.canvas, scene.rng, scene.light
-    top, low = (rgb(np.array(colour) + rng.normal(0, 14, 3)) for colour in _SKIES[light])
+    top, low = (rgb(np.array(color) + rng.normal(0, 14, 3)) for color in _SKIES[light])
     canvas.gradient(0, scene.horizon, top, low)
     if light == "night":
         scene.labels.add("night")
@@ -181,8 +181,8 @@ def _sky(scene: Scene) -> None:
 
 def _meadow_ground(scene: Scene, labels: bool = True) -> None:
     """Grass, or snow in winter, from the horizon down."""
-    colour = scene.lit((232, 237, 245), 6) if scene.winter else scene.lit((88, 135, 55))
-    scene.canvas.rolling(scene.horizon, colour, 5 if scene.winter else 17)
+    color = scene.lit((232, 237, 245), 6) if scene.winter else scene.lit((88, 135, 55))
+    scene.canvas.rolling(scene.horizon, color, 5 if scene.winter else 17)
     if labels:
         scene.labels.add("snow" if scene.winter else "grass")
 
@@ -218,7 +218,7 @@ def _coast(scene: Scene) -> None:
     if scene.chance(0.25) and not scene.looks_down:
         _mountain_range(scene)
     water = scene.lit((35, 95, 130)) if scene.chance(0.75) else scene.lit((60, 140, 140))
-    canvas.water(scene.horizon, water, canvas.row_colour(scene.horizon - 3))
+    canvas.water(scene.horizon, water, canvas.row_color(scene.horizon - 3))
     scene.labels.add("sea")
     if scene.chance(0.3):
         for _ in range(rng.integers(1, 4)):
@@ -273,13 +273,13 @@ def _meadow(scene: Scene) -> None:
         _houses(scene, 1)
 
 
-_PETALS: tuple[Colour, ...] = ((225, 60, 70), (240, 215, 60), (175, 90, 195), (245, 240, 245))
+_PETALS: tuple[Color, ...] = ((225, 60, 70), (240, 215, 60), (175, 90, 195), (245, 240, 245))
 
 
 def _mountains(scene: Scene) -> None:
     _mountain_range(scene)
     if scene.chance(0.3):
-        scene.canvas.water(scene.horizon, scene.lit((60, 100, 120)), scene.canvas.row_colour(scene.horizon - 8))
+        scene.canvas.water(scene.horizon, scene.lit((60, 100, 120)), scene.canvas.row_color(scene.horizon - 8))
         if scene.chance(0.5):
             scene.canvas.boat(
                 scene.rng.uniform(0.2, 0.8) * scene.canvas.width,
@@ -342,7 +342,7 @@ def _city(scene: Scene) -> None:
     canvas.skyline(scene.horizon, scene.lit((120, 122, 130)), (250, 220, 130) if lights else scene.lit((165, 185, 205)))
     scene.labels |= {"building", "city"}
     if scene.chance(0.4):
-        canvas.water(scene.horizon, scene.lit((45, 75, 95)), canvas.row_colour(scene.horizon - 6))
+        canvas.water(scene.horizon, scene.lit((45, 75, 95)), canvas.row_color(scene.horizon - 6))
         scene.labels.add("sea")
         return
     canvas.rolling(scene.horizon, scene.lit((120, 118, 115), 8), 7)
@@ -363,8 +363,8 @@ def _forest(scene: Scene) -> None:
 def _desert(scene: Scene) -> None:
     canvas, rng = scene.canvas, scene.rng
     for layer in range(rng.integers(1, 4)):
-        colour = scene.lit((214 - 14 * layer, 165 - 12 * layer, 105 - 8 * layer), 9)
-        canvas.rolling(scene.horizon + 26 * layer, colour, 6, swell=rng.uniform(8, 22))
+        color = scene.lit((214 - 14 * layer, 165 - 12 * layer, 105 - 8 * layer), 9)
+        canvas.rolling(scene.horizon + 26 * layer, color, 6, swell=rng.uniform(8, 22))
     scene.labels.add("desert")
     if scene.chance(0.25):
         canvas.palm(

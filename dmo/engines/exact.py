@@ -16,15 +16,15 @@ from threadpoolctl import threadpool_limits
 from dmo import stores
 from dmo.blocks import Rows, Subset, rows
 from dmo.cluster import current_client
-from dmo.cluster.workers import Resent, grouped, retried
+from dmo.cluster.workers import Broadcast, grouped, retried
 from dmo.functions import KernelExpansion
 from dmo.hashing import fingerprint
-from dmo.kernels import Kernel, Linear, Precomputed, gram_matrix, normalise_rows
+from dmo.kernels import Kernel, Linear, Precomputed, gram_matrix, normalize_rows
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.tiles import FeatureTiles
 from dmo.linalg.operators import Dense, LowRank, Operator
 from dmo.linalg.smoothers import Smoother
-from dmo.linalg.solve import Method, factorise
+from dmo.linalg.solve import SolveMethod, factorize
 from dmo.linalg.tiles import Tiles
 from dmo.progress import stage
 
@@ -169,7 +169,7 @@ def _in_memory(
         n, d = sources[name].shape
         if isinstance(part, Linear) and 2 * d < n:  # a linear kernel is its own factor
             fitted[name] = part.fit(sources[name], random_state)
-            factor = normalise_rows(rows(sources[name]), part.normalise).astype(np.float64)
+            factor = normalize_rows(rows(sources[name]), part.normalize).astype(np.float64)
             return FittedKernel(replace(kernel, kernels=fitted), LowRank(factor), np.dtype(np.float64))
     total: np.ndarray | None = None
     for name, part in kernel.kernels.items():
@@ -210,7 +210,7 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
                 writer.write(i, j, tiles.tile(i, j))
                 advance(1)
         elif missing:
-            shared = Resent(client, (writer, tiles))
+            shared = Broadcast(client, (writer, tiles))
 
             def work() -> None:
                 rest = writer.missing()
@@ -227,7 +227,7 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
 
 @dataclass
 class FittedView:
-    """One view of the exact engine: its kernel and operator (centred where asked) and the smoother of K + c I."""
+    """One view of the exact engine: its kernel and operator (centered where asked) and the smoother of K + c I."""
 
     built: FittedKernel
     sources: Mapping[str, Rows]
@@ -235,7 +235,7 @@ class FittedView:
     smoother: Smoother
 
     def expansion(self, dual: np.ndarray) -> KernelExpansion:
-        """x -> K(x) alpha for dual coefficients alpha (n x k), with the operator's centring."""
+        """x -> K(x) alpha for dual coefficients alpha (n x k), with the operator's centering."""
         coefficients, offset = self.operator.expansion(dual)
         rows_first = np.ascontiguousarray(
             coefficients
@@ -251,11 +251,11 @@ def fit_view(
     ridge: float,
     center: bool,
     storage: Storage,
-    method: Method,
+    method: SolveMethod,
     random_state: int | None,
     columns: int | None = None,
 ) -> FittedView:
-    """Build the kernel's operator over the rows of `views` and factorise it with the ridge, for `columns` right-hand
+    """Build the kernel's operator over the rows of `views` and factorize it with the ridge, for `columns` right-hand
     sides in all (None: many)."""
     sources = {name: views[name] for name in kernel.kernels}
     built = build(who, engine, kernel, sources, ridge, storage, random_state)
@@ -263,7 +263,7 @@ def fit_view(
     if method == "auto" and isinstance(built.operator, Tiles):
         method = "cg"
     try:
-        solver = factorise(operator, ridge, method, random_state=random_state, columns=columns)
+        solver = factorize(operator, ridge, method, random_state=random_state, columns=columns)
     except ValueError as error:
         raise ValueError(f"{who}: view {'+'.join(sources)!r}: {error}") from error
     return FittedView(built, sources, operator, Smoother(solver, ridge))

@@ -16,7 +16,6 @@ from dmo.functions import Expansion, FactorExpansion, Function, KernelExpansion,
 from dmo.kernels import Precomputed, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.operators import Dense, LowRank, Operator
-from dmo.linalg.solve import Method
 from dmo.linalg.tiles import Tiles
 from dmo.lowrank import FeatureMap
 from dmo.validation import per_view
@@ -30,7 +29,7 @@ class Fitted:
     """A kernel operator over the training rows, how to solve with it, and (coefficients, offset) -> the function."""
 
     operator: Operator
-    method: Method
+    method: SolveMethod
     function: Callable[[np.ndarray, np.ndarray], Function]
 
 

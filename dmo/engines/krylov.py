@@ -35,7 +35,7 @@ class Krylov:
 
 @dataclass(frozen=True)
 class Subspace:
-    """An orthonormal `basis` (d x r) of linear functions, the rows' `mean` (d) and the `trace` of (centred) X X'."""
+    """An orthonormal `basis` (d x r) of linear functions, the rows' `mean` (d) and the `trace` of (centered) X X'."""
 
     basis: np.ndarray
     mean: np.ndarray

@@ -15,7 +15,7 @@ from dmo.blocks import Rows
 from dmo.cluster import current_client
 from dmo.engines.exact import Exact
 from dmo.engines.moments import LABELS, Moments
-from dmo.engines.passes import RawRows, add_folds, collect_moments
+from dmo.engines.passes import FeatureRows, add_folds, collect_moments
 from dmo.kernels import parse
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
@@ -24,7 +24,7 @@ from dmo.validation import per_view
 log = logging.getLogger("dmo")
 _AUTO_RANK = 1000
 FOLDS = 4
-"""Folds of the held-out scores that `standardise` takes its statistics from."""
+"""Folds of the held-out scores that `standardize` takes its statistics from."""
 
 
 def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
@@ -131,7 +131,7 @@ def _folded_moments(
     """Moments of the rows, in n_folds random folds of equal sizes."""
     n = next(iter(views.values())).shape[0]
     folds = np.random.default_rng(seed).permutation(np.arange(n) % n_folds) if n_folds > 1 else None
-    raw = collect_moments(RawRows(views, maps), Y, folds, current_client())
+    raw = collect_moments(FeatureRows(views, maps), Y, folds, current_client())
     mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
     found = [part.mixed(mixings) for part in raw]
     return found + [Moments.zeros(found[0].widths)] * (n_folds - len(found))

@@ -102,12 +102,12 @@ class Moments:
         """Mean of every column (m)."""
         return self.sums / self.n
 
-    def centred(self) -> Moments:
+    def centered(self) -> Moments:
         """Moments of the columns less their means: Gram matrix S'S - S'1 1'S / n, sums 0."""
         gram = self.gram - np.outer(self.sums, self.sums / self.n)
         return Moments(self.widths, self.n, np.zeros_like(self.sums), gram)
 
-    def centred_gram(self, group: str) -> np.ndarray:
+    def centered_gram(self, group: str) -> np.ndarray:
         """Gram matrix of one group's columns less their means (d x d)."""
         where = self.places()[group]
         return np.asarray(self.gram[where, where] - np.outer(self.sums[where], self.sums[where] / self.n))

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from dmo import stores
 from dmo.blocks import Rows, row_blocks, rows
-from dmo.cluster.workers import Resent, retried
+from dmo.cluster.workers import Broadcast, retried
 from dmo.engines.moments import LABELS, Moments
 from dmo.hashing import fingerprint
 from dmo.lowrank import FeatureMap
@@ -29,7 +29,7 @@ log = logging.getLogger("dmo")
 
 
 @dataclass
-class RawRows:
+class FeatureRows:
     """Raw factor rows (see `FeatureMap.raw`) of the blocks of `row_blocks(n, BLOCK)`, by view.
 
     `views`: view name -> row source of n rows; `maps`: view name -> fitted feature map.
@@ -55,7 +55,7 @@ class RawRows:
 
 
 def collect_moments(
-    raw: RawRows, Y: np.ndarray | None, folds: np.ndarray | None = None, client: Any = None
+    raw: FeatureRows, Y: np.ndarray | None, folds: np.ndarray | None = None, client: Any = None
 ) -> list[Moments]:
     """Moments of [raw factor rows of every view, labels], one per fold (one in all without folds).
 
@@ -80,7 +80,7 @@ def collect_moments(
     if done:
         log.info("pass over the rows: %d of %d blocks are summed already", done * size, len(blocks))
     job = (raw, n_folds)
-    shared = Resent(client, job)
+    shared = Broadcast(client, job)
     Y = _narrow(Y) if client is not None and Y is not None else Y
     with stage("pass over the rows", len(blocks)) as advance:
         advance(done * size)
@@ -120,7 +120,7 @@ def _of_rows(
     return None if Y is None else Y[where], None if folds is None else folds[where]
 
 
-def _digest(raw: RawRows, Y: np.ndarray | None, folds: np.ndarray | None) -> str:
+def _digest(raw: FeatureRows, Y: np.ndarray | None, folds: np.ndarray | None) -> str:
     """SHA-256 of all that the sums depend on, the order of their columns included."""
     found = hashlib.sha256()
     for name, feature_map in raw.maps.items():
@@ -141,7 +141,7 @@ def add_folds(left: Sequence[Moments], right: Sequence[Moments]) -> list[Moments
 
 
 def _task(
-    job: tuple[RawRows, int],
+    job: tuple[FeatureRows, int],
     blocks: Sequence[slice],
     Y: np.ndarray | None,
     folds: np.ndarray | None,
@@ -164,7 +164,7 @@ def _task(
 
 
 def _worker_task(
-    job: tuple[RawRows, int], blocks: Sequence[slice], own: tuple[np.ndarray | None, np.ndarray | None]
+    job: tuple[FeatureRows, int], blocks: Sequence[slice], own: tuple[np.ndarray | None, np.ndarray | None]
 ) -> list[Moments]:
     with threadpool_limits(1):
         return _task(job, blocks, *own)
@@ -172,7 +172,7 @@ def _worker_task(
 
 def _on_cluster(
     client: Any,
-    shared: Resent,
+    shared: Broadcast,
     segment: Sequence[Sequence[slice]],
     Y: np.ndarray | None,
     folds: np.ndarray | None,

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
 from dmo.methods.decoding import ScoreRule
-from dmo.metrics import annotation_scores, top_labels
+from dmo.metrics import annotation_scores, top_label_sets
 from dmo.persistence import Persistent
 from dmo.validation import check_labels, check_views
 
@@ -43,7 +43,7 @@ class Annotator(Persistent):
         count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
         if not 1 <= count <= scores.shape[1]:
             raise ValueError(f"{type(self).__name__}: top = {count}, but there are {scores.shape[1]} labels")
-        return top_labels(scores, count)
+        return top_label_sets(scores, count)
 
     def score(self, X: Any, y: Any) -> float:
         """F1 of annotation with the five (or L, if fewer) best labels; accuracy where fitted on a vector of classes."""

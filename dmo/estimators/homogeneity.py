@@ -24,7 +24,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Per
     correspondence analysis of the indicator matrix.
 
     Parameters: `n_components`: an integer below the number of categories minus columns; `ridge`: relative to n, keeps
-    rare categories finite (1e-12: none); `tolerance`: residual of the eigenpairs; `max_iter`; `random_state`.
+    rare categories finite (1e-12: none); `tol`: residual of the eigenpairs; `max_iter`; `random_state`.
     Attributes: embedding_ (n x p, orthonormal), eigenvalues_ (p), quantifications_ (list of categories_j x p),
     categories_ (list), n_iter_.
 
@@ -36,13 +36,13 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Per
         n_components: int = 2,
         *,
         ridge: float = 1e-12,
-        tolerance: float = 1e-9,
+        tol: float = 1e-9,
         max_iter: int = 200,
         random_state: int | None = 0,
     ):
         self.n_components = n_components
         self.ridge = ridge
-        self.tolerance = tolerance
+        self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
 
@@ -61,7 +61,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Per
         smoothers = [LinearSmoother(G, self.ridge * n) for G in indicators]
         apply = homogeneity_map(smoothers, [1.0] * len(smoothers))
         start = np.hstack(indicators)
-        pairs = krylov(apply, n, self.n_components, start, self.tolerance, self.max_iter, self.random_state)
+        pairs = krylov(apply, n, self.n_components, start, self.tol, self.max_iter, self.random_state)
         self.embedding_, self.eigenvalues_, self.n_iter_ = pairs.vectors, pairs.values, pairs.steps
         self.quantifications_ = [smoother.loadings(pairs.vectors) for smoother in smoothers]
         self._n_features_out = self.n_components

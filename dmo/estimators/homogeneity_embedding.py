@@ -19,7 +19,7 @@ from dmo.functions import Expansion, FactorExpansion, load_expansions, store_exp
 from dmo.kernels import Kernel, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.eigen import Eigenpairs
-from dmo.linalg.solve import Method
+from dmo.linalg.solve import SolveMethod
 from dmo.methods.homogeneity.moments import HomogeneityFit
 from dmo.methods.homogeneity.operators import Map, alternating_least_squares, krylov
 from dmo.persistence import Persistent
@@ -36,7 +36,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pe
     ridge: Any
     center: bool
     solver: str
-    tolerance: float
+    tol: float
     max_iter: int
     approximation: Any
     random_state: int | None
@@ -47,7 +47,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pe
         kernels, ridges = self._kernels(views), self._ridges(list(views))
         engine = exact_engine(name, self._engine)
         storage = choose_storage(engine, n, len(views))
-        method: Method = "cg" if self.solver == "als" else "auto"
+        method: SolveMethod = "cg" if self.solver == "als" else "auto"
         fitted = {}
         with stage("kernels and factors", len(views)) as advance:
             for view in views:
@@ -69,15 +69,15 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pe
 
     def _embed(self, apply: Map, n: int, k: int, labels: np.ndarray | None) -> Eigenpairs:
         if self.solver == "krylov":
-            pairs = krylov(apply, n, k, labels, self.tolerance, self.max_iter, self.random_state)
+            pairs = krylov(apply, n, k, labels, self.tol, self.max_iter, self.random_state)
         elif self.solver == "als":
-            pairs = alternating_least_squares(apply, n, k, self.tolerance, self.max_iter, self.random_state)
+            pairs = alternating_least_squares(apply, n, k, self.tol, self.max_iter, self.random_state)
         else:
             raise ValueError(f"{type(self).__name__}: solver = {self.solver!r}; known: 'krylov', 'als'")
         if not pairs.converged:
             warnings.warn(
                 f"{type(self).__name__}: {self.solver} stopped after {pairs.steps} steps with a residual of "
-                f"{pairs.residuals.max():.1e}; raise max_iter, or the tolerance above {self.tolerance:g}",
+                f"{pairs.residuals.max():.1e}; raise max_iter, or tol above {self.tol:g}",
                 ConvergenceWarning,
                 stacklevel=3,
             )

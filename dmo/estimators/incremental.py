@@ -27,7 +27,7 @@ class Incremental:
 
     approximation: Any
     kernel: Any
-    standardise: float
+    standardize: float
     random_state: int | None
     expansions_: Mapping[str, Any]
     pass_: LowRankPass
@@ -52,7 +52,7 @@ class Incremental:
         views = check_views(self, X, reset=first)
         n = next(iter(views.values())).shape[0]
         Y = self._label_columns(y, n, classes, first)
-        folds = FOLDS if self.standardise else 1
+        folds = FOLDS if self.standardize else 1
         if first:
             self.approximation_ = self.approximation
             done = low_rank_pass(who, self.approximation, self.kernel, views, Y, folds, self.random_state)

@@ -1,4 +1,4 @@
-"""Joint equal contribution: annotation from the nearest training pictures, the baseline that the image papers report."""
+"""Joint equal contribution: annotation from the nearest training images, the baseline that the image papers report."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from scipy.spatial.distance import cdist
 from dmo.blocks import Rows, row_blocks, rows
 from dmo.progress import stage
 
-NEIGHBOURS = 5
+NEIGHBORS = 5
 _BLOCK = 256
 
 
 def jec_scores(
-    train: Mapping[str, Rows], Y: np.ndarray, new: Mapping[str, Rows], neighbours: int = NEIGHBOURS
+    train: Mapping[str, Rows], Y: np.ndarray, new: Mapping[str, Rows], neighbors: int = NEIGHBORS
 ) -> np.ndarray:
     """Label scores of new samples from their nearest training samples: m x L float64.
 
     Arguments: `train`, `new`: views of n and m rows; `Y`, n x L of 0 and 1. The distance is the mean over views of L1
-    (colour histograms), chi-square (other histograms, named ..._sift... or ..._hue...) or Euclidean distances, each
+    (color histograms), chi-square (other histograms, named ..._sift... or ..._hue...) or Euclidean distances, each
     divided by its mean. The labels of the nearest sample come first, the frequent ones before the rare ones; then those
-    of the next neighbours, by how many have them times how often they occur together with the nearest one's.
+    of the next neighbors, by how many have them times how often they occur together with the nearest one's.
     Source: Makadia, Pavlovic, Kumar 2008.
     """
     n, m = len(Y), next(iter(new.values())).shape[0]
@@ -41,8 +41,8 @@ def jec_scores(
     frequency = Y.mean(axis=0)
     together = (Y.T.astype(np.float64) @ Y) / np.maximum(Y.sum(axis=0), 1)
     scores = np.empty((m, Y.shape[1]))
-    for i, row in enumerate(np.argsort(total, axis=1, kind="stable")[:, :neighbours]):
-        nearest, others = Y[row[0]].astype(np.float64), Y[row[1:]].mean(axis=0) if neighbours > 1 else 0 * frequency
+    for i, row in enumerate(np.argsort(total, axis=1, kind="stable")[:, :neighbors]):
+        nearest, others = Y[row[0]].astype(np.float64), Y[row[1:]].mean(axis=0) if neighbors > 1 else 0 * frequency
         transfer = others * (together @ nearest) / max(1.0, nearest.sum())
         scores[i] = nearest * (2 + frequency) + (1 - nearest) * (transfer + 1e-3 * frequency)
     return scores

@@ -1,4 +1,4 @@
-"""Kernel generalised homogeneity analysis."""
+"""Kernel generalized homogeneity analysis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dmo.engines.moments import LABELS, Moments, pooled
 from dmo.estimators.base import Annotator
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec
 from dmo.estimators.incremental import Incremental
-from dmo.estimators.shared_fits import Held, SharedViews
+from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.methods.decoding import ScoreRule, leave_one_out
@@ -26,7 +26,7 @@ from dmo.validation import check_labels, check_views, count_components, label_ra
 
 
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
-    """Kernel generalised homogeneity analysis: one space for many views and many labels, and annotation from it.
+    """Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.
 
     The embedding X (n x p) is the top of M = H [balance * sum_j K_j (K_j + c_j I)^-1 + K_Y (K_Y + c I)^-1] H; new samples
     come by X_hat = mean_j K_j(x) alpha_j, their label scores by X_hat pinv(Y'alpha_Y).
@@ -40,21 +40,21 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     ridge : float > 0, mapping or list
         c_j of every view, and of the labels unless `label_ridge` is given.
     n_components : int, or float in (0, 1]
-        p, or p as a share of the number of labels (1.0 is KGHA-d), at most the rank of the centred labels.
+        p, or p as a share of the number of labels (1.0 is KGHA-d), at most the rank of the centered labels.
     center : bool
-        Centre kernels and labels (new rows by the training means). The paper's literal form is False.
+        Center kernels and labels (new rows by the training means). The paper's literal form is False.
     intercept : bool
         Add the label means to the scores.
-    prior_power, standardise : float in [0, 1]
+    prior_power, standardize : float in [0, 1]
         Divide the scores by label frequency to that power; subtract mean and divide by deviation of each label's
-        leave-one-out training scores to that power (needs factorised kernels). See `dmo.methods.decoding.ScoreRule`.
+        leave-one-out training scores to that power (needs factorized kernels). See `dmo.methods.decoding.ScoreRule`.
     solver : "krylov" or "als"
         Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG.
     approximation : "auto", "exact", Exact(...), Nystrom(...), Meka(...) or BestLowRank(...)
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
         the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
     label_ridge : float > 0 or None
-    tolerance : float
+    tol : float
         krylov: residual of the eigenpairs relative to the largest eigenvalue; als: relative change of the objective.
     max_iter : int
         Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
@@ -78,11 +78,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         center: bool = True,
         intercept: bool = False,
         prior_power: float = 0.0,
-        standardise: float = 0.0,
+        standardize: float = 0.0,
         solver: Literal["krylov", "als"] = "krylov",
         approximation: Any = "auto",
         label_ridge: float | None = None,
-        tolerance: float = 1e-6,
+        tol: float = 1e-6,
         max_iter: int = 200,
         random_state: int | None = 0,
     ):
@@ -93,11 +93,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.center = center
         self.intercept = intercept
         self.prior_power = prior_power
-        self.standardise = standardise
+        self.standardize = standardize
         self.solver = solver
         self.approximation = approximation
         self.label_ridge = label_ridge
-        self.tolerance = tolerance
+        self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
 
@@ -112,7 +112,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         if self.is_exact:
             self._fit_exact(views, Y.astype(np.float64), self.count_components(Y.shape[1], label_rank(Y), n))
         else:
-            self._fit_pass(self._low_rank(views, Y, FOLDS if self.standardise else 1))
+            self._fit_pass(self._low_rank(views, Y, FOLDS if self.standardize else 1))
         return self
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, k: int) -> None:
@@ -129,24 +129,24 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             for name, view in fitted.items():
                 dual = view.smoother.dual(pairs.vectors)
                 expansions[name] = view.expansion(dual)
-                if self.standardise:
+                if self.standardize:
                     loo += leave_one_out(pairs.vectors, dual, view.smoother.inverse_diagonal()) / len(views)
                 advance(1)
         self.expansions_ = expansions
         held = loo @ self.decoder_
-        self.rule_ = ScoreRule.learn(Y.mean(axis=0), held, self.intercept, self.standardise, self.prior_power)
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), held, self.intercept, self.standardize, self.prior_power)
 
     def _fit_pass(self, done: LowRankPass) -> None:
-        labels = done.total.centred_gram(LABELS)
+        labels = done.total.centered_gram(LABELS)
         k = self.count_components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), done.total.n)
         rotated = RotatedMoments.of(done.total, self.center)
         weights, ridges = self._weighting(rotated)
-        fit = homogeneity(rotated, weights, ridges, k, self.tolerance, self.max_iter, self.random_state)
+        fit = homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
         self._learn(fit.pairs)
         self._expand(done, fit)
         self.decoder_ = decoder(fit.coefficients[LABELS])
         mean, deviation = np.zeros(len(labels)), np.ones(len(labels))
-        if self.standardise:
+        if self.standardize:
             held = []
             for part in done.folds:
                 coefficients, offset, loadings = self.fit_moments(
@@ -155,7 +155,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 D = decoder(loadings)
                 held.append(part.of_scores({view: B @ D for view, B in coefficients.items()}, offset @ D))
             mean, deviation = pooled(held)
-        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardise, self.prior_power)
+        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
 
     def prepare_moments(self, moments: Moments, center: bool) -> SharedHomogeneity:
         """What every ridge and balance shares."""
@@ -164,7 +164,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     def fit_moments(self, prepared: SharedHomogeneity, k: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """(coefficients per view, offset, loadings) of the embedding mean_v f_v(x) B_v + offset, and of its decoder."""
         weights, ridges = self._weighting(prepared.rotated)
-        fit = prepared.fit(weights, ridges, k, self.tolerance, self.max_iter, self.random_state)
+        fit = prepared.fit(weights, ridges, k, self.tol, self.max_iter, self.random_state)
         views = [view for view in prepared.rotated.places if view != LABELS]
         coefficients = {view: fit.coefficients[view] / len(views) for view in views}
         offset = np.sum([fit.offsets[view] for view in views], axis=0) / len(views)
@@ -177,7 +177,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         Y: np.ndarray,
         components: Mapping[float | None, int],
         needs_loo: bool,
-    ) -> Callable[[KGHA], Held]:
+    ) -> Callable[[KGHA], HeldOut]:
         """A function that fits settings of this estimator on `old`, Y and embeds `new`, kernels and factors shared."""
         shared = SharedViews(
             "KGHA", self, {view: MultiKernel.of(view, kernel) for view, kernel in self._kernels(old).items()}, old, new
@@ -185,18 +185,18 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
         k, frequency = max(components.values()), Y.mean(axis=0)
 
-        def run(model: KGHA) -> Held:
+        def run(model: KGHA) -> HeldOut:
             labels = LinearSmoother(Y - frequency if model.center else Y, model._label_ridge())
             views = [shared.view(view, ridge, model.center) for view, ridge in model._ridges(list(old)).items()]
             apply = homogeneity_map([view.smoother for view in views] + [labels], model._weights(len(views)))
-            pairs = krylov(apply, len(Y), k, Y, model.tolerance, model.max_iter, model.random_state)
+            pairs = krylov(apply, len(Y), k, Y, model.tol, model.max_iter, model.random_state)
             values, loo = np.zeros((shared.n_new, k)), np.zeros((len(Y), k))
             for view in views:
                 dual = view.smoother.dual(pairs.vectors)
                 values += view.predict(dual) / len(views)
                 if needs_loo:
                     loo += leave_one_out(pairs.vectors, dual, view.inverse_diagonal()) / len(views)
-            return Held(components, frequency, values, labels.loadings(pairs.vectors), loo if needs_loo else None)
+            return HeldOut(components, frequency, values, labels.loadings(pairs.vectors), loo if needs_loo else None)
 
         return run
 
@@ -217,11 +217,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         return positive("KGHA", "ridge", self.ridge)
 
     def count_components(self, n_labels: int, rank: int, n: int) -> int:
-        """Components for n samples of labels whose centred columns have this rank; warns where they are more than that."""
+        """Components for n samples of labels whose centered columns have this rank; warns where they are more than that."""
         k = count_components("KGHA", self.n_components, n_labels, rank, n)
         if k > rank:
             warnings.warn(
-                f"KGHA: n_components = {k} is above the rank {rank} of the centred labels; the rest of the space does "
+                f"KGHA: n_components = {k} is above the rank {rank} of the centered labels; the rest of the space does "
                 f"not come from the labels and takes many more iterations",
                 UserWarning,
                 stacklevel=4,

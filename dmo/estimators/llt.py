@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.engines.kernel_operator import Fitted, prepare_kernel
 from dmo.functions import load_function, store_function
-from dmo.methods.svr.admm import Factors, Fit, State, admm
-from dmo.methods.svr.frames import Neighbours, neighbourhood_frames
+from dmo.methods.svr.admm import AdmmFit, Factors, State, admm
+from dmo.methods.svr.frames import Neighbors, neighborhood_frames
 from dmo.methods.svr.losses import EPSILON_INSENSITIVE, loss_named
 from dmo.methods.svr.problem import Problem
 from dmo.persistence import Persistent
@@ -29,7 +29,7 @@ class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
     C: float
     epsilon: float
     loss: str
-    tolerance: float
+    tol: float
     max_iter: int
     approximation: Any
     random_state: int | None
@@ -47,7 +47,7 @@ class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
     def path(self, X: Any, y: Any, C: Sequence[float], epsilon: Sequence[float] | None = None) -> list[Self]:
         """A fitted copy of this estimator for every epsilon and C, in that order: epsilons outside, Cs inside.
 
-        Kernel, frames and factorisations are shared, and every fit starts from its neighbour's solution. Ascending C is
+        Kernel, frames and factorizations are shared, and every fit starts from its neighbor's solution. Ascending C is
         the fastest order.
         """
         problem, factors, fitted = self._prepare(X, y)
@@ -84,7 +84,7 @@ class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
         n = next(iter(views.values())).shape[0]
         Y, self.flat_ = check_outputs(who, y, n)
         cost = positive(who, "C", self.C)
-        positive(who, "tolerance", self.tolerance)
+        positive(who, "tol", self.tol)
         warn_of_outputs(who, Y)
         frames, coupling = self._structure(Y)
         fitted = prepare_kernel(who, self.kernel, self.approximation, views, cost, self.random_state)
@@ -92,16 +92,16 @@ class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
         factors = Factors(fitted.operator, fitted.method, random_state=self.random_state)
         return self._with_loss(problem), factors, fitted
 
-    def _solve(self, problem: Problem, factors: Factors, fitted: Fitted, start: State | None) -> Fit:
+    def _solve(self, problem: Problem, factors: Factors, fitted: Fitted, start: State | None) -> AdmmFit:
         who = type(self).__name__
         try:
-            fit = admm(problem, factors, start, self.tolerance, self.max_iter)
+            fit = admm(problem, factors, start, self.tol, self.max_iter)
         except ValueError as error:
             raise ValueError(f"{who}: {error}") from error
         if not fit.converged:
             warnings.warn(
                 f"{who}: stopped after {fit.iterations} iterations with a relative duality gap of "
-                f"{fit.certificate.gap:.1e}; raise max_iter, or the tolerance above {self.tolerance:g}",
+                f"{fit.certificate.gap:.1e}; raise max_iter, or tol above {self.tol:g}",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -110,7 +110,7 @@ class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
         self.dual_coef_, self.intercept_, self.support_ = dual, fit.bias, fit.support
         self.n_support_ = len(fit.support)
         self.objective_, self.dual_objective_ = fit.certificate.objective, fit.certificate.dual_objective
-        self.gap_, self.n_iter_, self.n_factorisations_ = fit.certificate.gap, fit.iterations, fit.factorisations
+        self.gap_, self.n_iter_, self.n_factorizations_ = fit.certificate.gap, fit.iterations, fit.factorizations
         return fit
 
     def predict(self, X: Any) -> np.ndarray:
@@ -130,7 +130,7 @@ class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
         for key in ("frame_ranks_", "coupling_"):
             if getattr(self, key, None) is not None:
                 arrays[f"fit/{key}"] = getattr(self, key)
-        numbers = ("flat_", "objective_", "dual_objective_", "gap_", "n_iter_", "n_factorisations_", "n_support_")
+        numbers = ("flat_", "objective_", "dual_objective_", "gap_", "n_iter_", "n_factorizations_", "n_support_")
         return arrays, meta | {"numbers": {key: getattr(self, key) for key in numbers}}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
@@ -153,8 +153,8 @@ class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
 class LLTSVR(_OutputSVR):
     """Support vector regression on the output manifold: the loss is taken in the local frame of every output.
 
-    Minimises 1/2 sum_j |f_j|^2 + C sum_i sum_j l(u_ij' (f(x_i) - y_i)), f_j in the kernel's space plus a bias, where
-    u_i1 .. u_iL are the left singular vectors of the centred nearest outputs of y_i.
+    Minimizes 1/2 sum_j |f_j|^2 + C sum_i sum_j l(u_ij' (f(x_i) - y_i)), f_j in the kernel's space plus a bias, where
+    u_i1 .. u_iL are the left singular vectors of the centered nearest outputs of y_i.
 
     Parameters
     ----------
@@ -166,14 +166,14 @@ class LLTSVR(_OutputSVR):
     epsilon : float > 0
         Half-width of the tube without loss, in the units of the outputs.
     n_neighbors : int
-        kappa: outputs in a neighbourhood, the sample's own included.
+        kappa: outputs in a neighborhood, the sample's own included.
     frame : "local" or "identity"
         "identity" is the naive regression: one independent SVR per output.
-    neighbours : "samples" or "distinct"
+    neighbors : "samples" or "distinct"
         Nearest samples (the paper's), or nearest different outputs: for labels, where samples share their outputs.
     loss : "epsilon-insensitive", "l1", "l4/3" or "l3/2"
         The last three are |r|^p, without a tube.
-    tolerance : float
+    tol : float
         Duality gap at which the solver stops, relative to the objective; the objective is at most this far from the
         optimum.
     max_iter : int
@@ -186,7 +186,7 @@ class LLTSVR(_OutputSVR):
     ----------
     dual_coef_ (n x L): f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_; intercept_ (L); support_: the samples with a
     residual outside the tube in at least one direction of their frame, n_support_; objective_, dual_objective_, gap_;
-    n_iter_, n_factorisations_; frame_ranks_ (n): directions that each neighbourhood spans.
+    n_iter_, n_factorizations_; frame_ranks_ (n): directions that each neighborhood spans.
 
     Source: Liu, Lin, Yu 2009, eqs. 3-5, Algorithm 1 (solved here by alternating directions, see `dmo.methods.llt_admm`).
     """
@@ -199,9 +199,9 @@ class LLTSVR(_OutputSVR):
         epsilon: float = 0.1,
         n_neighbors: int = 6,
         frame: Literal["local", "identity"] = "local",
-        neighbours: Neighbours = "samples",
+        neighbors: Neighbors = "samples",
         loss: str = EPSILON_INSENSITIVE,
-        tolerance: float = 1e-6,
+        tol: float = 1e-6,
         max_iter: int = 5000,
         approximation: Any = "exact",
         random_state: int | None = 0,
@@ -211,9 +211,9 @@ class LLTSVR(_OutputSVR):
         self.epsilon = epsilon
         self.n_neighbors = n_neighbors
         self.frame = frame
-        self.neighbours = neighbours
+        self.neighbors = neighbors
         self.loss = loss
-        self.tolerance = tolerance
+        self.tol = tol
         self.max_iter = max_iter
         self.approximation = approximation
         self.random_state = random_state
@@ -221,8 +221,8 @@ class LLTSVR(_OutputSVR):
     def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
         if self.frame not in ("local", "identity"):
             raise ValueError(f"LLTSVR: frame = {self.frame!r}; known: 'local', 'identity'")
-        if self.neighbours not in ("samples", "distinct"):
-            raise ValueError(f"LLTSVR: neighbours = {self.neighbours!r}; known: 'samples', 'distinct'")
+        if self.neighbors not in ("samples", "distinct"):
+            raise ValueError(f"LLTSVR: neighbors = {self.neighbors!r}; known: 'samples', 'distinct'")
         n, L = Y.shape
         self.frame_ranks_ = None
         if self.frame == "identity" or L == 1:  # one output has one direction
@@ -235,12 +235,12 @@ class LLTSVR(_OutputSVR):
                 f"LLTSVR: n_neighbors = {kappa}, but there are {n} samples; "
                 f"pass n_neighbors <= {n}, or frame='identity'"
             )
-        frames = neighbourhood_frames(Y, int(kappa), self.neighbours)
+        frames = neighborhood_frames(Y, int(kappa), self.neighbors)
         self.frame_ranks_ = frames.ranks
         if not frames.ranks.any():
             warnings.warn(
-                f"LLTSVR: every neighbourhood of {kappa} samples holds one output only, so all frames are the identity; "
-                f"raise n_neighbors, or take neighbours='distinct'",
+                f"LLTSVR: every neighborhood of {kappa} samples holds one output only, so all frames are the identity; "
+                f"raise n_neighbors, or take neighbors='distinct'",
                 UserWarning,
                 stacklevel=4,
             )
@@ -264,7 +264,7 @@ class CoupledSVR(_OutputSVR):
         epsilon: float = 0.1,
         covariance: Any = None,
         loss: str = EPSILON_INSENSITIVE,
-        tolerance: float = 1e-6,
+        tol: float = 1e-6,
         max_iter: int = 5000,
         approximation: Any = "exact",
         random_state: int | None = 0,
@@ -274,7 +274,7 @@ class CoupledSVR(_OutputSVR):
         self.epsilon = epsilon
         self.covariance = covariance
         self.loss = loss
-        self.tolerance = tolerance
+        self.tol = tol
         self.max_iter = max_iter
         self.approximation = approximation
         self.random_state = random_state

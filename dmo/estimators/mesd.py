@@ -9,13 +9,13 @@ from sklearn.utils import Tags
 
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import embed, options, refuse_unused
-from dmo.methods.embeddings.catalogue import NEIGHBOURHOOD
+from dmo.methods.embeddings.catalogue import NEIGHBORHOOD
 from dmo.methods.embeddings.discriminant import DISCRIMINANTS, duplicated
 from dmo.methods.embeddings.quadratic_forms import Pencil
-from dmo.methods.embeddings.semisupervised import labelled
+from dmo.methods.embeddings.semisupervised import labeled
 from dmo.validation import count_components, named, partial_labels, whole
 
-_OPTIONS = ("n_neighbors", "n_repelled", "adjacency", "metric", "regularisation", "penalty", "ridge")
+_OPTIONS = ("n_neighbors", "n_repelled", "adjacency", "metric", "regularization", "penalty", "ridge")
 
 
 class MESD(Projection):
@@ -26,12 +26,12 @@ class MESD(Projection):
     method : "fda", "lfda", "mfa", "mmc", "dla", "dne", "olpp-r", "sonpp", "donpp" or "onpp-r"
     weighted : bool
         Divide every matrix by the numbers of labels of the two samples, so that samples of many labels weigh no more.
-        Features are centred first: the weighted problem depends on their origin.
+        Features are centered first: the weighted problem depends on their origin.
     n_components : int
     ridge : float >= 0; None: 0.001
         c of X'BX + c I (features in their own units), for fda, lfda and mfa.
-    n_neighbors, n_repelled, adjacency, metric, regularisation, penalty : None: the method's own; see `TraceEmbedding`
-    kernel, n_seeds, variance, approximation, random_state : as in `TraceEmbedding`
+    n_neighbors, n_repelled, adjacency, metric, regularization, penalty : None: the method's own; see `TraceEmbedding`
+    kernel, n_landmarks, variance, approximation, random_state : as in `TraceEmbedding`
 
     A parameter that the method does not use is refused. Samples without labels (rows of zeros or NaN) are left out of the
     fit. Attributes: expansion_, eigenvalues_ (descending), n_components_.
@@ -49,10 +49,10 @@ class MESD(Projection):
         n_repelled: int | None = None,
         adjacency: str | None = None,
         metric: str | None = None,
-        regularisation: float | None = None,
+        regularization: float | None = None,
         penalty: float | None = None,
         kernel: Any = "linear",
-        n_seeds: int | None = None,
+        n_landmarks: int | None = None,
         variance: float | None = None,
         approximation: Any = "exact",
         random_state: int | None = 0,
@@ -65,10 +65,10 @@ class MESD(Projection):
         self.n_repelled = n_repelled
         self.adjacency = adjacency
         self.metric = metric
-        self.regularisation = regularisation
+        self.regularization = regularization
         self.penalty = penalty
         self.kernel = kernel
-        self.n_seeds = n_seeds
+        self.n_landmarks = n_landmarks
         self.variance = variance
         self.approximation = approximation
         self.random_state = random_state
@@ -78,20 +78,20 @@ class MESD(Projection):
         if self.method not in DISCRIMINANTS:
             raise ValueError(f"MESD: method = {self.method!r}; known: {', '.join(DISCRIMINANTS)}")
         who = f"MESD({self.method!r})"
-        uses = NEIGHBOURHOOD[self.method].parameters
+        uses = NEIGHBORHOOD[self.method].parameters
         refuse_unused(who, {name: getattr(self, name) for name in _OPTIONS}, uses)
-        chosen = options(who, {name: getattr(self, name) for name in (*_OPTIONS, "n_seeds")})
+        chosen = options(who, {name: getattr(self, name) for name in (*_OPTIONS, "n_landmarks")})
         view, source = self._source(X, reset=True)
         n = source.shape[0]
         k = count_components("MESD", whole("MESD", "n_components", self.n_components), 1, n, n)
         Y = partial_labels(who, y, n)
 
         def pencil(rows: Any) -> tuple[Pencil, np.ndarray]:
-            known, index = labelled(rows, Y)
+            known, index = labeled(rows, Y)
             return duplicated(self.method, known, chosen, self.weighted), index
 
         try:
-            road = (self.kernel, self.approximation, self.n_seeds, self.random_state, self.variance)
+            road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
             learnt = embed(who, pencil, view, source, k, *road)
         except ValueError as error:
             raise named(who, error) from error

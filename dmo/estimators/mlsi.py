@@ -9,7 +9,7 @@ from sklearn.utils import Tags
 
 from dmo.estimators.morp import decoded, fit_form, supervised_tags
 from dmo.estimators.projection import Projection
-from dmo.estimators.projector import Road
+from dmo.estimators.projector import ProjectionOptions
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
 
@@ -17,19 +17,19 @@ from dmo.methods.embeddings.morp import Form
 class MLSI(Projection):
     """Multi-label informed latent semantic indexing: a few directions of word space that know the labels.
 
-    They are the top directions of C = (1 - supervision) X X' + supervision (tr X X' / tr Y Y') Y Y', as linear functions
-    of the words, nothing centred. supervision = 0 is latent semantic indexing. Sparse rows stay sparse.
+    They are the top directions of C = (1 - mixing) X X' + mixing (tr X X' / tr Y Y') Y Y', as linear functions
+    of the words, nothing centered. mixing = 0 is latent semantic indexing. Sparse rows stay sparse.
 
     Parameters
     ----------
-    supervision, n_components, label_kernel, tolerance, max_iter, random_state : as in `MORP`
-    gamma : float >= 0
-        Ridge of X'X + gamma I. At 0 the primal problem takes the pseudo-inverse; the dual one takes a ridge of 1e-7 of
+    mixing, n_components, label_kernel, tol, max_iter, random_state : as in `MORP`
+    ridge : float >= 0
+        Ridge of X'X + ridge I. At 0 the primal problem takes the pseudo-inverse; the dual one takes a ridge of 1e-7 of
         the mean squared length of the rows in its place, so that equal documents do no harm.
-    form : "direct", "simplified" or "regularised"
-        As in `MORP`; "regularised" is the paper's eq. 12 and needs rows that are linearly independent.
+    form : "direct", "simplified" or "regularized"
+        As in `MORP`; "regularized" is the paper's eq. 12 and needs rows that are linearly independent.
     dual : bool or "auto"
-        Solve for n coefficients of documents (Table 2 of the paper: one n x n factorisation, 8 n^2 bytes), or for d
+        Solve for n coefficients of documents (Table 2 of the paper: one n x n factorization, 8 n^2 bytes), or for d
         coefficients of words (Table 1: moments of d x d, from one pass); "auto" takes the smaller problem.
     approximation : "auto", "exact", Krylov(...) or Nystrom(...)
         Where documents and words are both many: w in a Krylov subspace of words (a few passes over the rows), or in the
@@ -43,25 +43,25 @@ class MLSI(Projection):
     def __init__(
         self,
         *,
-        supervision: float = 0.5,
-        gamma: float = 0.0,
+        mixing: float = 0.5,
+        ridge: float = 0.0,
         n_components: int = 2,
         form: Form = "direct",
         dual: bool | Literal["auto"] = "auto",
         label_kernel: LabelKernel = "linear",
         approximation: Any = "auto",
-        tolerance: float = 1e-6,
+        tol: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,
     ):
-        self.supervision = supervision
-        self.gamma = gamma
+        self.mixing = mixing
+        self.ridge = ridge
         self.n_components = n_components
         self.form = form
         self.dual = dual
         self.label_kernel = label_kernel
         self.approximation = approximation
-        self.tolerance = tolerance
+        self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
 
@@ -71,7 +71,9 @@ class MLSI(Projection):
             raise ValueError(f"MLSI: dual = {self.dual!r}; known: True, False, 'auto'")
         view, source = self._source(X, reset=True)
         dual = None if self.dual == "auto" else bool(self.dual)
-        road = Road("linear", self.approximation, self.tolerance, self.max_iter, self.random_state, dual, floor=1e-7)
+        road = ProjectionOptions(
+            "linear", self.approximation, self.tol, self.max_iter, self.random_state, dual, floor=1e-7
+        )
         self._learn(fit_form(self, view, source, y, False, road))
         return self
 

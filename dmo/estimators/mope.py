@@ -14,7 +14,7 @@ from dmo.blocks import Rows, rows
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import Projected
 from dmo.functions import KernelExpansion, LinearExpansion
-from dmo.graphs import adjacency, local_scales, neighbours, root_mean_square, weigh
+from dmo.graphs import adjacency, local_scales, neighbors, root_mean_square, weigh
 from dmo.kernels import Kernel, Linear, gram_matrix, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.labels.proximities import Proximity, all_pairs, combine, strongest
@@ -27,7 +27,7 @@ from dmo.methods.embeddings.mope import (
     semi_supervised,
 )
 from dmo.methods.embeddings.quadratic_forms import LinearFit, SampleForm
-from dmo.methods.embeddings.solvers import Fit
+from dmo.methods.embeddings.solvers import EmbeddingFit
 from dmo.validation import bounded, check_labels, count_components
 
 _SMALL = 6000  # features, or samples, of dense square matrices
@@ -47,10 +47,10 @@ class MOPE(Projection):
     weight : name, or a symmetric n x n matrix
         Feature weights W, see `dmo.graphs.weigh`; `bandwidth` and `local` are its arguments.
     n_neighbors : int or None
-        Psi is 0 outside the graph of neighbours, which holds a pair where one is a neighbour of the other
+        Psi is 0 outside the graph of neighbors, which holds a pair where one is a neighbor of the other
         (`adjacency="union"`) or both are ("mutual"). None: all pairs, of at most 4000 samples.
     selection : "features" or "proximity"
-        Neighbours are the samples that are nearest in `metric` ("euclidean" or "cosine"), by a `search` that is "exact"
+        Neighbors are the samples that are nearest in `metric` ("euclidean" or "cosine"), by a `search` that is "exact"
         or "approximate"; or those of the largest Psi, which takes time by n^2. Where Psi is worked out for all pairs, a
         bandwidth "mean" is the root mean square of their distances.
     n_components : int
@@ -62,17 +62,17 @@ class MOPE(Projection):
         Subtract the mean of the features (in a kernel's feature space, or of the relations); sparse rows stay sparse.
     kernel : kernel or its name
         "linear" projects the features; another kernel makes it the kernel form, through an n x n matrix in memory.
-    seeds : int or None
+    n_landmarks : int or None
         Relation features: project the values of `kernel` to this many random samples, in place of the features.
-    supervision : float in [0, 1]
+    mixing : float in [0, 1]
         lam of lam Psi + (1 - lam) A, A the identity (`unsupervised="pca"`) or minus the Laplacian of W ("olpp") on the graph
         of the nearest features (15 where `n_neighbors` is None).
-    tolerance, max_iter : float, int
+    tol, max_iter : float, int
         Of the iteration that is used where there are more than 6000 samples and features.
     random_state : int or None
 
     Samples without labels (rows of 0 or of NaN) have proximity 0 to all, so that only the unsupervised part sees them;
-    they are embedded like new samples. With `center` the supervised part is about the mean of the labelled samples; so is, but
+    they are embedded like new samples. With `center` the supervised part is about the mean of the labeled samples; so is, but
     in the kernel form, its share Z_l'Z_l of the constraint on Z. Attributes: expansion_, eigenvalues_ (descending),
     n_components_, embedding_ (n x n_components, of the kernel form), proximity_ (Psi, CSR), n_iter_.
     Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 30, 31, 34-46.
@@ -101,14 +101,14 @@ class MOPE(Projection):
         ridge: float = 0.0,
         center: bool = False,
         kernel: Any = "linear",
-        seeds: int | None = None,
+        n_landmarks: int | None = None,
         class_features: bool = False,
         label_rank: int | None = None,
         p: float = 2.0,
         label_bandwidth: float = 1.0,
-        supervision: float = 1.0,
+        mixing: float = 1.0,
         unsupervised: Literal["pca", "olpp"] = "olpp",
-        tolerance: float = 1e-6,
+        tol: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,
     ):
@@ -132,14 +132,14 @@ class MOPE(Projection):
         self.ridge = ridge
         self.center = center
         self.kernel = kernel
-        self.seeds = seeds
+        self.n_landmarks = n_landmarks
         self.class_features = class_features
         self.label_rank = label_rank
         self.p = p
         self.label_bandwidth = label_bandwidth
-        self.supervision = supervision
+        self.mixing = mixing
         self.unsupervised = unsupervised
-        self.tolerance = tolerance
+        self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
 
@@ -172,15 +172,15 @@ class MOPE(Projection):
     def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:
         S, B = self._proximities(X, Y)
         kernel = parse(self.kernel)
-        if self.seeds is not None:
+        if self.n_landmarks is not None:
             self._learn(self._relations(view, X, S, B, k, kernel))
-        elif isinstance(kernel, Linear) and kernel.normalise is None:
+        elif isinstance(kernel, Linear) and kernel.normalize is None:
             self._learn(self._linear(view, X, S, B, k))
         else:
             self._learn(self._kernel(view, X, S, k, kernel))
 
     def _proximities(self, X: Any, Y: np.ndarray) -> tuple[SampleForm, SampleForm]:
-        """Psi (kept) on the graph of neighbours, mixed with the unsupervised part, which is on that of the features; and
+        """Psi (kept) on the graph of neighbors, mixed with the unsupervised part, which is on that of the features; and
         the constraint "embedding"."""
         measure = self._measure(X, Y)
         near = self.n_neighbors is not None and self.selection == "features"
@@ -196,7 +196,7 @@ class MOPE(Projection):
         else:
             graph = adjacency(strongest(measure, X.shape[0], self.n_neighbors), self.adjacency)
         self.proximity_ = measure(graph)
-        share, W = bounded("MOPE", "supervision", self.supervision), None
+        share, W = bounded("MOPE", "mixing", self.mixing), None
         if share < 1:
             if not near and self.unsupervised == "olpp":
                 graph = self._nearest(X)
@@ -206,7 +206,7 @@ class MOPE(Projection):
     def _nearest(self, X: Any) -> Any:
         k = min(15, X.shape[0] - 1) if self.n_neighbors is None else self.n_neighbors
         return adjacency(
-            neighbours(X, k, self.metric, method=self.search, random_state=self.random_state), self.adjacency
+            neighbors(X, k, self.metric, method=self.search, random_state=self.random_state), self.adjacency
         )
 
     def _measure(self, X: Any, Y: np.ndarray) -> Any:
@@ -251,17 +251,17 @@ class MOPE(Projection):
         if self.constraint == "embedding":
             raise ValueError(
                 f"constraint 'embedding' needs a square matrix of {min(n, d)} rows, at most {_SMALL} are taken; take "
-                f"'projection', or relation features (seeds=...)"
+                f"'projection', or relation features (n_landmarks=...)"
             )
         mean = np.asarray(X.mean(axis=0)).ravel() if self.center else None
-        fit = project_long_rows(S, X, k, mean, self.tolerance, self.max_iter, self.random_state)
+        fit = project_long_rows(S, X, k, mean, self.tol, self.max_iter, self.random_state)
         self._warn(fit)
         offset = np.zeros(k) if mean is None else -mean @ fit.coefficients
         return Projected(LinearExpansion(view, fit.coefficients, offset), fit, None)
 
     def _kernel(self, view: str, X: Any, S: Any, k: int, kernel: Kernel) -> Projected:
         K, fitted = gram_matrix(kernel, X, np.float64, self.random_state)
-        fit = project_kernel(S, _centred(K) if self.center else K, k, self.constraint, self.ridge)
+        fit = project_kernel(S, _centered(K) if self.center else K, k, self.constraint, self.ridge)
         alpha, offset = fit.coefficients, np.zeros(k)
         if self.center:
             alpha = alpha - alpha.mean(axis=0)
@@ -271,12 +271,14 @@ class MOPE(Projection):
 
     def _relations(self, view: str, X: Any, S: Any, B: Any, k: int, kernel: Kernel) -> Projected:
         """Kernel values to random samples in the place of the features [MOPE 3.5]."""
-        n, seeds = X.shape[0], self.seeds
-        if isinstance(seeds, bool) or not isinstance(seeds, (int, np.integer)) or not 1 <= seeds <= n:
-            raise ValueError(f"seeds = {seeds!r} of {n} samples; needed is a whole number from 1 to {n}")
+        n, n_landmarks = X.shape[0], self.n_landmarks
+        if isinstance(n_landmarks, bool) or not isinstance(n_landmarks, (int, np.integer)) or not 1 <= n_landmarks <= n:
+            raise ValueError(f"n_landmarks = {n_landmarks!r} of {n} samples; needed is a whole number from 1 to {n}")
         if self.constraint == "coefficients":
-            raise ValueError("constraint 'coefficients' needs the kernel form; leave seeds out, or take 'projection'")
-        picked = np.sort(np.random.default_rng(self.random_state).choice(n, int(seeds), replace=False))
+            raise ValueError(
+                "constraint 'coefficients' needs the kernel form; leave n_landmarks out, or take 'projection'"
+            )
+        picked = np.sort(np.random.default_rng(self.random_state).choice(n, int(n_landmarks), replace=False))
         fitted, known = kernel.fit(X, self.random_state), X[picked]
         R = fitted.tile(fitted.prepare(X, np.float64), fitted.prepare(known, np.float64))
         found = project_rows(S, B, R, k, self.constraint, self.center, self.ridge)
@@ -284,11 +286,11 @@ class MOPE(Projection):
         expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: known}, W, offset, np.float64)
         return Projected(expansion, _fit(found), R @ W + offset)
 
-    def _warn(self, fit: Fit) -> None:
+    def _warn(self, fit: EmbeddingFit) -> None:
         if not fit.converged:
             warnings.warn(
                 f"MOPE: the eigenproblem stopped after {fit.steps} block steps with a residual of {fit.residual:.1e}; "
-                f"raise max_iter, or the tolerance above {self.tolerance:g}",
+                f"raise max_iter, or tol above {self.tol:g}",
                 ConvergenceWarning,
                 stacklevel=6,
             )
@@ -310,10 +312,10 @@ def _unknown_as_none(y: Any) -> Any:
     return np.where(unknown[:, None], 0.0, given) if unknown.any() else y
 
 
-def _fit(found: LinearFit) -> Fit:
-    return Fit(found.values, found.coefficients)
+def _fit(found: LinearFit) -> EmbeddingFit:
+    return EmbeddingFit(found.values, found.coefficients)
 
 
-def _centred(K: np.ndarray) -> np.ndarray:
+def _centered(K: np.ndarray) -> np.ndarray:
     means = K.mean(axis=0)
     return np.asarray(K - means - means[:, None] + means.mean())

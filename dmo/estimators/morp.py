@@ -1,4 +1,4 @@
-"""Multi-output regularised projection: MORP, for features and kernels."""
+"""Multi-output regularized projection: MORP, for features and kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.estimators.projection import Projection
-from dmo.estimators.projector import FormTask, Road, project
+from dmo.estimators.projector import FormTask, ProjectionOptions, project
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.global_methods import Settings
 from dmo.methods.embeddings.morp import FORMS, Form
@@ -17,32 +17,32 @@ from dmo.validation import bounded, count_components, outputs_factor
 
 
 class MORP(Projection):
-    """Multi-output regularised projection: a few features that keep the inputs and foretell all outputs.
+    """Multi-output regularized projection: a few features that keep the inputs and foretell all outputs.
 
-    They are the top directions of C = (1 - supervision) K + supervision (tr K / tr K_Y) K_Y, for K a kernel of the
-    inputs and K_Y a kernel of the outputs, as functions of new inputs. supervision = 0 is kernel PCA.
+    They are the top directions of C = (1 - mixing) K + mixing (tr K / tr K_Y) K_Y, for K a kernel of the
+    inputs and K_Y a kernel of the outputs, as functions of new inputs. mixing = 0 is kernel PCA.
 
     Parameters
     ----------
     kernel : kernel or its name
         Of the inputs; "linear" is the linear form, on dense or sparse rows.
-    supervision : float in [0, 1]
+    mixing : float in [0, 1]
         beta: share of the outputs.
-    gamma : float >= 0
+    ridge : float >= 0
         Ridge of the functions, in units of the kernel (of the trace that it has). 0 needs a kernel of full rank, unless
-        supervision is 0 or the kernel is low-rank or linear in the primal, where the pseudo-inverse serves.
+        mixing is 0 or the kernel is low-rank or linear in the primal, where the pseudo-inverse serves.
     n_components : int
-    form : "simplified", "regularised" or "direct"
-        Eigenvectors of C and then a ridge regression of them; the paper's regularised problem, which needs a kernel of
-        full rank and refuses another; or the direct one, X'CXw = lambda (X'X + gamma I)w. See `dmo.methods.morp`.
+    form : "simplified", "regularized" or "direct"
+        Eigenvectors of C and then a ridge regression of them; the paper's regularized problem, which needs a kernel of
+        full rank and refuses another; or the direct one, X'CXw = lambda (X'X + ridge I)w. See `dmo.methods.morp`.
     label_kernel : "linear", a kernel or its name, SetKernel, SequenceKernel or "precomputed"
         Similarity of the outputs: vectors, sets, sequences, or the n x n matrix itself as y.
     center : bool
-        Centre both kernels (new rows by the training means).
+        Center both kernels (new rows by the training means).
     approximation : "auto", "exact", Exact(...), Nystrom(...), Meka(...) or BestLowRank(...)
         "auto" is exact where the kernel and its factor fit in memory (and for linear kernels), else the better of
         Nystrom and MEKA; the reason is logged.
-    tolerance : float
+    tol : float
         Residual of the eigenpairs relative to the largest eigenvalue.
     max_iter : int
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
@@ -58,33 +58,33 @@ class MORP(Projection):
         self,
         kernel: Any = "rbf",
         *,
-        supervision: float = 0.5,
-        gamma: float = 1e-3,
+        mixing: float = 0.5,
+        ridge: float = 1e-3,
         n_components: int = 2,
         form: Form = "simplified",
         label_kernel: LabelKernel = "linear",
         center: bool = True,
         approximation: Any = "auto",
-        tolerance: float = 1e-6,
+        tol: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,
     ):
         self.kernel = kernel
-        self.supervision = supervision
-        self.gamma = gamma
+        self.mixing = mixing
+        self.ridge = ridge
         self.n_components = n_components
         self.form = form
         self.label_kernel = label_kernel
         self.center = center
         self.approximation = approximation
-        self.tolerance = tolerance
+        self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from samples X (n x d) and outputs y (n x L numbers, n classes, or as the label kernel asks)."""
         view, source = self._source(X, reset=True)
-        road = Road(self.kernel, self.approximation, self.tolerance, self.max_iter, self.random_state)
+        road = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
         self._learn(fit_form(self, view, source, y, bool(self.center), road))
         return self
 
@@ -99,18 +99,18 @@ class MORP(Projection):
         return supervised_tags(super().__sklearn_tags__())
 
 
-def fit_form(model: Any, view: str, source: Any, y: Any, center: bool, road: Road) -> Any:
-    """Solve `model.form` for its supervision, gamma, n_components and label kernel."""
+def fit_form(model: Any, view: str, source: Any, y: Any, center: bool, road: ProjectionOptions) -> Any:
+    """Solve `model.form` for its mixing, ridge, n_components and label kernel."""
     who = type(model).__name__
     if model.form not in FORMS:
         raise ValueError(f"{who}: form = {model.form!r}; known: {', '.join(map(repr, FORMS))}")
-    beta, gamma = bounded(who, "supervision", model.supervision), bounded(who, "gamma", model.gamma)
+    beta, ridge = bounded(who, "mixing", model.mixing), bounded(who, "ridge", model.ridge)
     n = source.shape[0]
     if isinstance(model.n_components, float):
         raise ValueError(f"{who}: n_components must be a whole number, got {model.n_components!r}")
     k = count_components(who, model.n_components, 1, n, n)
     labels = outputs_factor(who, y, n, model.label_kernel)
-    task = FormTask(model.form, Settings(supervision=beta, ridge=gamma), center)
+    task = FormTask(model.form, Settings(mixing=beta, ridge=ridge), center)
     try:
         return project(who, task, view, source, labels, k, road)
     except ValueError as error:

@@ -15,9 +15,9 @@ class MultiSetCCA(HomogeneityEmbedding):
     """Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best (MAXVAR).
 
     The embedding is the top of H [mean_j K_j (K_j + c_j I)^-1] H. With kernel="linear" it is the linear one, and as the
-    ridge goes to 0 its eigenvalues are those of generalised CCA divided by the number of views.
+    ridge goes to 0 its eigenvalues are those of generalized CCA divided by the number of views.
 
-    Parameters: `kernel`, `ridge`, `center`, `solver`, `approximation`, `tolerance`, `max_iter`, `random_state` as in
+    Parameters: `kernel`, `ridge`, `center`, `solver`, `approximation`, `tol`, `max_iter`, `random_state` as in
     `KGHA`; `n_components`: an integer. Attributes: embedding_, eigenvalues_, objective_, n_iter_, expansions_.
 
     Source: Carroll 1968; Kettenring 1971; [KGHA] section 3.
@@ -32,7 +32,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         center: bool = True,
         solver: Literal["krylov", "als"] = "krylov",
         approximation: Any = "auto",
-        tolerance: float = 1e-6,
+        tol: float = 1e-6,
         max_iter: int = 200,
         random_state: int | None = 0,
     ):
@@ -42,7 +42,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         self.center = center
         self.solver = solver
         self.approximation = approximation
-        self.tolerance = tolerance
+        self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
 
@@ -57,7 +57,7 @@ class MultiSetCCA(HomogeneityEmbedding):
             weights = dict.fromkeys(views, 1.0)
             rotated = RotatedMoments.of(done.total, self.center)
             ridges = self._ridges(list(views))
-            fit = homogeneity(rotated, weights, ridges, k, self.tolerance, self.max_iter, self.random_state)
+            fit = homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
             self._learn(fit.pairs)
             self._expand(done, fit)
             return self

@@ -19,7 +19,7 @@ from dmo.engines.exact import build, choose_storage, exact_engine
 from dmo.engines.krylov import Krylov, find_subspace
 from dmo.engines.lowrank import choose_engine, exact_or_best, fit_maps, is_exact
 from dmo.engines.moments import LABELS, Moments
-from dmo.engines.passes import RawRows, collect_moments
+from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.engines.row_maps import _AsIs, _InSubspace, _Tagged, _Weighted
 from dmo.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
 from dmo.graphs.rows import read
@@ -31,7 +31,7 @@ from dmo.methods.embeddings.global_methods import Method, Samples, Settings
 from dmo.methods.embeddings.graph_methods import Options
 from dmo.methods.embeddings.morp import Form, morp_moments, morp_operator
 from dmo.methods.embeddings.quadratic_forms import LinearFit, Pencil, solve_projected
-from dmo.methods.embeddings.solvers import ROWS, WEIGHTED, Fit, fit_moments, fit_operator
+from dmo.methods.embeddings.solvers import ROWS, WEIGHTED, EmbeddingFit, fit_moments, fit_operator
 from dmo.validation import whole
 
 _BLOCK = 4096
@@ -56,11 +56,11 @@ class Task(Protocol):
         """(label columns, diagonal) that a pass over the rows needs."""
         ...
 
-    def moments(self, samples: Samples, moments: Moments, k: int) -> Fit: ...
+    def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit: ...
 
     def operator(
-        self, samples: Samples, K: Operator, k: int, tolerance: float, max_steps: int, random_state: int | None
-    ) -> Fit: ...
+        self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
+    ) -> EmbeddingFit: ...
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,18 @@ class MethodTask:
         problem = self.method.problem(samples, self.settings)
         return problem.factor, problem.diagonal
 
-    def moments(self, samples: Samples, moments: Moments, k: int) -> Fit:
+    def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit:
         return fit_moments(self.method.problem(samples, self.settings), moments, k, self.center)
 
     def operator(
-        self, samples: Samples, K: Operator, k: int, tolerance: float, max_steps: int, random_state: int | None
-    ) -> Fit:
-        return fit_operator(self.method.problem(samples, self.settings), K, k, tolerance, max_steps, random_state)
+        self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
+    ) -> EmbeddingFit:
+        return fit_operator(self.method.problem(samples, self.settings), K, k, tol, max_steps, random_state)
 
 
 @dataclass(frozen=True)
 class FormTask:
-    """A form of multi-output regularised projection."""
+    """A form of multi-output regularized projection."""
 
     decodes: ClassVar[bool] = True
 
@@ -102,35 +102,35 @@ class FormTask:
 
     @property
     def ridge(self) -> float:
-        return 0.0 if self.form == "regularised" and self.settings.supervision else self.settings.ridge
+        return 0.0 if self.form == "regularized" and self.settings.mixing else self.settings.ridge
 
     def floored(self, ridge: float) -> FormTask:
         """The task with this ridge in the place of 0, where it solves for labels."""
         settings = self.settings
-        if settings.ridge or not settings.supervision or self.form == "regularised":
+        if settings.ridge or not settings.mixing or self.form == "regularized":
             return self
         return replace(self, settings=replace(settings, ridge=ridge))
 
     def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
-        return samples.factor, None  # without supervision for the decoder alone
+        return samples.factor, None  # without mixing for the decoder alone
 
-    def moments(self, samples: Samples, moments: Moments, k: int) -> Fit:
+    def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit:
         return morp_moments(self.form, samples, self.settings, moments, k)
 
     def operator(
-        self, samples: Samples, K: Operator, k: int, tolerance: float, max_steps: int, random_state: int | None
-    ) -> Fit:
-        return morp_operator(self.form, samples, self.settings, K, k, tolerance, max_steps, random_state)
+        self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
+    ) -> EmbeddingFit:
+        return morp_operator(self.form, samples, self.settings, K, k, tol, max_steps, random_state)
 
 
 @dataclass(frozen=True)
-class Road:
+class ProjectionOptions:
     """How the eigenproblem is reached: the estimator's arguments of the same names; of a linear kernel also `dual` (None:
     by the shape) and `floor`, the share of the mean diagonal that a ridge of 0 stands for in the dual problem."""
 
     kernel: Any
     approximation: Any
-    tolerance: float
+    tol: float
     max_iter: int
     random_state: int | None
     dual: bool | None = None
@@ -143,7 +143,7 @@ class Projected:
     least-squares decoder of the label columns (k x q) from coordinates, with its offset (q); None without labels."""
 
     expansion: Expansion
-    fit: Fit
+    fit: EmbeddingFit
     embedding: np.ndarray | None
     decoder: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -152,9 +152,9 @@ def decode(moments: Moments) -> tuple[np.ndarray, np.ndarray] | None:
     """Least squares of LABELS on ROWS with an intercept, from their moments: coefficients (k x q) and offset (q)."""
     if LABELS not in moments.widths:
         return None
-    places, centred = moments.places(), moments.centred().gram
+    places, centered = moments.places(), moments.centered().gram
     Z = places[ROWS]
-    B = power_of(centred[Z, Z], -1.0) @ centred[Z, places[LABELS]]
+    B = power_of(centered[Z, Z], -1.0) @ centered[Z, places[LABELS]]
     mean = moments.mean()
     return B, mean[places[LABELS]] - mean[Z] @ B
 
@@ -166,11 +166,13 @@ def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> tuple[np
     return decode(Moments.of({ROWS: np.asarray(embedding, np.float64), LABELS: samples.labels}))
 
 
-def project(who: str, task: Task, view: str, X: Rows, labels: np.ndarray | None, k: int, road: Road) -> Projected:
+def project(
+    who: str, task: Task, view: str, X: Rows, labels: np.ndarray | None, k: int, road: ProjectionOptions
+) -> Projected:
     """Solve a task on rows X (n x d) and a label factor (n x q, or None)."""
     samples = Samples(X.shape[0], 1.0, labels, task.center)
     kernel = parse(road.kernel)
-    linear = isinstance(kernel, Linear) and kernel.normalise is None
+    linear = isinstance(kernel, Linear) and kernel.normalize is None
     if isinstance(road.approximation, str) and road.approximation == "auto":
         chosen = _linear_engine(task, X) if linear else choose_engine("auto", samples.n, 1)
         road = replace(road, approximation=chosen)
@@ -186,7 +188,7 @@ def project(who: str, task: Task, view: str, X: Rows, labels: np.ndarray | None,
     return _kernel(who, task, view, X, samples, k, road)
 
 
-def _kernel(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+def _kernel(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
     """The exact engine: the n x n kernel as an operator."""
     engine = exact_engine(who, road.approximation)
     storage = choose_storage(engine, samples.n, 1)
@@ -195,7 +197,7 @@ def _kernel(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, 
     built = build(who, engine, kernel, sources, task.ridge, storage, road.random_state)
     operator = built.operator.centered() if task.center else built.operator
     if built.dtype == np.float32:
-        road = replace(road, tolerance=max(road.tolerance, _SINGLE))
+        road = replace(road, tol=max(road.tol, _SINGLE))
     fit = _solve(who, task, samples, operator, k, road)
     coefficients, offset = operator.expansion(fit.coefficients)
     expansion = KernelExpansion(built.kernel, sources, np.ascontiguousarray(coefficients), offset, built.dtype)
@@ -203,7 +205,7 @@ def _kernel(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, 
     return Projected(expansion, fit, embedding, decode_rows(task, samples, embedding))
 
 
-def _dual(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+def _dual(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
     """A linear kernel through n x n products with the rows; the function of new rows is linear again."""
     gram = RowGram(rows(X).astype(np.float64))
     operator = gram.centered() if task.center else gram
@@ -217,13 +219,13 @@ def _dual(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, ro
     return Projected(LinearExpansion(view, W, offset), fit, embedding, decode_rows(task, samples, embedding))
 
 
-def _solve(who: str, task: Task, samples: Samples, operator: Operator, k: int, road: Road) -> Fit:
+def _solve(who: str, task: Task, samples: Samples, operator: Operator, k: int, road: ProjectionOptions) -> EmbeddingFit:
     seen = replace(samples, trace=float(operator.diagonal().sum()))
-    fit = task.operator(seen, operator, k, road.tolerance, road.max_iter, road.random_state)
+    fit = task.operator(seen, operator, k, road.tol, road.max_iter, road.random_state)
     if not fit.converged:
         warnings.warn(
             f"{who}: the eigenproblem stopped after {fit.steps} block steps with a residual of {fit.residual:.1e}; "
-            f"raise max_iter, or the tolerance above {road.tolerance:g}",
+            f"raise max_iter, or tol above {road.tol:g}",
             ConvergenceWarning,
             stacklevel=5,
         )
@@ -249,13 +251,13 @@ def _primal(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int) 
 def _linear_engine(task: Task, X: Rows) -> Any:
     """The exact problem of a linear kernel where its smaller side is small, or the form needs it; else a subspace."""
     side = min(X.shape)
-    if side <= _SMALL or (isinstance(task, FormTask) and task.form == "regularised"):
+    if side <= _SMALL or (isinstance(task, FormTask) and task.form == "regularized"):
         return "exact"
     log.info("engine: a Krylov subspace (the exact problem is of %d x %d)", side, side)
     return Krylov()
 
 
-def _krylov(task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+def _krylov(task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
     """A linear kernel in a subspace of linear functions: passes over the rows, then moments in its coordinates."""
     labels, _ = task.columns(samples)
     found = find_subspace(road.approximation, X, labels, task.center, road.random_state)
@@ -265,7 +267,7 @@ def _krylov(task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road
     return Projected(LinearExpansion(view, W, offset - found.mean @ W), fit, None, decoder)
 
 
-def _low_rank(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: Road) -> Projected:
+def _low_rank(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
     """The moment engine: one pass over the factor rows of a low-rank kernel."""
     feature_map = fit_maps(who, road.approximation, road.kernel, {view: X}, road.random_state)[view]
     raw = _pass(task, view, X, samples, feature_map)
@@ -277,17 +279,17 @@ def _low_rank(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int
 
 def _small(
     task: Task, samples: Samples, moments: Moments, k: int, trace: float | None = None
-) -> tuple[Fit, np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
+) -> tuple[EmbeddingFit, np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
     """The fit from moments, the offset of new rows, and the decoder. `trace`: of K, where the mapped rows lack some."""
     where = moments.places()[ROWS]
     if trace is None:
-        inner = moments.centred() if task.center else moments
+        inner = moments.centered() if task.center else moments
         trace = float(np.trace(inner.gram[where, where]))
     fit = task.moments(replace(samples, trace=trace), moments, k)
     offset = -(moments.mean()[where] @ fit.coefficients) if task.center else np.zeros(k)
     decoder = decode(moments.mixed({ROWS: fit.coefficients})) if task.decodes else None
     if decoder is not None and samples.labels is not None:
-        B, rest = decoder  # of coordinates less their offset, for label columns that may be centred
+        B, rest = decoder  # of coordinates less their offset, for label columns that may be centered
         mean = samples.labels.mean(axis=0) if task.center else np.zeros(B.shape[1])
         decoder = B, rest + mean - offset @ B
     return fit, offset, decoder
@@ -302,22 +304,22 @@ def _pass(task: Task, view: str, X: Rows, samples: Samples, feature_map: Any) ->
         sources[LABELS], maps[LABELS] = labels, _AsIs(None)
     if diagonal is not None:
         sources[WEIGHTED], maps[WEIGHTED] = _Tagged(X, diagonal), _Weighted(feature_map)
-    return collect_moments(RawRows(sources, maps), None, client=current_client())[0]
+    return collect_moments(FeatureRows(sources, maps), None, client=current_client())[0]
 
 
-_WHOLE = ("n_neighbors", "n_repelled", "n_seeds")
+_WHOLE = ("n_neighbors", "n_repelled", "n_landmarks")
 _CHOICES = {"adjacency": ("union", "mutual", "sum"), "metric": ("euclidean", "cosine")}
 
 
 def options(who: str, chosen: dict[str, Any]) -> Options:
-    """Checked options of the neighbourhood methods; a value of None stands for the default."""
+    """Checked options of the neighborhood methods; a value of None stands for the default."""
     given = {name: value for name, value in chosen.items() if value is not None}
     for name, value in given.items():
         if name in _WHOLE:
             whole(who, name, value)
         elif name in _CHOICES and value not in _CHOICES[name]:
             raise ValueError(f"{who}: {name} = {value!r}; known: {', '.join(_CHOICES[name])}")
-        elif name in ("regularisation", "penalty", "smoothness", "ridge", "balance"):
+        elif name in ("regularization", "penalty", "smoothness", "ridge", "balance"):
             least = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and 0 <= value < np.inf
             if not least:
                 raise ValueError(f"{who}: {name} must be a number that is not negative, got {value!r}")
@@ -334,28 +336,28 @@ def embed(
     k: int,
     kernel: Any,
     approximation: Any,
-    n_seeds: int | None,
+    n_landmarks: int | None,
     random_state: int | None,
     variance: float | None = None,
 ) -> Projected:
     """Solve a pencil on the features of a view, on their similarities to seed samples, or on low-rank factor rows.
 
     Arguments: `pencil`: rows in memory -> (the pencil, the samples that it is about; None: all); `kernel` "linear"
-    without `n_seeds`: the features; else similarities to `n_seeds` random samples, None: to all (n x n, float64), which
-    is the kernel form Z = K Gamma [MOPE 46, section 3.5]; `approximation` "auto": exact, but the better of Nystrom and MEKA
-    where similarities to all samples do not fit in memory; `variance`: see `solve_projected`.
+    without `n_landmarks`: the features; else similarities to `n_landmarks` random samples, None: to all (n x n, float64),
+    which is the kernel form Z = K Gamma [MOPE 46, section 3.5]; `approximation` "auto": exact, but the better of Nystrom
+    and MEKA where similarities to all samples do not fit in memory; `variance`: see `solve_projected`.
     """
     if variance is not None and not (isinstance(variance, (int, float, np.number)) and 0 < variance <= 1):
         raise ValueError(f"{who}: variance must be a share above 0 and at most 1, got {variance!r}")
     X = read(source)
     problem, index = pencil(X)
     similarity = parse(kernel)
-    plain = isinstance(similarity, Linear) and similarity.normalise is None and n_seeds is None
+    plain = isinstance(similarity, Linear) and similarity.normalize is None and n_landmarks is None
     expansion: Expansion
     if isinstance(approximation, str) and approximation == "auto":
         n = source.shape[0]
         approximation = "exact"
-        if not plain and n_seeds is None:
+        if not plain and n_landmarks is None:
             approximation = exact_or_best(f"similarities of {n} x {n}", _relation_bytes(n, n), _RELATION_SHARE)
     if not is_exact(who, approximation):
         feature_map = fit_maps(who, approximation, kernel, {view: source}, random_state)[view]
@@ -369,14 +371,14 @@ def embed(
     else:
         fitted = MultiKernel.of(view, similarity.fit(source, random_state))
         n = source.shape[0]
-        seeds = rows(Subset(source, _seeds(who, n, n_seeds, random_state)))
+        seeds = rows(Subset(source, _seeds(who, n, n_landmarks, random_state)))
         found = solve_projected(problem, _some(_relation(who, fitted, view, source, seeds), index), k, variance)
         expansion = KernelExpansion(fitted, {view: seeds}, found.coefficients, found.offset, np.float64)
     return Projected(expansion, _fit(found), None)
 
 
-def _fit(found: LinearFit) -> Fit:
-    return Fit(found.values, found.coefficients)
+def _fit(found: LinearFit) -> EmbeddingFit:
+    return EmbeddingFit(found.values, found.coefficients)
 
 
 def _some(X: Any, index: np.ndarray | None) -> Any:
@@ -387,7 +389,7 @@ def _seeds(who: str, n: int, wanted: int | None, random_state: int | None) -> np
     if wanted is None:
         return np.arange(n)
     if wanted > n:
-        raise ValueError(f"{who}: n_seeds = {wanted}, but there are {n} samples; lower n_seeds to that")
+        raise ValueError(f"{who}: n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
     return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
 
 
@@ -406,7 +408,7 @@ def _relation(who: str, kernel: MultiKernel, view: str, source: Rows, seeds: Any
     if needed > _RELATION_SHARE * free:
         raise ValueError(
             f"{who}: similarities of {n} samples to {p} take {needed / 2**30:.1f} GiB, free are {free / 2**30:.1f} GiB; "
-            f"pass n_seeds (such as 2000), or approximation=Nystrom(...)"
+            f"pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
         )
     old = kernel.prepare({view: seeds}, slice(0, p), np.float64)
     out = np.empty((n, p))

@@ -1,4 +1,4 @@
-"""Label propagation on a neighbour graph as an estimator."""
+"""Label propagation on a neighbor graph as an estimator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, iterate, rows
 from dmo.estimators.base import Annotator
-from dmo.graphs import adjacency, local_scales, nearest, neighbours, weigh
+from dmo.graphs import adjacency, local_scales, nearest, neighbors, weigh
 from dmo.labels.proximities import Proximity, class_similarities
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.propagation import Propagation, propagate
@@ -25,12 +25,12 @@ _BLOCK = 2048
 
 
 class LabelPropagation(Annotator, BaseEstimator):
-    """Labels spread along a neighbour graph, and among classes that are alike.
+    """Labels spread along a neighbor graph, and among classes that are alike.
 
     Parameters
     ----------
     method : "smse1", "smse2", "ml-grf" or "ml-lgc"
-        See `dmo.methods.propagation`. "smse1" and "ml-grf" need a labelled sample in every part of the graph.
+        See `dmo.methods.propagation`. "smse1" and "ml-grf" need a labeled sample in every part of the graph.
     smoothness : float > 0
         lam1, of the graph.
     correlation : float >= 0; None: half of its bound in the ml methods, else 0.1
@@ -39,7 +39,7 @@ class LabelPropagation(Annotator, BaseEstimator):
         Similarity of the columns of the known labels, see `dmo.proximities.Proximity` (scheme "classes").
     n_neighbors, metric, adjacency, search, weight, bandwidth, local : as in `MOPE`
         The graph and its weights, which must not be negative.
-    tolerance, max_iter : float, int
+    tol, max_iter : float, int
         Relative residual and steps of the sparse systems.
     random_state : int or None
         Of the approximate search.
@@ -64,7 +64,7 @@ class LabelPropagation(Annotator, BaseEstimator):
         weight: Any = "gaussian",
         bandwidth: float | str = "mean",
         local: int = 7,
-        tolerance: float = 1e-8,
+        tol: float = 1e-8,
         max_iter: int = 10_000,
         random_state: int | None = 0,
     ):
@@ -79,7 +79,7 @@ class LabelPropagation(Annotator, BaseEstimator):
         self.weight = weight
         self.bandwidth = bandwidth
         self.local = local
-        self.tolerance = tolerance
+        self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
 
@@ -95,13 +95,13 @@ class LabelPropagation(Annotator, BaseEstimator):
             self.rows_ = rows(source)
             W = self._graph()
             sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
-            found = propagate(self.method, W, Y, known, sigma, smoothness, correlation, self.tolerance, self.max_iter)
+            found = propagate(self.method, W, Y, known, sigma, smoothness, correlation, self.tol, self.max_iter)
         except ValueError as error:
             raise type(error)(f"LabelPropagation: {error}") from error
-        if found.residual > 10 * self.tolerance:
+        if found.residual > 10 * self.tol:
             warnings.warn(
                 f"LabelPropagation: the systems stopped after {found.steps} steps with a residual of "
-                f"{found.residual:.1e}; raise max_iter, or the tolerance above {self.tolerance:g}",
+                f"{found.residual:.1e}; raise max_iter, or tol above {self.tol:g}",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -138,7 +138,7 @@ class LabelPropagation(Annotator, BaseEstimator):
         X = self.rows_
         if self.adjacency not in ("union", "mutual"):
             raise ValueError(f"adjacency = {self.adjacency!r}; known: union, mutual")
-        found = neighbours(X, self.n_neighbors, self.metric, method=self.search, random_state=self.random_state)
+        found = neighbors(X, self.n_neighbors, self.metric, method=self.search, random_state=self.random_state)
         graph = adjacency(found, self.adjacency)
         self.bandwidth_: float | str = self.bandwidth
         self.scales_: np.ndarray | None = None

@@ -15,7 +15,7 @@ from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, is_e
 from dmo.engines.moments import LABELS, Moments, pooled
 from dmo.estimators.base import Annotator
 from dmo.estimators.incremental import Incremental
-from dmo.estimators.shared_fits import Held, SharedViews
+from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
@@ -38,8 +38,8 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         Average the views' predictions (the paper's), their kernels, or take the kernels' geometric mean.
     weights : mapping view -> weight, list or None
         Weights of the views, scaled to sum 1 (equal by default).
-    intercept, prior_power, standardise : as in `KGHA`
-        With `center`, the labels are centred and `intercept` adds their means back.
+    intercept, prior_power, standardize : as in `KGHA`
+        With `center`, the labels are centered and `intercept` adds their means back.
 
     Attributes: expansions_, rule_, classes_. Source: Xiong, Szedmak, Piater 2014, section 5 (r-MLR, r-KMLR).
     """
@@ -54,7 +54,7 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         center: bool = True,
         intercept: bool = False,
         prior_power: float = 0.0,
-        standardise: float = 0.0,
+        standardize: float = 0.0,
         approximation: Any = "auto",
         random_state: int | None = 0,
     ):
@@ -65,7 +65,7 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         self.center = center
         self.intercept = intercept
         self.prior_power = prior_power
-        self.standardise = standardise
+        self.standardize = standardize
         self.approximation = approximation
         self.random_state = random_state
 
@@ -78,7 +78,7 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         self._forget_pass()
         self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
         if not self.is_exact:
-            n_folds = FOLDS if self.standardise else 1
+            n_folds = FOLDS if self.standardize else 1
             self._fit_pass(low_rank_pass(who, self.approximation_, self.kernel, views, Y, n_folds, self.random_state))
             return self
         Y = Y.astype(np.float64)
@@ -91,18 +91,18 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         loo = np.zeros(Y.shape)
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
-                columns = None if self.standardise else targets.shape[1]
+                columns = None if self.standardize else targets.shape[1]
                 view = fit_view(
                     who, engine, kernel, views, ridges[name], self.center, storage, "auto", self.random_state, columns
                 )
                 dual = view.smoother.dual(targets)
                 share = self._share(name)
                 expansions[name] = view.expansion(share * dual)
-                if self.standardise:
+                if self.standardize:
                     loo += share * leave_one_out(targets, dual, view.smoother.inverse_diagonal())
                 advance(1)
         self.expansions_: Mapping[str, Expansion] = expansions
-        self.rule_ = ScoreRule.learn(Y.mean(axis=0), loo, self.intercept, self.standardise, self.prior_power)
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), loo, self.intercept, self.standardize, self.prior_power)
         return self
 
     def _fit_pass(self, done: LowRankPass) -> None:
@@ -113,10 +113,10 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
             for view, B in coefficients.items()
         }
         mean, deviation = np.zeros_like(offset), np.ones_like(offset)
-        if self.standardise:
+        if self.standardize:
             held = [part.of_scores(*self.fit_moments(done.total - part)[:2]) for part in done.folds]
             mean, deviation = pooled(held)
-        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardise, self.prior_power)
+        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
 
     def prepare_moments(self, moments: Moments, center: bool) -> Moments:
         """What every ridge shares: the moments themselves."""
@@ -148,12 +148,12 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         Y: np.ndarray,
         components: Mapping[float | None, int],
         needs_loo: bool,
-    ) -> Callable[[MultiViewRidge], Held]:
+    ) -> Callable[[MultiViewRidge], HeldOut]:
         """A function that fits settings of this estimator on `old`, Y and scores `new`, kernels and factors shared."""
         kernels = self._kernels(list(old))
         shared, frequency = SharedViews("MultiViewRidge", self, kernels, old, new), Y.mean(axis=0)
 
-        def run(model: MultiViewRidge) -> Held:
+        def run(model: MultiViewRidge) -> HeldOut:
             targets = Y - frequency if model.center else Y
             model._kernels(list(old))
             values, loo = np.zeros((shared.n_new, Y.shape[1])), np.zeros(Y.shape)
@@ -163,7 +163,7 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
                 values += share * view.predict(dual)
                 if needs_loo:
                     loo += share * leave_one_out(targets, dual, view.inverse_diagonal())
-            return Held(components, frequency, values, None, loo if needs_loo else None)
+            return HeldOut(components, frequency, values, None, loo if needs_loo else None)
 
         return run
 
@@ -231,7 +231,7 @@ def ridge(
     F = [sqrt(w_v) F_v], beta = sqrt(w) (F'F + c I)^-1 F'Y, by push-through equal to kernel ridge.
     """
     places = moments.places()
-    used = moments.centred() if center else moments
+    used = moments.centered() if center else moments
     columns = np.concatenate([np.arange(places[view].start, places[view].stop) for view in weights])
     scale = np.concatenate([np.full(moments.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
     small = used.gram[np.ix_(columns, columns)] * scale[:, None] * scale

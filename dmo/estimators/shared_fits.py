@@ -14,12 +14,12 @@ from dmo.cluster import current_client
 from dmo.engines.exact import build, exact_engine
 from dmo.engines.lowrank import fit_maps
 from dmo.engines.moments import Moments
-from dmo.engines.passes import BLOCK, RawRows, collect_moments
+from dmo.engines.passes import BLOCK, FeatureRows, collect_moments
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import in_threads, thread_count
 from dmo.linalg.operators import Operator
 from dmo.linalg.smoothers import Smoother
-from dmo.linalg.solve import factorise
+from dmo.linalg.solve import factorize
 from dmo.methods.homogeneity.operators import decoder
 from dmo.validation import label_rank
 
@@ -29,7 +29,7 @@ _MEMORY = 2**30
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldOut:
     """What one fit says of its held-out rows.
 
     `frequency`: of the labels in the training rows (L); `values`: held-out embedding (m x p), or raw scores where `loadings`
@@ -71,7 +71,7 @@ class SharedView:
     _inverse_diagonal: np.ndarray | None = None
 
     def predict(self, dual: np.ndarray) -> np.ndarray:
-        """K(new, old) alpha with the operator's centring (m x k)."""
+        """K(new, old) alpha with the operator's centering (m x k)."""
         coefficients, offset = self.operator.expansion(dual)
         return self.cross @ coefficients.astype(self.cross.dtype, copy=False) + offset
 
@@ -103,15 +103,15 @@ class SharedViews:
         """The view under a ridge; the factor is kept until another ridge is asked for."""
         key = (ridge, center)
         if name not in self._last or self._last[name][0] != key:
-            plain, centred, cross = self._parts[name]
-            operator = centred if center else plain
-            smoother = Smoother(factorise(operator, ridge, "cholesky"), ridge)
+            plain, centered, cross = self._parts[name]
+            operator = centered if center else plain
+            smoother = Smoother(factorize(operator, ridge, "cholesky"), ridge)
             self._last[name] = (key, SharedView(operator, cross, smoother))
         return self._last[name][1]
 
 
 class ExactFolds:
-    """Iterates (fold, index of the algebra setting, Held): kernels once per fold, factors once per ridge."""
+    """Iterates (fold, index of the algebra setting, HeldOut): kernels once per fold, factors once per ridge."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class ExactFolds:
         self.model, self.sources, self.labels, self.fold = model, sources, labels, fold
         self.algebra, self.decoders, self.needs_loo = algebra, decoders, needs_loo
 
-    def __iter__(self) -> Iterator[tuple[int, int, Held]]:
+    def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         for number in range(int(self.fold.max()) + 1):
             train, test = np.flatnonzero(self.fold != number), np.flatnonzero(self.fold == number)
             old = {name: Subset(source, train) for name, source in self.sources.items()}
@@ -156,17 +156,17 @@ class MomentFolds:
     ):
         if needs_loo:
             raise ValueError(
-                "a sweep over low-rank kernels cannot share fits where standardise > 0; take exact kernels"
+                "a sweep over low-rank kernels cannot share fits where standardize > 0; take exact kernels"
             )
         self.model, self.sources, self.labels, self.fold = model, sources, labels, fold
         self.algebra, self.decoders = algebra, decoders
 
-    def __iter__(self) -> Iterator[tuple[int, int, Held]]:
+    def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         model = self.model
         who = type(model).__name__
         maps = fit_maps(who, model.approximation, model.kernel, self.sources, model.random_state)
         client = current_client()
-        raw = RawRows(self.sources, maps, 0 if client else _MEMORY // 2)
+        raw = FeatureRows(self.sources, maps, 0 if client else _MEMORY // 2)
         parts = collect_moments(raw, self.labels, self.fold, client)
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
         folds = [part.mixed(mixings) for part in parts]
@@ -184,7 +184,7 @@ class MomentFolds:
                 frequency = self.labels[~test].mean(axis=0)
                 for i in chosen:
                     loadings = fits[number, i][2]
-                    yield number, i, Held(components[number], frequency, values[i][test], loadings, None)
+                    yield number, i, HeldOut(components[number], frequency, values[i][test], loadings, None)
 
     def _fits(
         self, folds: Sequence[Moments], chosen: Sequence[int], mixings: Mapping[str, np.ndarray], k: int
@@ -212,8 +212,8 @@ class MomentFolds:
         found = in_threads(one, range(len(folds)), threads)
         return {key: fit for fits in found for key, fit in fits.items()}
 
-    def _evaluate(self, raw: RawRows, fits: Any, chosen: Sequence[int], k: int) -> dict[int, np.ndarray]:
-        """Held-out values (n x k, float32) of every chosen setting, in one pass over the rows."""
+    def _evaluate(self, raw: FeatureRows, fits: Any, chosen: Sequence[int], k: int) -> dict[int, np.ndarray]:
+        """HeldOut-out values (n x k, float32) of every chosen setting, in one pass over the rows."""
         folds = int(self.fold.max()) + 1
         dense = [view for view, feature_map in raw.maps.items() if feature_map.mixing is None]  # one product for them
         groups = [[view] for view in raw.maps if view not in dense] + ([dense] if dense else [])

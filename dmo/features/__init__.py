@@ -1,8 +1,8 @@
-"""From pictures to rows: the descriptors of the image annotation papers, and the way into a feature store (extra `images`)."""
+"""From images to rows: the descriptors of the image annotation papers, and the way into a feature store (extra `images`)."""
 
-from dmo.features.colours import (
-    colour_histogram,
-    colour_moments,
+from dmo.features.colors import (
+    color_histogram,
+    color_moments,
     correlogram,
     hsv_histogram,
     lab_histogram,
@@ -11,7 +11,7 @@ from dmo.features.colours import (
 from dmo.features.embedding import Embedding
 from dmo.features.extraction import Extraction, Extractor, extract, learn_vocabularies
 from dmo.features.images import UnreadableImage, find_images, read_image
-from dmo.features.listing import Listing, list_pictures
+from dmo.features.listing import Listing, list_images
 from dmo.features.points import dense_points, harris_points, hue_histograms, sift
 from dmo.features.sets import DESCRIPTORS, SETS, Recipe, morp491
 from dmo.features.textures import gist, wavelet_texture
@@ -27,8 +27,8 @@ __all__ = [
     "Recipe",
     "UnreadableImage",
     "Vocabulary",
-    "colour_histogram",
-    "colour_moments",
+    "color_histogram",
+    "color_moments",
     "correlogram",
     "dense_points",
     "extract",
@@ -40,7 +40,7 @@ __all__ = [
     "lab_histogram",
     "learn_vocabularies",
     "learn_vocabulary",
-    "list_pictures",
+    "list_images",
     "morp491",
     "read_image",
     "rgb_histogram",

@@ -1,4 +1,4 @@
-"""Embeddings of pictures by any image model in an ONNX file, as one more view (extra `onnx`)."""
+"""Embeddings of images by any image model in an ONNX file, as one more view (extra `onnx`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class Embedding:
     """An image model in a file: `path` and `sha256` of it, pixels a `side` of its input, `dimension` of its output.
 
-    A picture is squeezed into a square, scaled to 0..1, and standardised by `mean` and `deviation` of its channels; the
+    A image is squeezed into a square, scaled to 0..1, and standardized by `mean` and `deviation` of its channels; the
     input is 1 x 3 x side x side float32, the first output is taken as a vector.
     """
 
@@ -38,7 +38,7 @@ class Embedding:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Embedding:
         """Look at a model. Raises FileNotFoundError, ImportError where onnxruntime is missing, and ValueError for a file
-        that is no ONNX model of one picture with three channels."""
+        that is no ONNX model of one image with three channels."""
         path = os.path.abspath(path)
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -53,7 +53,7 @@ class Embedding:
         return cls(path, digest, side, len(found(np.zeros((side, side, 3), np.uint8))))
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
-        """The embedding of a picture (h x w x 3, uint8): float32."""
+        """The embedding of a image (h x w x 3, uint8): float32."""
         cv2 = need_library("cv2")
         square = cv2.resize(image, (self.side, self.side), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
         ready = (square - np.array(self.mean, np.float32)) / np.array(self.deviation, np.float32)
@@ -71,7 +71,7 @@ class Embedding:
 
 @lru_cache(maxsize=2)
 def _session(path: str, sha256: str) -> Any:
-    """The model in a file with this content, one thread a picture; ValueError where the file is another or no model."""
+    """The model in a file with this content, one thread a image; ValueError where the file is another or no model."""
     try:
         import onnxruntime
     except ImportError:

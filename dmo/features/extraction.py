@@ -1,4 +1,4 @@
-"""Folders of pictures -> feature stores: batch by batch on threads, resumable, with the recipe and its vocabularies."""
+"""Folders of images -> feature stores: batch by batch on threads, resumable, with the recipe and its vocabularies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from dmo.features.images import UnreadableImage, digest, need_library, read_image
 from dmo.features.listing import Listing
-from dmo.features.sets import Picture, Recipe
+from dmo.features.sets import Recipe, SourceImage
 from dmo.features.words import Vocabulary, learn_vocabulary
 from dmo.progress import stage
 from dmo.stores import (
@@ -33,19 +33,19 @@ from dmo.stores import (
     save_model,
 )
 
-PART = "pictures"
-"""Where a store or model keeps the recipe and the vocabularies of its pictures."""
-SAMPLE_PICTURES, SAMPLE_DESCRIPTORS = 1000, 120_000
-"""Training pictures and local descriptors of each kind that a vocabulary is learnt from, at most."""
+PART = "images"
+"""Where a store or model keeps the recipe and the vocabularies of its images."""
+SAMPLE_IMAGES, SAMPLE_DESCRIPTORS = 1000, 120_000
+"""Training images and local descriptors of each kind that a vocabulary is learnt from, at most."""
 Unreadable = Literal["skip", "refuse"]
 T = TypeVar("T")
 Failures = dict[str, str]
-"""Picture -> why it could not be read."""
+"""Image -> why it could not be read."""
 
 
 @dataclass(frozen=True)
 class Extractor:
-    """A recipe with its vocabularies: pictures to rows, in the same way every time."""
+    """A recipe with its vocabularies: images to rows, in the same way every time."""
 
     recipe: Recipe
     vocabularies: Mapping[str, Vocabulary]
@@ -64,12 +64,12 @@ class Extractor:
         }
 
     def describe(self, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-        """The rows of the picture in a file: view -> vector. Raises UnreadableImage."""
+        """The rows of the image in a file: view -> vector. Raises UnreadableImage."""
         image = read_image(path, self.recipe.side, self.recipe.max_pixels)
         return self.recipe.describe(image, self.vocabularies)
 
     def rows(self, paths: Sequence[Path], threads: int | None = None) -> tuple[dict[str, np.ndarray], dict[int, str]]:
-        """The rows of the readable pictures, view -> m x d float32 in their order, and number -> reason of the others."""
+        """The rows of the readable images, view -> m x d float32 in their order, and number -> reason of the others."""
         described, failures = _try_each(self.describe, paths, threads, lambda _: None)
         good = [rows for rows in described if rows is not None]
         specs = self.specs()
@@ -81,7 +81,7 @@ class Extractor:
 
     def save(self, store: str) -> None:
         """Keep recipe and vocabularies inside a store or model."""
-        arrays = {name: vocabulary.centres for name, vocabulary in self.vocabularies.items()}
+        arrays = {name: vocabulary.centers for name, vocabulary in self.vocabularies.items()}
         save_model(f"{store}/{PART}", arrays, {"recipe": self.recipe.to_dict(), "fingerprint": self.fingerprint})
 
     @classmethod
@@ -95,7 +95,7 @@ class Extractor:
         try:
             arrays, meta = load_model(f"{store}/{PART}")
         except FileNotFoundError:
-            raise StoreError(f"{store} was not made from pictures: it holds no recipe; {cure}") from None
+            raise StoreError(f"{store} was not made from images: it holds no recipe; {cure}") from None
         recipe = Recipe.from_dict(meta["recipe"])
         found = cls(recipe, {name: Vocabulary(arrays[name]) for name in recipe.local})
         if found.fingerprint != meta["fingerprint"] or fingerprint not in (None, found.fingerprint):
@@ -105,7 +105,7 @@ class Extractor:
 
 @dataclass(frozen=True)
 class Extraction:
-    """A feature store of pictures, the pictures that could not be read, and how many blocks were there already."""
+    """A feature store of images, the images that could not be read, and how many blocks were there already."""
 
     store: FeatureStore
     unreadable: Failures
@@ -123,11 +123,11 @@ def extract(
     overwrite: bool = False,
     attributes: Mapping[str, Any] | None = None,
 ) -> Extraction:
-    """Describe the pictures of a folder and write a feature store.
+    """Describe the images of a folder and write a feature store.
 
     Arguments: `recipe`, or an Extractor with its vocabularies; without these they are learnt on the samples of the split
-    "train" (all, where there is none); `unreadable`, skip such pictures or refuse; `threads` (default: one a core);
-    `block`, pictures a block. Rows are float32; a run that died goes on with the blocks that are missing.
+    "train" (all, where there is none); `unreadable`, skip such images or refuse; `threads` (default: one a core);
+    `block`, images a block. Rows are float32; a run that died goes on with the blocks that are missing.
     Raises ValueError with all unreadable files where these are refused, or where none is left; StoreError where `store`
     cannot be written.
     """
@@ -137,14 +137,12 @@ def extract(
     if failures and unreadable == "refuse":
         first = next(iter(failures.values()))
         raise ValueError(
-            f"{len(failures)} of {len(listing.ids)} pictures cannot be read, the first: {first}; remove or repair "
+            f"{len(failures)} of {len(listing.ids)} images cannot be read, the first: {first}; remove or repair "
             f"{', '.join(failures)}, or skip them"
         )
     listing = listing.keep([i for i, name in enumerate(listing.ids) if name not in failures])
     if not listing.ids:
-        raise ValueError(
-            f"{listing.folder}: none of its {len(failures)} pictures can be read, nothing is left to write"
-        )
+        raise ValueError(f"{listing.folder}: none of its {len(failures)} images can be read, nothing is left to write")
     extractor = _begun(path, given, overwrite) if isinstance(recipe, Recipe) else recipe
     if extractor is None:
         extractor = Extractor(given, learn_vocabularies(listing, given, threads))
@@ -174,7 +172,7 @@ def extract(
     missing: dict[int, list[str]] = {}
     for view, index in writer.missing():
         missing.setdefault(index, []).append(view)
-    with stage("describe pictures", len(listing.ids)) as advance:
+    with stage("describe images", len(listing.ids)) as advance:
         for index in range(writer.n_blocks):
             where = writer.rows(index)
             if index in missing:
@@ -199,15 +197,15 @@ def _write_block(
     described, failures = _try_each(extractor.describe, paths, threads, advance)
     if failures:
         first = next(iter(failures.values()))
-        raise ValueError(f"a picture changed while it was described: {first}; run the same command again")
+        raise ValueError(f"a image changed while it was described: {first}; run the same command again")
     for view in views:
         write(view, index, np.array([rows[view] for rows in described if rows is not None]))
 
 
 def learn_vocabularies(listing: Listing, recipe: Recipe, threads: int | None = None) -> dict[str, Vocabulary]:
-    """The vocabularies that a recipe needs, learnt on the training pictures of a listing (all, where it has no split).
+    """The vocabularies that a recipe needs, learnt on the training images of a listing (all, where it has no split).
 
-    At most `SAMPLE_PICTURES` pictures and `SAMPLE_DESCRIPTORS` descriptors of each kind are used; the same pictures give
+    At most `SAMPLE_IMAGES` images and `SAMPLE_DESCRIPTORS` descriptors of each kind are used; the same images give
     the same vocabularies, whatever the number of threads.
     """
     if not recipe.local:
@@ -215,15 +213,15 @@ def learn_vocabularies(listing: Listing, recipe: Recipe, threads: int | None = N
     rows = [i for i in range(len(listing.ids)) if listing.split is None or listing.split[i] == "train"]
     rows = rows or list(range(len(listing.ids)))
     rng = np.random.default_rng(recipe.seed)
-    picked = sorted(rng.choice(rows, min(len(rows), SAMPLE_PICTURES), replace=False).tolist())
+    picked = sorted(rng.choice(rows, min(len(rows), SAMPLE_IMAGES), replace=False).tolist())
     each = -(-SAMPLE_DESCRIPTORS // len(picked))
 
     def sample(i: int) -> dict[str, np.ndarray]:
-        picture = Picture(read_image(listing.path(i), recipe.side, recipe.max_pixels))
+        image = SourceImage(read_image(listing.path(i), recipe.side, recipe.max_pixels))
         own = np.random.default_rng((recipe.seed, zlib.crc32(listing.ids[i].encode())))
         found = {}
         for local in recipe.local:
-            descriptors = picture.local(local)
+            descriptors = image.local(local)
             chosen = own.choice(len(descriptors), min(each, len(descriptors)), replace=False)
             found[local] = descriptors[np.sort(chosen)]
         return found
@@ -244,8 +242,8 @@ def learn_vocabularies(listing: Listing, recipe: Recipe, threads: int | None = N
 
 
 def _check(listing: Listing, recipe: Recipe, threads: int | None) -> tuple[dict[str, str], Failures]:
-    """Read every picture once: id -> content hash of those that can be read, id -> reason of the others."""
-    with stage("check pictures", len(listing.ids)) as advance:
+    """Read every image once: id -> content hash of those that can be read, id -> reason of the others."""
+    with stage("check images", len(listing.ids)) as advance:
 
         def check(path: Path) -> str:
             read_image(path, recipe.side, recipe.max_pixels)
@@ -268,7 +266,7 @@ def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
 
 
 def _combined(digests: Mapping[str, str], ids: Sequence[str]) -> str:
-    """One hash of the contents of all pictures, in order."""
+    """One hash of the contents of all images, in order."""
     return hashlib.sha256("\n".join(digests[name] for name in ids).encode()).hexdigest()
 
 
@@ -296,13 +294,13 @@ def _try_each(
 
 def _map(work: Callable[[Any], T], items: Sequence[Any], threads: int | None) -> Iterator[T]:
     """`work` on the items by threads, results in order."""
-    with ThreadPoolExecutor(threads or cpu_count(), thread_name_prefix="dmo-pictures") as pool:
+    with ThreadPoolExecutor(threads or cpu_count(), thread_name_prefix="dmo-images") as pool:
         yield from pool.map(work, items)
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Keep OpenCV and BLAS to one thread a call: the pictures themselves run in parallel."""
+    """Keep OpenCV and BLAS to one thread a call: the images themselves run in parallel."""
     cv2 = need_library("cv2")
     before = cv2.getNumThreads()
     cv2.setNumThreads(1)

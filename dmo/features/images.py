@@ -1,4 +1,4 @@
-"""Pictures in files -> arrays of one kind: upright, RGB, eight bits, of a bounded size."""
+"""Images in files -> arrays of one kind: upright, RGB, eight bits, of a bounded size."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
-"""Endings of the files that count as pictures, in lower case."""
+"""Endings of the files that count as images, in lower case."""
 SIDE = 256
-"""Pixels to which the longer side of larger pictures is reduced."""
+"""Pixels to which the longer side of larger images is reduced."""
 LEAST = 32
 """Pixels to which a shorter side is enlarged, so that every descriptor has something to stand on."""
 MAX_PIXELS = 80_000_000
 """Pixels above which a file is not decoded: it may be a bomb."""
-CURE = "reading pictures needs Pillow, OpenCV and PyWavelets; run: pip install dmo[images]"
+CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo[images]"
 
 
 class UnreadableImage(ValueError):
-    """A file that is no picture, a damaged one, or one too large to decode; the message names it and says why."""
+    """A file that is no image, a damaged one, or one too large to decode; the message names it and says why."""
 
 
 def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
-    """The pictures below a folder and all other files, as sorted paths relative to it with "/" between the parts.
+    """The images below a folder and all other files, as sorted paths relative to it with "/" between the parts.
 
     Hidden files and folders count as other files; their contents are not listed. Raises FileNotFoundError where there
-    is no folder, ValueError where it holds no picture.
+    is no folder, ValueError where it holds no image.
     """
     root = Path(folder)
     if not root.is_dir():
-        raise FileNotFoundError(f"{root} is no folder; pass a folder of pictures")
-    pictures: list[str] = []
+        raise FileNotFoundError(f"{root} is no folder; pass a folder of images")
+    images: list[str] = []
     others: list[str] = []
     for place, folders, files in os.walk(root):
         hidden = [name for name in folders if name.startswith(".")]
         folders[:] = sorted(set(folders) - set(hidden))
         for name in [*files, *hidden]:
             path = Path(place, name)
-            is_picture = path.suffix.lower() in SUFFIXES and not name.startswith(".")
-            (pictures if is_picture else others).append(path.relative_to(root).as_posix())
-    if not pictures:
-        raise ValueError(f"{root} holds no picture; pass a folder with files that end in {' '.join(sorted(SUFFIXES))}")
-    return sorted(pictures), sorted(others)
+            is_image = path.suffix.lower() in SUFFIXES and not name.startswith(".")
+            (images if is_image else others).append(path.relative_to(root).as_posix())
+    if not images:
+        raise ValueError(f"{root} holds no image; pass a folder with files that end in {' '.join(sorted(SUFFIXES))}")
+    return sorted(images), sorted(others)
 
 
 def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """The picture in a file: height x width x 3, uint8, RGB.
+    """The image in a file: height x width x 3, uint8, RGB.
 
-    Turned upright as EXIF says; transparent pixels lie on white; grey, palette, CMYK and 16-bit pictures are converted;
-    of several frames the first is taken. A picture whose longer side exceeds `side` pixels is reduced to it, one whose
+    Turned upright as EXIF says; transparent pixels lie on white; gray, palette, CMYK and 16-bit images are converted;
+    of several frames the first is taken. A image whose longer side exceeds `side` pixels is reduced to it, one whose
     shorter side is below `LEAST` enlarged to that. A file of more than `max_pixels` pixels is refused by its header.
     Raises UnreadableImage with the reason, ImportError with the cure where Pillow is missing.
     """
@@ -76,7 +76,7 @@ def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int =
         raise
     except Exception as error:  # what a damaged file makes a decoder raise is not bounded by its documentation
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise UnreadableImage(f"{path}: cannot be read as a picture ({reason})") from error
+        raise UnreadableImage(f"{path}: cannot be read as a image ({reason})") from error
 
 
 def digest(path: str | os.PathLike[str]) -> str:
@@ -104,7 +104,7 @@ def _rgb(image: Image) -> Image:
 
 
 def _eight_bits(values: np.ndarray) -> np.ndarray:
-    """Grey values as uint8: floats up to 1 are shares, numbers up to 255 are eight bits, all others sixteen."""
+    """Gray values as uint8: floats up to 1 are shares, numbers up to 255 are eight bits, all others sixteen."""
     if values.dtype.kind == "f":
         values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
     top = float(values.max())

@@ -1,4 +1,4 @@
-"""Which pictures are to be described, and their labels and splits: from folder names, a CSV or a JSON file."""
+"""Which images are to be described, and their labels and splits: from folder names, a CSV or a JSON file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ FOLDERS = "folders"
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Pictures of a folder.
+    """Images of a folder.
 
     Attributes: `folder`; `ids` (n), paths relative to it; `labels`, n x L uint8 or None, with `label_names` (L);
-    `split` (n) or None; `unlisted`, pictures that the label file does not name and that are left out; `absent`, names
-    in the label file without a picture; `others`, files that are no pictures.
+    `split` (n) or None; `unlisted`, images that the label file does not name and that are left out; `absent`, names
+    in the label file without a image; `others`, files that are no images.
     """
 
     folder: Path
@@ -41,7 +41,7 @@ class Listing:
         return self.folder / self.ids[i]
 
     def keep(self, rows: Sequence[int]) -> Listing:
-        """The same listing with some of its pictures."""
+        """The same listing with some of its images."""
         return replace(
             self,
             ids=[self.ids[i] for i in rows],
@@ -50,7 +50,7 @@ class Listing:
         )
 
     def with_test_share(self, share: float) -> Listing:
-        """A split into "train" and "test": which of the two depends on a picture's name alone.
+        """A split into "train" and "test": which of the two depends on a image's name alone.
 
         Raises ValueError for a share that is not between 0 and 1, and where one of the two parts would be empty.
         """
@@ -59,14 +59,14 @@ class Listing:
         places = [int(hashlib.sha256(name.encode()).hexdigest()[:12], 16) / 16**12 for name in self.ids]
         split = ["test" if place < share else "train" for place in places]
         if len(set(split)) < 2:
-            raise ValueError(f"a test share of {share:g} of {len(self.ids)} pictures leaves one part empty; change it")
+            raise ValueError(f"a test share of {share:g} of {len(self.ids)} images leaves one part empty; change it")
         return replace(self, split=split)
 
 
-def list_pictures(folder: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> Listing:
-    """The pictures below a folder, with labels where `labels` says where to find them.
+def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> Listing:
+    """The images below a folder, with labels where `labels` says where to find them.
 
-    Arguments: `labels`: None; "folders": the names of the folders a picture lies in, but a first folder named train,
+    Arguments: `labels`: None; "folders": the names of the folders a image lies in, but a first folder named train,
     test, val or validation is its split; or a .csv or .json file.
     CSV: a header; a first column of file names (relative to the folder); then a column "labels" with names separated by
     ";", or one column of 0 and 1 per label; "split" where there is one.
@@ -86,10 +86,10 @@ def list_pictures(folder: str | os.PathLike[str], labels: str | os.PathLike[str]
         entries = _read_csv(path) if path.suffix.lower() == ".csv" else _read_json(path)
     listed = [name for name in found if name in entries]
     if not listed:
-        raise ValueError(f"{labels} names no picture in {folder}; its first column holds paths relative to that folder")
+        raise ValueError(f"{labels} names no image in {folder}; its first column holds paths relative to that folder")
     names = sorted({label for name in listed for label in entries[name][0]})
     if not names:
-        raise ValueError(f"{labels} gives no picture in {folder} a label; nothing could be learnt from it")
+        raise ValueError(f"{labels} gives no image in {folder} a label; nothing could be learnt from it")
     column = {name: j for j, name in enumerate(names)}
     Y = np.zeros((len(listed), len(names)), dtype=np.uint8)
     for i, name in enumerate(listed):
@@ -106,26 +106,26 @@ def list_pictures(folder: str | os.PathLike[str], labels: str | os.PathLike[str]
     )
 
 
-Entry = tuple[list[str], str | None]
-"""Labels and split of a picture."""
+ListedImage = tuple[list[str], str | None]
+"""Labels and split of a image."""
 
 
 def _splits(where: str, given: Sequence[str | None]) -> list[str] | None:
     if all(split is None for split in given):
         return None
     if None in given:
-        raise ValueError(f"{where}: {given.count(None)} of {len(given)} pictures have no split; give all one, or none")
+        raise ValueError(f"{where}: {given.count(None)} of {len(given)} images have no split; give all one, or none")
     return [str(split) for split in given]
 
 
-def _by_folders(name: str) -> Entry:
+def _by_folders(name: str) -> ListedImage:
     parts = name.split("/")[:-1]
     split = parts[0] if parts and parts[0].lower() in ("train", "test", "val", "validation") else None
     return list(dict.fromkeys(parts if split is None else parts[1:])), split
 
 
-def _read_csv(path: Path) -> dict[str, Entry]:
-    entries: dict[str, Entry] = {}
+def _read_csv(path: Path) -> dict[str, ListedImage]:
+    entries: dict[str, ListedImage] = {}
     with open(path, newline="", encoding="utf-8-sig") as file:
         lines = csv.reader(file)
         try:
@@ -144,7 +144,7 @@ def _read_csv(path: Path) -> dict[str, Entry]:
     return entries
 
 
-def _csv_entry(where: str, header: Sequence[str], fields: Sequence[str]) -> tuple[str, Entry]:
+def _csv_entry(where: str, header: Sequence[str], fields: Sequence[str]) -> tuple[str, ListedImage]:
     if len(fields) != len(header):
         raise ValueError(f"{where} has {len(fields)} fields, the header {len(header)}")
     split, labels = None, []
@@ -160,16 +160,16 @@ def _csv_entry(where: str, header: Sequence[str], fields: Sequence[str]) -> tupl
     return fields[0].strip(), (labels, split)
 
 
-def _read_json(path: Path) -> dict[str, Entry]:
+def _read_json(path: Path) -> dict[str, ListedImage]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is no JSON ({error})") from error
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ListedImage] = {}
     if isinstance(document, Mapping):
         document = [{"file": name, "labels": labels} for name, labels in document.items()]
     if not isinstance(document, list):
-        raise ValueError(f"{path}: holds a {type(document).__name__}, needs a dictionary or a list of pictures")
+        raise ValueError(f"{path}: holds a {type(document).__name__}, needs a dictionary or a list of images")
     for number, item in enumerate(document):
         where = f"{path}: entry {number}"
         name, entry = _json_entry(where, item)
@@ -177,7 +177,7 @@ def _read_json(path: Path) -> dict[str, Entry]:
     return entries
 
 
-def _json_entry(where: str, item: Any) -> tuple[str, Entry]:
+def _json_entry(where: str, item: Any) -> tuple[str, ListedImage]:
     name = item.get("file") if isinstance(item, Mapping) else None
     labels = item.get("labels", []) if isinstance(item, Mapping) else None
     split = item.get("split") if isinstance(item, Mapping) else None
@@ -187,8 +187,8 @@ def _json_entry(where: str, item: Any) -> tuple[str, Entry]:
     return name, (list(labels or []), split)
 
 
-def _add(entries: dict[str, Entry], name: str, entry: Entry, where: str) -> None:
+def _add(entries: dict[str, ListedImage], name: str, entry: ListedImage, where: str) -> None:
     name = Path(name).as_posix()
     if name in entries:
-        raise ValueError(f"{where} names {name!r} a second time; list each picture once")
+        raise ValueError(f"{where} names {name!r} a second time; list each image once")
     entries[name] = entry

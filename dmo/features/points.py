@@ -9,13 +9,13 @@ import numpy as np
 from dmo.features.images import need_library
 
 PATCHES = (12, 16, 24, 32)
-"""Pixels a side of the dense grid's patches; neighbours overlap by half."""
+"""Pixels a side of the dense grid's patches; neighbors overlap by half."""
 SIGMAS = tuple(1.2 * 1.3**k for k in range(7))
 """Integration scales at which corners are looked for, in pixels."""
 PATCH_PER_SIGMA = 7.0
 MAX_CORNERS = 1000
 LEAST_CORNER = 0.5
-"""Cornerness, in squared grey values (0..255) per squared pixel to the second power, below which there is no corner."""
+"""Cornerness, in squared gray values (0..255) per squared pixel to the second power, below which there is no corner."""
 HUES = 36
 
 
@@ -31,13 +31,13 @@ def dense_points(height: int, width: int) -> np.ndarray:
     return np.array(found, dtype=np.float32).reshape(-1, 3)
 
 
-def harris_points(grey: np.ndarray, most: int = MAX_CORNERS) -> np.ndarray:
+def harris_points(gray: np.ndarray, most: int = MAX_CORNERS) -> np.ndarray:
     """Harris corners at the scale where the Laplacian is largest: m x 3 float32, columns x, y, patch side in pixels.
 
-    Arguments: `grey`, h x w uint8; `most`, the strongest that are kept. None in a picture of one colour.
+    Arguments: `gray`, h x w uint8; `most`, the strongest that are kept. None in a image of one color.
     Source: Harris, Stephens 1988; scale selection: Mikolajczyk, Schmid 2004 (the simplified Harris-Laplace detector).
     """
-    image = grey.astype(np.float32)
+    image = gray.astype(np.float32)
     corners = [_cornerness(image, sigma) for sigma in SIGMAS]
     laplacians = np.stack([_laplacian(image, sigma) for sigma in SIGMAS])
     larger = np.ones(laplacians.shape, dtype=bool)
@@ -58,7 +58,7 @@ def _smooth(image: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def _cornerness(image: np.ndarray, sigma: float) -> np.ndarray:
-    """det M - 0.05 trace(M)^2 of the scale-normalised second moments of the gradient."""
+    """det M - 0.05 trace(M)^2 of the scale-normalized second moments of the gradient."""
     cv2 = need_library("cv2")
     fine = 0.7 * sigma
     smooth = _smooth(image, fine)
@@ -73,14 +73,14 @@ def _laplacian(image: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def _peaks(values: np.ndarray) -> np.ndarray:
-    """Whether a pixel is the largest of its 3 x 3 neighbourhood."""
+    """Whether a pixel is the largest of its 3 x 3 neighborhood."""
     return values >= need_library("cv2").dilate(values, np.ones((3, 3), np.uint8))
 
 
-def sift(grey: np.ndarray, points: np.ndarray) -> np.ndarray:
+def sift(gray: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Upright SIFT descriptors of patches: m x 128 float32, in the order of the points.
 
-    Arguments: `grey`, h x w uint8; `points`, m x 3 (x, y, patch side). A patch is 4 x 4 cells of 8 orientations; it is
+    Arguments: `gray`, h x w uint8; `points`, m x 3 (x, y, patch side). A patch is 4 x 4 cells of 8 orientations; it is
     not turned, since scenes have an up and a down. A flat patch gives zeros. Source: Lowe 2004, by OpenCV.
     """
     cv2 = need_library("cv2")
@@ -88,16 +88,16 @@ def sift(grey: np.ndarray, points: np.ndarray) -> np.ndarray:
         return np.zeros((0, 128), np.float32)
     # OpenCV's cells are 3 * size / 2 wide, a patch has four of them
     keypoints = [cv2.KeyPoint(x, y, patch / 6, 0.0) for x, y, patch in points.tolist()]
-    kept, descriptors = cv2.SIFT_create().compute(grey, keypoints)
+    kept, descriptors = cv2.SIFT_create().compute(gray, keypoints)
     if len(kept) != len(points):
         raise RuntimeError(f"OpenCV described {len(kept)} of {len(points)} points")
     return descriptors
 
 
 def hue_histograms(image: np.ndarray, points: np.ndarray, sums: np.ndarray | None = None) -> np.ndarray:
-    """Robust hue descriptors of patches: m x 36 float32, shares that add up to 1, or zeros for a grey patch.
+    """Robust hue descriptors of patches: m x 36 float32, shares that add up to 1, or zeros for a gray patch.
 
-    Every pixel of the square patch adds its saturation to the bin of its opponent-colour hue, so that unsure hues count
+    Every pixel of the square patch adds its saturation to the bin of its opponent-color hue, so that unsure hues count
     little. Arguments: `image`, h x w x 3 uint8; `points`, m x 3 (x, y, patch side); `sums`, `hue_sums(image)` where it
     is there already.
     Source: van de Weijer, Schmid 2006, section 3.
@@ -109,8 +109,8 @@ def hue_histograms(image: np.ndarray, points: np.ndarray, sums: np.ndarray | Non
     top, bottom = (np.clip(np.rint(points[:, 1] + s * half), 0, height).astype(int) for s in (-1, 1))
     found = sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]
     total = found.sum(axis=1, keepdims=True)
-    coloured = total > 1e-3
-    return np.where(coloured, np.maximum(found, 0) / np.where(coloured, total, 1), 0).astype(np.float32)
+    colored = total > 1e-3
+    return np.where(colored, np.maximum(found, 0) / np.where(colored, total, 1), 0).astype(np.float32)
 
 
 def hue_sums(image: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Descriptors by name, the named sets, and the recipe that makes the same rows from new pictures."""
+"""Descriptors by name, the named sets, and the recipe that makes the same rows from new images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dmo.features import colours, points, textures
+from dmo.features import colors, points, textures
 from dmo.features.embedding import VIEW, Embedding
 from dmo.features.images import MAX_PIXELS, SIDE
 from dmo.features.words import Vocabulary
@@ -23,8 +23,8 @@ LOCAL = {"dense_sift": 1000, "harris_sift": 1000, "dense_hue": 100, "harris_hue"
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
-    """A picture (h x w x 3, uint8) and what several descriptors need of it, computed once."""
+class SourceImage:
+    """A image (h x w x 3, uint8) and what several descriptors need of it, computed once."""
 
     image: np.ndarray
 
@@ -33,8 +33,8 @@ class Picture:
         return self.image.shape[0]
 
     @cached_property
-    def grey(self) -> np.ndarray:
-        return colours.grey(self.image)
+    def gray(self) -> np.ndarray:
+        return colors.gray(self.image)
 
     @cached_property
     def dense_points(self) -> np.ndarray:
@@ -42,7 +42,7 @@ class Picture:
 
     @cached_property
     def harris_points(self) -> np.ndarray:
-        return points.harris_points(self.grey)
+        return points.harris_points(self.gray)
 
     @cached_property
     def hue_sums(self) -> np.ndarray:
@@ -56,16 +56,16 @@ class Picture:
         """The local descriptors of one kind of `LOCAL`: m x d float32."""
         at = self.points(local)
         if local.endswith("sift"):
-            return points.sift(self.grey, at)
+            return points.sift(self.gray, at)
         return points.hue_histograms(self.image, at, self.hue_sums)
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A view of pictures: `of`, picture and vocabulary -> vector; `dimension`, None: as many as there are words;
+    """A view of images: `of`, image and vocabulary -> vector; `dimension`, None: as many as there are words;
     `histogram`; `local`, the local descriptors whose words it counts, or None."""
 
-    of: Callable[[Picture, Vocabulary | None], np.ndarray]
+    of: Callable[[SourceImage, Vocabulary | None], np.ndarray]
     dimension: int | None
     histogram: bool
     local: str | None = None
@@ -73,49 +73,49 @@ class Descriptor:
 
 
 def _whole(function: Callable[[np.ndarray], np.ndarray], dimension: int, histogram: bool) -> Descriptor:
-    return Descriptor(lambda picture, _: function(picture.image), dimension, histogram)
+    return Descriptor(lambda image, _: function(image.image), dimension, histogram)
 
 
-def _colour(function: Callable[..., np.ndarray], bands: int) -> Descriptor:
-    dimension = bands * colours.BINS**3
-    return Descriptor(lambda picture, _: function(picture.image, bands=bands), dimension, True, bands=bands)
+def _color(function: Callable[..., np.ndarray], bands: int) -> Descriptor:
+    dimension = bands * colors.BINS**3
+    return Descriptor(lambda image, _: function(image.image, bands=bands), dimension, True, bands=bands)
 
 
 def _words(local: str, bands: int) -> Descriptor:
-    def of(picture: Picture, vocabulary: Vocabulary | None) -> np.ndarray:
+    def of(image: SourceImage, vocabulary: Vocabulary | None) -> np.ndarray:
         if vocabulary is None:
-            raise ValueError(f"{local}: no vocabulary; learn one from training pictures with learn_vocabularies")
-        at = picture.points(local)
-        return vocabulary.histogram(vocabulary.words(picture.local(local)), at[:, 1], picture.height, bands)
+            raise ValueError(f"{local}: no vocabulary; learn one from training images with learn_vocabularies")
+        at = image.points(local)
+        return vocabulary.histogram(vocabulary.words(image.local(local)), at[:, 1], image.height, bands)
 
     return Descriptor(of, None, True, local, bands)
 
 
 def morp491(image: np.ndarray) -> np.ndarray:
     """The descriptor of the MORP experiments, 491 float32: correlogram 256, moments 9, wavelets 10, histogram 216."""
-    parts = (colours.correlogram, colours.colour_moments, textures.wavelet_texture, colours.colour_histogram)
+    parts = (colors.correlogram, colors.color_moments, textures.wavelet_texture, colors.color_histogram)
     return np.concatenate([part(image) for part in parts])
 
 
 DESCRIPTORS: dict[str, Descriptor] = {
     **{
-        name + suffix: _colour(function, bands)
+        name + suffix: _color(function, bands)
         for name, function in (
-            ("rgb", colours.rgb_histogram),
-            ("lab", colours.lab_histogram),
-            ("hsv", colours.hsv_histogram),
+            ("rgb", colors.rgb_histogram),
+            ("lab", colors.lab_histogram),
+            ("hsv", colors.hsv_histogram),
         )
-        for suffix, bands in (("", 1), ("_v3h1", colours.BANDS))
+        for suffix, bands in (("", 1), ("_v3h1", colors.BANDS))
     },
     "gist": _whole(textures.gist, 512, False),
-    **{name + suffix: _words(name, bands) for name in LOCAL for suffix, bands in (("", 1), ("_v3h1", colours.BANDS))},
-    "correlogram": _whole(colours.correlogram, 256, False),
-    "moments": _whole(colours.colour_moments, 9, False),
+    **{name + suffix: _words(name, bands) for name in LOCAL for suffix, bands in (("", 1), ("_v3h1", colors.BANDS))},
+    "correlogram": _whole(colors.correlogram, 256, False),
+    "moments": _whole(colors.color_moments, 9, False),
     "wavelets": _whole(textures.wavelet_texture, 10, False),
-    "histogram216": _whole(colours.colour_histogram, 216, True),
+    "histogram216": _whole(colors.color_histogram, 216, True),
     "morp491": _whole(morp491, 491, False),
 }
-"""Every view that can be computed from a picture, by its name in a feature store."""
+"""Every view that can be computed from a image, by its name in a feature store."""
 SETS: dict[str, tuple[str, ...]] = {
     "kgha8": (
         *("rgb_v3h1", "lab_v3h1", "hsv_v3h1", "gist"),
@@ -128,7 +128,7 @@ SETS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How pictures become rows.
+    """How images become rows.
 
     Arguments: `views`, names in `DESCRIPTORS`; `side` and `max_pixels` of `read_image`; `words`, local descriptor ->
     words in its vocabulary; `seed` of the vocabularies; `version` of the descriptors; `onnx`, `Embedding.to_dict` of the
@@ -187,7 +187,7 @@ class Recipe:
         return cls(**{**given, "views": tuple(given["views"])})
 
     def fingerprint(self, vocabularies: Mapping[str, Vocabulary]) -> str:
-        """SHA-256 of the recipe and its vocabularies: equal where the same picture gives the same rows."""
+        """SHA-256 of the recipe and its vocabularies: equal where the same image gives the same rows."""
         onnx = None if self.onnx is None else {key: value for key, value in self.onnx.items() if key != "path"}
         document = self.to_dict() | {
             "onnx": onnx,
@@ -200,13 +200,13 @@ class Recipe:
         found = self.descriptor(view)
         if found.dimension is not None:
             return found.dimension
-        return found.bands * len(vocabularies[str(found.local)].centres)
+        return found.bands * len(vocabularies[str(found.local)].centers)
 
     def describe(self, image: np.ndarray, vocabularies: Mapping[str, Vocabulary]) -> dict[str, np.ndarray]:
-        """The rows of one picture (h x w x 3, uint8): view -> vector."""
-        picture = Picture(image)
+        """The rows of one image (h x w x 3, uint8): view -> vector."""
+        source = SourceImage(image)
         rows = {}
         for view in self.views:
             found = self.descriptor(view)
-            rows[view] = found.of(picture, None if found.local is None else vocabularies[found.local])
+            rows[view] = found.of(source, None if found.local is None else vocabularies[found.local])
         return rows

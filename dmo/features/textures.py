@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import scipy.fft
 
-from dmo.features.colours import grey
+from dmo.features.colors import gray
 from dmo.features.images import need_library
 
 GIST_SIDE, GIST_PAD, GIST_BLOCKS = 128, 32, 4
@@ -18,31 +18,31 @@ _REDUCTIONS = (1, 1, 2, 4)
 
 
 def gist(image: np.ndarray) -> np.ndarray:
-    """Spatial envelope of a picture: 32 filters x 4 x 4 blocks = 512 float32, all blocks of one filter together.
+    """Spatial envelope of a image: 32 filters x 4 x 4 blocks = 512 float32, all blocks of one filter together.
 
-    The grey picture, 128 x 128, contrast-normalised, is filtered by Gabor-like transfer functions of 4 scales and 8
-    orientations; each response's mean magnitude in a 4 x 4 grid. A picture of one colour gives zeros.
+    The gray image, 128 x 128, contrast-normalized, is filtered by Gabor-like transfer functions of 4 scales and 8
+    orientations; each response's mean magnitude in a 4 x 4 grid. A image of one color gives zeros.
     Source: Oliva, Torralba 2001; parameters as in the authors' LMgist for 8 orientations at 4 scales.
     """
     cv2 = need_library("cv2")
-    small = cv2.resize(grey(image), (GIST_SIDE, GIST_SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
+    small = cv2.resize(gray(image), (GIST_SIDE, GIST_SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
     low, high = float(small.min()), float(small.max())
     if low == high:
         return np.zeros(sum(ORIENTATIONS) * GIST_BLOCKS**2, np.float32)
-    normalised = prefilter(255 * (small - low) / (high - low))
-    spectrum = scipy.fft.fft2(np.pad(normalised, GIST_PAD, mode="symmetric"))
+    normalized = prefilter(255 * (small - low) / (high - low))
+    spectrum = scipy.fft.fft2(np.pad(normalized, GIST_PAD, mode="symmetric"))
     blocks = [_responses(spectrum, scale, reduction) for scale, reduction in enumerate(_REDUCTIONS)]
     return np.concatenate(blocks).ravel().astype(np.float32)
 
 
 def _responses(spectrum: np.ndarray, scale: int, reduction: int) -> np.ndarray:
-    """Mean magnitudes of one scale's responses, orientations x 4 x 4, at the centres of `reduction` x `reduction` pixels."""
+    """Mean magnitudes of one scale's responses, orientations x 4 x 4, at the centers of `reduction` x `reduction` pixels."""
     size = len(spectrum)
     kept = low_frequencies(size, reduction)
     filters = gabor_filters(size)[scale * 8 : scale * 8 + ORIENTATIONS[scale]]
-    to_centre = np.exp(1j * np.pi * (reduction - 1) * scipy.fft.fftfreq(size)[kept]).astype(np.complex64)
-    centred = spectrum[np.ix_(kept, kept)] * to_centre[:, None] * to_centre
-    product = centred * filters[:, kept[:, None], kept]
+    to_center = np.exp(1j * np.pi * (reduction - 1) * scipy.fft.fftfreq(size)[kept]).astype(np.complex64)
+    centered = spectrum[np.ix_(kept, kept)] * to_center[:, None] * to_center
+    product = centered * filters[:, kept[:, None], kept]
     responses = np.abs(scipy.fft.ifft2(product, axes=(1, 2), overwrite_x=True)) / reduction**2
     pad, side = GIST_PAD // reduction, GIST_SIDE // reduction
     step = side // GIST_BLOCKS
@@ -51,13 +51,13 @@ def _responses(spectrum: np.ndarray, scale: int, reduction: int) -> np.ndarray:
 
 
 def low_frequencies(size: int, reduction: int) -> np.ndarray:
-    """The places, in the order of the Fourier transform, of the frequencies that a picture 1/`reduction` as wide has."""
+    """The places, in the order of the Fourier transform, of the frequencies that a image 1/`reduction` as wide has."""
     half = size // reduction // 2
     return np.r_[0:half, size - half : size]
 
 
 def prefilter(image: np.ndarray, cycles: float = 4.0, pad: int = 8) -> np.ndarray:
-    """Whitening and local contrast normalisation of a grey picture (n x n float32, 0..255), as in LMgist."""
+    """Whitening and local contrast normalization of a gray image (n x n float32, 0..255), as in LMgist."""
     padded = np.pad(np.log1p(image), pad, mode="symmetric").astype(np.float32)
     size = len(padded)
     frequency = scipy.fft.fftfreq(size) * size
@@ -80,11 +80,11 @@ def gabor_filters(size: int) -> np.ndarray:
     angle = np.arctan2(frequency[:, None], frequency)
     filters = []
     for scale, count in enumerate(ORIENTATIONS):
-        centre, width = 0.3 / 1.85**scale, 16 * count**2 / 32**2
+        center, width = 0.3 / 1.85**scale, 16 * count**2 / 32**2
         for k in range(count):
             turned = angle + np.pi * k / count
             turned = (turned + np.pi) % (2 * np.pi) - np.pi
-            filters.append(np.exp(-3.5 * (radius / centre - 1) ** 2 - 2 * width * np.pi * turned**2))
+            filters.append(np.exp(-3.5 * (radius / center - 1) ** 2 - 2 * width * np.pi * turned**2))
     return np.array(filters, dtype=np.float32)
 
 
@@ -92,10 +92,10 @@ def wavelet_texture(image: np.ndarray) -> np.ndarray:
     """Energies of a wavelet pyramid of three levels: 10 float32.
 
     Mean magnitude of the coarse band, then of the horizontal, vertical and diagonal details from the coarsest level to
-    the finest, of the grey picture (0..1) under orthonormal Daubechies wavelets of two vanishing moments, periodic.
+    the finest, of the gray image (0..1) under orthonormal Daubechies wavelets of two vanishing moments, periodic.
     Source: Mallat 1989; Manjunath, Ma 1996.
     """
     pywt = need_library("pywt")
-    pyramid = pywt.wavedec2(grey(image).astype(np.float64) / 255, "db2", mode="periodization", level=3)
+    pyramid = pywt.wavedec2(gray(image).astype(np.float64) / 255, "db2", mode="periodization", level=3)
     bands = [pyramid[0], *(band for level in pyramid[1:] for band in level)]
     return np.array([np.abs(band).mean() for band in bands], dtype=np.float32)

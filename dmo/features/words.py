@@ -1,4 +1,4 @@
-"""Visual words: a vocabulary of local descriptors, learnt by mini-batch k-means, and the words of a picture."""
+"""Visual words: a vocabulary of local descriptors, learnt by mini-batch k-means, and the words of a image."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from functools import cached_property
 
 import numpy as np
 
-from dmo.features.colours import band_histogram
+from dmo.features.colors import band_histogram
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """`centres`, words x d float32: a local descriptor's word is the nearest centre. Source: Sivic, Zisserman 2003."""
+    """`centers`, words x d float32: a local descriptor's word is the nearest center. Source: Sivic, Zisserman 2003."""
 
-    centres: np.ndarray
+    centers: np.ndarray
 
     @cached_property
     def _half_squares(self) -> np.ndarray:
-        return (self.centres**2).sum(axis=1) / 2
+        return (self.centers**2).sum(axis=1) / 2
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the centres, in hexadecimal."""
-        data = np.ascontiguousarray(self.centres, dtype="<f4")
+        """SHA-256 of the centers, in hexadecimal."""
+        data = np.ascontiguousarray(self.centers, dtype="<f4")
         return hashlib.sha256(repr(data.shape).encode() + data.tobytes()).hexdigest()
 
     def words(self, descriptors: np.ndarray) -> np.ndarray:
         """The word of every descriptor (m x d): m integers."""
-        scores = descriptors @ self.centres.T
+        scores = descriptors @ self.centers.T
         scores -= self._half_squares
         return scores.argmax(axis=1)
 
@@ -39,7 +39,7 @@ class Vocabulary:
         Arguments: `words` (m); `y`, the rows of their points (m), 0..height.
         """
         rows = np.clip(y.astype(np.int64), 0, height - 1)
-        return band_histogram(words, len(self.centres), rows, height, bands)
+        return band_histogram(words, len(self.centers), rows, height, bands)
 
 
 def learn_vocabulary(descriptors: np.ndarray, words: int, seed: int = 0) -> Vocabulary:
@@ -51,7 +51,7 @@ def learn_vocabulary(descriptors: np.ndarray, words: int, seed: int = 0) -> Voca
     from sklearn.cluster import MiniBatchKMeans
 
     if not len(descriptors):
-        raise ValueError("learn_vocabulary: no local descriptors; the training pictures have no points, pass others")
+        raise ValueError("learn_vocabulary: no local descriptors; the training images have no points, pass others")
     distinct = np.unique(descriptors, axis=0) if len(descriptors) <= 4 * words else descriptors
     if len(distinct) <= words:
         return Vocabulary(distinct.astype(np.float32))

@@ -1,16 +1,16 @@
-"""Neighbour graphs: exact and approximate neighbours, adjacency, weights, Laplacians, geodesics; all sparse.
+"""Neighbor graphs: exact and approximate neighbors, adjacency, weights, Laplacians, geodesics; all sparse.
 
-`neighbours` and `nearest` give lists, `adjacency` (or `threshold_graph`) makes a graph, `weigh` gives its edges values.
+`neighbors` and `nearest` give lists, `adjacency` (or `threshold_graph`) makes a graph, `weigh` gives its edges values.
 """
 
 from dmo.graphs.adjacency import adjacency, check_connected, check_symmetric, geodesics, laplacian, threshold_graph
-from dmo.graphs.search import Metric, Neighbours, nearest, neighbours, recall
+from dmo.graphs.search import Metric, Neighbors, nearest, neighbors, recall
 from dmo.graphs.weights import KINDS, edge_dots, ends, local_scales, reconstruction_weights, root_mean_square, weigh
 
 __all__ = [
     "KINDS",
     "Metric",
-    "Neighbours",
+    "Neighbors",
     "adjacency",
     "check_connected",
     "check_symmetric",
@@ -20,7 +20,7 @@ __all__ = [
     "laplacian",
     "local_scales",
     "nearest",
-    "neighbours",
+    "neighbors",
     "recall",
     "reconstruction_weights",
     "root_mean_square",

@@ -1,4 +1,4 @@
-"""Neighbour lists as sparse matrices, their Laplacians and geodesic distances."""
+"""Neighbor lists as sparse matrices, their Laplacians and geodesic distances."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from scipy.sparse import csr_array
 
 from dmo.blocks import Rows, row_blocks
 from dmo.graphs.rows import distances_to, prepare, product, read, transposed
-from dmo.graphs.search import Metric, Neighbours
+from dmo.graphs.search import Metric, Neighbors
 
 Mode = Literal["union", "mutual", "directed", "sum"]
 
 
-def adjacency(neighbours: Neighbours, mode: Mode = "union") -> csr_array:
-    """The n x n matrix of a neighbour list, CSR with sorted columns; the one place where lists become symmetric.
+def adjacency(neighbors: Neighbors, mode: Mode = "union") -> csr_array:
+    """The n x n matrix of a neighbor list, CSR with sorted columns; the one place where lists become symmetric.
 
-    Argument `mode`: "directed": 1 where j is among i's neighbours; "union": 1 where either is among the other's;
+    Argument `mode`: "directed": 1 where j is among i's neighbors; "union": 1 where either is among the other's;
     "mutual": 1 where both are; "sum": the directed matrix plus its transpose, which is 2 where "mutual" has 1, and
     the "union" elsewhere. Raises ValueError for another mode.
     """
     if mode not in ("union", "mutual", "directed", "sum"):
         raise ValueError(f"adjacency: mode = {mode!r}; known: union, mutual, directed, sum")
-    n, k = neighbours.indices.shape
-    there = neighbours.indices.ravel() >= 0
+    n, k = neighbors.indices.shape
+    there = neighbors.indices.ravel() >= 0
     rows = np.repeat(np.arange(n), k)[there]
-    A = csr_array((np.ones(len(rows)), (rows, neighbours.indices.ravel()[there])), shape=(n, n))
+    A = csr_array((np.ones(len(rows)), (rows, neighbors.indices.ravel()[there])), shape=(n, n))
     A.sum_duplicates()
     if mode == "directed":
         return A
@@ -88,20 +88,20 @@ def check_symmetric(W: Any, n: int, what: str = "the weight matrix") -> csr_arra
     return given
 
 
-def laplacian(W: csr_array, normalised: bool = False) -> csr_array:
-    """diag(W 1) - W (n x n, CSR); `normalised`: D^-1/2 (D - W) D^-1/2, whose rows are 0 where W's are.
+def laplacian(W: csr_array, normalized: bool = False) -> csr_array:
+    """diag(W 1) - W (n x n, CSR); `normalized`: D^-1/2 (D - W) D^-1/2, whose rows are 0 where W's are.
 
-    Raises ValueError for a normalised Laplacian of weights whose row sums are negative.
+    Raises ValueError for a normalized Laplacian of weights whose row sums are negative.
     """
     W = csr_array(W)
     degree = np.asarray(W.sum(axis=1), np.float64).ravel()
     L = csr_array(scipy.sparse.diags_array(degree) - W)
-    if not normalised:
+    if not normalized:
         return L
     if (degree < 0).any():
         i = int(degree.argmin())
         raise ValueError(
-            f"laplacian: the weights of sample {i} sum to {degree[i]:.3g}; a normalised Laplacian needs sums that are "
+            f"laplacian: the weights of sample {i} sum to {degree[i]:.3g}; a normalized Laplacian needs sums that are "
             f"not negative"
         )
     root = scipy.sparse.diags_array(1 / np.sqrt(np.where(degree > 0, degree, 1.0)))
@@ -129,6 +129,6 @@ def check_connected(graph: csr_array, who: str) -> None:
         sizes = np.sort(np.bincount(member))[::-1]
         shown = ", ".join(str(size) for size in sizes[:8]) + (", ..." if count > 8 else "")
         raise ValueError(
-            f"{who}: the neighbour graph has {count} components of {shown} samples; raise the number of neighbours, "
+            f"{who}: the neighbor graph has {count} components of {shown} samples; raise the number of neighbors, "
             f"or embed each component by itself"
         )

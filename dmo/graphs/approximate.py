@@ -1,4 +1,4 @@
-"""Approximate nearest neighbours by nearest-neighbour descent (the extra `dmo[approximate]`)."""
+"""Approximate nearest neighbors by nearest-neighbor descent (the extra `dmo[approximate]`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def descend(X: Any, k: int, metric: Any, random_state: int | None) -> tuple[np.n
         from pynndescent import NNDescent
     except ImportError as error:
         raise ImportError(
-            "neighbours: method='approximate' needs pynndescent; install dmo[approximate], or take method='exact'"
+            "neighbors: method='approximate' needs pynndescent; install dmo[approximate], or take method='exact'"
         ) from error
     n = X.shape[0]
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Compiled loops of the neighbour search and of values on edges: no interpreter's lock, a range of rows at a time.
+"""Compiled loops of the neighbor search and of values on edges: no interpreter's lock, a range of rows at a time.
 
 The candidates of a row are a heap, the worst at its root: keys (n x m, inf where empty) and row numbers (n x m, -1).
 Equal keys go to the lower row number, so that the result does not depend on the order of the visits.

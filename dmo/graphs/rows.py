@@ -1,4 +1,4 @@
-"""Rows made ready for the neighbour search, their inner products, and distances of given pairs in float64."""
+"""Rows made ready for the neighbor search, their inner products, and distances of given pairs in float64."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Ready:
 
 
 class _Lazy:
-    """Scaled and centred rows in float64, made for the rows asked for."""
+    """Scaled and centered rows in float64, made for the rows asked for."""
 
     dtype = np.dtype(np.float64)
 

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by blocks: matrix products, the best kept on the way, distances again in float64."""
+"""Exact nearest neighbors by blocks: matrix products, the best kept on the way, distances again in float64."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dmo.blocks import Rows, row_blocks
-from dmo.cluster.workers import Resent, grouped, retried
+from dmo.cluster.workers import Broadcast, grouped, retried
 from dmo.graphs import loops
 from dmo.graphs.rows import Ready, alike, distances_to, prepare, product, read, transposed
 from dmo.kernels.threads import over_rows, thread_count
@@ -24,7 +24,7 @@ _SPARE = 8
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbors:
     """`indices` (n x k int64, nearest first, -1: none) and `distances` (n x k float64, inf: none) in `metric`."""
 
     indices: np.ndarray
@@ -39,7 +39,7 @@ class Neighbours:
         return len(self.indices)
 
 
-def neighbours(
+def neighbors(
     X: Rows,
     k: int,
     metric: Metric = "euclidean",
@@ -49,14 +49,14 @@ def neighbours(
     method: Literal["exact", "approximate"] = "exact",
     random_state: int | None = 0,
     client: Any = None,
-) -> Neighbours:
+) -> Neighbors:
     """The k nearest other rows of every row.
 
     Arguments: `X`: n x d row source, dense or CSR, read into memory; `k` < n; `metric`: "cosine" is 1 - cos, and 1 from
-    a row of zeros; `groups`: n integers: neighbours of the same group only, or with `other` of the other groups only,
+    a row of zeros; `groups`: n integers: neighbors of the same group only, or with `other` of the other groups only,
     -1 and inf where there are fewer than k; `block`: rows per tile, of block^2 numbers; `method`: "approximate" needs
     pynndescent (see `recall`), which `random_state` seeds; `client`: a Dask client whose workers share the exact search.
-    Dense rows are centred and multiplied in float32; where rounding could have hidden a neighbour, its row is
+    Dense rows are centered and multiplied in float32; where rounding could have hidden a neighbor, its row is
     searched again in float64. Equally distant rows: the lower row numbers.
     Raises ValueError for k outside 1..n-1, groups of another length, values not finite, an unknown metric or method.
     """
@@ -64,18 +64,18 @@ def neighbours(
     n = X.shape[0]
     _check(n, k, metric)
     if method not in ("exact", "approximate"):
-        raise ValueError(f"neighbours: method = {method!r}; known: exact, approximate")
+        raise ValueError(f"neighbors: method = {method!r}; known: exact, approximate")
     member = None if groups is None else _groups(groups, n)
     if member is not None and not other:
         return _in_groups(X, k, metric, member, block, method, random_state, client)
     if member is None and other:
-        raise ValueError("neighbours: other=True needs groups; pass one group number per row")
+        raise ValueError("neighbors: other=True needs groups; pass one group number per row")
     if method == "approximate":
         from dmo.graphs.approximate import descend
 
         if member is not None:
-            raise ValueError("neighbours: the approximate search knows no other groups; take method='exact'")
-        return Neighbours(*descend(X, k, metric, random_state), metric)
+            raise ValueError("neighbors: the approximate search knows no other groups; take method='exact'")
+        return Neighbors(*descend(X, k, metric, random_state), metric)
     ready = prepare(X, metric)
     m = min(k + _SPARE, n - 1)
     pairs = [(j, i) for i, j in lower_pairs(n, block)]
@@ -86,8 +86,8 @@ def neighbours(
     return _finish(ready, ready, rows, keys, k, True, member)
 
 
-def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean", block: int = 1024) -> Neighbours:
-    """The k nearest rows of X (n x d) for every row of X_new (m x d); a row of X is a neighbour of itself here."""
+def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean", block: int = 1024) -> Neighbors:
+    """The k nearest rows of X (n x d) for every row of X_new (m x d); a row of X is a neighbor of itself here."""
     X, X_new = read(X), read(X_new)
     X_new = alike(X_new, X)
     if X_new.shape[1] != X.shape[1]:
@@ -99,7 +99,7 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean", block: i
     return _finish(new, ready, *_search(new, ready, m, block, False, None), k, False, None)
 
 
-def recall(found: Neighbours, X: Rows, sample: int = 500, random_state: int | None = 0) -> float:
+def recall(found: Neighbors, X: Rows, sample: int = 500, random_state: int | None = 0) -> float:
     """Share of the true k nearest that `found` has, on `sample` rows; one as near as the k-th counts as true."""
     X = read(X)
     n, k = found.indices.shape
@@ -114,16 +114,16 @@ def recall(found: Neighbours, X: Rows, sample: int = 500, random_state: int | No
 
 def _check(n: int, k: int, metric: str) -> None:
     if metric not in ("euclidean", "cosine"):
-        raise ValueError(f"neighbours: metric = {metric!r}; known: euclidean, cosine")
+        raise ValueError(f"neighbors: metric = {metric!r}; known: euclidean, cosine")
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
-        raise ValueError(f"neighbours: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
+        raise ValueError(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
 
 
 def _groups(groups: Any, n: int) -> np.ndarray:
     member = np.asarray(groups)
     if member.shape != (n,) or member.dtype.kind not in "iub":
         raise ValueError(
-            f"neighbours: groups have shape {member.shape} and dtype {member.dtype}, the rows are {n}; "
+            f"neighbors: groups have shape {member.shape} and dtype {member.dtype}, the rows are {n}; "
             f"pass one whole number per row"
         )
     return member.astype(np.int64)
@@ -131,7 +131,7 @@ def _groups(groups: Any, n: int) -> np.ndarray:
 
 def _in_groups(
     X: Any, k: int, metric: Metric, member: np.ndarray, block: int, method: Any, random_state: int | None, client: Any
-) -> Neighbours:
+) -> Neighbors:
     """Each group searched by itself."""
     indices, distances = np.full((len(member), k), -1), np.full((len(member), k), np.inf)
     for group in np.unique(member):
@@ -139,10 +139,10 @@ def _in_groups(
         have = min(k, len(own) - 1)
         if not have:
             continue
-        found = neighbours(X[own], have, metric, block=block, method=method, random_state=random_state, client=client)
+        found = neighbors(X[own], have, metric, block=block, method=method, random_state=random_state, client=client)
         indices[own, :have] = np.where(found.indices < 0, -1, own[found.indices])
         distances[own, :have] = found.distances
-    return Neighbours(indices, distances, metric)
+    return Neighbors(indices, distances, metric)
 
 
 def _heaps(n: int, m: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
@@ -175,7 +175,7 @@ def _in_threads(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The block pairs shared out among threads that never wait for each other, each with candidates of its own."""
     parts = grouped(pairs, thread_count())
-    with stage("neighbours (block pairs)", len(pairs)) as advance:
+    with stage("neighbors (block pairs)", len(pairs)) as advance:
         if len(parts) == 1:
             return _scan(ready, pairs, m, block, member, advance)
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(len(parts)) as pool:
@@ -204,7 +204,7 @@ def _search(
 
 def _finish(
     new: Ready, ready: Ready, rows: np.ndarray, keys: np.ndarray, k: int, own: bool, member: np.ndarray | None
-) -> Neighbours:
+) -> Neighbors:
     """Distances in float64, the k nearest of the candidates in order, doubtful rows again in float64."""
     indices, squared = _sorted(new, ready, rows)
     reach = np.where(np.isfinite(squared[:, k - 1]), squared[:, k - 1], 0.0)
@@ -217,7 +217,7 @@ def _finish(
         for part in row_blocks(len(again), 1024):
             _again(new, ready, again[part], indices, squared, own, member)
     indices, squared = indices[:, :k], squared[:, :k]
-    return Neighbours(indices, ready.as_distances(squared), ready.metric)
+    return Neighbors(indices, ready.as_distances(squared), ready.metric)
 
 
 def _again(
@@ -262,7 +262,7 @@ def _on_cluster(
     client: Any, ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, member: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The block pairs shared out among the workers' threads, their candidates merged in a tree."""
-    shared = Resent(client, ready)
+    shared = Broadcast(client, ready)
 
     def work() -> tuple[np.ndarray, np.ndarray]:
         groups = grouped(pairs, sum(client.nthreads().values()))

@@ -13,7 +13,7 @@ from dmo.blocks import Rows, row_blocks
 from dmo.graphs import loops
 from dmo.graphs.adjacency import check_symmetric
 from dmo.graphs.rows import Matrix, distances_to, prepare, read
-from dmo.graphs.search import Neighbours, neighbours
+from dmo.graphs.search import Neighbors, neighbors
 from dmo.kernels.threads import over_rows
 
 KINDS = (
@@ -42,7 +42,7 @@ def weigh(
 
     Argument `kind`, with d_ij the Euclidean distance: "constant" 1; "distance" d_ij, for `geodesics`;
     "gaussian" exp(-d_ij^2 / (2 s^2)), s = `bandwidth`, a number or "mean", the mean length of the edges [MOPE 7];
-    "local" exp(-d_ij^2 / (s_i s_j)), s_i the distance to the `local`-th neighbour (at most the n - 1st), or
+    "local" exp(-d_ij^2 / (s_i s_j)), s_i the distance to the `local`-th neighbor (at most the n - 1st), or
     `scales` (n) where given [MOPE 8; Zelnik-Manor, Perona 2004];
     "inverse" 1 / d_ij over its row's sum, averaged with that over its column's sum where the graph is symmetric;
     "cosine", "pearson", "spearman", "kendall" (tau-b): similarities of the two rows, which may be negative;
@@ -83,9 +83,9 @@ def weigh(
 
 
 def local_scales(X: Rows, local: int = 7) -> np.ndarray:
-    """Distance (n) of every row to its `local`-th neighbour, or to its farthest where there are fewer rows."""
+    """Distance (n) of every row to its `local`-th neighbor, or to its farthest where there are fewer rows."""
     X = read(X)
-    return neighbours(X, min(local, X.shape[0] - 1)).distances[:, -1]
+    return neighbors(X, min(local, X.shape[0] - 1)).distances[:, -1]
 
 
 def root_mean_square(X: Rows) -> float:
@@ -113,12 +113,12 @@ def _given(graph: csr_array, W: csr_array) -> csr_array:
 
 
 def _squared(X: Matrix, graph: csr_array) -> np.ndarray:
-    """Squared lengths of the edges, summed in float64; of nearly all pairs: from inner products of centred rows."""
+    """Squared lengths of the edges, summed in float64; of nearly all pairs: from inner products of centered rows."""
     left, right = ends(graph)
     if _crowded(left, X.shape[0]) and not scipy.sparse.issparse(X):
-        centred = X - X.mean(axis=0, dtype=np.float64)
-        h = np.einsum("ij,ij->i", centred, centred)
-        squared = h[left] + h[right] - 2 * edge_dots(centred, left, right)
+        centered = X - X.mean(axis=0, dtype=np.float64)
+        h = np.einsum("ij,ij->i", centered, centered)
+        squared = h[left] + h[right] - 2 * edge_dots(centered, left, right)
         squared[squared < 1e-13 * h.max()] = 0.0
         return squared
     ready, out, counts = prepare(X, "euclidean"), np.empty(graph.nnz), np.diff(graph.indptr)
@@ -187,10 +187,10 @@ def _cosine(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def _pearson(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     if not scipy.sparse.issparse(X):
-        centred = X.astype(np.float64)
-        centred -= centred.mean(axis=1, keepdims=True)
-        centred[np.ptp(X, axis=1) == 0] = 0.0
-        return _cosine(centred, left, right)
+        centered = X.astype(np.float64)
+        centered -= centered.mean(axis=1, keepdims=True)
+        centered[np.ptp(X, axis=1) == 0] = 0.0
+        return _cosine(centered, left, right)
     d, each = X.shape[1], np.arange(X.shape[0])
     means = np.asarray(X.sum(axis=1)).ravel() / d
     spread = edge_dots(X, each, each) - d * means**2
@@ -234,30 +234,30 @@ _CORRELATIONS: dict[str, Callable[[Matrix, np.ndarray, np.ndarray], np.ndarray]]
 }
 
 
-def reconstruction_weights(X: Rows, neighbours: Neighbours, reg: float = 1e-3) -> csr_array:
-    """S (n x n, CSR): weights with sum 1 per row by which the neighbours of a row reconstruct it best.
+def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> csr_array:
+    """S (n x n, CSR): weights with sum 1 per row by which the neighbors of a row reconstruct it best.
 
-    Arguments: `X` n x d, dense or CSR; `neighbours` of every row, of one class too; `reg`: the ridge of the local Gram
-    matrix relative to its trace. A row without neighbours stays 0. Raises ValueError for another number of rows.
-    Source: Roweis, Saul 2000; SONPP with the neighbours of one class.
+    Arguments: `X` n x d, dense or CSR; `neighbors` of every row, of one class too; `reg`: the ridge of the local Gram
+    matrix relative to its trace. A row without neighbors stays 0. Raises ValueError for another number of rows.
+    Source: Roweis, Saul 2000; SONPP with the neighbors of one class.
     """
     X = read(X)
-    n, k = neighbours.indices.shape
+    n, k = neighbors.indices.shape
     if X.shape[0] != n:
-        raise ValueError(f"reconstruction_weights: {n} neighbour lists for {X.shape[0]} rows; pass the same samples")
+        raise ValueError(f"reconstruction_weights: {n} neighbor lists for {X.shape[0]} rows; pass the same samples")
     W = np.zeros((n, k))
     for where in row_blocks(n, max(1, 2**24 // (k * max(k, 1 if scipy.sparse.issparse(X) else X.shape[1])))):
-        indices = neighbours.indices[where]
+        indices = neighbors.indices[where]
         G = _local_grams(X, np.arange(where.start, where.stop), indices)
-        W[where] = _barycentres(G, indices < 0, reg)
-    there = neighbours.indices >= 0
-    S = csr_array((W[there], (np.nonzero(there)[0], neighbours.indices[there])), shape=(n, n))
+        W[where] = _barycenters(G, indices < 0, reg)
+    there = neighbors.indices >= 0
+    S = csr_array((W[there], (np.nonzero(there)[0], neighbors.indices[there])), shape=(n, n))
     S.sort_indices()
     return S
 
 
 def _local_grams(X: Matrix, rows: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Gram matrices (b x k x k, float64) of the neighbours' rows less the row itself."""
+    """Gram matrices (b x k x k, float64) of the neighbors' rows less the row itself."""
     if not scipy.sparse.issparse(X):
         Z = X[indices].astype(np.float64) - X[rows][:, None, :]
         return Z @ Z.transpose(0, 2, 1)
@@ -269,7 +269,7 @@ def _local_grams(X: Matrix, rows: np.ndarray, indices: np.ndarray) -> np.ndarray
     return G
 
 
-def _barycentres(G: np.ndarray, missing: np.ndarray, reg: float) -> np.ndarray:
+def _barycenters(G: np.ndarray, missing: np.ndarray, reg: float) -> np.ndarray:
     k = G.shape[1]
     G = np.where(missing[:, :, None] | missing[:, None, :], 0.0, G)
     trace = np.trace(G, axis1=1, axis2=2)

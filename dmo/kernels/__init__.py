@@ -1,6 +1,6 @@
 """Kernel functions: parameter objects that give tiles of Gram matrices.
 
-    kernel = parse("hellinger-rbf")            # or RBF(bandwidth="median", normalise="hellinger")
+    kernel = parse("hellinger-rbf")            # or RBF(bandwidth="median", normalize="hellinger")
     K, fitted = gram_matrix(kernel, X)         # n x n, the symmetric work done once
     x, y = fitted.prepare(X_new), fitted.prepare(X)
     K_new = fitted.tile(x, y)                  # m x n
@@ -18,7 +18,7 @@ from dmo.kernels.base import Kernel
 from dmo.kernels.composite import Precomputed, PreparedParts, PreparedSquare, Product, Sum
 from dmo.kernels.functions import RBF, ChiSquare, Cosine, Exponential, Intersection, Laplacian, Linear, Polynomial
 from dmo.kernels.parsing import from_dict, parse, rescaled
-from dmo.kernels.rows import Prepared, normalise_rows
+from dmo.kernels.rows import Prepared, normalize_rows
 
 __all__ = [
     "RBF",
@@ -38,7 +38,7 @@ __all__ = [
     "Sum",
     "from_dict",
     "gram_matrix",
-    "normalise_rows",
+    "normalize_rows",
     "parse",
     "rescaled",
 ]

@@ -14,8 +14,8 @@ from dmo.kernels.rows import Matrix, Prepared
 
 SAMPLE = 8192
 """Rows whose pairs decide a bandwidth, at most."""
-RULES = ("mean", "median", "mean-fifth-neighbour")
-"""Mean or median distance of the pairs i != j; mean distance to the fifth nearest neighbour (Liu, Lin, Yu 2009)."""
+RULES = ("mean", "median", "mean-fifth-neighbor")
+"""Mean or median distance of the pairs i != j; mean distance to the fifth nearest neighbor (Liu, Lin, Yu 2009)."""
 
 
 def check(bandwidth: float | str, owner: str) -> None:
@@ -46,17 +46,17 @@ def pick(X: blocks.Rows, index: np.ndarray) -> Matrix:
 
 
 def central_row(
-    X: np.ndarray, index: np.ndarray | None, normalise: str | None, owner: str, names: np.ndarray | None = None
+    X: np.ndarray, index: np.ndarray | None, normalize: str | None, owner: str, names: np.ndarray | None = None
 ) -> np.ndarray:
-    """Mean (d, float64) of up to 512 normalised rows, evenly spaced among the rows `index` (all when None) of X.
+    """Mean (d, float64) of up to 512 normalized rows, evenly spaced among the rows `index` (all when None) of X.
 
-    Any point amid the rows serves to centre them. Errors name row i `names[i]`.
+    Any point amid the rows serves to center them. Errors name row i `names[i]`.
     """
     index = np.arange(len(X)) if index is None else index
     index = index[:: max(1, -(-len(index) // 512))]
     names = index if names is None else names[index]
-    needs = normalise == "hellinger"
-    return rows.ready(X[index], normalise, None, np.float64, True, needs, owner, names)[0].mean(axis=0)
+    needs = normalize == "hellinger"
+    return rows.ready(X[index], normalize, None, np.float64, True, needs, owner, names)[0].mean(axis=0)
 
 
 def strips(n: int) -> list[slice]:
@@ -83,7 +83,7 @@ def resolve(
     h = p.norms.astype(p.dtype)
     if index is not None:
         K, h = K[np.ix_(index, index)], h[index]
-    n, least = len(h), 6 if rule == "mean-fifth-neighbour" else 2
+    n, least = len(h), 6 if rule == "mean-fifth-neighbor" else 2
     if n < least:
         raise ValueError(f"{owner}: bandwidth {rule!r} needs at least {least} rows, got {n}; give it a number")
     euclidean = pair == "dot"
@@ -92,11 +92,11 @@ def resolve(
     else:
         if euclidean:
             K = K if index is not None else K.copy()
-            change = pairs.Map(loops.EUCLIDEAN)
+            change = pairs.EntryMap(loops.EUCLIDEAN)
             threads.over_rows(
                 lambda start, stop: loops.map_lower(*change.numbers(K.dtype), K, start, stop, h, False), n, n_threads
             )
-        value = _median(K) if rule == "median" else _fifth_neighbour(K)
+        value = _median(K) if rule == "median" else _fifth_neighbor(K)
     if not value > floor:
         raise ValueError(
             f"{owner}: bandwidth {rule!r} is 0 because rows are equal (or all features constant); "
@@ -127,7 +127,7 @@ def _median(D: np.ndarray) -> float:
     return float(np.median(values, overwrite_input=True))
 
 
-def _fifth_neighbour(D: np.ndarray) -> float:
+def _fifth_neighbor(D: np.ndarray) -> float:
     """Mean of each row's fifth smallest distance to another row."""
     n, total = len(D), 0.0
     for where in blocks.row_blocks(n, 256):

@@ -100,15 +100,15 @@ class Kernel(ABC, Generic[P]):
 class RowKernel(Kernel[Prepared]):
     """A kernel that is a function of one number per pair of rows (see `pairs`), such as their distance.
 
-    Argument `normalise` of all of them: see `normalise_rows`.
+    Argument `normalize` of all of them: see `normalize_rows`.
     """
 
-    normalise: str | None
+    normalize: str | None
     pair: ClassVar[str]
     non_negative: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        rows.check_normalisation(self.normalise, self.name)
+        rows.check_normalization(self.normalize, self.name)
 
     def to_dict(self) -> dict[str, Any]:
         values = {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
@@ -127,9 +127,9 @@ class RowKernel(Kernel[Prepared]):
             raise TypeError(f"{self.name}: tiles are float32 or float64, got dtype {dtype}; pass one of these")
         block = pairs.go_sparse(self.pair, rows.read(X, self.name))
         squared = self.pair in ("dot", "l2")
-        needs = self.non_negative or self.normalise == "hellinger"
-        values, norms = rows.ready(block, self.normalise, self._offset(), dtype, squared, needs, self.name, names)
-        return Prepared(values, norms, rows.origin(self.pair, self.normalise, self._offset()))
+        needs = self.non_negative or self.normalize == "hellinger"
+        values, norms = rows.ready(block, self.normalize, self._offset(), dtype, squared, needs, self.name, names)
+        return Prepared(values, norms, rows.origin(self.pair, self.normalize, self._offset()))
 
     def tile(self, x: Prepared, y: Prepared, out: np.ndarray | None = None) -> np.ndarray:
         self._check(x, y)
@@ -158,7 +158,7 @@ class RowKernel(Kernel[Prepared]):
             raise ValueError(f"{self.name}: x has {x.shape[1]} columns, y has {y.shape[1]}; pass the same features")
         if x.dtype != y.dtype:
             raise ValueError(f"{self.name}: x is {x.dtype}, y is {y.dtype}; prepare both with the same dtype")
-        mine = rows.origin(self.pair, self.normalise, self._offset())
+        mine = rows.origin(self.pair, self.normalize, self._offset())
         if x.origin != mine or y.origin != mine:
             raise ValueError(f"{self.name}: rows were prepared by another kernel; prepare x and y with this one")
 
@@ -177,8 +177,8 @@ class RowKernel(Kernel[Prepared]):
     def _offset(self) -> tuple[float, ...] | None:
         return None
 
-    def _map(self) -> pairs.Map:
-        return pairs.Map()
+    def _map(self) -> pairs.EntryMap:
+        return pairs.EntryMap()
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class BandwidthKernel(RowKernel):
     """A kernel exp(-f(distance / width)), width = scale * bandwidth."""
 
     bandwidth: float | str = "mean"
-    normalise: str | None = None
+    normalize: str | None = None
     scale: float = 1.0
 
     def __post_init__(self) -> None:
@@ -240,10 +240,10 @@ class BandwidthKernel(RowKernel):
 
 
 @dataclass(frozen=True)
-class CentredKernel(BandwidthKernel):
+class CenteredKernel(BandwidthKernel):
     """A kernel of the Euclidean distance: dense rows are taken less an offset learnt by `fit`, which keeps digits.
 
-    Argument `offset`: a number per feature, subtracted after normalisation; None for CSR rows. A kernel that was
+    Argument `offset`: a number per feature, subtracted after normalization; None for CSR rows. A kernel that was
     fitted on dense rows makes CSR rows dense.
     """
 
@@ -265,7 +265,7 @@ class CentredKernel(BandwidthKernel):
     def _prefit(self, X: Any, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
         if self.offset is not None or scipy.sparse.issparse(X):
             return self
-        return replace(self, offset=tuple(bandwidths.central_row(X, index, self.normalise, self.name, names).tolist()))
+        return replace(self, offset=tuple(bandwidths.central_row(X, index, self.normalize, self.name, names).tolist()))
 
     def _offset(self) -> tuple[float, ...] | None:
         return self.offset

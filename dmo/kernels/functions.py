@@ -11,27 +11,27 @@ import scipy.sparse
 
 from dmo import blocks
 from dmo.kernels import loops, rows
-from dmo.kernels.base import BandwidthKernel, CentredKernel, RowKernel
-from dmo.kernels.pairs import Map
-from dmo.kernels.rows import Prepared, check_normalisation
+from dmo.kernels.base import BandwidthKernel, CenteredKernel, RowKernel
+from dmo.kernels.pairs import EntryMap
+from dmo.kernels.rows import Prepared, check_normalization
 
 LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
-class RBF(CentredKernel):
+class RBF(CenteredKernel):
     """exp(-|x - y|^2 / (2 sigma^2)), sigma = scale * bandwidth.
 
     Arguments: `bandwidth` a number, "mean" (the mean distance of all pairs i != j), "median", or
-    "mean-fifth-neighbour"; `normalise` None, "l1", "l2" or "hellinger" (square roots of L1-normalised rows); `scale` a
+    "mean-fifth-neighbor"; `normalize` None, "l1", "l2" or "hellinger" (square roots of L1-normalized rows); `scale` a
     factor on the bandwidth. `fit` also learns the offset that keeps float32 exact far from the origin.
     """
 
     name = "rbf"
     pair = "dot"
 
-    def _map(self) -> Map:
-        return Map(loops.GAUSSIAN, LOG2_E / self.width**2)
+    def _map(self) -> EntryMap:
+        return EntryMap(loops.GAUSSIAN, LOG2_E / self.width**2)
 
     def _prepare(self, X: blocks.Rows, dtype: Any, names: np.ndarray | None) -> Prepared:
         p = super()._prepare(X, dtype, names)
@@ -56,14 +56,14 @@ class RBF(CentredKernel):
 
 
 @dataclass(frozen=True)
-class Exponential(CentredKernel):
+class Exponential(CenteredKernel):
     """exp(-|x - y|_2 / b), b = scale * bandwidth; arguments as for `RBF`."""
 
     name = "exponential"
     pair = "l2"
 
-    def _map(self) -> Map:
-        return Map(loops.EXPONENTIAL, LOG2_E / self.width)
+    def _map(self) -> EntryMap:
+        return EntryMap(loops.EXPONENTIAL, LOG2_E / self.width)
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Laplacian(BandwidthKernel):
     name = "laplacian"
     pair = "l1"
 
-    def _map(self) -> Map:
-        return Map(loops.EXPONENTIAL, LOG2_E / self.width)
+    def _map(self) -> EntryMap:
+        return EntryMap(loops.EXPONENTIAL, LOG2_E / self.width)
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,15 @@ class ChiSquare(BandwidthKernel):
     pair = "chi2"
     non_negative = True
 
-    def _map(self) -> Map:
-        return Map(loops.EXPONENTIAL, LOG2_E / self.width)
+    def _map(self) -> EntryMap:
+        return EntryMap(loops.EXPONENTIAL, LOG2_E / self.width)
 
 
 @dataclass(frozen=True)
 class Intersection(RowKernel):
     """sum min(x, y), for non-negative rows such as histograms (Swain and Ballard 1991)."""
 
-    normalise: str | None = None
+    normalize: str | None = None
     name = "intersection"
     pair = "min"
     non_negative = True
@@ -109,7 +109,7 @@ class Intersection(RowKernel):
 class Linear(RowKernel):
     """x'y."""
 
-    normalise: str | None = None
+    normalize: str | None = None
     name = "linear"
     pair = "dot"
 
@@ -121,7 +121,7 @@ class Linear(RowKernel):
 class Cosine(RowKernel):
     """x'y / (|x| |y|); 0 for rows of zeros."""
 
-    normalise: str | None = None
+    normalize: str | None = None
     name = "cosine"
     pair = "dot"
 
@@ -151,12 +151,12 @@ class Polynomial(RowKernel):
     degree: int = 3
     gamma: float | None = None
     coef0: float = 1.0
-    normalise: str | None = None
+    normalize: str | None = None
     name = "polynomial"
     pair = "dot"
 
     def __post_init__(self) -> None:
-        check_normalisation(self.normalise, self.name)
+        check_normalization(self.normalize, self.name)
         if int(self.degree) != self.degree or self.degree < 1:
             raise ValueError(f"polynomial: degree must be a whole number >= 1, got {self.degree!r}")
         if self.gamma is not None and not (np.isfinite(self.gamma) and self.gamma > 0):
@@ -175,8 +175,8 @@ class Polynomial(RowKernel):
             raise ValueError("polynomial: gamma None is a rule; call fit first, or give a number")
         return float(self.gamma)
 
-    def _map(self) -> Map:
-        return Map(loops.POLYNOMIAL, self._number(), float(self.coef0), int(self.degree))
+    def _map(self) -> EntryMap:
+        return EntryMap(loops.POLYNOMIAL, self._number(), float(self.coef0), int(self.degree))
 
     def diagonal(self, x: Prepared) -> np.ndarray:
         return ((self._number() * x.norms + self.coef0) ** int(self.degree)).astype(x.dtype)

@@ -312,7 +312,7 @@ def fill_sparse(source, indptr, indices, data):  # type: ignore[no-untyped-def]
 
 @compiled("contract", "nsz", "reassoc")
 def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-untyped-def]
-    """Write the rows of `source` to `out`, normalised and less `offset`; norms: sums of squares, or of absolute values.
+    """Write the rows of `source` to `out`, normalized and less `offset`; norms: sums of squares, or of absolute values.
 
     `how`: 0 as they are, 1 sum of absolute values 1, 2 length 1, 3 square roots of 1. NaN and infinities reach `norms`.
     """

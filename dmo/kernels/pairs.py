@@ -32,7 +32,7 @@ NEAR = 1e-4
 
 
 @dataclass(frozen=True)
-class Map:
+class EntryMap:
     """What a kernel makes of a pair's value (`loops._map_row`): the operation and its numbers."""
 
     op: int = loops.IDENTITY
@@ -129,7 +129,7 @@ def _euclidean(x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool,
     if sparse:
         left, right = _triple(scipy.sparse.csr_array(left)), _triple(scipy.sparse.csr_array(right))
     refine = loops.refine_sparse if sparse else loops.refine_dense
-    change = Map(loops.EUCLIDEAN)
+    change = EntryMap(loops.EUCLIDEAN)
     hx, hy = change.norms(x), change.norms(y)
 
     def task(start: int, stop: int) -> None:
@@ -142,7 +142,7 @@ def _euclidean(x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool,
     threads.over_rows(task, len(x), n_threads)
 
 
-def finish(change: Map, x: Prepared, y: Prepared, K: np.ndarray, n_threads: int | None = None) -> None:
+def finish(change: EntryMap, x: Prepared, y: Prepared, K: np.ndarray, n_threads: int | None = None) -> None:
     """Turn a tile of pair values into kernel values."""
     if change.op == loops.IDENTITY:
         return
@@ -152,7 +152,7 @@ def finish(change: Map, x: Prepared, y: Prepared, K: np.ndarray, n_threads: int 
     )
 
 
-def finish_lower(change: Map, x: Prepared, K: np.ndarray, n_threads: int | None = None) -> None:
+def finish_lower(change: EntryMap, x: Prepared, K: np.ndarray, n_threads: int | None = None) -> None:
     """Turn the pair values in the lower triangle into kernel values and copy them above the diagonal."""
     h = change.norms(x)
     threads.over_rows(

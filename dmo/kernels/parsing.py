@@ -22,7 +22,7 @@ def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
     """The kernel that a name, a dict of `to_dict`, or a kernel itself stands for.
 
     Names: "rbf", "laplacian", "exponential", "chi2", "intersection", "linear", "polynomial", "cosine", "precomputed",
-    each (but the last) with a prefix "hellinger-", "l1-" or "l2-" for the normalisation of rows: "hellinger-rbf".
+    each (but the last) with a prefix "hellinger-", "l1-" or "l2-" for the normalization of rows: "hellinger-rbf".
     """
     if isinstance(spec, Kernel):
         return spec
@@ -39,7 +39,7 @@ def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
             f"kernel {spec!r} is unknown{nearest(spec.lower(), known)}; known are {', '.join(NAMED)}, with a prefix "
             f"{', '.join(p + '-' for p in PREFIXES)} as in 'hellinger-rbf'"
         )
-    return NAMED[name](normalise=prefix) if dash else NAMED[name]()
+    return NAMED[name](normalize=prefix) if dash else NAMED[name]()
 
 
 def rescaled(spec: Any, factor: float) -> Any:

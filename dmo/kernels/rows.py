@@ -1,4 +1,4 @@
-"""Rows made ready for a kernel: checked, normalised, centred, with their norms."""
+"""Rows made ready for a kernel: checked, normalized, centered, with their norms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dmo.kernels import loops
 
 Matrix = Any
 """n x d in memory: a NumPy array or a SciPy CSR array."""
-NORMALISATIONS = {None: 0, "l1": 1, "l2": 2, "hellinger": 3}
+NORMALIZATIONS = {None: 0, "l1": 1, "l2": 2, "hellinger": 3}
 SPARSE_BELOW = 0.5
 """Share of non-zero entries below which dense rows are kept as CSR for kernels that go through common features."""
 
@@ -61,17 +61,17 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def check_normalisation(how: str | None, owner: str) -> None:
-    if how not in NORMALISATIONS:
-        known = ", ".join(repr(k) for k in NORMALISATIONS)
+def check_normalization(how: str | None, owner: str) -> None:
+    if how not in NORMALIZATIONS:
+        known = ", ".join(repr(k) for k in NORMALIZATIONS)
         raise ValueError(
-            f"{owner}: normalise must be one of {known}, got {how!r}{nearest(str(how), ('l1', 'l2', 'hellinger'))}"
+            f"{owner}: normalize must be one of {known}, got {how!r}{nearest(str(how), ('l1', 'l2', 'hellinger'))}"
         )
 
 
-def origin(pair: str, normalise: str | None, offset: tuple[float, ...] | None) -> int:
+def origin(pair: str, normalize: str | None, offset: tuple[float, ...] | None) -> int:
     """A checksum of all that decides how rows are prepared, to notice rows that do not belong together."""
-    start = zlib.crc32(f"{pair} {normalise}".encode())
+    start = zlib.crc32(f"{pair} {normalize}".encode())
     return start if offset is None else zlib.crc32(np.asarray(offset).tobytes(), start)
 
 
@@ -139,7 +139,7 @@ def ready(
     owner: str,
     names: np.ndarray | None = None,
 ) -> tuple[Matrix, np.ndarray]:
-    """Normalised rows less `offset` in `dtype` (n x d, dense or CSR as X), and their norms (n, float64).
+    """Normalized rows less `offset` in `dtype` (n x d, dense or CSR as X), and their norms (n, float64).
 
     Raises ValueError for NaN, infinite and, if `non_negative`, negative entries, naming row (by `names`) and column.
     Goes by blocks of rows that fit the cache.
@@ -158,7 +158,7 @@ def ready(
             row, column = (int(k) for k in np.argwhere(block < 0)[0])
             place = {"value": block[row, column], "row": names[where.start + row], "column": column}
             raise ValueError(NEGATIVE.format(owner=owner, **place))
-        loops.ready_rows(block, NORMALISATIONS[how], shift, squared, out[where], norms[where])
+        loops.ready_rows(block, NORMALIZATIONS[how], shift, squared, out[where], norms[where])
         _check_block(block, norms[where], out.dtype, names[where], owner)
     return out, norms
 
@@ -198,15 +198,15 @@ def _ready_sparse(
     return made, norms
 
 
-def normalise_rows(X: blocks.Rows, how: str | None, dtype: Any = None) -> Matrix:
+def normalize_rows(X: blocks.Rows, how: str | None, dtype: Any = None) -> Matrix:
     """Rows scaled to an absolute sum of 1 ("l1"), to length 1 ("l2"), or square roots of the former ("hellinger").
 
     Arguments: `X` n x d, read whole, dense or CSR, which stays CSR; `how` None leaves the values; `dtype` of the
     result, by default float32, or float64 where X is float64. Rows of zeros stay zero.
     Raises ValueError for an unknown `how`, NaN or infinite entries, and negative entries with "hellinger".
     """
-    owner = "normalise_rows"
-    check_normalisation(how, owner)
+    owner = "normalize_rows"
+    check_normalization(how, owner)
     block = read(X, owner)
     if dtype is None:
         dtype = np.float64 if getattr(X, "dtype", block.dtype) == np.float64 else np.float32

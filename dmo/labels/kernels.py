@@ -1,6 +1,6 @@
 """Label kernels: similarities of outputs (vectors, sets, sequences, or a given matrix) as factors K_Y = T T'.
 
-A factor T (n x q) is all that the methods need of labels: it centres, adds up in moments and multiplies blocks.
+A factor T (n x q) is all that the methods need of labels: it centers, adds up in moments and multiplies blocks.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class SetKernel:
 class SequenceKernel:
     """Blended spectrum kernel: common contiguous subsequences of at most `length` symbols, counted with multiplicity.
 
-    Arguments: `length`, the longest subsequence; `normalise`: divide by the lengths of the count vectors, so that a
+    Arguments: `length`, the longest subsequence; `normalize`: divide by the lengths of the count vectors, so that a
     sequence has similarity 1 with itself. A sequence is a string, or a list of hashable symbols.
     Source: Leslie, Eskin, Noble 2002; Shawe-Taylor, Cristianini 2004, section 11.2.
     """
 
     length: int = 3
-    normalise: bool = True
+    normalize: bool = True
 
     def __post_init__(self) -> None:
         if self.length < 1:
@@ -61,7 +61,7 @@ class SequenceKernel:
     def factor(self, outputs: Sequence[Sequence[Hashable]]) -> scipy.sparse.csr_array:
         """T (n x subsequences, CSR), K_Y = T T'."""
         counts = _counts([Counter(_grams(output, self.length)) for output in outputs])
-        if not self.normalise:
+        if not self.normalize:
             return counts
         lengths = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
         return scipy.sparse.csr_array(scipy.sparse.diags_array(1 / np.where(lengths > 0, lengths, 1.0)) @ counts)
@@ -80,20 +80,20 @@ def label_factor(kernel: LabelKernel, outputs: Any) -> np.ndarray:
     Raises ValueError for a matrix that is not square, symmetric and positive semidefinite, and for values not finite.
     """
     if isinstance(kernel, SetKernel):
-        return factorise_kernel(kernel.matrix(_as_sets(outputs)), "the set kernel")
+        return factorize_kernel(kernel.matrix(_as_sets(outputs)), "the set kernel")
     if isinstance(kernel, SequenceKernel):
         return _thin(kernel.factor(_as_list(outputs)))
     if isinstance(kernel, str) and kernel == "precomputed":
-        return factorise_kernel(_numbers(outputs), "the precomputed label kernel")
+        return factorize_kernel(_numbers(outputs), "the precomputed label kernel")
     Y = _numbers(outputs)
     if isinstance(kernel, str) and kernel == "linear":
         return Y
     fitted = parse(kernel).fit(Y, 0)
     ready = fitted.prepare(Y, np.float64)
-    return factorise_kernel(fitted.tile(ready, ready), f"the label kernel {getattr(fitted, 'name', kernel)!r}")
+    return factorize_kernel(fitted.tile(ready, ready), f"the label kernel {getattr(fitted, 'name', kernel)!r}")
 
 
-def factorise_kernel(K: np.ndarray, what: str = "the label kernel") -> np.ndarray:
+def factorize_kernel(K: np.ndarray, what: str = "the label kernel") -> np.ndarray:
     """T (n x q) with T T' = K by pivoted Cholesky, q the numerical rank of K (n x n).
 
     Raises ValueError where K is not square, not symmetric, or not positive semidefinite.
@@ -163,7 +163,7 @@ def _counts(rows: Sequence[Counter[Any]]) -> scipy.sparse.csr_array:
 def _thin(T: scipy.sparse.csr_array) -> np.ndarray:
     """A dense factor of T T' with at most n columns."""
     n, q = T.shape
-    return T.toarray() if q <= n else factorise_kernel((T @ T.T).toarray())
+    return T.toarray() if q <= n else factorize_kernel((T @ T.T).toarray())
 
 
 def _as_sets(outputs: Any) -> list[Any]:

@@ -16,8 +16,8 @@ import scipy.sparse
 from scipy.sparse import csr_array
 
 from dmo.blocks import row_blocks
-from dmo.graphs import KINDS, Neighbours, edge_dots, ends, weigh
-from dmo.labels.kernels import factorise_kernel
+from dmo.graphs import KINDS, Neighbors, edge_dots, ends, weigh
+from dmo.labels.kernels import factorize_kernel
 from dmo.progress import stage
 
 Scheme = Literal["bits", "projection", "classes"]
@@ -98,13 +98,13 @@ class Proximity:
         Y = as_bits(Y)
         what = f"the label proximity {self.scheme}/{self.similarity}"
         if self.scheme == "classes":
-            return np.asarray(_shares(Y) @ factorise_kernel(class_similarities(Y, self, X), what))
+            return np.asarray(_shares(Y) @ factorize_kernel(class_similarities(Y, self, X), what))
         if self.similarity in ("local", "inverse", "gaussian"):
             raise ValueError(f"{what} is scaled by the graph's edges; evaluate it on a graph")
         _, first, member = np.unique(_keys(Y), return_index=True, return_inverse=True)
         if len(first) > MOST_SETS:
             raise ValueError(
-                f"{what}: {len(first)} different label sets, at most {MOST_SETS} are factorised; "
+                f"{what}: {len(first)} different label sets, at most {MOST_SETS} are factorized; "
                 f"evaluate it on a graph, or take scheme='classes'"
             )
         picked = Y[first]
@@ -114,7 +114,7 @@ class Proximity:
         else:
             values = _projected(self, _complete(len(first)), label_coordinates(Y, self.rank)[first])
             values[_empty(picked)[left] | _empty(picked)[right]] = 0.0
-        return factorise_kernel(values.reshape(len(first), -1), what)[member]
+        return factorize_kernel(values.reshape(len(first), -1), what)[member]
 
 
 def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarray:
@@ -143,7 +143,7 @@ def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarra
 
 
 def label_coordinates(Y: Any, rank: int | None = None) -> np.ndarray:
-    """Y P (n x rank, float64), P the top right singular vectors of the centred labels, largest entries positive [MOPE 39]."""
+    """Y P (n x rank, float64), P the top right singular vectors of the centered labels, largest entries positive [MOPE 39]."""
     Y = as_bits(Y)
     n, mean = Y.shape[0], _sizes(Y) / Y.shape[0]
     C = np.asarray((Y.T @ Y).toarray()) - n * np.outer(mean, mean)
@@ -200,14 +200,14 @@ def _check_priority(g: np.ndarray, w: np.ndarray, a: float, b: float, beta: floa
             )
 
 
-def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neighbours:
+def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neighbors:
     """The k other samples of every sample whose proximity is largest, with fewer where fewer are above 0.
 
     Arguments: `measure`: a pattern (n x n CSR) -> proximities on it; all pairs are evaluated, some rows at a time, so that
     time grows with n^2 and memory does not; `k` < n. Proximities stand as negative distances. Source: [MOPE 43].
     """
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
-        raise ValueError(f"neighbours: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
+        raise ValueError(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
     indices, distances = np.full((n, k), -1), np.full((n, k), np.inf)
     with stage("strongest proximities (rows)", n) as advance:
         for where in row_blocks(n, max(1, PAIRS // n)):
@@ -220,7 +220,7 @@ def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neig
             best, found = np.take_along_axis(best, order, 1), np.take_along_axis(found, order, 1)
             indices[where], distances[where] = np.where(found > 0, best, -1), np.where(found > 0, -found, np.inf)
             advance(len(mine))
-    return Neighbours(indices, distances)
+    return Neighbors(indices, distances)
 
 
 def all_pairs(n: int) -> csr_array:

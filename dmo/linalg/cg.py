@@ -15,7 +15,7 @@ from dmo.hashing import digest
 from dmo.linalg.operators import Operator
 from dmo.linalg.pivoted_cholesky import rpcholesky
 from dmo.linalg.solution import CheckedSolver, IllConditioned, Solution
-from dmo.linalg.tall import orthonormalise
+from dmo.linalg.tall import orthonormalize
 from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint
 
@@ -63,10 +63,10 @@ class NystromPreconditioner:
         along *= ((self.values[0] + ridge) / (self.values + ridge) - 1.0)[:, None]
         return R + self.basis @ along.astype(self.basis.dtype)
 
-    def products(self, ridge: float, tolerance: float) -> float:
+    def products(self, ridge: float, tol: float) -> float:
         """Products that conjugate gradients are predicted to use: the bound for the condition number that is left."""
         left = 1.0 + float(self.values[0] if self.values.size else 0.0) / ridge
-        return 1.0 + 0.5 * float(np.sqrt(left) * np.log(2.0 / tolerance))
+        return 1.0 + 0.5 * float(np.sqrt(left) * np.log(2.0 / tol))
 
 
 def operator_digest(A: Operator) -> str:
@@ -97,7 +97,7 @@ class _Search:
 
 
 class BlockCG(CheckedSolver):
-    """Preconditioned block conjugate gradients: one Krylov space for all columns, orthonormalised at every step.
+    """Preconditioned block conjugate gradients: one Krylov space for all columns, orthonormalized at every step.
 
     Products run in A's own precision. Whenever the recursion has gained two digits (eight in float64), claims
     convergence or is out of products, its residual is replaced by the true one in float64; the search goes on from the
@@ -109,23 +109,21 @@ class BlockCG(CheckedSolver):
 
     method = "cg"
 
-    def __init__(
-        self, A: Operator, ridge: float, preconditioner: NystromPreconditioner, tolerance: float, max_products: int
-    ):
-        super().__init__(A, ridge, tolerance)
+    def __init__(self, A: Operator, ridge: float, preconditioner: NystromPreconditioner, tol: float, max_products: int):
+        super().__init__(A, ridge, tol)
         self.preconditioner, self.max_products = preconditioner, max_products
 
     def inverse_diagonal(self) -> np.ndarray:
         raise ValueError(
-            "leave-one-out scores need a factorised kernel, and this one is solved by conjugate gradients; "
-            "take standardise=0, or a kernel that fits in memory"
+            "leave-one-out scores need a factorized kernel, and this one is solved by conjugate gradients; "
+            "take standardize=0, or a kernel that fits in memory"
         )
 
     @cached_property
     def _digest(self) -> str:
         """Of all that a solution depends on, but the right-hand side and the start."""
         known = self.preconditioner.values, self.preconditioner.basis
-        return digest(operator_digest(self.A), self.ridge, self.tolerance, self.max_products, known)
+        return digest(operator_digest(self.A), self.ridge, self.tol, self.max_products, known)
 
     def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool) -> Solution:
         kept = Checkpoint("solve", lambda: digest(self._digest, B, x0))
@@ -135,7 +133,7 @@ class BlockCG(CheckedSolver):
         else:
             X, residuals, iterations = self._columns(B, x0, kept, found)
             kept.finish({"X": X, "residuals": residuals}, {"finished": True, "used": iterations})
-        return Solution(X, iterations, residuals, bool((residuals <= self.tolerance).all()), self.method)
+        return Solution(X, iterations, residuals, bool((residuals <= self.tol).all()), self.method)
 
     def _columns(
         self, B: np.ndarray, x0: np.ndarray | None, kept: Checkpoint, found: tuple[Arrays, dict[str, Any]] | None
@@ -168,7 +166,7 @@ class BlockCG(CheckedSolver):
 
     def _begin(self, X: np.ndarray, R: np.ndarray) -> _Search:
         size = np.linalg.norm(R, axis=0)
-        active = np.flatnonzero(size > self.tolerance)
+        active = np.flatnonzero(size > self.tol)
         return _Search(X, R, self._directions(R[:, active]), size, active)
 
     def _run(self, B: np.ndarray, at: _Search, kept: Checkpoint) -> None:
@@ -185,7 +183,7 @@ class BlockCG(CheckedSolver):
             at.X[:, active] += P @ step
             at.R[:, active] -= Q @ step
             claimed = np.linalg.norm(at.R[:, active], axis=0)
-            done = at.used == self.max_products or claimed.max() <= 0.5 * self.tolerance
+            done = at.used == self.max_products or claimed.max() <= 0.5 * self.tol
             look, lost = at.used % _LOOK == 0, False
             if done or look or np.median(claimed / at.size[active]) <= gain:
                 at.R[:, active] = self._residual(B[:, active], at.X[:, active])
@@ -194,7 +192,7 @@ class BlockCG(CheckedSolver):
                 at.lost = at.lost + 1 if lost else 0
                 if at.lost > (2 if look else 0):  # rounding lets the true residuals fall no further
                     break
-                at.active = active[at.size[active] > self.tolerance]
+                at.active = active[at.size[active] > self.tol]
             at.P = self._directions(at.R[:, at.active], *(() if lost else (P, Q, factor)))
         if at.active.size and not at.P.shape[1]:
             at.size[at.active] = np.linalg.norm(self._residual(B[:, at.active], at.X[:, at.active]), axis=0)
@@ -211,7 +209,7 @@ class BlockCG(CheckedSolver):
         Z = Z / np.maximum(np.linalg.norm(Z, axis=0), np.finfo(float).tiny)
         if P is not None and Q is not None:
             Z -= P @ scipy.linalg.cho_solve((factor, True), Q.T @ Z, check_finite=False)
-        return orthonormalise(Z, tolerance=1e-8)
+        return orthonormalize(Z, tol=1e-8)
 
     def _curvature(self, P: np.ndarray, Q: np.ndarray) -> np.ndarray:
         """The lower Cholesky factor of P'(A + c I) P."""
@@ -228,11 +226,11 @@ class BlockCG(CheckedSolver):
 
 
 def solve_shifted(
-    A: csr_array, shifts: np.ndarray, B: np.ndarray, tolerance: float = 1e-8, max_steps: int = 10_000
+    A: csr_array, shifts: np.ndarray, B: np.ndarray, tol: float = 1e-8, max_steps: int = 10_000
 ) -> tuple[np.ndarray, int, float]:
     """(V, steps, residual): (A + shifts_j I) v_j = b_j for all columns at once, by conjugate gradients.
 
-    Arguments: `A` n x n CSR; `B` n x L; `tolerance` of |r_j| / |b_j|. Preconditioned by the diagonal; a column that has
+    Arguments: `A` n x n CSR; `B` n x L; `tol` of |r_j| / |b_j|. Preconditioned by the diagonal; a column that has
     converged rests. Raises ValueError where a system shows itself not to be positive definite.
     """
     diagonal = A.diagonal()[:, None] + shifts
@@ -259,7 +257,7 @@ def solve_shifted(
             rz[active] = new
             steps += 1
             advance(1)
-            active = active[np.linalg.norm(R[:, active], axis=0) > tolerance * scale[active]]
+            active = active[np.linalg.norm(R[:, active], axis=0) > tol * scale[active]]
     true = np.linalg.norm(B - (A @ V + V * shifts), axis=0)
     return V, steps, float((true / np.where(scale > 0, scale, 1.0)).max(initial=0.0))
 

@@ -17,7 +17,7 @@ log = logging.getLogger("dmo")
 
 
 class _Direct(CheckedSolver):
-    """A factorisation, refined against the true residual where that is asked for and above the tolerance."""
+    """A factorization, refined against the true residual where that is asked for and above the tolerance."""
 
     _refinements = 3
 
@@ -32,21 +32,21 @@ class _Direct(CheckedSolver):
         scale[scale == 0] = 1.0
         R, steps = self._residual(B, X), 0
         size = np.linalg.norm(R, axis=0)
-        while (size > self.tolerance * scale).any() and steps < self._refinements:
+        while (size > self.tol * scale).any() and steps < self._refinements:
             X, steps, before = X + self._apply(R), steps + 1, size
             R = self._residual(B, X)
             size = np.linalg.norm(R, axis=0)
             if (size / scale).max() > 0.25 * (before / scale).max():
                 break
         residuals = size / scale
-        return Solution(X, steps, residuals, bool((residuals <= self.tolerance).all()), self.method)
+        return Solution(X, steps, residuals, bool((residuals <= self.tol).all()), self.method)
 
 
 def cholesky_in_place(A: np.ndarray, block: int = 2048) -> int:
     """The lower Cholesky factor of a column-major symmetric A (n x n, float32 or float64) in its lower triangle; 0, or
     the row at which A is found not positive definite (counted from 1). The upper triangle keeps what it had.
 
-    By blocks of columns: OpenBLAS 0.3.30's own factorisation ends the process from about n = 16 000 on two threads.
+    By blocks of columns: OpenBLAS 0.3.30's own factorization ends the process from about n = 16 000 on two threads.
     """
     n = len(A)
     potrf = scipy.linalg.get_lapack_funcs("potrf", (A,))
@@ -65,15 +65,15 @@ def cholesky_in_place(A: np.ndarray, block: int = 2048) -> int:
 
 
 class CholeskySolver(_Direct):
-    """One float64 Cholesky factorisation: n^3 / 3 multiplications, 8 n^2 bytes, then 2 n^2 per right-hand side."""
+    """One float64 Cholesky factorization: n^3 / 3 multiplications, 8 n^2 bytes, then 2 n^2 per right-hand side."""
 
     method = "cholesky"
 
-    def __init__(self, A: Operator, ridge: float, tolerance: float = 1e-8):
-        super().__init__(A, ridge, tolerance)
-        self._factor = self._factorised(np.float64)
+    def __init__(self, A: Operator, ridge: float, tol: float = 1e-8):
+        super().__init__(A, ridge, tol)
+        self._factor = self._factorized(np.float64)
 
-    def _factorised(self, dtype: type[np.floating]) -> np.ndarray:
+    def _factorized(self, dtype: type[np.floating]) -> np.ndarray:
         matrix = self.A.dense(dtype)
         matrix.flat[:: self.A.n + 1] += self.ridge
         # LAPACK works on columns: the transpose of this symmetric row-major array is the same matrix without a copy
@@ -101,7 +101,7 @@ class CholeskySolver(_Direct):
 
 
 class MixedSolver(CholeskySolver):
-    """A float32 Cholesky factorisation, every solution refined to the tolerance against its float64 residual.
+    """A float32 Cholesky factorization, every solution refined to the tolerance against its float64 residual.
 
     Half the time and memory of the float64 factor; each refinement costs one float64 product with A. Where rounding
     makes the factor useless (a ridge below about 1e-7 of the largest eigenvalue) a float64 one takes its place.
@@ -110,12 +110,12 @@ class MixedSolver(CholeskySolver):
     method = "mixed"
     _refinements = 8
 
-    def __init__(self, A: Operator, ridge: float, tolerance: float = 1e-8):
-        _Direct.__init__(self, A, ridge, tolerance)
+    def __init__(self, A: Operator, ridge: float, tol: float = 1e-8):
+        _Direct.__init__(self, A, ridge, tol)
         try:
-            self._factor = self._factorised(np.float32)
+            self._factor = self._factorized(np.float32)
         except IllConditioned:
-            self._factor = self._factorised(np.float64)
+            self._factor = self._factorized(np.float64)
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
         if self._factor.dtype == np.float64:
@@ -135,7 +135,7 @@ class MixedSolver(CholeskySolver):
 
     def _double(self) -> None:
         del self._factor
-        self._factor = self._factorised(np.float64)
+        self._factor = self._factorized(np.float64)
 
     def inverse_diagonal(self) -> np.ndarray:
         """diag((A + c I)^-1) (n), from a float64 factor, which is kept."""
@@ -152,8 +152,8 @@ class WoodburySolver(_Direct):
 
     method = "woodbury"
 
-    def __init__(self, A: Operator, ridge: float, factor: Factor | None = None, tolerance: float = 1e-8):
-        super().__init__(A, ridge, tolerance)
+    def __init__(self, A: Operator, ridge: float, factor: Factor | None = None, tol: float = 1e-8):
+        super().__init__(A, ridge, tol)
         F = low_rank_factor(A) if factor is None else factor
         if F is None:
             raise ValueError(f"woodbury needs a low-rank operator, got {type(A).__name__}; take 'cholesky' or 'cg'")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from dmo.linalg.tall import gram, orthonormalise
+from dmo.linalg.tall import gram, orthonormalize
 from dmo.progress import stage
 
 
@@ -38,19 +38,19 @@ def block_krylov(
     apply: Callable[[np.ndarray], np.ndarray],
     start: np.ndarray,
     k: int,
-    tolerance: float = 1e-7,
+    tol: float = 1e-7,
     max_steps: int = 30,
     max_basis: int | None = None,
 ) -> Eigenpairs:
     """The k algebraically largest eigenpairs of a symmetric map.
 
     Arguments: `apply`: an n x m block to its image; `start`: n x s block of rank k at least that spans a good guess;
-    `tolerance`: residual |M u - theta u| relative to the largest |theta| found, at which a pair counts as converged;
+    `tol`: residual |M u - theta u| relative to the largest |theta| found, at which a pair counts as converged;
     `max_steps`: blocks to apply the map to; `max_basis`: columns (default 5 s + k) above which the basis restarts from
     its 2 k best vectors. Two bases of that size are the memory, n x max_basis float64 each.
     Raises ValueError for a start of rank below k, or a map whose values are not finite.
     """
-    basis = orthonormalise(start)
+    basis = orthonormalize(start)
     if k < 1:
         raise ValueError(f"k = {k} eigenpairs; ask for at least 1")
     if basis.shape[1] < k:
@@ -68,14 +68,14 @@ def block_krylov(
             scale = max(scale, np.abs(values).max())
             residuals = np.linalg.norm(mapped - ritz * values[:k], axis=0) / scale
             history.append(float(values[:k].sum()))
-            converged = bool((residuals <= tolerance).all())
+            converged = bool((residuals <= tol).all())
             if converged or len(history) >= max_steps:
                 break
             if basis.shape[1] + new.shape[1] > limit:
                 keep = min(basis.shape[1], 2 * k)
                 basis, image = basis @ vectors[:, :keep], image @ vectors[:, :keep]
                 new = mapped - ritz * values[:k]
-            block = orthonormalise(new, against=basis)
+            block = orthonormalize(new, against=basis)
             if not block.shape[1]:
                 break
             basis = np.hstack([basis, block])
@@ -157,17 +157,17 @@ _PATIENCE = 12
 
 
 def pencil_krylov(
-    inner: Map, outer: Map, start: np.ndarray, k: int, tolerance: float = 1e-7, max_steps: int = 100
+    inner: Map, outer: Map, start: np.ndarray, k: int, tol: float = 1e-7, max_steps: int = 100
 ) -> Eigenpairs:
     """The k algebraically largest eigenpairs of x -> outer(inner(x)), by block Krylov with Rayleigh-Ritz.
 
     Arguments: `inner`: n x m blocks to C x, C symmetric positive semidefinite; `outer`: to H x, H symmetric: H C is
-    self-adjoint in the product x'Cy, in which it is projected; `start` n x s, s >= k; `tolerance`: residual
+    self-adjoint in the product x'Cy, in which it is projected; `start` n x s, s >= k; `tol`: residual
     |HCx - theta x| relative to |theta_1||x|; `max_steps`: blocks that the map is applied to. It also stops where rounding
     in the maps lets the residual fall no further (by half in `_PATIENCE` steps).
     Returns vectors of Euclidean length 1, orthogonal in the product x'Cy. Raises ValueError where C's rank is below k.
     """
-    V = orthonormalise(start)
+    V = orthonormalize(start)
     limit, history = max(5 * V.shape[1], 60) + k, []
     best, since = np.inf, 0
     CV, image, block = np.zeros((len(V), 0)), np.zeros((len(V), 0)), V
@@ -184,7 +184,7 @@ def pencil_krylov(
             rest = mapped - ritz * values
             residuals = np.linalg.norm(rest, axis=0) / (lengths * max(abs(values[0]), np.finfo(float).tiny))
             history.append(float(values.sum()))
-            converged = len(values) == k and bool((residuals <= tolerance).all())
+            converged = len(values) == k and bool((residuals <= tol).all())
             best, since = (residuals.max(), 0) if residuals.max() < best / 2 else (best, since + 1)
             if converged or len(history) >= max_steps or since >= _PATIENCE:
                 break
@@ -193,7 +193,7 @@ def pencil_krylov(
                 following = rest
             else:
                 following = image[:, -block.shape[1] :]
-            block = orthonormalise(following, against=V)
+            block = orthonormalize(following, against=V)
             if not block.shape[1]:  # an invariant space: what is left of the residual is rounding in the maps
                 converged = len(values) == k
                 break

@@ -75,9 +75,9 @@ class DenseFactor:
 
 @dataclass(frozen=True)
 class BlockFactor:
-    """(W - 1 m') M for block-sparse W (n x r0), a mixing M (r0 x r) and the means m of W's columns (None: not centred).
+    """(W - 1 m') M for block-sparse W (n x r0), a mixing M (r0 x r) and the means m of W's columns (None: not centered).
 
-    W'W is block-diagonal, so the Gram matrix costs n k_s^2 per cluster and centring is one border of rank one:
+    W'W is block-diagonal, so the Gram matrix costs n k_s^2 per cluster and centering is one border of rank one:
     F'F = M' (W'W - n m m') M.
     """
 

@@ -58,7 +58,7 @@ class Operator:
         raise NotImplementedError
 
     def cross(self, X: Rows) -> np.ndarray:
-        """The m x n block between m new rows and the operator's n rows, scaled and centred as its entries are."""
+        """The m x n block between m new rows and the operator's n rows, scaled and centered as its entries are."""
         raise ValueError(f"{type(self).__name__}: no new rows can be taken; build the operator from a kernel and rows")
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -202,7 +202,9 @@ class Sum(Operator):
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         (C, offset), (D, other) = self.left.expansion(coefficients), self.right.expansion(coefficients)
         if not np.array_equal(C, D):
-            raise ValueError("a sum of differently weighted or centred operators has no single expansion; wrap the sum")
+            raise ValueError(
+                "a sum of differently weighted or centered operators has no single expansion; wrap the sum"
+            )
         return C, offset + other
 
 
@@ -263,7 +265,7 @@ class Shifted(Operator):
 
 
 class Centered(Operator):
-    """H A H with H = I - 11'/n; the training means are kept, so that new rows are centred in the same way.
+    """H A H with H = I - 11'/n; the training means are kept, so that new rows are centered in the same way.
 
     Source: Schoelkopf, Smola, Mueller 1998, appendix A.
     """
@@ -304,14 +306,14 @@ class Centered(Operator):
         return block - block.mean(axis=1, dtype=np.float64)[:, None] - self.means + self.means.mean()
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        centred = coefficients - coefficients.mean(axis=0)
-        inner, offset = self.inner.expansion(centred)
-        return inner, offset - self.means @ centred
+        centered = coefficients - coefficients.mean(axis=0)
+        inner, offset = self.inner.expansion(centered)
+        return inner, offset - self.means @ centered
 
 
 @dataclass(frozen=True)
 class RowGram(Operator):
-    """X X' of rows in memory, through products with X: sparse rows stay sparse until a factorisation asks for `dense`."""
+    """X X' of rows in memory, through products with X: sparse rows stay sparse until a factorization asks for `dense`."""
 
     X: Any
 

@@ -1,4 +1,4 @@
-"""Randomly pivoted Cholesky: a partial factorisation from few columns of a positive semidefinite matrix."""
+"""Randomly pivoted Cholesky: a partial factorization from few columns of a positive semidefinite matrix."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def rpcholesky(
     rank: int,
     random_state: int | np.random.Generator | None = None,
     block: int = 100,
-    tolerance: float = 1e-6,
+    tol: float = 1e-6,
     submatrix: Columns | None = None,
 ) -> PivotedCholesky:
     """Randomly pivoted Cholesky of a positive semidefinite matrix by blocks, with rejection of redundant pivots.
 
     Arguments: `diagonal` (n); `columns(index)` -> the columns n x len(index); `rank`: pivots wanted, fewer come back
-    when the residual diagonal falls below `tolerance` times the largest diagonal entry; `block`: proposals per round;
+    when the residual diagonal falls below `tol` times the largest diagonal entry; `block`: proposals per round;
     `submatrix(index)` -> the entries among `index`, where these cost less than whole columns.
     Proposals are drawn in proportion to the residual diagonal and accepted as the sequential algorithm would accept
     them. Memory: the factor, n x rank in the columns' precision.
@@ -41,7 +41,7 @@ def rpcholesky(
     """
     rng = np.random.default_rng(random_state)
     residual = np.array(diagonal, dtype=np.float64)
-    n, floor = len(residual), tolerance * float(np.max(diagonal, initial=0.0))
+    n, floor = len(residual), tol * float(np.max(diagonal, initial=0.0))
     rank = min(rank, n)
     pivots = np.zeros(rank, dtype=np.int64)
     factor: np.ndarray | None = None

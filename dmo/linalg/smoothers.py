@@ -49,7 +49,7 @@ class Smoother:
 class LinearSmoother:
     """The smoother of a linear kernel K = F F', by push-through: F (F'F + c I)^-1 F'B; nothing n x n.
 
-    Arguments: `F` n x d, the labels or the features (centred by the caller where they should be); `ridge` c > 0.
+    Arguments: `F` n x d, the labels or the features (centered by the caller where they should be); `ridge` c > 0.
     """
 
     def __init__(self, F: np.ndarray, ridge: float):

@@ -60,8 +60,8 @@ class CheckedSolver:
 
     method: str
 
-    def __init__(self, A: Operator, ridge: float, tolerance: float):
-        self.A, self.ridge, self.tolerance = A, ridge, tolerance
+    def __init__(self, A: Operator, ridge: float, tol: float):
+        self.A, self.ridge, self.tol = A, ridge, tol
 
     def solve(self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True) -> Solution:
         block = _block("the right-hand side", B, self.A.n)

@@ -1,6 +1,6 @@
 """Solutions of (A + c I) X = B for a symmetric positive semidefinite operator A and a ridge c > 0.
 
-`factorise` chooses the method and returns a solver to use many times: Woodbury for a low-rank A, Cholesky while the
+`factorize` chooses the method and returns a solver to use many times: Woodbury for a low-rank A, Cholesky while the
 factor fits in memory and pays (in float32 with refinement where that does), otherwise block conjugate gradients with a
 Nystrom preconditioner.
 """
@@ -19,15 +19,15 @@ from dmo.linalg.factors import low_rank_factor
 from dmo.linalg.operators import Operator
 from dmo.linalg.solution import Solution, Solver
 
-Method = Literal["auto", "cholesky", "mixed", "cg", "woodbury"]
+SolveMethod = Literal["auto", "cholesky", "mixed", "cg", "woodbury"]
 log = logging.getLogger("dmo")
 
 
-def factorise(
+def factorize(
     A: Operator,
     ridge: float,
-    method: Method = "auto",
-    tolerance: float = 1e-8,
+    method: SolveMethod = "auto",
+    tol: float = 1e-8,
     max_products: int = 500,
     preconditioner: NystromPreconditioner | None = None,
     memory: float | None = None,
@@ -36,7 +36,7 @@ def factorise(
 ) -> Solver:
     """A solver of (A + ridge I) X = B.
 
-    Arguments: `tolerance`: relative true residual per column at which a solution counts as converged; `max_products`:
+    Arguments: `tol`: relative true residual per column at which a solution counts as converged; `max_products`:
     products with A that conjugate gradients may use; `preconditioner`: one made before for the same A (it serves every
     ridge); `memory`: bytes that a dense factor may take (default: half of what is free); `columns`: right-hand sides
     that will be solved with this solver, over all calls; with it "auto" takes the method of least predicted cost,
@@ -57,18 +57,18 @@ def factorise(
             method = direct
         else:
             preconditioner = preconditioner or NystromPreconditioner.of(A, default_rank(A.n), random_state)
-            method = "cg" if preconditioner.products(ridge, tolerance) < _saved(A, columns, direct) else direct
+            method = "cg" if preconditioner.products(ridge, tol) < _saved(A, columns, direct) else direct
         log.info("solve: %s for %d x %d, ridge %g, %s right-hand sides", method, A.n, A.n, ridge, columns or "many")
     if method == "woodbury":
-        return WoodburySolver(A, ridge, factor, tolerance)
+        return WoodburySolver(A, ridge, factor, tol)
     if method == "cholesky":
-        return CholeskySolver(A, ridge, tolerance)
+        return CholeskySolver(A, ridge, tol)
     if method == "mixed":
-        return MixedSolver(A, ridge, tolerance)
+        return MixedSolver(A, ridge, tol)
     if method == "cg":
         if preconditioner is None:
             preconditioner = NystromPreconditioner.of(A, default_rank(A.n), random_state)
-        return BlockCG(A, ridge, preconditioner, tolerance, max_products)
+        return BlockCG(A, ridge, preconditioner, tol, max_products)
     raise ValueError(f"unknown method {method!r}; known: 'auto', 'cholesky', 'mixed', 'cg', 'woodbury'")
 
 
@@ -103,10 +103,10 @@ def solve(
     B: np.ndarray,
     ridge: float,
     x0: np.ndarray | None = None,
-    method: Method = "auto",
-    tolerance: float = 1e-8,
+    method: SolveMethod = "auto",
+    tol: float = 1e-8,
     random_state: int | None = None,
 ) -> Solution:
-    """(A + ridge I)^-1 B (B: n or n x k) with true residuals; see `factorise`."""
+    """(A + ridge I)^-1 B (B: n or n x k) with true residuals; see `factorize`."""
     columns = int(np.prod(np.shape(B)[1:]))
-    return factorise(A, ridge, method, tolerance, random_state=random_state, columns=columns).solve(B, x0)
+    return factorize(A, ridge, method, tol, random_state=random_state, columns=columns).solve(B, x0)

@@ -17,11 +17,11 @@ def gram(F: np.ndarray, G: np.ndarray | None = None, size: int = 8192) -> np.nda
     return total
 
 
-def orthonormalise(B: np.ndarray, against: np.ndarray | None = None, tolerance: float = 1e-10) -> np.ndarray:
+def orthonormalize(B: np.ndarray, against: np.ndarray | None = None, tol: float = 1e-10) -> np.ndarray:
     """An orthonormal basis (n x r, r <= k, float64) of the columns of B, less their part in `against`.
 
-    Arguments: `B` n x k; `against` n x q with orthonormal columns; `tolerance`: directions whose length is below
-    `tolerance` times the largest column of B are dropped, so r is B's numerical rank outside `against`.
+    Arguments: `B` n x k; `against` n x q with orthonormal columns; `tol`: directions whose length is below
+    `tol` times the largest column of B are dropped, so r is B's numerical rank outside `against`.
     Projects twice ("twice is enough", Giraud et al. 2005) and takes a rank-revealing QR.
     """
     B = np.array(B, dtype=np.float64)
@@ -32,7 +32,7 @@ def orthonormalise(B: np.ndarray, against: np.ndarray | None = None, tolerance: 
         if against is not None and against.shape[1]:
             B -= against @ (against.T @ B)
     Q, R, _ = scipy.linalg.qr(B, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
-    rank = int((np.abs(np.diag(R)) > tolerance * scale).sum())
+    rank = int((np.abs(np.diag(R)) > tol * scale).sum())
     Q = Q[:, :rank]
     if against is not None and against.shape[1]:
         Q -= against @ (against.T @ Q)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dmo.blocks import Rows, row_blocks
-from dmo.cluster.workers import Resent, grouped, retried, run_task, send
+from dmo.cluster.workers import Broadcast, grouped, retried, run_task, send
 from dmo.kernels.tiles import FeatureTiles
 from dmo.linalg.operators import Cross, Operator
 
@@ -124,7 +124,7 @@ class Tiles(Operator):
         self._tasks = 1 if client is None else groups or 4 * max(1, sum(client.nthreads().values()))
         self.groups = grouped(lower_pairs(self.n, source.block), self._tasks)
         self._kept: list[Any] | None = None
-        self._shared = Resent(client, source)
+        self._shared = Broadcast(client, source)
         self._allowed = -1  # bytes of the largest block whose product was found to fit
 
     def worker_bytes(self, columns: int, itemsize: int = 8) -> int:

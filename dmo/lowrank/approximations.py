@@ -90,9 +90,9 @@ class Nystrom(_Approximation):
     ----------
     kernel : a kernel or its name, None: the kernel of the estimator whose `approximation` this is ("rbf" by itself)
     rank : int or "auto"
-        Columns of the factor (landmarks), at most the number of samples; "auto": see `tolerance` and `memory`.
-    landmarks : "rpcholesky" (randomly pivoted Cholesky), "kmeans" (centres) or "uniform"
-    tolerance : float, relative Frobenius error that rank="auto" meets (default 0.01)
+        Columns of the factor (landmarks), at most the number of samples; "auto": see `tol` and `memory`.
+    landmarks : "rpcholesky" (randomly pivoted Cholesky), "kmeans" (centers) or "uniform"
+    tol : float, relative Frobenius error that rank="auto" meets (default 0.01)
     memory : float, bytes of the n x rank factor that rank="auto" stays within
     fit_rows : int, rows that the map is learnt from, a random sample where there are more; None: 16 per column, within
         8192 to 20 000
@@ -107,7 +107,7 @@ class Nystrom(_Approximation):
         kernel: Any = None,
         rank: Rank = 1000,
         landmarks: Landmarks = "rpcholesky",
-        tolerance: float | None = None,
+        tol: float | None = None,
         memory: float | None = None,
         fit_rows: int | None = None,
         precision: Precision | None = None,
@@ -116,14 +116,14 @@ class Nystrom(_Approximation):
         self.kernel = kernel
         self.rank = rank
         self.landmarks = landmarks
-        self.tolerance = tolerance
+        self.tol = tol
         self.memory = memory
         self.fit_rows = fit_rows
         self.precision = precision
         self.random_state = random_state
 
     def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
-        return nystrom(kernel, X, self.rank, self.landmarks, seed, dtype, self.tolerance, self.memory, self.fit_rows)
+        return nystrom(kernel, X, self.rank, self.landmarks, seed, dtype, self.tol, self.memory, self.fit_rows)
 
 
 class Meka(_Approximation):
@@ -138,7 +138,7 @@ class Meka(_Approximation):
     basis : "block-row" (the best basis for all links of a cluster) or "eigen" (for the cluster itself)
     link : "exact" (projection, n^2 / 2 kernel values) or "sampled" (least squares, n 5 S rank kernel values)
     eta : float in [0, 1), share of the links between clusters that is set to zero, the farthest first
-    tolerance, memory, fit_rows, precision, random_state : as in `Nystrom`
+    tol, memory, fit_rows, precision, random_state : as in `Nystrom`
 
     Attributes: `map_` (FeatureMap), `error_` (its sampled errors). See `dmo.lowrank.meka`.
     """
@@ -151,7 +151,7 @@ class Meka(_Approximation):
         basis: Basis = "block-row",
         link: Link = "exact",
         eta: float = 0.0,
-        tolerance: float | None = None,
+        tol: float | None = None,
         memory: float | None = None,
         fit_rows: int | None = None,
         precision: Precision | None = None,
@@ -163,7 +163,7 @@ class Meka(_Approximation):
         self.basis = basis
         self.link = link
         self.eta = eta
-        self.tolerance = tolerance
+        self.tol = tol
         self.memory = memory
         self.fit_rows = fit_rows
         self.precision = precision
@@ -180,7 +180,7 @@ class Meka(_Approximation):
             eta=self.eta,
             random_state=seed,
             dtype=dtype,
-            tolerance=self.tolerance,
+            tol=self.tol,
             memory=self.memory,
             fit_rows=self.fit_rows,
         )

@@ -1,4 +1,4 @@
-"""Clusters of about equal size, given by centres: a row belongs to the nearest one."""
+"""Clusters of about equal size, given by centers: a row belongs to the nearest one."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _STRIP = 2048
 _PER_CLUSTER, _LEAST = 200, 2048  # rows that the clustering looks at
 
 
-def balanced_centres(E: Any, clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """At most `clusters` centres (S x d) for rows E (n x d, in memory) by k-means, the large clusters split.
+def balanced_centers(E: Any, clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """At most `clusters` centers (S x d) for rows E (n x d, in memory) by k-means, the large clusters split.
 
     A cluster with more than twice the average number of rows is split by 2-means and the smallest one is given up, at
     most 2 S times. Rows that are all alike come in fewer clusters. Source: Si, Hsieh, Dhillon 2014, section 4.
     """
-    centres = kmeans(E, clusters, rng, iterations=20)
+    centers = kmeans(E, clusters, rng, iterations=20)
     for _ in range(2 * clusters):
-        nearest = assign(E, centres)
-        counts = np.bincount(nearest, minlength=len(centres))
-        centres, counts, biggest = centres[counts > 0], counts[counts > 0], int(counts.argmax())
-        if len(centres) == clusters and counts.max() <= _LARGEST * E.shape[0] / clusters:
+        nearest = assign(E, centers)
+        counts = np.bincount(nearest, minlength=len(centers))
+        centers, counts, biggest = centers[counts > 0], counts[counts > 0], int(counts.argmax())
+        if len(centers) == clusters and counts.max() <= _LARGEST * E.shape[0] / clusters:
             break
         halves = kmeans(E[nearest == biggest], 2, rng)
         if len(halves) < 2:
             break
-        kept = np.arange(len(centres)) != counts.argmax()
-        if len(centres) == clusters and clusters > 1:
+        kept = np.arange(len(centers)) != counts.argmax()
+        if len(centers) == clusters and clusters > 1:
             kept[counts.argmin()] = False
-        centres = np.concatenate([centres[kept], halves])[:clusters]
-    return centres[np.bincount(assign(E, centres), minlength=len(centres)) > 0]
+        centers = np.concatenate([centers[kept], halves])[:clusters]
+    return centers[np.bincount(assign(E, centers), minlength=len(centers)) > 0]
 
 
 def allocate(sizes: np.ndarray, total: int) -> np.ndarray:
@@ -60,7 +60,7 @@ class Partition:
     kernel: Kernel
     dtype: np.dtype
     space: Space
-    centres: np.ndarray
+    centers: np.ndarray
     edges: np.ndarray
     X: Any
     prepared: Any
@@ -71,13 +71,13 @@ class Partition:
         space = metric_space(kernel)
         with stage("MEKA clusters"):
             look = X[draw(X.shape[0], max(_PER_CLUSTER * clusters, _LEAST), rng)]
-            centres = balanced_centres(to_space(look, space), clusters, rng).astype(np.float64)
-            nearest = nearest_centre(X, space, centres)
+            centers = balanced_centers(to_space(look, space), clusters, rng).astype(np.float64)
+            nearest = nearest_center(X, space, centers)
             used = np.unique(nearest)  # a cluster of the rows looked at is not empty, save by a change of precision
-            centres, nearest = centres[used], np.searchsorted(used, nearest)
-        edges = np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=len(centres)))])
+            centers, nearest = centers[used], np.searchsorted(used, nearest)
+        edges = np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=len(centers)))])
         ordered = X[np.argsort(nearest, kind="stable")]
-        return cls(kernel, dtype, space, centres, edges, ordered, kernel.prepare(ordered, dtype))
+        return cls(kernel, dtype, space, centers, edges, ordered, kernel.prepare(ordered, dtype))
 
     @property
     def sizes(self) -> np.ndarray:
@@ -96,7 +96,7 @@ class Partition:
         return total
 
 
-def nearest_centre(X: Any, space: Space, centres: np.ndarray) -> np.ndarray:
+def nearest_center(X: Any, space: Space, centers: np.ndarray) -> np.ndarray:
     """Cluster of every row of X (in memory); in float64, so that it does not depend on how rows are batched."""
-    found = [assign(to_space(X[where], space, np.float64), centres) for where in row_blocks(X.shape[0], 512)]
+    found = [assign(to_space(X[where], space, np.float64), centers) for where in row_blocks(X.shape[0], 512)]
     return np.concatenate([np.zeros(0, dtype=np.int64), *found])

@@ -42,7 +42,7 @@ class FeatureMap:
 
     @property
     def mixing(self) -> np.ndarray | None:
-        """T (r0 x rank, float64) with factor rows = raw rows T; None where the raw rows are the factor's."""
+        """T (r0 x rank, float64) with factor rows = unprojected features T; None where they are the factor rows."""
         return None
 
     def raw(self, X: Rows) -> np.ndarray | BlockRows:

@@ -1,4 +1,4 @@
-"""Landmarks: the rows (or centres) that a low-rank kernel is spanned by."""
+"""Landmarks: the rows (or centers) that a low-rank kernel is spanned by."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import row_blocks
-from dmo.kernels import Kernel, normalise_rows
+from dmo.kernels import Kernel, normalize_rows
 from dmo.linalg.pivoted_cholesky import rpcholesky
 
 Landmarks = Literal["rpcholesky", "kmeans", "uniform"]
 KINDS = ("rpcholesky", "kmeans", "uniform")
 Space = Literal["raw", "l1", "l2", "hellinger", "sqrt"]
 _STRIP = 2048
-_PER_CENTRE, _LOOK = 20, 2048  # rows that k-means looks at: more move the centres by less than their spacing
+_PER_CENTER, _LOOK = 20, 2048  # rows that k-means looks at: more move the centers by less than their spacing
 
 
 def choose_landmarks(
@@ -24,7 +24,7 @@ def choose_landmarks(
     """At most `rank` landmarks for the rows X (n x d, in memory).
 
     "uniform": rows drawn at random; "rpcholesky": rows by randomly pivoted Cholesky of the kernel matrix (n x rank
-    numbers of memory), fewer where its residual vanishes; "kmeans": centres, in the space where the kernel measures.
+    numbers of memory), fewer where its residual vanishes; "kmeans": centers, in the space where the kernel measures.
     """
     n = X.shape[0]
     if kind == "kmeans":
@@ -49,58 +49,58 @@ def choose_landmarks(
 
 def metric_space(kernel: Kernel) -> Space:
     """The map of rows after which Euclidean distance orders pairs (nearly) as the kernel does."""
-    normalise: Space = getattr(kernel, "normalise", None) or "raw"
+    normalize: Space = getattr(kernel, "normalize", None) or "raw"
     if type(kernel).__name__ == "ChiSquare":  # chi-square distance is close to four times Hellinger's
-        return {"raw": "sqrt", "l1": "hellinger"}.get(normalise, normalise)  # type: ignore[return-value]
-    return "l2" if type(kernel).__name__ == "Cosine" else normalise
+        return {"raw": "sqrt", "l1": "hellinger"}.get(normalize, normalize)  # type: ignore[return-value]
+    return "l2" if type(kernel).__name__ == "Cosine" else normalize
 
 
 def to_space(X: Any, space: Space, dtype: Any = np.float32) -> np.ndarray | scipy.sparse.csr_array:
     """Rows in that space, sparse where X is."""
     if space in ("raw", "sqrt"):
         return (np.sqrt(abs(X)) if space == "sqrt" else X).astype(dtype)
-    return normalise_rows(X, space, dtype)
+    return normalize_rows(X, space, dtype)
 
 
-def from_space(centres: np.ndarray, space: Space, sparse: bool) -> np.ndarray | scipy.sparse.csr_array:
-    """Raw rows whose image is (a multiple of) the centres: squares where the space took roots."""
-    rows = centres * centres if space in ("hellinger", "sqrt") else centres
+def from_space(centers: np.ndarray, space: Space, sparse: bool) -> np.ndarray | scipy.sparse.csr_array:
+    """Raw rows whose image is (a multiple of) the centers: squares where the space took roots."""
+    rows = centers * centers if space in ("hellinger", "sqrt") else centers
     return scipy.sparse.csr_array(rows) if sparse else rows
 
 
 def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.ndarray:
-    """At most k centres (float32) of rows E (n x d) by Lloyd's iterations from random rows, on a sample if E is long."""
-    look = max(_PER_CENTRE * k, _LOOK)
+    """At most k centers (float32) of rows E (n x d) by Lloyd's iterations from random rows, on a sample if E is long."""
+    look = max(_PER_CENTER * k, _LOOK)
     if E.shape[0] > look:
         E = E[np.sort(rng.choice(E.shape[0], size=look, replace=False))]
     n, middle, lowest = E.shape[0], np.zeros(E.shape[1], np.float32), -np.inf
     if not scipy.sparse.issparse(E):
         middle, lowest = E.mean(axis=0, dtype=np.float64).astype(np.float32), E.min(axis=0)
         E = E - middle
-    centres = _dense(E[np.sort(rng.choice(n, size=min(k, n), replace=False))])
+    centers = _dense(E[np.sort(rng.choice(n, size=min(k, n), replace=False))])
     for _ in range(iterations):
-        nearest = _nearest(E, centres)
-        counts = np.bincount(nearest, minlength=len(centres))
-        member = scipy.sparse.csr_array((np.ones(n, np.float32), (nearest, np.arange(n))), shape=(len(centres), n))
+        nearest = _nearest(E, centers)
+        counts = np.bincount(nearest, minlength=len(centers))
+        member = scipy.sparse.csr_array((np.ones(n, np.float32), (nearest, np.arange(n))), shape=(len(centers), n))
         moved = (_dense(member @ E) / np.maximum(counts, 1)[:, None].astype(np.float32))[counts > 0]
-        done = moved.shape == centres.shape and abs(moved - centres).max() <= 1e-4 * abs(centres).max()
-        centres = moved
+        done = moved.shape == centers.shape and abs(moved - centers).max() <= 1e-4 * abs(centers).max()
+        centers = moved
         if done:
             break
-    return np.maximum(centres + middle, lowest)  # rounding makes no negative histograms
+    return np.maximum(centers + middle, lowest)  # rounding makes no negative histograms
 
 
-def assign(E: Any, centres: np.ndarray) -> np.ndarray:
-    """Number of the nearest centre of every row (the first of equals), in float64: rows may come in any batches."""
-    centres = centres.astype(np.float64)
-    middle = np.zeros(centres.shape[1]) if scipy.sparse.issparse(E) else centres.mean(axis=0)
-    return _nearest(E.astype(np.float64) if scipy.sparse.issparse(E) else E - middle, centres - middle)
+def assign(E: Any, centers: np.ndarray) -> np.ndarray:
+    """Number of the nearest center of every row (the first of equals), in float64: rows may come in any batches."""
+    centers = centers.astype(np.float64)
+    middle = np.zeros(centers.shape[1]) if scipy.sparse.issparse(E) else centers.mean(axis=0)
+    return _nearest(E.astype(np.float64) if scipy.sparse.issparse(E) else E - middle, centers - middle)
 
 
-def _nearest(E: Any, centres: np.ndarray) -> np.ndarray:
-    """Nearest centres from products in the precision of E: |e - c|^2 / 2 = |c|^2 / 2 - e'c and what all c share."""
-    half = (np.einsum("ij,ij->i", centres, centres, dtype=np.float64) / 2).astype(E.dtype)
-    columns = np.ascontiguousarray(centres.T)
+def _nearest(E: Any, centers: np.ndarray) -> np.ndarray:
+    """Nearest centers from products in the precision of E: |e - c|^2 / 2 = |c|^2 / 2 - e'c and what all c share."""
+    half = (np.einsum("ij,ij->i", centers, centers, dtype=np.float64) / 2).astype(E.dtype)
+    columns = np.ascontiguousarray(centers.T)
     strips = [np.argmin(half - E[where] @ columns, axis=1) for where in row_blocks(E.shape[0], _STRIP)]
     return np.concatenate([np.zeros(0, dtype=np.int64), *strips])
 

@@ -14,22 +14,22 @@ from dmo.blocks import Rows, iterate
 from dmo.kernels import Kernel, parse
 from dmo.linalg.block_rows import BlockRows
 from dmo.linalg.factors import BlockLowRank
-from dmo.lowrank.clusters import nearest_centre
+from dmo.lowrank.clusters import nearest_center
 from dmo.lowrank.feature_maps import BLOCK, FeatureMap
 from dmo.lowrank.landmarks import Space
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MekaMap(FeatureMap):
-    """f(x) = T' w(x), w(x) = M_s' [k(Z_s, x); k(Z_0, x)] in the columns of the cluster s whose centre is nearest.
+    """f(x) = T' w(x), w(x) = M_s' [k(Z_s, x); k(Z_0, x)] in the columns of the cluster s whose center is nearest.
 
-    Arguments: `space` in which rows are compared with the `centres` (S x d); `shared`: landmarks Z_0 of all clusters;
+    Arguments: `space` in which rows are compared with the `centers` (S x d); `shared`: landmarks Z_0 of all clusters;
     `landmarks`: Z_s per cluster; `projections`: M_s, (|Z_s| + |Z_0|) x k_s, per cluster, such that the training rows of
     W_s = w(X_s) are orthonormal columns; `links`: T (r0 x r), T T' = L; `shares`: the clusters' shares of the rows.
     """
 
     space: Space
-    centres: np.ndarray
+    centers: np.ndarray
     shared: np.ndarray | scipy.sparse.csr_array
     landmarks: Sequence[np.ndarray | scipy.sparse.csr_array]
     projections: Sequence[np.ndarray]
@@ -58,16 +58,16 @@ class MekaMap(FeatureMap):
         return prepare(self.shared, self.dtype), local, [M.astype(self.dtype) for M in self.projections]
 
     def raw(self, X: Rows) -> BlockRows:
-        block = self._block(X, self.centres.shape[1])
-        nearest = nearest_centre(block, self.space, self.centres)
+        block = self._block(X, self.centers.shape[1])
+        nearest = nearest_center(block, self.space, self.centers)
         order = np.argsort(nearest, kind="stable")
         rows = block[order]
-        edges = np.searchsorted(nearest[order], np.arange(len(self.centres) + 1))
+        edges = np.searchsorted(nearest[order], np.arange(len(self.centers) + 1))
         offsets = np.concatenate([[0], np.cumsum(self.ranks)])
         prepared = self.kernel.prepare(rows, self.dtype)
         shared, local, projections = self._ready
         index, columns, blocks = [], [], []
-        for s in range(len(self.centres)):
+        for s in range(len(self.centers)):
             if edges[s + 1] > edges[s]:
                 mine = prepared[edges[s] : edges[s + 1]]
                 index.append(order[edges[s] : edges[s + 1]])
@@ -90,19 +90,19 @@ class MekaMap(FeatureMap):
         return BlockLowRank(W, self.links, cross)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays = {"centres": self.centres, "shared": self.shared, "links": self.links, "shares": self.shares}
+        arrays = {"centers": self.centers, "shared": self.shared, "links": self.links, "shares": self.shares}
         for s, (Z, M) in enumerate(zip(self.landmarks, self.projections)):
             arrays |= {f"landmarks/{s}": Z, f"projections/{s}": M}
         return arrays, {"space": self.space}
 
     @classmethod
     def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> MekaMap:
-        clusters = range(len(arrays["centres"]))
+        clusters = range(len(arrays["centers"]))
         return cls(
             parse(meta["kernel"]),
             np.dtype(meta["dtype"]),
             meta["space"],
-            arrays["centres"],
+            arrays["centers"],
             arrays["shared"],
             [arrays[f"landmarks/{s}"] for s in clusters],
             [arrays[f"projections/{s}"] for s in clusters],

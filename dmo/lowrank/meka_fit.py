@@ -29,7 +29,7 @@ _LOCAL, _SHARED = 2, 1  # landmarks of a cluster and of all clusters, times the 
 _PROBES, _SAMPLES = 1, 5  # rows sampled per cluster for a basis and for sampled links, times the cluster's rank
 _SMOOTH = 0.005  # what a direction's roughness counts against it, times the k_s-th eigenvalue of K_ss
 _SPAN = (1e-10, 1e-14)  # smallest pivot and jitter of a Cholesky QR in float64
-_SPARSE_WIDTH = 8192  # sparse rows wider than this take rows as landmarks: centres of theirs would be dense
+_SPARSE_WIDTH = 8192  # sparse rows wider than this take rows as landmarks: centers of theirs would be dense
 
 
 def meka(
@@ -43,7 +43,7 @@ def meka(
     eta: float = 0.0,
     random_state: int | np.random.Generator | None = None,
     dtype: Any = np.float32,
-    tolerance: float | None = None,
+    tol: float | None = None,
     memory: float | None = None,
     fit_rows: int | None = None,
 ) -> FeatureMap:
@@ -52,7 +52,7 @@ def meka(
     K ~ W L W', W = diag(W_1 .. W_S), the columns of W_s orthonormal and of the form w(x) = M_s' k([Z_s, Z_0], x), so that
     new rows are mapped as training rows are.
     Arguments: `kernel`, fitted here where it is not; `X` row source, n x d; `clusters` S (fewer where rows are alike);
-    `rank`: average k_s, each in proportion to its cluster's size and at most that, or "auto": as the `tolerance` (a
+    `rank`: average k_s, each in proportion to its cluster's size and at most that, or "auto": as the `tol` (a
     relative error, default 0.01) needs and the `memory` (bytes of n k + (S k)^2 numbers) allows; `basis`: "block-row"
     (leading left singular vectors of K_s,: within the landmarks' span) or "eigen" (eigenvectors of K_ss within it);
     `link`: "exact" (L = W'KW over all pairs of fitted rows, n^2 / 2 kernel values) or "sampled" (least squares on rows
@@ -86,7 +86,7 @@ def meka(
         needed = (n + clusters**2) * np.dtype(dtype).itemsize
         raise ValueError(f"meka: memory = {memory:.3g} bytes is below one column per cluster; allow {needed} or more")
     allowed = None if numbers is None else rank_within(numbers, n, partition.sizes, clusters)
-    return fit_rank("meka", fit, rank, math.ceil(sample.shape[0] / clusters), tolerance, allowed)
+    return fit_rank("meka", fit, rank, math.ceil(sample.shape[0] / clusters), tol, allowed)
 
 
 def rank_within(numbers: float, n: int, sizes: np.ndarray, clusters: int) -> int:
@@ -151,7 +151,7 @@ class _Fit:
             rows.kernel,
             rows.dtype,
             rows.space,
-            rows.centres,
+            rows.centers,
             self.shared,
             [c.landmarks for c in clusters],
             [c.to_Q @ c.U for c in clusters],
@@ -169,7 +169,7 @@ class _Fit:
         landmarks = kernel.prepare(stack([Z, self.shared]) if self.shared.shape[0] else Z, np.float64)
         Q = kernel.tile(kernel.prepare(X, np.float64), landmarks)
         to_Q, square = np.eye(len(landmarks)), kernel.tile(landmarks, landmarks)
-        for limits in (cut_off(dtype), _SPAN, _SPAN):  # whitened by k(Z, Z), then orthonormalised by Cholesky QR, twice
+        for limits in (cut_off(dtype), _SPAN, _SPAN):  # whitened by k(Z, Z), then orthonormalized by Cholesky QR, twice
             keep, inverse = inverse_root(square, *limits)
             Q, to_Q = Q[:, keep] @ inverse, to_Q[:, keep] @ inverse
             square = Q.T @ Q
@@ -231,13 +231,13 @@ class _Fit:
         return scipy.linalg.pinv(sampled, rtol=1e-2, check_finite=False).T
 
     def _near_pairs(self, eta: float) -> list[tuple[int, int]]:
-        """Pairs s < t of clusters, less the share `eta` of them whose centres have the smallest kernel values."""
+        """Pairs s < t of clusters, less the share `eta` of them whose centers have the smallest kernel values."""
         rows = self.rows
-        pairs = [(s, t) for t in range(len(rows.centres)) for s in range(t)]
+        pairs = [(s, t) for t in range(len(rows.centers)) for s in range(t)]
         if not pairs or eta == 0.0:
             return pairs
-        centres = from_space(rows.centres, rows.space, scipy.sparse.issparse(rows.X))
-        prepared = rows.kernel.prepare(centres, np.float64)
+        centers = from_space(rows.centers, rows.space, scipy.sparse.issparse(rows.X))
+        prepared = rows.kernel.prepare(centers, np.float64)
         values = rows.kernel.tile(prepared, prepared)
         ranked = sorted(pairs, key=lambda pair: -values[pair])
         return sorted(ranked[: len(pairs) - math.floor(eta * len(pairs))])

@@ -16,7 +16,7 @@ from dmo.lowrank.errors import error_rows, sampled_error
 from dmo.lowrank.feature_maps import BLOCK, FeatureMap
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks
 from dmo.lowrank.rank_selection import Rank, fit_rank
-from dmo.lowrank.sampling import Held, check_finite, check_rows, draw, gather, learning_rows
+from dmo.lowrank.sampling import SampledRows, check_finite, check_rows, draw, gather, learning_rows
 from dmo.progress import stage
 
 BANDWIDTH_ROWS = 2048
@@ -68,19 +68,19 @@ def nystrom(
     landmarks: Landmarks = "rpcholesky",
     random_state: int | np.random.Generator | None = None,
     dtype: Any = np.float32,
-    tolerance: float | None = None,
+    tol: float | None = None,
     memory: float | None = None,
     fit_rows: int | None = None,
 ) -> FeatureMap:
     """Fit a Nystrom map on rows X.
 
     Arguments: `kernel`, fitted here where it is not; `X` row source, n x d; `rank`: landmarks wanted, n of them where
-    rank > n, fewer where the kernel has not that rank, or "auto": as many as the `tolerance` (a relative error, default
+    rank > n, fewer where the kernel has not that rank, or "auto": as many as the `tol` (a relative error, default
     0.01) needs and as the `memory` (bytes of the n x rank factor) allows; `landmarks`: "rpcholesky" (rows, randomly
-    pivoted Cholesky), "kmeans" (centres) or "uniform" (rows); `dtype` of the factor rows; `fit_rows`: landmarks come
+    pivoted Cholesky), "kmeans" (centers) or "uniform" (rows); `dtype` of the factor rows; `fit_rows`: landmarks come
     from a random sample of X of this size where X has more rows (None: 16 per column, 8192 to 20 000 in all). Memory:
     fit_rows x (d + rank) numbers, whatever n is. X is read once, and a second time where the kernel's bandwidth is to
-    be the distance to the fifth neighbour. The map carries its sampled error.
+    be the distance to the fifth neighbor. The map carries its sampled error.
     Raises ValueError for NaN, for no rows, and for a precomputed kernel.
     Source: Williams, Seeger 2001; landmarks: Zhang, Tsang, Kwok 2008 (k-means), Chen et al. 2025 (pivoted Cholesky).
     """
@@ -103,7 +103,7 @@ def nystrom(
             f"nystrom: memory = {memory:.3g} bytes is below one column of {X.shape[0]} rows; allow "
             f"{X.shape[0] * np.dtype(dtype).itemsize} bytes per column"
         )
-    return fit_rank("nystrom", fit, rank, sample.shape[0], tolerance, allowed)
+    return fit_rank("nystrom", fit, rank, sample.shape[0], tol, allowed)
 
 
 def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype: Any = np.float32) -> NystromMap:
@@ -125,8 +125,8 @@ def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.nda
     grows by `jitter` times its trace.
     """
     square = (square + square.T) / 2
-    tolerance = drop * max(float(square.diagonal().max(initial=0.0)), 1e-300)
-    _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tolerance, lower=1)
+    tol = drop * max(float(square.diagonal().max(initial=0.0)), 1e-300)
+    _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1)
     keep = np.sort(pivots[:rank] - 1)
     square = square[np.ix_(keep, keep)]
     square.flat[:: rank + 1] += jitter * np.trace(square)
@@ -141,7 +141,7 @@ def learning_sample(X: Rows, size: int, rng: np.random.Generator) -> tuple[np.nd
     n = X.shape[0]
     index = draw(n, size, rng)
     seeds = int(rng.integers(2**31)), int(rng.integers(2**31))
-    return index, Held.of(X, index, _bandwidth_rows(n, seeds[0]), error_rows(n, seeds[1])), seeds
+    return index, SampledRows.of(X, index, _bandwidth_rows(n, seeds[0]), error_rows(n, seeds[1])), seeds
 
 
 def _bandwidth_rows(n: int, seed: int) -> np.ndarray:
@@ -151,7 +151,7 @@ def _bandwidth_rows(n: int, seed: int) -> np.ndarray:
 def fit_kernel(kernel: str | Kernel, X: Rows, seed: int) -> Kernel:
     """The kernel with its data-dependent parameters resolved on X: mean and median distances on BANDWIDTH_ROWS of them."""
     parsed = parse(kernel)
-    if "mean-fifth-neighbour" in str(parsed.to_dict()):  # shrinks with the rows that are looked at
+    if "mean-fifth-neighbor" in str(parsed.to_dict()):  # shrinks with the rows that are looked at
         return parsed.fit(X, seed)
     index = _bandwidth_rows(X.shape[0], seed)
     sample = gather(X, index)

@@ -32,7 +32,7 @@ def gather(source: Rows, index: np.ndarray) -> Block:
 
 def _gather(source: Rows, several: Sequence[np.ndarray]) -> list[Block]:
     """Several lists of ascending row numbers, each block of the source read once for all."""
-    if isinstance(source, Held):
+    if isinstance(source, SampledRows):
         return [source.take(index) for index in several]
     if isinstance(source, np.ndarray):
         return [source[index] for index in several]
@@ -54,7 +54,7 @@ def _joined(parts: Sequence[Block]) -> Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class SampledRows:
     """A row source of which some lists of rows are in memory: `gather` of such a list reads nothing."""
 
     source: Rows

@@ -10,10 +10,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ScoreRule:
-    """scores = (s + intercept - standardise * mean) / deviation^standardise / frequency^prior_power, per label.
+    """scores = (s + intercept - standardize * mean) / deviation^standardize / frequency^prior_power, per label.
 
     Arguments (arrays of length L): `intercept`, added label means or 0; `mean`, `deviation`: of the leave-one-out scores
-    of the training samples; `frequency`: share of training samples that carry the label. `standardise` and
+    of the training samples; `frequency`: share of training samples that carry the label. `standardize` and
     `prior_power` in 0..1; at 0 and 0 the rule is eq. 31 of [KGHA] as it stands.
     """
 
@@ -21,7 +21,7 @@ class ScoreRule:
     mean: np.ndarray
     deviation: np.ndarray
     frequency: np.ndarray
-    standardise: float = 0.0
+    standardize: float = 0.0
     prior_power: float = 0.0
 
     @classmethod
@@ -30,13 +30,13 @@ class ScoreRule:
         frequency: np.ndarray,
         loo: np.ndarray | None,
         intercept: bool,
-        standardise: float = 0.0,
+        standardize: float = 0.0,
         prior_power: float = 0.0,
     ) -> ScoreRule:
-        """From the labels' frequencies (L) and leave-one-out scores `loo` (n x L; needed where standardise > 0)."""
-        if loo is None or not standardise:
+        """From the labels' frequencies (L) and leave-one-out scores `loo` (n x L; needed where standardize > 0)."""
+        if loo is None or not standardize:
             return cls.of(frequency, np.zeros_like(frequency), np.ones_like(frequency), intercept, 0.0, prior_power)
-        return cls.of(frequency, loo.mean(axis=0), loo.std(axis=0), intercept, standardise, prior_power)
+        return cls.of(frequency, loo.mean(axis=0), loo.std(axis=0), intercept, standardize, prior_power)
 
     @classmethod
     def of(
@@ -45,23 +45,23 @@ class ScoreRule:
         mean: np.ndarray,
         deviation: np.ndarray,
         intercept: bool,
-        standardise: float,
+        standardize: float,
         prior_power: float,
     ) -> ScoreRule:
         """From statistics of the raw held-out scores (before the intercept); a constant label keeps its scale."""
-        for what, value in (("standardise", standardise), ("prior_power", prior_power)):
+        for what, value in (("standardize", standardize), ("prior_power", prior_power)):
             if not 0 <= value <= 1:
                 raise ValueError(f"{what} = {value}; needed is a power between 0 and 1")
         added = frequency if intercept else np.zeros_like(frequency)
         scale = np.where(deviation > 0, deviation, 1.0)
-        return cls(added, mean + added, scale, frequency, standardise, prior_power)
+        return cls(added, mean + added, scale, frequency, standardize, prior_power)
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
         """Apply to raw scores (m x L); labels without a training sample get the lowest scores, never a division by 0."""
-        shift = self.intercept - self.standardise * self.mean
+        shift = self.intercept - self.standardize * self.mean
         out = scores + shift if shift.any() else scores
-        if self.standardise:
-            out = out / self.deviation**self.standardise
+        if self.standardize:
+            out = out / self.deviation**self.standardize
         if self.prior_power:
             out = out / np.where(self.frequency > 0, self.frequency, 1.0) ** self.prior_power
         return out
@@ -69,7 +69,7 @@ class ScoreRule:
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(arrays, JSON meta) for a model store."""
         arrays = {key: getattr(self, key) for key in ("intercept", "mean", "deviation", "frequency")}
-        return arrays, {"standardise": self.standardise, "prior_power": self.prior_power}
+        return arrays, {"standardize": self.standardize, "prior_power": self.prior_power}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any], meta: dict[str, Any]) -> ScoreRule:

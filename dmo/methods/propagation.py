@@ -1,7 +1,7 @@
-"""Label propagation with class similarities: one diagonalisation of an L x L matrix, then L sparse systems.
+"""Label propagation with class similarities: one diagonalization of an L x L matrix, then L sparse systems.
 
 With W (n x n) the weights of a graph, Sigma (L x L) the similarities of the classes, Y the labels of the samples l, and
-Lap, Ln the Laplacian and the normalised one, Z (n x L) minimises
+Lap, Ln the Laplacian and the normalized one, Z (n x L) minimizes
   smse1    lam1 tr(Z' Lap(W) Z) + lam2 tr(Z Lap(Sigma) Z')  subject to Z_l = Y_l                  [MOPE 23]
   smse2    |Z_l - Y_l|^2 + |Z_u|^2 + lam1 tr(Z' Ln(W) Z) + lam2 tr(Z Ln(Sigma) Z')                [MOPE 24]
   ml-grf   |Z_l - Y_l|^2 + lam1 tr(Z' Lap(W) Z) - lam2 tr(Z Sigma Z')                             [MOPE 25]
@@ -45,7 +45,7 @@ def propagate(
     sigma: np.ndarray,
     smoothness: float,
     correlation: float | None,
-    tolerance: float = 1e-8,
+    tol: float = 1e-8,
     max_steps: int = 10_000,
 ) -> Propagated:
     """Scores of all samples.
@@ -64,7 +64,7 @@ def propagate(
     if method in ("smse1", "ml-grf"):
         _check_reached(W, known)
     Y = np.where(known[:, None], Y, 0.0)
-    L = laplacian(W, normalised=method in ("smse2", "ml-lgc")) * smoothness
+    L = laplacian(W, normalized=method in ("smse2", "ml-lgc")) * smoothness
     unknown = np.flatnonzero(~known)
     if method == "smse1":
         A, R = csr_array(L[unknown][:, unknown]), -np.asarray(L[unknown] @ Y)
@@ -73,7 +73,7 @@ def propagate(
         A, R = csr_array(L + scipy.sparse.diags_array(fit)), Y
     if method.startswith("smse"):
         correlation = 0.1 if correlation is None else correlation
-        C = laplacian(csr_array(sigma), normalised=method == "smse2").toarray()
+        C = laplacian(csr_array(sigma), normalized=method == "smse2").toarray()
         shifts, Q = scipy.linalg.eigh((C + C.T) / 2)
         if shifts[0] < -1e-9 * max(abs(shifts).max(), 1.0) and correlation:
             raise ValueError("the Laplacian of the class similarities is indefinite; take similarities of at least 0")
@@ -84,7 +84,7 @@ def propagate(
         shifts = -correlation * values
     if not A.shape[0]:
         return Propagated(Y, correlation, 0, 0.0)
-    V, steps, residual = solve_shifted(A, shifts, R @ Q, tolerance, max_steps)
+    V, steps, residual = solve_shifted(A, shifts, R @ Q, tol, max_steps)
     if method != "smse1":
         return Propagated(V @ Q.T, correlation, steps, residual)
     Z = Y.copy()

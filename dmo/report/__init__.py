@@ -1,7 +1,6 @@
-"""Pictures of data, scores and fits, and a self-contained HTML report."""
+"""Images of data, scores and fits, and a self-contained HTML report."""
 
-from dmo.report.page import Picture, Table, write_report
-from dmo.report.pictures import (
+from dmo.report.figures import (
     annotated_samples,
     convergence_curve,
     embedding_2d,
@@ -10,10 +9,11 @@ from dmo.report.pictures import (
     precision_recall_per_label,
     score_bars,
 )
+from dmo.report.page import PageFigure, Table, write_report
 from dmo.report.samples import label_cooccurrence, thumbnail_map
 
 __all__ = [
-    "Picture",
+    "PageFigure",
     "Table",
     "annotated_samples",
     "convergence_curve",

@@ -1,4 +1,4 @@
-"""What every picture stands on: the figure, its grid of panels, its colours, and text that is shown as it is."""
+"""What every image stands on: the figure, its grid of panels, its colors, and text that is shown as it is."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 5.0
-"""Width of every picture in inches."""
-BLUE, VERMILION, GREY, PALE = "#0072B2", "#D55E00", "#6B7280", "#D1D5DB"
-COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222")
+"""Width of every image in inches."""
+BLUE, VERMILION, GRAY, PALE = "#0072B2", "#D55E00", "#6B7280", "#D1D5DB"
+COLORS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222")
 MARKERS = "osD^vPX<>*"
 HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
 
@@ -24,14 +24,14 @@ def new_figure(height: float, layout: Literal["constrained"] | None = None) -> F
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ImportError("pictures need matplotlib, which is not installed; run: pip install dmo[report]") from None
+        raise ImportError("images need matplotlib, which is not installed; run: pip install dmo[report]") from None
     return Figure(figsize=(WIDTH, height), dpi=200, layout=layout, facecolor="white")
 
 
 def clean(ax: Axes) -> Axes:
     """The same axes without the frame's upper and right line, with small ticks."""
     ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(labelsize=9.5, color=GREY)
+    ax.tick_params(labelsize=9.5, color=GRAY)
     return ax
 
 

@@ -1,4 +1,4 @@
-"""Numbers as text, for tables and pictures."""
+"""Numbers as text, for tables and images."""
 
 from __future__ import annotations
 

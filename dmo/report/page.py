@@ -42,7 +42,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PageFigure:
     """A figure of the report: `name` (letters, digits, - and _) names its PNG; `alt` describes it, or the caption."""
 
     name: str
@@ -55,7 +55,7 @@ def write_report(
     path: str | Path,
     title: str,
     tables: Sequence[Table] = (),
-    figures: Sequence[Picture] = (),
+    figures: Sequence[PageFigure] = (),
     facts: Mapping[str, object] | None = None,
     lead: str = "",
 ) -> list[Path]:
@@ -64,23 +64,23 @@ def write_report(
     Arguments: `path` of the HTML file, its folder is made; `title`; `tables`; `figures`; `facts` name -> value, shown
     as a strip above the tables; `lead`, a sentence below the title. All text is escaped. Files are replaced whole.
     Returns the paths written, the HTML file first. Raises ValueError for a row that does not fit its columns, a `best`
-    column that does not exist, and picture names that repeat or are not file names.
+    column that does not exist, and figure names that repeat or are not file names.
     """
     path = Path(path)
-    names = [picture.name for picture in figures]
+    names = [entry.name for entry in figures]
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            raise ValueError(f"picture name {name!r} is not a file name; use letters, digits, - and _")
+            raise ValueError(f"figure name {name!r} is not a file name; use letters, digits, - and _")
         if names.count(name) > 1:
-            raise ValueError(f"two pictures are called {name!r}; give each its own name")
+            raise ValueError(f"two figures are called {name!r}; give each its own name")
     parts = [f"<h1>{_text(title)}</h1>", f"<p class=lead>{_text(lead)}</p>" if lead else ""]
     if facts:
         tiles = "".join(f"<div><dt>{_text(k)}</dt><dd>{_text(shown(v))}</dd></div>" for k, v in facts.items())
         parts.append(f"<dl>{tiles}</dl>")
     parts += [_table(table) for table in tables]
-    images = {path.parent / f"{picture.name}.png": _png(picture.figure) for picture in figures}
+    images = {path.parent / f"{entry.name}.png": _png(entry.figure) for entry in figures}
     if figures:
-        cards = (_card(picture, image) for picture, image in zip(figures, images.values()))
+        cards = (_card(entry, image) for entry, image in zip(figures, images.values()))
         parts.append(f"<div class=figures>{''.join(cards)}</div>")
     script = SCRIPT if any(table.interactive for table in tables) else ""
     body = "\n".join(filter(None, parts)) + (f"\n<script>{script}</script>" if script else "")
@@ -148,9 +148,9 @@ def _column(values: Sequence[object], mark: bool) -> tuple[str, list[str]]:
     return " class=n", cells
 
 
-def _card(picture: Picture, image: bytes) -> str:
+def _card(entry: PageFigure, image: bytes) -> str:
     data = base64.b64encode(image).decode()
-    alt, caption = _text(picture.alt or picture.caption), _text(picture.caption)
+    alt, caption = _text(entry.alt or entry.caption), _text(entry.caption)
     return f'<figure><img src="data:image/png;base64,{data}" alt="{alt}"><figcaption>{caption}</figcaption></figure>'
 
 

@@ -1,4 +1,4 @@
-"""Pictures of many samples at once: which labels go together, and the samples themselves where the model puts them."""
+"""Images of many samples at once: which labels go together, and the samples themselves where the model puts them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmo.report.canvas import PALE, WIDTH, clean, limits, new_figure, plain, shorten
-from dmo.report.pictures import label_matrix, two_columns
+from dmo.report.figures import label_matrix, two_columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 THUMBNAIL = 0.42
-"""The longer side of a sample's picture in inches."""
+"""The longer side of a sample's image in inches."""
 _SPAN = 0.78 * WIDTH
 """Inches between the outermost samples of a map, at least."""
 
@@ -70,15 +70,15 @@ def _seriate(shares: np.ndarray) -> np.ndarray:
 
 
 def thumbnail_map(Z: np.ndarray, images: Sequence[np.ndarray | None], xlabel: str = "", ylabel: str = "") -> Figure:
-    """The first two components with the samples' own pictures where these do not overlap, dots for all others.
+    """The first two components with the samples' own images where these do not overlap, dots for all others.
 
-    Arguments: `Z` n x k, k >= 2; `images` n pictures, h x w or h x w x 3 (grey, dark is 0), or None for a dot.
-    Raises ValueError when shapes do not fit or no sample has a picture.
+    Arguments: `Z` n x k, k >= 2; `images` n images, h x w or h x w x 3 (gray, dark is 0), or None for a dot.
+    Raises ValueError when shapes do not fit or no sample has a image.
     """
     Z = two_columns("thumbnail_map", Z)
     if len(images) != len(Z) or all(image is None for image in images):
         raise ValueError(
-            f"thumbnail_map: {sum(image is not None for image in images)} pictures for {len(Z)} samples; pass one or "
+            f"thumbnail_map: {sum(image is not None for image in images)} images for {len(Z)} samples; pass one or "
             "None for each, and at least one"
         )
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
@@ -104,7 +104,7 @@ def thumbnail_map(Z: np.ndarray, images: Sequence[np.ndarray | None], xlabel: st
 
 
 def _wide(values: np.ndarray) -> tuple[float, float]:
-    """The range of the values with room for half a picture on both sides."""
+    """The range of the values with room for half a image on both sides."""
     low, high = limits(values)
     return low - 0.03 * (high - low), high + 0.03 * (high - low)
 

@@ -12,7 +12,7 @@ from dmo.stores.audit import describe, reopen, verify
 from dmo.stores.features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
 from dmo.stores.kernels import KernelStore, KernelWriter, create_kernel, open_kernel
 from dmo.stores.models import delete_model, load_model, model_contents, save_model
-from dmo.stores.rows import RowStore, RowWriter, create_rows, open_rows
+from dmo.stores.results import ResultStore, ResultWriter, create_results, open_results
 
 __all__ = [
     "DenseView",
@@ -21,22 +21,22 @@ __all__ = [
     "KernelStore",
     "KernelWriter",
     "Provenance",
-    "RowStore",
-    "RowWriter",
+    "ResultStore",
+    "ResultWriter",
     "SparseView",
     "StoreError",
     "ViewSpec",
     "check_kind",
     "create_features",
     "create_kernel",
-    "create_rows",
+    "create_results",
     "delete_model",
     "describe",
     "load_model",
     "model_contents",
     "open_features",
     "open_kernel",
-    "open_rows",
+    "open_results",
     "reopen",
     "save_model",
     "verify",

@@ -30,7 +30,7 @@ STEP = 1 << 22
 SEPARATOR = {"name": "default", "separator": "."}
 
 
-class Entry(NamedTuple):
+class ManifestEntry(NamedTuple):
     """What the manifest knows of a block: the CRC-32C of its values, and the bytes it takes in the store."""
 
     checksum: int
@@ -118,21 +118,21 @@ class DenseArray:
         """The shape of a chunk without its padding."""
         return tuple(min(c, s - i * c) for i, c, s in zip(index, self.chunk, self.shape, strict=True))
 
-    def encode(self, index: Index, values: np.ndarray) -> tuple[np.ndarray, Entry]:
+    def encode(self, index: Index, values: np.ndarray) -> tuple[np.ndarray, ManifestEntry]:
         """The bytes of a chunk from its values (of the shape `extent(index)`), without the trailing checksum."""
         block = np.ascontiguousarray(values, dtype=self.dtype).reshape(values.shape)
         if block.shape != self.chunk:
             block = np.zeros(self.chunk, self.dtype)
             block[tuple(map(slice, values.shape))] = values
         raw = as_bytes(block)
-        return raw, Entry(checksum(raw), raw.size + CRC_BYTES)
+        return raw, ManifestEntry(checksum(raw), raw.size + CRC_BYTES)
 
-    def write(self, index: Index, values: np.ndarray) -> Entry:
+    def write(self, index: Index, values: np.ndarray) -> ManifestEntry:
         raw, entry = self.encode(index, values)
         self.folder.put(self.key(index), raw, entry.checksum.to_bytes(CRC_BYTES, "little"))
         return entry
 
-    def read(self, index: Index, entry: Entry | None = None, out: np.ndarray | None = None) -> np.ndarray:
+    def read(self, index: Index, entry: ManifestEntry | None = None, out: np.ndarray | None = None) -> np.ndarray:
         """A whole chunk, padding included, checked against `entry` and against its own checksum.
 
         `out`: a C-contiguous array of the chunk's shape and dtype to fill. Raises StoreError for a missing or damaged
@@ -232,7 +232,7 @@ class SparseArray:
             for part, length, dtype in lengths
         ]
 
-    def write(self, index: Index, values: scipy.sparse.csr_array) -> Entry:
+    def write(self, index: Index, values: scipy.sparse.csr_array) -> ManifestEntry:
         rows = scipy.sparse.csr_array(values, copy=True)
         rows.sum_duplicates()
         rows.eliminate_zeros()
@@ -249,9 +249,9 @@ class SparseArray:
             else:
                 self.folder.delete(part.key((0,)))
             raws.append(as_bytes(np.ascontiguousarray(stored, part.dtype)))
-        return Entry(checksum(*raws), size)
+        return ManifestEntry(checksum(*raws), size)
 
-    def read(self, index: Index, entry: Entry) -> scipy.sparse.csr_array:
+    def read(self, index: Index, entry: ManifestEntry) -> scipy.sparse.csr_array:
         """One block of rows, checked against `entry`. Raises StoreError for a missing or damaged block."""
         start, *_ = self._parts(index, 0)
         indptr = start.read((0,))
@@ -296,7 +296,7 @@ class Ledger:
     def manifest(self) -> DenseArray:
         return self._array("manifest", self.grid)
 
-    def record(self, index: Index, entry: Entry) -> None:
+    def record(self, index: Index, entry: ManifestEntry) -> None:
         self.journal.write((*index, 0), np.array(entry, dtype=np.int64).reshape((1,) * len(index) + (2,)))
 
     def forget(self, index: Index) -> None:
@@ -320,8 +320,8 @@ class Ledger:
         return self.manifest.read((0,) * (len(self.grid) + 1))
 
 
-def entry_at(entries: np.ndarray, index: Index) -> Entry:
-    return Entry(*map(int, entries[index]))
+def entry_at(entries: np.ndarray, index: Index) -> ManifestEntry:
+    return ManifestEntry(*map(int, entries[index]))
 
 
 def read_rows(array: DenseArray, entries: np.ndarray, start: int, stop: int) -> np.ndarray:

@@ -46,7 +46,7 @@ def acquire(folder: Folder) -> None:
 
 
 def abandon(url: str) -> None:
-    """Have the lock given up soon, by another thread: for finalisers, which run in any thread at any moment and must
+    """Have the lock given up soon, by another thread: for finalizers, which run in any thread at any moment and must
     neither wait for a lock nor read or write."""
     _abandoned.put(url)
 

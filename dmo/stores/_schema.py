@@ -17,7 +17,7 @@ from dmo.stores._folder import Folder
 from dmo.stores._lock import acquire, release
 from dmo.stores._valid import check_attributes
 
-KINDS = {"features": "feature store", "kernel": "kernel store", "rows": "row store", "model": "model"}
+KINDS = {"features": "feature store", "kernel": "kernel store", "rows": "result store", "model": "model"}
 VERSIONS = {"features": 1, "kernel": 1, "rows": 1, "model": 1}
 ROOT = "zarr.json"
 RESUME = "run what made it again, it goes on where it stopped"

@@ -12,7 +12,7 @@ import zarr
 from zarr.codecs import Crc32cCodec
 from zarr.storage import MemoryStore
 
-from dmo.stores._arrays import CRC_BYTES, SEPARATOR, DenseArray, Entry, Index, checksum, read_rows
+from dmo.stores._arrays import CRC_BYTES, SEPARATOR, DenseArray, Index, ManifestEntry, checksum, read_rows
 from dmo.stores._errors import StoreError, writing
 from dmo.stores._folder import Folder
 
@@ -67,9 +67,9 @@ def read_dense(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarra
         raise StoreError(f"{folder.url}: array '{name}' has {len(known['checksums'])} checksums; make the store again")
     entries = np.zeros((*array.grid, 2), dtype=np.int64)
     for index, crc in zip(array.indices(), known["checksums"], strict=True):
-        entries[index] = Entry(crc, 0)
+        entries[index] = ManifestEntry(crc, 0)
     if not array.shape:
-        return array.read((), Entry(known["checksums"][0], 0))
+        return array.read((), ManifestEntry(known["checksums"][0], 0))
     return read_rows(array, entries, 0, array.shape[0]) if 0 not in array.shape else np.empty(array.shape, array.dtype)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dmo.progress import stage
-from dmo.stores import _whole, features, kernels, models, rows
+from dmo.stores import _whole, features, kernels, models
 from dmo.stores._arrays import Index, entry_at
 from dmo.stores._errors import StoreError
 from dmo.stores._folder import Folder
@@ -170,7 +170,7 @@ def _parse(data: bytes) -> Any:
 def _arrays(folder: Folder, root: dict[str, Any]) -> dict[str, Array]:
     if root["kind"] == "features":
         return dict(features.stored_arrays(folder, root["configuration"]))
-    module = kernels if root["kind"] == "kernel" else rows
+    module = kernels if root["kind"] == "kernel" else results
     array = module.stored_array(folder, root["configuration"])
     return {array.name: array}
 

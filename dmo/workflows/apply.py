@@ -28,7 +28,7 @@ BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedModel:
     """A model, the digest of its contents, and the samples it is applied to: views (m rows), their labels or None, row
     numbers, ids."""
 
@@ -58,7 +58,7 @@ class Applied:
         return label_names(self.model)
 
 
-def open_applied(model: str, features: str, split: str | None, default: str, needs: str) -> Applied:
+def open_applied(model: str, features: str, split: str | None, default: str, needs: str) -> AppliedModel:
     """Load a model and open the samples of a store for it.
 
     Arguments: `needs`: the method that the model must have. Raises StoreError where the model cannot be used so, or the
@@ -81,7 +81,7 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
     chosen = chosen_split(store, split, default)
     views, Y, index = store.select(chosen)
     used = {name: views[name] for name in getattr(fitted, "view_widths_", views)}
-    return Applied(fitted, contents, store, used, Y, index, chosen)
+    return AppliedModel(fitted, contents, store, used, Y, index, chosen)
 
 
 def _loaded(path: str) -> tuple[Any, str]:
@@ -96,7 +96,7 @@ def _loaded(path: str) -> tuple[Any, str]:
 _VERBS = {"transform": "transform samples", "decision_function": "score labels"}
 
 
-def known_labels(applied: Applied, features: str) -> np.ndarray:
+def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
     """The labels of the samples, if they are the labels that the model scores."""
     names = applied.label_names()
     if applied.Y is None:
@@ -146,7 +146,7 @@ def replace_text(path: Path, text: str) -> None:
 
 def row_writer(
     out: str,
-    applied: Applied,
+    applied: AppliedModel,
     columns: int | Sequence[str],
     dtype: str,
     kind: str,
@@ -154,17 +154,17 @@ def row_writer(
     block: int,
     overwrite: bool,
     parents: Sequence[str],
-) -> Callable[[], stores.RowWriter]:
-    """Begins (or takes up) the row store `out` when it is called; `parents`: the model and the features.
+) -> Callable[[], stores.ResultWriter]:
+    """Begins (or takes up) the result store `out` when it is called; `parents`: the model and the features.
 
     One that was begun with another model or other features is refused, by their paths and by their contents.
     """
 
-    def make() -> stores.RowWriter:
+    def make() -> stores.ResultWriter:
         ids = applied.ids() if applied.store.sample_ids is not None else None
         contents = {name: fingerprint(view) for name, view in applied.views.items()}
         contents["the model"] = applied.contents
-        return stores.create_rows(
+        return stores.create_results(
             out,
             applied.n,
             columns,
@@ -182,8 +182,8 @@ def row_writer(
 
 def write_rows(
     run: Session,
-    applied: Applied,
-    make: Callable[[], stores.RowWriter],
+    applied: AppliedModel,
+    make: Callable[[], stores.ResultWriter],
     compute: Callable[[Mapping[str, Rows]], np.ndarray],
     out: str,
     columns: int,
@@ -217,17 +217,17 @@ def write_rows(
 
 
 def label_words(path: str, names: Sequence[str], top: int, count: int) -> list[list[str]]:
-    """The labels of the first `count` samples of a row store of labels or scores, best first."""
-    found = stores.open_rows(path)
+    """The labels of the first `count` samples of a result store of labels or scores, best first."""
+    found = stores.open_results(path)
     block = found[:count]
     numbers = top_labels(block, top) if found.kind == "scores" else block
     return [[names[label] for label in row] for row in numbers]
 
 
 def is_complete(path: str) -> bool:
-    """Whether there is a complete row store, whose command may be run again."""
+    """Whether there is a complete result store, whose command may be run again."""
     try:
-        stores.open_rows(path)
+        stores.open_results(path)
     except (FileNotFoundError, stores.StoreError):
         return False
     return True
@@ -238,7 +238,7 @@ def write_csv(path: Path, text: str, overwrite: bool) -> None:
     if not overwrite and path.exists():
         if path.read_bytes() == text.encode():
             return
-        raise stores.StoreError(f"{path} exists and says something else; {OTHER_CSV}")
+        raise stores.StoreError(f"{path} exists and has different content; {OTHER_CSV}")
     replace_text(path, text)
 
 

@@ -17,34 +17,34 @@ from dmo.features import UnreadableImage, read_image
 from dmo.methods.decoding import top_labels
 from dmo.metrics import AnnotationScores, AUCScores, annotation_scores, auc_scores
 from dmo.progress import stage
-from dmo.workflows.apply import BLOCK, Applied, known_labels, open_applied
+from dmo.workflows.apply import BLOCK, AppliedModel, known_labels, open_applied
 
 SHOWN = 6
 """Best, and worst, annotations that are shown."""
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class EvaluatedModel:
     """A model on the samples of a split: its name on the page, label scores (m x L), measures and recorded costs."""
 
     name: str
-    applied: Applied
+    applied: AppliedModel
     scores: np.ndarray
     measures: dict[str, Any]
     costs: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class Evaluation:
     """What the page shows: judged models, the one of the figures first, on samples with labels Y (m x L)."""
 
-    models: list[Judged]
+    models: list[EvaluatedModel]
     names: list[str]
     Y: np.ndarray
     top: int
 
     @property
-    def first(self) -> Judged:
+    def first(self) -> EvaluatedModel:
         return self.models[0]
 
     @property
@@ -57,9 +57,9 @@ class Evidence:
         return top_labels(self.first.scores, self.top)
 
     def image(self, i: int) -> np.ndarray | None:
-        """The picture of a sample where the store was made from pictures that are still there."""
+        """The image of a sample where the store was made from images that are still there."""
         folder = self.store.attributes.get("folder")
-        if folder is None or self.store.attributes.get("dataset") != "pictures":
+        if folder is None or self.store.attributes.get("dataset") != "images":
             return None
         try:
             return read_image(Path(folder, self.first.applied.ids()[i]))
@@ -67,7 +67,7 @@ class Evidence:
             return None
 
 
-def judge(path: str, features: str, split: str | None, top: int | None) -> Judged:
+def judge(path: str, features: str, split: str | None, top: int | None) -> EvaluatedModel:
     """Load a model and score the samples of a store with it; raises as `open_applied`, and ValueError for `top`."""
     applied = open_applied(path, features, split, "test", "decision_function")
     Y = known_labels(applied, features)
@@ -83,10 +83,10 @@ def judge(path: str, features: str, split: str | None, top: int | None) -> Judge
     measures = figures(annotation_scores(Y, scores, count), auc_scores(Y, scores) if mixed else None)
     found = stores.describe(path)
     costs = dict(found["provenance"]["parameters"].get("costs") or {}) | {"model_bytes": found["bytes"]}
-    return Judged(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs)
+    return EvaluatedModel(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs)
 
 
-def label_frequency(evidence: Evidence) -> np.ndarray:
+def label_frequency(evidence: Evaluation) -> np.ndarray:
     """Share of the training samples (all, where there is no such split) that carry each label."""
     store, labels = evidence.store, evidence.store.labels
     if labels is None:
@@ -95,7 +95,7 @@ def label_frequency(evidence: Evidence) -> np.ndarray:
     return (labels[training] if training.any() else labels).mean(axis=0)
 
 
-def nearest_scores(evidence: Evidence) -> np.ndarray:
+def nearest_scores(evidence: Evaluation) -> np.ndarray:
     """Label scores of the samples from their nearest training samples, over the views of the store."""
     store = evidence.store
     if store.split is None or "train" not in store.split or evidence.first.applied.split in (None, "train"):
@@ -114,19 +114,19 @@ def sample_precision(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return (precision * ranked).sum(axis=1) / np.maximum(Y.sum(axis=1), 1)
 
 
-def best_and_worst(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
+def best_and_worst(evidence: Evaluation) -> tuple[np.ndarray, np.ndarray]:
     """The best and the worst annotated samples: by the F1 of the labels given, then by the ranking of all labels."""
     counts, numbers = evidence.Y.sum(axis=1), evidence.best
     hits = np.take_along_axis(evidence.Y, numbers, axis=1).sum(axis=1)
     f1 = 2 * hits / (counts + numbers.shape[1])
     quality = sample_precision(evidence.Y, evidence.first.scores)
-    labelled = np.flatnonzero(counts)
-    order = labelled[np.lexsort((-quality[labelled], -f1[labelled]))]
+    labeled = np.flatnonzero(counts)
+    order = labeled[np.lexsort((-quality[labeled], -f1[labeled]))]
     count = min(SHOWN, len(order) // 2)
     return order[:count], order[::-1][:count]
 
 
-def words_of(evidence: Evidence, i: int) -> tuple[list[str], list[str]]:
+def words_of(evidence: Evaluation, i: int) -> tuple[list[str], list[str]]:
     """True and given labels of a sample."""
     return [evidence.names[j] for j in np.flatnonzero(evidence.Y[i])], [evidence.names[j] for j in evidence.best[i]]
 

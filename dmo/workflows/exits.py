@@ -1,6 +1,6 @@
 """How a program ends: documented exit codes, one sentence on standard error, a termination signal as an exception.
 
-0 done; 1 a fault of the program (with Python's traceback); 2 wrong input, or a store, model or place that cannot be used;
+0 done; 1 a fault of the program (with Python's traceback); 2 wrong input, or a store, model or backend that cannot be used;
 3 the cluster, the disk or a worker failed, run the same command again; 4 `dmo verify` found problems; 130 stopped by
 Ctrl-C; 143 by SIGTERM. After 3, 130 and 143 the same command goes on with what is finished.
 """

@@ -23,7 +23,7 @@ from dmo.workflows.exits import ending
 from dmo.workflows.jsonlog import json_log
 
 HELP = {
-    "workers": "Workers to start (jobs of a batch queue); default: the setting of the place.",
+    "workers": "Workers to start (jobs of a batch queue); default: the setting of the backend.",
     "worker_threads": "Threads of a worker that is started.",
     "memory_limit": "Memory of a worker that is started, such as 4GiB.",
     "performance_report": "HTML file for Dask's performance report of the run.",
@@ -92,8 +92,8 @@ def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[], None
     chosen = RunOptions(**{key: getattr(options, key) for key in HELP})
 
     def all_of_it() -> None:
-        with running(chosen, name), session(as_json=False) as run, connect(options.scheduler) as place:
-            run.note(f"running {place.where}")
+        with running(chosen, name), session(as_json=False) as run, connect(options.scheduler) as backend:
+            run.note(f"running {backend.where}")
             work()
 
     return ending(name, all_of_it)
@@ -189,6 +189,6 @@ def amount(size: float) -> str:
 
 
 def say_unreadable(run: Session, failures: Mapping[str, str]) -> None:
-    """One note for every picture that could not be read."""
+    """One note for every image that could not be read."""
     for reason in failures.values():
         run.note(f"skipped: {reason}")

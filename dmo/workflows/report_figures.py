@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from dmo import report
-from dmo.report import Picture
-from dmo.workflows.evaluation import Evidence, best_and_worst, words_of
+from dmo.report import PageFigure
+from dmo.workflows.evaluation import Evaluation, best_and_worst, words_of
 from dmo.workflows.program import Session
 
 _MAPPED = 400
-"""Samples whose pictures are read for the map."""
+"""Samples whose images are read for the map."""
 
 
-def draw(run: Session, evidence: Evidence, sweeps: Sequence[Mapping[str, Any]]) -> list[Picture]:
+def draw(run: Session, evidence: Evaluation, sweeps: Sequence[Mapping[str, Any]]) -> list[PageFigure]:
     """All figures: annotations, curves, co-occurrence, the learnt space, and the heat maps of sweeps."""
     first, Y, names = evidence.first, evidence.Y, evidence.names
     known = evidence.store.labels
@@ -35,9 +35,9 @@ def draw(run: Session, evidence: Evidence, sweeps: Sequence[Mapping[str, Any]]) 
     panels = report.embedding_per_label(plane, Y, names)
     return [
         *_annotations(evidence),
-        *(Picture(name, figure, caption) for name, (figure, caption) in figures_.items()),
+        *(PageFigure(name, figure, caption) for name, (figure, caption) in figures_.items()),
         *_map(run, evidence, plane),
-        Picture("labels-in-space", panels, "The same plane, one panel a label: its samples in blue."),
+        PageFigure("labels-in-space", panels, "The same plane, one panel a label: its samples in blue."),
         *(_heat_map(found, number) for number, found in enumerate(sweeps, 1)),
     ]
 
@@ -49,8 +49,8 @@ def _plane(scores: np.ndarray) -> np.ndarray:
     return plane if plane.shape[1] == 2 else np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
 
 
-def _annotations(evidence: Evidence) -> list[Picture]:
-    """Best and worst annotations with the samples' pictures; none for samples that have none."""
+def _annotations(evidence: Evaluation) -> list[PageFigure]:
+    """Best and worst annotations with the samples' images; none for samples that have none."""
     found = []
     captions = {"best": "Samples with the best labels", "worst": "Samples with the worst labels"}
     for (kind, caption), rows in zip(captions.items(), best_and_worst(evidence)):
@@ -59,27 +59,27 @@ def _annotations(evidence: Evidence) -> list[Picture]:
         if images:
             true, given = zip(*(words_of(evidence, i) for i in images))
             figure = report.annotated_samples(list(images.values()), true, given)
-            found.append(Picture(f"annotations-{kind}", figure, f"{caption} ({evidence.first.name})."))
+            found.append(PageFigure(f"annotations-{kind}", figure, f"{caption} ({evidence.first.name})."))
     return found
 
 
-def _map(run: Session, evidence: Evidence, plane: np.ndarray) -> list[Picture]:
-    """The plane with pictures of the samples; none for samples that have none."""
+def _map(run: Session, evidence: Evaluation, plane: np.ndarray) -> list[PageFigure]:
+    """The plane with images of the samples; none for samples that have none."""
     if evidence.image(0) is None:
-        run.note("the samples have no pictures to show (the store was not made from pictures, or their folder is gone)")
+        run.note("the samples have no images to show (the store was not made from images, or their folder is gone)")
         return []
     shown = set(np.linspace(0, len(plane) - 1, min(_MAPPED, len(plane))).astype(int).tolist())
     images = [_small(evidence.image(i)) if i in shown else None for i in range(len(plane))]
     figure = report.thumbnail_map(plane, images, "first direction of the label scores", "second direction")
     caption = "Samples in the plane of the learnt space in which the label scores differ most."
-    return [Picture("space", figure, caption)]
+    return [PageFigure("space", figure, caption)]
 
 
 def _small(image: np.ndarray | None) -> np.ndarray | None:
     return None if image is None else image[:: max(1, image.shape[0] // 64), :: max(1, image.shape[0] // 64)]
 
 
-def _heat_map(found: Mapping[str, Any], number: int) -> Picture:
+def _heat_map(found: Mapping[str, Any], number: int) -> PageFigure:
     """Best score of a sweep for every pair of values of its two longest axes."""
     table = found["table"]
     values = {
@@ -94,4 +94,4 @@ def _heat_map(found: Mapping[str, Any], number: int) -> Picture:
     caption = (
         f"{found['metric']} over {rows} and {columns} ({Path(found['model']).stem}), best over the other parameters."
     )
-    return Picture(f"sweep-{number}", figure, caption)
+    return PageFigure(f"sweep-{number}", figure, caption)

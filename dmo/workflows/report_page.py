@@ -14,7 +14,15 @@ from dmo.metrics import annotation_scores, precision_recall_curves
 from dmo.progress import stage
 from dmo.report import Table
 from dmo.workflows.apply import known_labels
-from dmo.workflows.evaluation import Evidence, best_and_worst, figures, judge, label_frequency, nearest_scores, words_of
+from dmo.workflows.evaluation import (
+    Evaluation,
+    best_and_worst,
+    figures,
+    judge,
+    label_frequency,
+    nearest_scores,
+    words_of,
+)
 from dmo.workflows.program import Session, amount
 from dmo.workflows.report_figures import draw
 
@@ -36,13 +44,13 @@ def write_page(
     judged = [judge(path, features, split, top) for path in dict.fromkeys(models)]
     first = judged[0].applied
     Y = known_labels(first, features)
-    evidence = Evidence(judged, first.label_names(), Y, judged[0].measures["top"])
+    evidence = Evaluation(judged, first.label_names(), Y, judged[0].measures["top"])
     baselines = {"the most frequent labels for all": np.broadcast_to(label_frequency(evidence), Y.shape)}
     if jec:
         baselines = {"JEC, nearest training samples": nearest_scores(evidence)} | baselines
     others = {name: figures(annotation_scores(Y, S, evidence.top), None) for name, S in baselines.items()}
     with stage("draw the report", 1) as advance:
-        pictures = draw(run, evidence, sweeps)
+        images = draw(run, evidence, sweeps)
         tables = [
             _scores(evidence, others),
             _views(evidence),
@@ -51,7 +59,7 @@ def write_page(
             *_examples(evidence),
         ]
         heading = title or f"{judged[0].name} on {Path(features).name}"
-        files = report.write_report(out, heading, [t for t in tables if t.rows], pictures, _facts(evidence), lead)
+        files = report.write_report(out, heading, [t for t in tables if t.rows], images, _facts(evidence), lead)
         advance(1)
     return {
         "store": features,
@@ -75,7 +83,7 @@ def read_sweep(path: str) -> dict[str, Any]:
     return {"table": table, "metric": metric, "model": str(found.get("model", path))}
 
 
-def _facts(evidence: Evidence) -> dict[str, object]:
+def _facts(evidence: Evaluation) -> dict[str, object]:
     """The data set card, as a strip."""
     store, Y = evidence.store, evidence.Y
     facts: dict[str, object] = {"data": store.attributes.get("title") or Path(store.url).name}
@@ -88,11 +96,11 @@ def _facts(evidence: Evidence) -> dict[str, object]:
         "labels a sample": round(float(Y.sum(axis=1).mean()), 2),
     }
     parameters = store.provenance.get("parameters", {})
-    facts |= {"pictures left out": len(parameters["unreadable"])} if parameters.get("unreadable") else {}
-    return facts | {key: store.attributes[key] for key in ("licence", "citation") if store.attributes.get(key)}
+    facts |= {"images left out": len(parameters["unreadable"])} if parameters.get("unreadable") else {}
+    return facts | {key: store.attributes[key] for key in ("license", "citation") if store.attributes.get(key)}
 
 
-def _scores(evidence: Evidence, others: Mapping[str, Mapping[str, Any]]) -> Table:
+def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Table:
     columns = ["model", "precision %", "recall %", "F1 %", "N+", "AUC macro %", "AUC micro %"]
     keys = ("precision", "recall", "f1", "n_plus", "auc_macro", "auc_micro")
 
@@ -110,7 +118,7 @@ def _scores(evidence: Evidence, others: Mapping[str, Mapping[str, Any]]) -> Tabl
     return Table("Annotation", columns, rows, best=columns[1:], note=note)
 
 
-def _views(evidence: Evidence) -> Table:
+def _views(evidence: Evaluation) -> Table:
     store = evidence.store
     rows = []
     for name in store.views:
@@ -120,7 +128,7 @@ def _views(evidence: Evidence) -> Table:
     return Table("Views", ["view", "columns", "type", "kind"], rows)
 
 
-def _costs(evidence: Evidence) -> Table:
+def _costs(evidence: Evaluation) -> Table:
     """What was planned before the fit, and what it took; only for models that recorded it."""
     columns = [
         "model",
@@ -140,7 +148,7 @@ def _costs(evidence: Evidence) -> Table:
     return Table("Plan and fact", columns, rows, note="Peak memory is that of the whole process, with its libraries.")
 
 
-def _per_label(evidence: Evidence) -> Table:
+def _per_label(evidence: Evaluation) -> Table:
     first, Y = evidence.first, evidence.Y
     found = annotation_scores(Y, first.scores, evidence.top)
     average = {curve.label: curve.average_precision for curve in precision_recall_curves(Y, first.scores)}
@@ -157,8 +165,8 @@ def _per_label(evidence: Evidence) -> Table:
     return Table("Every label", columns, rows, note=note, interactive=True)
 
 
-def _examples(evidence: Evidence) -> list[Table]:
-    """Best and worst annotations as tables, for samples without pictures."""
+def _examples(evidence: Evaluation) -> list[Table]:
+    """Best and worst annotations as tables, for samples without images."""
     if len(evidence.Y) == 0 or evidence.image(0) is not None:
         return []
     ids, tables = evidence.first.applied.ids(), []

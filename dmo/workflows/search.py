@@ -10,8 +10,8 @@ import numpy as np
 
 from dmo.blocks import row_blocks
 from dmo.progress import stage
-from dmo.workflows.apply import BLOCK, Applied
-from dmo.workflows.pictures import model_extractor
+from dmo.workflows.apply import BLOCK, AppliedModel
+from dmo.workflows.images import model_extractor
 
 
 def similar(Z: np.ndarray, query: np.ndarray, origin: np.ndarray | None = None) -> np.ndarray:
@@ -26,7 +26,7 @@ def similar(Z: np.ndarray, query: np.ndarray, origin: np.ndarray | None = None) 
 
 
 def answering(scores: np.ndarray, labels: Sequence[int]) -> np.ndarray:
-    """How well samples answer to several labels: the mean of these labels' scores, each standardised: m float64.
+    """How well samples answer to several labels: the mean of these labels' scores, each standardized: m float64.
 
     Arguments: `scores`, m x L label scores of the samples that are searched; `labels`, column numbers. For scores that
     are linear in the learnt space this ranks by the inner product with one direction, the sum of the labels' own.
@@ -41,7 +41,7 @@ def best(values: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-values, kind="stable")[:count]
 
 
-def of_sample(applied: Applied, name: str) -> dict[str, Any]:
+def of_sample(applied: AppliedModel, name: str) -> dict[str, Any]:
     """The views of one sample of the store, by its id, or its row number where the store has no ids."""
     known = applied.store.sample_ids
     ids = [str(i) for i in range(applied.store.n_samples)] if known is None else known
@@ -52,12 +52,12 @@ def of_sample(applied: Applied, name: str) -> dict[str, Any]:
     return {view: applied.store.views[view][row : row + 1] for view in applied.views}
 
 
-def of_picture(model: str, path: str) -> dict[str, Any]:
-    """The views of a picture in a file, described as the model's training pictures were."""
+def of_image(model: str, path: str) -> dict[str, Any]:
+    """The views of a image in a file, described as the model's training images were."""
     return {view: row[None, :] for view, row in model_extractor(model).describe(path).items()}
 
 
-def label_scores(applied: Applied) -> np.ndarray:
+def label_scores(applied: AppliedModel) -> np.ndarray:
     scores = np.empty((applied.n, len(applied.label_names())))
     with stage("score samples", applied.n) as advance:
         for where in row_blocks(applied.n, BLOCK):
@@ -66,7 +66,7 @@ def label_scores(applied: Applied) -> np.ndarray:
     return scores
 
 
-def learnt_space(applied: Applied, query: dict[str, Any] | None) -> np.ndarray:
+def learnt_space(applied: AppliedModel, query: dict[str, Any] | None) -> np.ndarray:
     """Rows in the learnt space: of the query, or of all samples. A model without one has its label scores instead."""
     if not hasattr(applied.model, "transform"):
         return label_scores(applied) if query is None else applied.model.decision_function(query)
@@ -80,7 +80,7 @@ def learnt_space(applied: Applied, query: dict[str, Any] | None) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def found_rows(applied: Applied, values: np.ndarray, rows: np.ndarray) -> list[dict[str, Any]]:
+def found_rows(applied: AppliedModel, values: np.ndarray, rows: np.ndarray) -> list[dict[str, Any]]:
     """The samples found, best first: id, value, and their own labels where the store has them."""
     ids, names = applied.ids(), applied.store.label_names
     found = []

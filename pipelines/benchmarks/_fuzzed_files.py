@@ -33,13 +33,13 @@ from PIL import Image
 
 from dmo.datasets import read_description
 from dmo.datasets.reuters import read_reuters
-from dmo.features.listing import list_pictures
+from dmo.features.listing import list_images
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.formats.arrays import open_zarr
 from dmo.formats.delimited import read_csv, read_names
 from dmo.formats.matlab import read_matlab
 from dmo.formats.svmlight import read_svmlight
-from dmo.formats.tables import open_rows
+from dmo.formats.tables import open_results
 
 # ---------------------------------------------------------------- text formats
 
@@ -139,7 +139,7 @@ def _description() -> list[Seed]:
     return [single("d.json", json.dumps(document, indent=1).encode())]
 
 
-def _pictures(files: Files) -> Files:
+def _images(files: Files) -> Files:
     stream = io.BytesIO()
     Image.new("RGB", (2, 2)).save(stream, "PNG")
     return {**files, **{f"pics/{name}.png": stream.getvalue() for name in "ab"}}
@@ -150,19 +150,19 @@ def _listing() -> list[Seed]:
     tall = b'\xef\xbb\xbffile,labels\na.png,"sky;sea"\nb.png,sea\n'
     listed = [{"file": f"{name}.png", "labels": ["sky"], "split": "train"} for name in "ab"]
     return [
-        *(Seed({"l.csv": text}, "l.csv", _pictures) for text in (wide, tall)),
-        Seed({"l.json": json.dumps(listed).encode()}, "l.json", _pictures),
-        Seed({"l.json": json.dumps({"a.png": ["sky"], "b.png": ["sea", "x"]}).encode()}, "l.json", _pictures),
+        *(Seed({"l.csv": text}, "l.csv", _images) for text in (wide, tall)),
+        Seed({"l.json": json.dumps(listed).encode()}, "l.json", _images),
+        Seed({"l.json": json.dumps({"a.png": ["sky"], "b.png": ["sea", "x"]}).encode()}, "l.json", _images),
     ]
 
 
 def _read_listing(path: Path) -> None:
     folder = path.parent / "pics"
     if not folder.is_dir():
-        for name, data in _pictures({}).items():
+        for name, data in _images({}).items():
             (path.parent / name).parent.mkdir(exist_ok=True)
             (path.parent / name).write_bytes(data)
-    list_pictures(folder, path)
+    list_images(folder, path)
 
 
 # ---------------------------------------------------------------- arrays
@@ -328,9 +328,11 @@ FILES: dict[str, Reader] = {
     "label tables": Reader(
         _listing, _read_listing, (*JSON, b'"', b",", b";", b"\r", b"file", b"split", b"labels", *NUMBERS)
     ),
-    "vecs": Reader(_vecs, lambda path: read_rows(open_rows(path)), (b"\xff" * 4, b"\0" * 4, b"\x01\0")),
+    "vecs": Reader(_vecs, lambda path: read_rows(open_results(path)), (b"\xff" * 4, b"\0" * 4, b"\x01\0")),
     "MATLAB 5": Reader(_matlab, _read_matlab, _MATLAB),
-    "npy": Reader(_npy_seeds, lambda path: read_rows(open_rows(path)), _NPY + NUMBERS),
-    "npz": Reader(_npz_seeds, lambda path: read_rows(open_rows(path)), (*_NPY, b"PK\x01\x02", b"PK\x05\x06", *NUMBERS)),
+    "npy": Reader(_npy_seeds, lambda path: read_rows(open_results(path)), _NPY + NUMBERS),
+    "npz": Reader(
+        _npz_seeds, lambda path: read_rows(open_results(path)), (*_NPY, b"PK\x01\x02", b"PK\x05\x06", *NUMBERS)
+    ),
     "foreign Zarr": Reader(_zarr_seeds, _read_zarr, _ZARR + NUMBERS),
 }

@@ -29,7 +29,7 @@ from _fuzzed import (
 )
 
 from dmo import stores
-from dmo.cluster.settings import Place, default_place, setting, tls
+from dmo.cluster.settings import Backend, default_backend, setting, tls
 from dmo.cluster.targets import local_sizes, scheduler_address
 from dmo.estimators import KGHA, MultiViewRidge
 from dmo.persistence import load
@@ -92,7 +92,7 @@ def _make_kernel(path: Path) -> None:
 
 
 def _make_rows(path: Path) -> None:
-    writer = stores.create_rows(path, 9, list("abcd"), block=4, sample_ids=[str(i) for i in range(9)])
+    writer = stores.create_results(path, 9, list("abcd"), block=4, sample_ids=[str(i) for i in range(9)])
     for block in writer.missing():
         writer.write(block, X[writer.rows(block)])
     writer.finish()
@@ -127,7 +127,7 @@ def _read_kernel(path: Path) -> None:
 
 
 def _read_row_store(path: Path) -> None:
-    read_rows(stores.open_rows(path))
+    read_rows(stores.open_results(path))
 
 
 def _audit(read: Callable[[Path], Any]) -> Callable[[Path], None]:
@@ -165,9 +165,9 @@ def _read_settings(path: Path) -> None:
     except Exception as error:  # Dask's own reader, when Dask is imported
         raise Foreign("Dask refuses it") from error
     with dask.config.set({"dmo": config.get("dmo")}):
-        for where in (default_place(), "local", "slurm"):
-            Place(where).patience()
-        local_sizes(Place("local"))
+        for where in (default_backend(), "local", "slurm"):
+            Backend(where).patience()
+        local_sizes(Backend("local"))
         for name in ("performance-report", "batch.prologue", "kubernetes.cpu", "ssh.hosts", "gateway.address"):
             setting(name)
         tls()
@@ -195,7 +195,7 @@ _YAML = (
 STORES: dict[str, Reader] = {
     "feature stores": Reader(_store(_make_features), _audit(_read_features), ROOT + NUMBERS),
     "kernel stores": Reader(_store(_make_kernel), _audit(_read_kernel), ROOT + NUMBERS),
-    "row stores": Reader(_store(_make_rows), _audit(_read_row_store), ROOT + NUMBERS),
+    "result stores": Reader(_store(_make_rows), _audit(_read_row_store), ROOT + NUMBERS),
     "model stores": Reader(_store(_make_model), _audit(stores.load_model), ROOT + NUMBERS),
     "fitted estimators": Reader(_estimators, lambda path: load(str(path)), ROOT + NUMBERS),
     "settings (YAML)": Reader(_settings, _read_settings, _YAML + NUMBERS, longest=1 << 14),

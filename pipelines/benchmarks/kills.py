@@ -187,7 +187,7 @@ def drive(todo: Sequence[Sequence[str]], limit: float | None) -> tuple[int, floa
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """What the commands left: every file of the row store, and the arrays and meta of the model but for what it took."""
+    """What the commands left: every file of the result store, and the arrays and meta of the model but for what it took."""
     rows, (held, meta) = folder / "rows.zarr", stores.load_model(folder / "model.zarr")
     assert not list(folder.glob("checkpoints/*")), "a checkpoint was left behind"
     found = {str(path.relative_to(rows)): path.read_bytes() for path in sorted(rows.rglob("*")) if path.is_file()}

@@ -88,7 +88,7 @@ def _progress(model: Any) -> dict[str, float]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     if not isinstance(model, LLTSVR):
         return {"peak_gib": peak}
-    keys = ("n_iter_", "n_factorisations_", "objective_", "gap_")
+    keys = ("n_iter_", "n_factorizations_", "objective_", "gap_")
     return {key.rstrip("_"): getattr(model, key) for key in keys} | {"peak_gib": peak}
 
 

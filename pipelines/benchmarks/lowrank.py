@@ -4,10 +4,10 @@ For every data set and bandwidth factor (times the mean distance) one table: the
 (n x r numbers for Nystrom of rank r; n k_s + (S k)^2 for MEKA), the error of the kernel between 1000 new rows and the n
 fitted ones, seconds, and the same seconds in products of the n x n kernel with 130 columns timed in this process. Errors
 are those of whole rows of the kernel, 2000 drawn at random. "reference" is randomly pivoted Cholesky one pivot at a time.
-Real views come from the folder in DMO_DATA (default ../shared/data). With --out, a picture per data set and factor, if
+Real views come from the folder in DMO_DATA (default ../shared/data). With --out, a image per data set and factor, if
 matplotlib is there.
 
-    python pipelines/benchmarks/lowrank.py --rows 4000 --ranks 100 200 --seeds 3
+    python pipelines/benchmarks/lowrank.py --rows 4000 --ranks 100 200 --landmarks 3
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _STRIP = 1024
 
 
 def clustered(n: int, d: int = 512, seed: int = 0) -> np.ndarray:
-    """n rows near an 8-dimensional curved surface around sixty centres, many of them rare, with a little noise."""
+    """n rows near an 8-dimensional curved surface around sixty centers, many of them rare, with a little noise."""
     rng = np.random.default_rng(seed)
-    centres, slopes = rng.standard_normal((60, 8)), rng.standard_normal((8, d)) / 8**0.5
+    centers, slopes = rng.standard_normal((60, 8)), rng.standard_normal((8, d)) / 8**0.5
     share = 1 / np.arange(1, 61)
-    latent = centres[rng.choice(60, size=n, p=share / share.sum())] + 0.25 * rng.standard_normal((n, 8))
+    latent = centers[rng.choice(60, size=n, p=share / share.sum())] + 0.25 * rng.standard_normal((n, 8))
     return (np.tanh(latent @ slopes) + 0.02 * rng.standard_normal((n, d))).astype(np.float32)
 
 
 def load(name: str, n: int) -> tuple[np.ndarray, str | None] | None:
-    """At most n rows of a data set and their normalisation; None where its files are not there."""
+    """At most n rows of a data set and their normalization; None where its files are not there."""
     if name == "clustered":
         return clustered(n), None
     if name == "generated":
@@ -260,7 +260,7 @@ def main() -> None:
         "--ranks", type=int, nargs="+", help="ranks of Nystrom that set the memory (default n/80, n/40, n/20)"
     )
     parser.add_argument("--clusters", type=int, default=10)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--landmarks", type=int, default=5)
     parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.3])
     parser.add_argument(
         "--data",
@@ -268,7 +268,7 @@ def main() -> None:
         default=["clustered", "generated", "espgame/DenseHue", "corel5k/Gist", "corel5k/DenseHueV3H1"],
         help="clustered, generated, espgame/<view> or corel5k/<view>",
     )
-    parser.add_argument("--out", type=Path, help="folder for pictures")
+    parser.add_argument("--out", type=Path, help="folder for images")
     arguments = parser.parse_args()
     console = Console(width=None if Console().is_terminal else 160)
     for name in arguments.data:
@@ -276,9 +276,9 @@ def main() -> None:
         if loaded is None:
             console.print(f"{name}: no such files under {DATA}; set DMO_DATA")
             continue
-        X, normalise = loaded
+        X, normalize = loaded
         X, new = X[:-NEW], X[-NEW:]
-        base = RBF(normalise=normalise).fit(X, 0)
+        base = RBF(normalize=normalize).fit(X, 0)
         ranks = arguments.ranks or [len(X) // 80, len(X) // 40, len(X) // 20]
         for factor in arguments.factors:
             kernel = replace(base, scale=factor)
@@ -290,7 +290,7 @@ def main() -> None:
                 try:
                     plot(title, case, arguments.out / f"lowrank-{name.replace('/', '-')}-{factor:g}.png")
                 except ImportError:
-                    console.print("no pictures: matplotlib is not installed")
+                    console.print("no images: matplotlib is not installed")
 
 
 if __name__ == "__main__":

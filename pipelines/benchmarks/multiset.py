@@ -56,7 +56,7 @@ def main() -> None:
         settings: dict[str, Any] = {
             "n_components": asked.components,
             "ridge": SHRINKAGE * (n - 1) / (1 - SHRINKAGE),
-            "tolerance": 1e-8,
+            "tol": 1e-8,
         }
         start = time.perf_counter()
         reference = fit_kgcca(X, widths, asked.components)

@@ -25,7 +25,7 @@ from sklearn.decomposition import KernelPCA, TruncatedSVD
 
 from dmo import MLSI, MORP, Krylov, Meka, Nystrom
 from dmo.demo.generated import generated
-from dmo.kernels import RBF, normalise_rows
+from dmo.kernels import RBF, normalize_rows
 from dmo.metrics import auc_macro
 from dmo.stores import ViewSpec, create_features, open_features
 
@@ -87,7 +87,7 @@ def write_text(path: str, documents: int, words: int, labels: int, block: int = 
             (np.ones(columns.size, np.float32), (rows, columns.ravel())), shape=(n, words), dtype=np.float32
         )
         X.sum_duplicates()
-        writer.write("words", number, scipy.sparse.csr_array(normalise_rows(X, "l2").astype(np.float32)))
+        writer.write("words", number, scipy.sparse.csr_array(normalize_rows(X, "l2").astype(np.float32)))
     writer.finish()
 
 

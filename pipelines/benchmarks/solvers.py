@@ -26,7 +26,7 @@ from dmo.demo.generated import generated
 from dmo.kernels import RBF, gram_matrix
 from dmo.linalg.cg import NystromPreconditioner, default_rank
 from dmo.linalg.operators import Dense
-from dmo.linalg.solve import factorise
+from dmo.linalg.solve import factorize
 
 
 def run(method: str, samples: int, ridge: float, seed: int = 0) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def run(method: str, samples: int, ridge: float, seed: int = 0) -> dict[str, Any
         def solver(c: float) -> Any:
             if method == "cg" and "start" not in kept:
                 kept["start"] = NystromPreconditioner.of(operator, default_rank(samples), seed)
-            return factorise(operator, c, method, 1e-6, preconditioner=kept.get("start"))  # type: ignore[arg-type]
+            return factorize(operator, c, method, 1e-6, preconditioner=kept.get("start"))  # type: ignore[arg-type]
 
         def first() -> np.ndarray:
             kept["solver"] = solver(ridge)

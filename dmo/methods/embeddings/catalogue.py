@@ -14,7 +14,7 @@ Form = Literal["global", "direct", "unsupervised", "supervised", "semi-supervise
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """One method. `form`: what it is solved as; `parameters` of the estimator that it uses; `oracle` of its test."""
 
     title: str
@@ -50,47 +50,51 @@ _BRUTE = "explicit n x n matrices"
 _DUPLICATES = "explicit double loops and duplication"
 _GRAPH = ("n_neighbors", "adjacency", "metric")
 _WEIGHTS = (*_GRAPH, "weight", "bandwidth")
-_LOCAL = ("n_neighbors", "metric", "regularisation")
-_ROWS = ("n_seeds", "variance")
+_LOCAL = ("n_neighbors", "metric", "regularization")
+_ROWS = ("n_landmarks", "variance")
 
 
-def _direct(title: str, source: str, function: Any, parameters: tuple[str, ...], oracle: str) -> Entry:
-    return Entry(title, "direct", source, _formula(function), parameters, oracle)
+def _direct(title: str, source: str, function: Any, parameters: tuple[str, ...], oracle: str) -> CatalogEntry:
+    return CatalogEntry(title, "direct", source, _formula(function), parameters, oracle)
 
 
-def _unsupervised(title: str, source: str, name: str, parameters: tuple[str, ...], oracle: str = _BRUTE) -> Entry:
+def _unsupervised(
+    title: str, source: str, name: str, parameters: tuple[str, ...], oracle: str = _BRUTE
+) -> CatalogEntry:
     formula = _formula(getattr(graph, name))
-    return Entry(title, "unsupervised", source, formula, parameters + _ROWS, oracle)
+    return CatalogEntry(title, "unsupervised", source, formula, parameters + _ROWS, oracle)
 
 
-def _supervised(title: str, source: str, name: str, parameters: tuple[str, ...], oracle: str = _DUPLICATES) -> Entry:
+def _supervised(
+    title: str, source: str, name: str, parameters: tuple[str, ...], oracle: str = _DUPLICATES
+) -> CatalogEntry:
     formula = _formula(DISCRIMINANTS[name])
-    return Entry(title, "supervised", source, formula, parameters + _ROWS, oracle, True)
+    return CatalogEntry(title, "supervised", source, formula, parameters + _ROWS, oracle, True)
 
 
-def _semi(title: str, source: str, function: Any, parameters: tuple[str, ...], oracle: str = _BRUTE) -> Entry:
+def _semi(title: str, source: str, function: Any, parameters: tuple[str, ...], oracle: str = _BRUTE) -> CatalogEntry:
     form: Form = "mix" if function is mixed else "semi-supervised"
-    return Entry(title, form, source, _formula(function), parameters + _ROWS, oracle, True)
+    return CatalogEntry(title, form, source, _formula(function), parameters + _ROWS, oracle, True)
 
 
 def _formula(function: Any) -> str:
     return (function.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
-_K, _RIDGE, _PENALTY, _REPELLED, _REG = "n_neighbors", "ridge", "penalty", "n_repelled", "regularisation"
-NEIGHBOURHOOD: dict[str, Entry] = {
-    "usc": _direct("unnormalised spectral clustering", "von Luxburg 2007", graph.usc, _WEIGHTS, "SciPy eigh"),
+_K, _RIDGE, _PENALTY, _REPELLED, _REG = "n_neighbors", "ridge", "penalty", "n_repelled", "regularization"
+NEIGHBORHOOD: dict[str, CatalogEntry] = {
+    "usc": _direct("unnormalized spectral clustering", "von Luxburg 2007", graph.usc, _WEIGHTS, "SciPy eigh"),
     "le": _direct(
         "Laplacian eigenmaps, random walk", "Belkin, Niyogi 2003", graph.eigenmaps, _WEIGHTS, "SpectralEmbedding"
     ),
-    "nsc": _direct("normalised spectral clustering", "Ng, Jordan, Weiss 2001", graph.nsc, _WEIGHTS, "SciPy eigh"),
+    "nsc": _direct("normalized spectral clustering", "Ng, Jordan, Weiss 2001", graph.nsc, _WEIGHTS, "SciPy eigh"),
     "mds": _direct("classical multidimensional scaling", "Torgerson 1952", graph.mds, (), "scikit-learn PCA"),
     "isomap": _direct("isometric mapping", "Tenenbaum et al. 2000", graph.isomap, _GRAPH, "Isomap"),
     "lle": _direct("locally linear embedding", "Roweis, Saul 2000", graph.lle, _LOCAL, "LocallyLinearEmbedding"),
     "lpp": _unsupervised("locality preserving projections", "He, Niyogi 2003", "lpp", (*_WEIGHTS, _RIDGE)),
     "olpp": _unsupervised("orthogonal locality preserving projections", "Kokiopoulou, Saad 2007", "olpp", _WEIGHTS),
-    "npp": _unsupervised("neighbourhood preserving projections", "He et al. 2005", "npp", (*_LOCAL, _RIDGE)),
-    "onpp": _unsupervised("orthogonal neighbourhood preserving", "Kokiopoulou, Saad 2007", "onpp", _LOCAL),
+    "npp": _unsupervised("neighborhood preserving projections", "He et al. 2005", "npp", (*_LOCAL, _RIDGE)),
+    "onpp": _unsupervised("orthogonal neighborhood preserving", "Kokiopoulou, Saad 2007", "onpp", _LOCAL),
     "fda": _supervised(
         "Fisher discriminant analysis", "Fisher 1936", "fda", (_RIDGE,), "LinearDiscriminantAnalysis(solver='eigen')"
     ),
@@ -98,7 +102,7 @@ NEIGHBOURHOOD: dict[str, Entry] = {
     "mfa": _supervised("marginal Fisher analysis", "Yan et al. 2007", "mfa", (_K, _REPELLED, _RIDGE)),
     "mmc": _supervised("maximum margin criterion", "Li et al. 2006", "mmc", (_PENALTY,)),
     "dla": _supervised("discriminative locality alignment", "Zhang et al. 2009", "dla", (_K, _REPELLED, _PENALTY)),
-    "dne": _supervised("discriminant neighbourhood embedding", "Zhang et al. 2006", "dne", _GRAPH),
+    "dne": _supervised("discriminant neighborhood embedding", "Zhang et al. 2006", "dne", _GRAPH),
     "olpp-r": _supervised(
         "OLPP, supervised, with repulsion",
         "Kokiopoulou, Saad 2009",
@@ -180,7 +184,7 @@ def methods() -> list[dict[str, Any]]:
             "oracle": entry.oracle,
             "paper": entry.source,
         }
-        for name, entry in NEIGHBOURHOOD.items()
+        for name, entry in NEIGHBORHOOD.items()
     ]
 
 

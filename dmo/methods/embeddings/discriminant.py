@@ -1,8 +1,8 @@
-"""Supervised neighbourhood methods, for one label per sample and, by duplication, for many.
+"""Supervised neighborhood methods, for one label per sample and, by duplication, for many.
 
 MESD [MOPE 32, 33] takes every sample once per label it has: sample i with labels l becomes duplicates (i, l) of class l,
 E (N x n) maps them back, A = E' A_dup E. Here A is written down without duplicates from Y (n x c, 0/1), m = Y1,
-M = diag(m), n_c = Y'1, Nc = diag(n_c), N = 1'm; one label per sample is m = 1, the plain method. Neighbours are samples:
+M = diag(m), n_c = Y'1, Nc = diag(n_c), N = 1'm; one label per sample is m = 1, the plain method. Neighbors are samples:
 those of (i, l) in its class have label l, those outside have not. Weighted (33): every matrix divided by m_i m_j.
 """
 
@@ -16,16 +16,16 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 
-from dmo.graphs import Neighbours, adjacency, laplacian, nearest, neighbours, reconstruction_weights, weigh
+from dmo.graphs import Neighbors, adjacency, laplacian, nearest, neighbors, reconstruction_weights, weigh
 from dmo.methods.embeddings.graph_methods import Options, reach
 from dmo.methods.embeddings.quadratic_forms import Pencil, SampleForm
 
 PAIRS = 10_000_000
-"""Most pairs of samples of one class that are taken where no number of neighbours is given."""
+"""Most pairs of samples of one class that are taken where no number of neighbors is given."""
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class Labeled:
     """Rows X (n x d, dense or CSR) and labels Y (n x c, 0/1), every sample with at least one."""
 
     X: Any
@@ -53,29 +53,29 @@ class Labelled:
                 yield label, own
 
 
-def scatter_within(given: Labelled) -> SampleForm:
+def scatter_within(given: Labeled) -> SampleForm:
     """M - Y Nc^-1 Y'."""
     return SampleForm(given.n, None, given.Y, np.diag(-1 / given.sizes), given.counts)
 
 
-def scatter_between(given: Labelled) -> SampleForm:
+def scatter_between(given: Labeled) -> SampleForm:
     """Y Nc^-1 Y' - mm'/N."""
     m = given.counts
     core = np.diag(np.append(1 / given.sizes, -1 / m.sum()))
     return SampleForm(given.n, None, np.column_stack([given.Y, m]), core)
 
 
-def fda(given: Labelled, options: Options) -> Pencil:
+def fda(given: Labeled, options: Options) -> Pencil:
     """X'(Y Nc^-1 Y' - mm'/N)X | X'(M - Y Nc^-1 Y')X + c I."""
     return Pencil(scatter_between(given), scatter_within(given), options.ridge)
 
 
-def mmc(given: Labelled, options: Options) -> Pencil:
+def mmc(given: Labeled, options: Options) -> Pencil:
     """S_b - mu S_w | I."""
     return Pencil(scatter_between(given) - scatter_within(given).times(options.penalty))
 
 
-def lfda(given: Labelled, options: Options) -> Pencil:
+def lfda(given: Labeled, options: Options) -> Pencil:
     """X'Lap(W^b)X | X'Lap(W^w)X + c I, W^w = A/n_c in class, W^b = A(1/N - 1/n_c) in class and 1/N outside."""
     n, m, total = given.n, given.counts, given.counts.sum()
     within, between = csr_array((n, n)), csr_array((n, n))
@@ -93,19 +93,19 @@ def lfda(given: Labelled, options: Options) -> Pencil:
 
 
 def _local_affinity(graph: csr_array, X: Any) -> csr_array:
-    """exp(-|xi - xj|^2 / (s_i s_j)), s_i the distance to the 7th neighbour within the class; 0 counts as the least other."""
+    """exp(-|xi - xj|^2 / (s_i s_j)), s_i the distance to the 7th neighbor within the class; 0 counts as the least other."""
     size = X.shape[0]
     if not graph.nnz:
         return graph
     if graph.nnz == size * (size - 1):
         return _dense_affinity(X)
-    scales = neighbours(X, min(7, size - 1)).distances[:, -1]
+    scales = neighbors(X, min(7, size - 1)).distances[:, -1]
     return weigh(graph, X, "local", scales=_positive(scales))
 
 
 def _dense_affinity(X: Any) -> csr_array:
     """The same for all pairs of a class, by one matrix product."""
-    G = _centred_gram(X)
+    G = _centered_gram(X)
     h, size = G.diagonal(), len(G)
     squared = h + h[:, None] - 2 * G
     squared[squared < 1e-13 * h.max()] = 0.0
@@ -120,19 +120,19 @@ def _positive(scales: np.ndarray) -> np.ndarray:
     return np.maximum(scales, above.min() if len(above) else 1.0)
 
 
-def _centred_gram(X: Any) -> np.ndarray:
+def _centered_gram(X: Any) -> np.ndarray:
     """Inner products (n x n) of rows less their mean."""
     if scipy.sparse.issparse(X):
         G = (X @ X.T).toarray()
         G = G - G.mean(axis=0) - G.mean(axis=1)[:, None] + G.mean()
     else:
-        centred = X - X.mean(axis=0, dtype=np.float64)
-        G = centred @ centred.T
+        centered = X - X.mean(axis=0, dtype=np.float64)
+        G = centered @ centered.T
     return (G + G.T) / 2
 
 
-def mfa(given: Labelled, options: Options) -> Pencil:
-    """X'Lap(W^b)X | X'Lap(W^w)X + c I, W^w: k1 neighbours in class, W^b: the k2 closest pairs (in, out) of every class."""
+def mfa(given: Labeled, options: Options) -> Pencil:
+    """X'Lap(W^b)X | X'Lap(W^w)X + c I, W^w: k1 neighbors in class, W^b: the k2 closest pairs (in, out) of every class."""
     n, m = given.n, given.counts
     within = csr_array((n, n))
     for label, graph in in_class(given, reach(options.n_neighbors, n)):
@@ -145,7 +145,7 @@ def mfa(given: Labelled, options: Options) -> Pencil:
     )
 
 
-def _closest_pairs(given: Labelled, k: int) -> csr_array:
+def _closest_pairs(given: Labeled, k: int) -> csr_array:
     """How many labels of i have (i, j), j without the label, among their k closest pairs."""
     total = csr_array((given.n, given.n))
     for _, own, others, found in _outside(given, k):
@@ -155,21 +155,21 @@ def _closest_pairs(given: Labelled, k: int) -> csr_array:
     return csr_array(total)
 
 
-def dla(given: Labelled, options: Options) -> Pencil:
-    """-X'[Lap(A^w + A^w') - lam Lap(A^b + A^b')]X | I, A^w: k1 neighbours in class, A^b: k2 outside."""
+def dla(given: Labeled, options: Options) -> Pencil:
+    """-X'[Lap(A^w + A^w') - lam Lap(A^b + A^b')]X | I, A^w: k1 neighbors in class, A^b: k2 outside."""
     W, R = _attracted(given, options), repelled(given, reach(options.n_repelled, given.n))
     L = laplacian(W) - options.penalty * laplacian(R)
     return Pencil(SampleForm(given.n, csr_array(-L)))
 
 
-def _attracted(given: Labelled, options: Options) -> csr_array:
+def _attracted(given: Labeled, options: Options) -> csr_array:
     total = csr_array((given.n, given.n))
     for label, graph in in_class(given, reach(options.n_neighbors, given.n)):
         total = total + _placed(csr_array(graph + graph.T), np.flatnonzero(given.Y[:, label]), given.n)
     return csr_array(total)
 
 
-def repelled(given: Labelled, k: int) -> csr_array:
+def repelled(given: Labeled, k: int) -> csr_array:
     """A + A', A_ij: pairs of duplicates of i and j of which j is among the k samples nearest to i without i's label."""
     n, total = given.n, csr_array((given.n, given.n))
     for _, own, others, found in _outside(given, k):
@@ -179,39 +179,39 @@ def repelled(given: Labelled, k: int) -> csr_array:
     return csr_array(total + total.T)
 
 
-def dne(given: Labelled, options: Options) -> Pencil:
-    """-X'Lap(F)X | I, F = +1, -1 on pairs of neighbours in, between classes; positive eigenvalues are kept."""
-    R = _neighbour_graph(given, options.n_neighbors, options)
+def dne(given: Labeled, options: Options) -> Pencil:
+    """-X'Lap(F)X | I, F = +1, -1 on pairs of neighbors in, between classes; positive eigenvalues are kept."""
+    R = _neighbor_graph(given, options.n_neighbors, options)
     F = _on_pattern(R, given, 2.0, 1.0)
     return Pencil(SampleForm(given.n, csr_array(-laplacian(F))), positive=True)
 
 
-def olpp_r(given: Labelled, options: Options) -> Pencil:
-    """-X'(Lap(W^s) - beta Lap(W^r))X | I, W^s = 1/n_c in class, W^r: neighbours of different classes."""
-    R = _on_pattern(_neighbour_graph(given, options.n_repelled, options), given, -1.0, -1.0)
+def olpp_r(given: Labeled, options: Options) -> Pencil:
+    """-X'(Lap(W^s) - beta Lap(W^r))X | I, W^s = 1/n_c in class, W^r: neighbors of different classes."""
+    R = _on_pattern(_neighbor_graph(given, options.n_repelled, options), given, -1.0, -1.0)
     return Pencil(SampleForm(given.n, csr_array(options.penalty * laplacian(R))) - scatter_within(given))
 
 
-def sonpp(given: Labelled, options: Options) -> Pencil:
+def sonpp(given: Labeled, options: Options) -> Pencil:
     """-X'(I - S)'(I - S)X | I, S reconstructs every sample from the others of its class."""
     return Pencil(SampleForm(given.n, _class_residual(given, options).tocsr()))
 
 
-def donpp(given: Labelled, options: Options) -> Pencil:
-    """-X'[(I - S)'(I - S) - beta Lap(A^b + A^b')]X | I, S as SONPP, A^b: k2 neighbours outside the class."""
+def donpp(given: Labeled, options: Options) -> Pencil:
+    """-X'[(I - S)'(I - S) - beta Lap(A^b + A^b')]X | I, S as SONPP, A^b: k2 neighbors outside the class."""
     R = repelled(given, reach(options.n_repelled, given.n))
     residual = _class_residual(given, options)
     return Pencil(SampleForm(given.n, csr_array(residual + options.penalty * laplacian(R))))
 
 
-def onpp_r(given: Labelled, options: Options) -> Pencil:
+def onpp_r(given: Labeled, options: Options) -> Pencil:
     """-X'[(I - S)'(I - S) - beta Lap(W^r)]X | I, S as SONPP, W^r as OLPP-R."""
-    R = _on_pattern(_neighbour_graph(given, options.n_repelled, options), given, -1.0, -1.0)
+    R = _on_pattern(_neighbor_graph(given, options.n_repelled, options), given, -1.0, -1.0)
     residual = _class_residual(given, options)
     return Pencil(SampleForm(given.n, csr_array(residual + options.penalty * laplacian(R))))
 
 
-def _class_residual(given: Labelled, options: Options) -> csr_array:
+def _class_residual(given: Labeled, options: Options) -> csr_array:
     """-(I - S)'(I - S) of every label on its samples, added up."""
     n, total = given.n, csr_array((given.n, given.n))
     for _, own in given.members():
@@ -223,29 +223,29 @@ def _class_residual(given: Labelled, options: Options) -> csr_array:
 
 def _reconstruction(X: Any, options: Options) -> csr_array | np.ndarray:
     """S of one class from the k nearest of its samples, or from all others."""
-    size, k, reg = X.shape[0], options.n_neighbors, options.regularisation
+    size, k, reg = X.shape[0], options.n_neighbors, options.regularization
     if size == 1:
         return csr_array((1, 1))
     if k is not None and k < size - 1:
-        return reconstruction_weights(X, neighbours(X, k), reg)
+        return reconstruction_weights(X, neighbors(X, k), reg)
     if size * (size - 1) > PAIRS:
         raise ValueError(
             f"a class has {size} samples, and all its pairs would be taken; pass n_neighbors (such as 15) to take the "
             f"nearest ones"
         )
     if not reg:
-        return reconstruction_weights(X, neighbours(X, size - 1), reg)
+        return reconstruction_weights(X, neighbors(X, size - 1), reg)
     return _from_all_others(X, reg)
 
 
 def _from_all_others(X: Any, reg: float) -> np.ndarray:
     """Reconstruction weights (n x n) of every row from all others, in O(n^2 r) for rows of rank r.
 
-    With F the centred rows in their principal axes, F'F = C diagonal, and Z = F_-i - 1 f_i': Z'Z = C + n f_i f_i' and
+    With F the centered rows in their principal axes, F'F = C diagonal, and Z = F_-i - 1 f_i': Z'Z = C + n f_i f_i' and
     Z'1 = -n f_i; (Z Z' + c I)^-1 1 then follows from Woodbury's and Sherman and Morrison's formulas.
     """
     n = X.shape[0]
-    spectrum, Q = scipy.linalg.eigh(_centred_gram(X))
+    spectrum, Q = scipy.linalg.eigh(_centered_gram(X))
     keep = spectrum > 1e-13 * max(spectrum[-1], np.finfo(float).tiny)
     spectrum, F = spectrum[keep], Q[:, keep] * np.sqrt(spectrum[keep])
     trace = spectrum.sum() + n * np.einsum("ij,ij->i", F, F)
@@ -257,8 +257,8 @@ def _from_all_others(X: Any, reg: float) -> np.ndarray:
     return W / W.sum(axis=1, keepdims=True)
 
 
-def in_class(given: Labelled, k: int | None) -> Iterator[tuple[int, csr_array]]:
-    """Every label with the directed graph of k neighbours (None: all) among its samples, or of fewer where it has fewer."""
+def in_class(given: Labeled, k: int | None) -> Iterator[tuple[int, csr_array]]:
+    """Every label with the directed graph of k neighbors (None: all) among its samples, or of fewer where it has fewer."""
     pairs = float((given.Y.sum(axis=0) ** 2).sum())
     if k is None and pairs > PAIRS:
         raise ValueError(
@@ -271,11 +271,11 @@ def in_class(given: Labelled, k: int | None) -> Iterator[tuple[int, csr_array]]:
         elif k is None or k >= size - 1:
             yield label, csr_array(np.ones((size, size)) - np.eye(size))
         else:
-            graph = adjacency(neighbours(given.X[own], k), "directed")
+            graph = adjacency(neighbors(given.X[own], k), "directed")
             yield label, graph
 
 
-def _outside(given: Labelled, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, Neighbours]]:
+def _outside(given: Labeled, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, Neighbors]]:
     """Every label, its samples, the others, and the k others (or all) that are nearest to each of its samples."""
     for label, own in given.members():
         others = np.flatnonzero(given.Y[:, label] == 0)
@@ -283,11 +283,11 @@ def _outside(given: Labelled, k: int) -> Iterator[tuple[int, np.ndarray, np.ndar
             yield label, own, others, nearest(given.X[own], given.X[others], min(k, len(others)))
 
 
-def _neighbour_graph(given: Labelled, k: int | None, options: Options) -> csr_array:
-    return adjacency(neighbours(given.X, reach(k, given.n), options.metric), options.adjacency)
+def _neighbor_graph(given: Labeled, k: int | None, options: Options) -> csr_array:
+    return adjacency(neighbors(given.X, reach(k, given.n), options.metric), options.adjacency)
 
 
-def _on_pattern(R: csr_array, given: Labelled, same: float, all_pairs: float) -> csr_array:
+def _on_pattern(R: csr_array, given: Labeled, same: float, all_pairs: float) -> csr_array:
     """R o (same YY' - all_pairs mm') on R's pattern alone; the pairs of different classes for (-1, -1)."""
     R = csr_array(R)
     left = np.repeat(np.arange(given.n), np.diff(R.indptr))
@@ -306,7 +306,7 @@ def _placed(W: csr_array, own: np.ndarray, n: int) -> csr_array:
     return csr_array((W.data, (own[rows], own[columns])), shape=(n, n))
 
 
-Discriminant = Callable[[Labelled, Options], Pencil]
+Discriminant = Callable[[Labeled, Options], Pencil]
 DISCRIMINANTS: dict[str, Discriminant] = {
     "fda": fda,
     "lfda": lfda,
@@ -321,7 +321,7 @@ DISCRIMINANTS: dict[str, Discriminant] = {
 }
 
 
-def duplicated(name: str, given: Labelled, options: Options, weighted: bool = False) -> Pencil:
+def duplicated(name: str, given: Labeled, options: Options, weighted: bool = False) -> Pencil:
     """The pencil of a method on duplicates, E'A_dup E; `weighted`: divided by m_i m_j [MOPE 32, 33]."""
     pencil = DISCRIMINANTS[name](given, options)
     return pencil.scaled(1 / given.counts) if weighted else pencil

@@ -1,6 +1,6 @@
 """Every global projection as a trace problem: a few lines per method, one table of them all.
 
-With samples X (n x d, centred unless said otherwise) or a kernel K = X X', each method is
+With samples X (n x d, centered unless said otherwise) or a kernel K = X X', each method is
 
     max tr(W' X' S X W),  S = a I + b K + T M T' + diag(d),  subject to one of
     "identity"    W'W = I;
@@ -52,7 +52,7 @@ class Problem:
 @dataclass(frozen=True)
 class Samples:
     """What a method knows of the samples: `n`; the `trace` of K; `labels`, a factor of the label kernel (n x q), as given;
-    whether everything is centred."""
+    whether everything is centered."""
 
     n: int
     trace: float
@@ -61,7 +61,7 @@ class Samples:
 
     @property
     def factor(self) -> np.ndarray:
-        """The label factor, centred where the samples are."""
+        """The label factor, centered where the samples are."""
         if self.labels is None:
             raise ValueError("this method learns from labels; pass y")
         return self.labels - self.labels.mean(axis=0) if self.center else self.labels
@@ -75,15 +75,15 @@ class Samples:
 
 @dataclass(frozen=True)
 class Settings:
-    """`supervision` beta in [0, 1], `ridge` c >= 0, `balance` mu in [0, 1]; a method uses those that its entry names."""
+    """`mixing` beta in [0, 1], `ridge` c >= 0, `balance` mu in [0, 1]; a method uses those that its entry names."""
 
-    supervision: float = 0.5
+    mixing: float = 0.5
     ridge: float = 1e-3
     balance: float = 0.5
 
 
 def pca(samples: Samples, settings: Settings) -> Problem:
-    """X'X | I (with a kernel: kernel PCA; without centring: latent semantic indexing)."""
+    """X'X | I (with a kernel: kernel PCA; without centering: latent semantic indexing)."""
     return Problem("identity", identity=1.0)
 
 
@@ -123,7 +123,7 @@ def hsic_unbiased(samples: Samples, settings: Settings) -> Problem:
 
     Q = [L + s/((n-1)(n-2)) (11' - I) - (l1' + 1l' - 2 diag(l))/(n-2)] / (n(n-3)), L = K_Y - diag(K_Y), l = L1, s = 1'l.
     """
-    n, T = samples.n, samples.factor  # centring K_Y changes nothing: Q is blind to it
+    n, T = samples.n, samples.factor  # centering K_Y changes nothing: Q is blind to it
     if n < 4:
         raise ValueError(f"hsic-1 needs at least 4 samples, got {n}; take hsic-0")
     own = np.einsum("ij,ij->i", T, T)
@@ -161,7 +161,7 @@ def hypergraph(expansion: Literal["clique", "star", "zhou"]) -> Callable[[Sample
 
 def slvm(samples: Samples, settings: Settings) -> Problem:
     """(1 - beta) X X' + beta Y Y' | Z'Z = I, new rows by regression."""
-    beta = settings.supervision
+    beta = settings.mixing
     return Problem("samples", np.sqrt(beta) * samples.factor, kernel=1 - beta, ridge=settings.ridge)
 
 
@@ -172,7 +172,7 @@ def kde(samples: Samples, settings: Settings) -> Problem:
 
 def morp_direct(samples: Samples, settings: Settings) -> Problem:
     """X'C X | X'X + c I, C = (1 - beta) K + beta (tr K / tr K_Y) K_Y [MORP 6]."""
-    beta = settings.supervision
+    beta = settings.mixing
     T = samples.factor if beta else None
     core = None if T is None else beta * samples.label_scale * np.eye(T.shape[1])
     return Problem("covariance", T, core, kernel=1 - beta, ridge=settings.ridge, scaled=True)
@@ -201,15 +201,15 @@ class Method:
 
 
 _HYPERGRAPH = "X'Dv^-1/2 Y W Y'Dv^-1/2 X | X'X + c I"
-_LABELS, _RIDGE, _BETA = "label_kernel", "ridge", "supervision"
+_LABELS, _RIDGE, _BETA = "label_kernel", "ridge", "mixing"
 METHODS: dict[str, Method] = {
     "pca": Method("principal component analysis", "Pearson 1901; Schoelkopf et al. 1998", pca, supervised=False),
     "lsi": Method("latent semantic indexing", "Deerwester et al. 1990", pca, supervised=False, center=False),
     "pls": Method("partial least squares", "Wold 1975; Bookstein 1994 (SVD)", pls, (_LABELS,)),
-    "opls": Method("orthonormalised partial least squares", "Worsley et al. 1997", opls, (_LABELS, _RIDGE)),
-    "cca": Method("(regularised, kernel) canonical correlation", "Hotelling 1936; Vinod 1976", cca, (_LABELS, _RIDGE)),
+    "opls": Method("orthonormalized partial least squares", "Worsley et al. 1997", opls, (_LABELS, _RIDGE)),
+    "cca": Method("(regularized, kernel) canonical correlation", "Hotelling 1936; Vinod 1976", cca, (_LABELS, _RIDGE)),
     "mddm": Method(
-        "multi-label dependence maximisation, balance 0: MDDMp, 1: MDDMf",
+        "multi-label dependence maximization, balance 0: MDDMp, 1: MDDMf",
         "Zhang, Zhou 2010",
         mddm,
         (_LABELS, "balance"),
@@ -218,12 +218,12 @@ METHODS: dict[str, Method] = {
     "hsic-1": Method("supervised features by HSIC, unbiased", "Song et al. 2012", hsic_unbiased, (_LABELS,)),
     "hsl-1": Method("hypergraph spectral, clique expansion", "Sun, Ji, Ye 2008", hypergraph("clique"), (_RIDGE,)),
     "hsl-2": Method("hypergraph spectral, star expansion", "Sun, Ji, Ye 2008", hypergraph("star"), (_RIDGE,)),
-    "hsl-3": Method("hypergraph spectral, normalised Laplacian", "Zhou et al. 2006", hypergraph("zhou"), (_RIDGE,)),
+    "hsl-3": Method("hypergraph spectral, normalized Laplacian", "Zhou et al. 2006", hypergraph("zhou"), (_RIDGE,)),
     "slvm": Method("supervised latent variable model", "Yu et al. 2006", slvm, (_LABELS, _BETA, _RIDGE)),
     "kde": Method("kernel dependency estimation", "Weston et al. 2002", kde, (_LABELS, _RIDGE)),
-    "morp": Method("multi-output regularised projection", "Yu, Yu, Tresp 2005", morp_direct, (_LABELS, _BETA, _RIDGE)),
+    "morp": Method("multi-output regularized projection", "Yu, Yu, Tresp 2005", morp_direct, (_LABELS, _BETA, _RIDGE)),
     "morp-simplified": Method(
-        "multi-output regularised projection, simplified",
+        "multi-output regularized projection, simplified",
         "Yu, Yu, Tresp 2005",
         morp_simplified,
         (_LABELS, _BETA, _RIDGE),

@@ -1,4 +1,4 @@
-"""Unsupervised methods on a neighbour graph: embeddings of the samples themselves, and projections."""
+"""Unsupervised methods on a neighbor graph: embeddings of the samples themselves, and projections."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 
-from dmo.graphs import adjacency, geodesics, laplacian, neighbours, reconstruction_weights, weigh
+from dmo.graphs import adjacency, geodesics, laplacian, neighbors, reconstruction_weights, weigh
 from dmo.graphs.adjacency import Mode, check_symmetric
 from dmo.graphs.search import Metric
 from dmo.linalg.eigen import CUTOFF, TracePairs, check_rank
-from dmo.methods.embeddings.quadratic_forms import Pencil, SampleForm, centring, solve_direct
+from dmo.methods.embeddings.quadratic_forms import Pencil, SampleForm, centering, solve_direct
 
-NEIGHBOURS = 15
-"""Neighbours where none are asked for."""
+NEIGHBORS = 15
+"""Neighbors where none are asked for."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the neighbourhood methods may use.
+    """What the neighborhood methods may use.
 
     `n_neighbors` k or k1 (None: 15, or all samples of the class), `n_repelled` k2; `weight`: a kind of `graphs.weigh` or
     an n x n matrix; `bandwidth` of Gaussian weights; `adjacency`: the mode of `graphs.adjacency`; `metric`;
-    `regularisation` of reconstruction weights; `penalty`: beta, lam or mu; `smoothness` of the Laplacian term; `balance`
+    `regularization` of reconstruction weights; `penalty`: beta, lam or mu; `smoothness` of the Laplacian term; `balance`
     and `ridge`.
     """
 
@@ -35,7 +35,7 @@ class Options:
     bandwidth: float | str = "mean"
     adjacency: Mode = "union"
     metric: Metric = "euclidean"
-    regularisation: float = 1e-3
+    regularization: float = 1e-3
     penalty: float = 1.0
     smoothness: float = 0.1
     balance: float = 0.5
@@ -43,20 +43,20 @@ class Options:
 
 
 def reach(k: int | None, n: int) -> int:
-    """The number of neighbours: k as given, else 15 or as many as there are."""
+    """The number of neighbors: k as given, else 15 or as many as there are."""
     if k is None:
-        return min(NEIGHBOURS, n - 1)
+        return min(NEIGHBORS, n - 1)
     if k >= n:
         raise ValueError(f"n_neighbors = {k} of {n} samples; needed is a whole number from 1 to {n - 1}")
     return k
 
 
 def weight_graph(X: Any, options: Options) -> csr_array:
-    """W (n x n CSR, symmetric): the user's matrix, or weights on the neighbour graph of X."""
+    """W (n x n CSR, symmetric): the user's matrix, or weights on the neighbor graph of X."""
     n = X.shape[0]
     if not isinstance(options.weight, str):
         return check_symmetric(options.weight, n)
-    graph = adjacency(neighbours(X, reach(options.n_neighbors, n), options.metric), options.adjacency)
+    graph = adjacency(neighbors(X, reach(options.n_neighbors, n), options.metric), options.adjacency)
     return weigh(graph, X, options.weight, options.bandwidth)
 
 
@@ -73,10 +73,10 @@ def degrees(W: csr_array) -> np.ndarray:
 
 
 def residual(X: Any, options: Options) -> SampleForm:
-    """-(I - S)'(I - S), S the reconstruction weights of the neighbours."""
+    """-(I - S)'(I - S), S the reconstruction weights of the neighbors."""
     n = X.shape[0]
-    found = neighbours(X, reach(options.n_neighbors, n), options.metric)
-    C = scipy.sparse.eye_array(n) - reconstruction_weights(X, found, options.regularisation)
+    found = neighbors(X, reach(options.n_neighbors, n), options.metric)
+    C = scipy.sparse.eye_array(n) - reconstruction_weights(X, found, options.regularization)
     return SampleForm(n, csr_array(-(C.T @ C)))
 
 
@@ -111,7 +111,7 @@ def onpp(X: Any, options: Options) -> Pencil:
 
 def total(X: Any, options: Options) -> Pencil:
     """X'HX | I."""
-    return Pencil(centring(X.shape[0]))
+    return Pencil(centering(X.shape[0]))
 
 
 def usc(X: Any, options: Options, k: int) -> TracePairs:
@@ -148,12 +148,12 @@ def mds(X: Any, options: Options, k: int) -> TracePairs:
 def isomap(X: Any, options: Options, k: int) -> TracePairs:
     """-1/2 H D2 H | I on Z itself with geodesic distances D, columns scaled by sqrt(lambda)."""
     n = X.shape[0]
-    found = neighbours(X, reach(options.n_neighbors, n), options.metric)
+    found = neighbors(X, reach(options.n_neighbors, n), options.metric)
     squared = geodesics(weigh(adjacency(found, options.adjacency), X, "distance")) ** 2
-    return _scaled(double_centred(squared), k)
+    return _scaled(double_centered(squared), k)
 
 
-def double_centred(squared: np.ndarray) -> SampleForm:
+def double_centered(squared: np.ndarray) -> SampleForm:
     """-1/2 H D2 H of squared distances D2 (n x n, dense)."""
     means = squared.mean(axis=0)
     B = -0.5 * (squared - means - means[:, None] + means.mean())

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from dmo.graphs import laplacian
 from dmo.linalg.eigen import CUTOFF, block_krylov, check_rank, fix_signs, solve_trace
 from dmo.methods.embeddings.quadratic_forms import LinearFit, Pencil, SampleForm, solve_projected
-from dmo.methods.embeddings.solvers import Fit
+from dmo.methods.embeddings.solvers import EmbeddingFit
 
 Constraint = Literal["projection", "embedding", "coefficients"]
 CONSTRAINTS: dict[str, float] = {"projection": 0.5, "embedding": 0.0, "coefficients": 1.0}
@@ -25,23 +25,23 @@ Z (Z'Z = Gamma'KK Gamma), or Gamma."""
 
 def semi_supervised(
     psi: csr_array,
-    labelled: np.ndarray,
+    labeled: np.ndarray,
     center: bool,
     W: csr_array | None,
-    supervision: float,
+    mixing: float,
     method: Literal["pca", "olpp"],
 ) -> tuple[SampleForm, SampleForm]:
-    """(A, B) over n samples: supervision Psi + (1 - supervision) A_un, and the same mix of Z_l'Z_l and Z'Z.
+    """(A, B) over n samples: mixing Psi + (1 - mixing) A_un, and the same mix of Z_l'Z_l and Z'Z.
 
-    Arguments: `labelled` (n bool): the samples of Psi, which is 0 on others; `center`: less the mean of these alone;
-    A_un = I for method "pca" (LSI of rows that are not centred), -Lap(W) for "olpp"; `W` None: supervision is 1.
+    Arguments: `labeled` (n bool): the samples of Psi, which is 0 on others; `center`: less the mean of these alone;
+    A_un = I for method "pca" (LSI of rows that are not centered), -Lap(W) for "olpp"; `W` None: mixing is 1.
     Source: [MOPE 44, 45]. Raises ValueError for another method.
     """
     if method not in ("pca", "olpp"):
         raise ValueError(f"unsupervised = {method!r}; known: pca, olpp")
-    n, e = len(labelled), labelled.astype(np.float64)
+    n, e = len(labeled), labeled.astype(np.float64)
     A, B = SampleForm(n, psi), SampleForm(n, diagonal=e)
-    if center and not labelled.all():
+    if center and not labeled.all():
         sums, m = psi @ e, max(e.sum(), 1.0)
         A += SampleForm(n, None, np.column_stack([e, sums]), np.array([[e @ sums / m**2, -1 / m], [-1 / m, 0.0]]))
         B += SampleForm(n, None, e[:, None], np.array([[-1 / m]]))
@@ -50,7 +50,7 @@ def semi_supervised(
     identity = SampleForm(n, diagonal=np.ones(n))
     unsupervised = identity if method == "pca" else SampleForm(n, csr_array(-laplacian(W)))
     return tuple(  # type: ignore[return-value]
-        form.times(supervision) + other.times(1 - supervision) for form, other in ((A, unsupervised), (B, identity))
+        form.times(mixing) + other.times(1 - mixing) for form, other in ((A, unsupervised), (B, identity))
     )
 
 
@@ -67,8 +67,8 @@ def project_rows(
 
 
 def project_long_rows(
-    S: SampleForm, X: Any, k: int, mean: np.ndarray | None, tolerance: float, max_steps: int, random_state: int | None
-) -> Fit:
+    S: SampleForm, X: Any, k: int, mean: np.ndarray | None, tol: float, max_steps: int, random_state: int | None
+) -> EmbeddingFit:
     """The problem X'SX | I of rows less their `mean` (d, or None) by block Krylov: products with X and S alone."""
 
     def rows(B: np.ndarray) -> np.ndarray:
@@ -82,12 +82,12 @@ def project_long_rows(
 
     width = min(k + 10, X.shape[1])
     start = np.random.default_rng(random_state).standard_normal((X.shape[0], width))
-    found = block_krylov(apply, np.asarray(X.T @ start), k, tolerance, max_steps)
-    return Fit(found.values, found.vectors, found.steps, found.converged, float(found.residuals.max()))
+    found = block_krylov(apply, np.asarray(X.T @ start), k, tol, max_steps)
+    return EmbeddingFit(found.values, found.vectors, found.steps, found.converged, float(found.residuals.max()))
 
 
-def project_kernel(S: SampleForm, K: np.ndarray, k: int, constraint: Constraint, ridge: float = 0.0) -> Fit:
-    """Coefficients Gamma (n x k) of Z = K Gamma: the kernel form, in the eigenbasis of K (n x n, centred or not).
+def project_kernel(S: SampleForm, K: np.ndarray, k: int, constraint: Constraint, ridge: float = 0.0) -> EmbeddingFit:
+    """Coefficients Gamma (n x k) of Z = K Gamma: the kernel form, in the eigenbasis of K (n x n, centered or not).
 
     K = V diag(l) V', Gamma = V (s / l) q: q are the eigenvectors of s V'SV s, s = l^e with e of the constraint; with a
     ridge, Gamma'(KK + ridge K)Gamma = I, s = (l / (l + ridge))^1/2. Source: [MOPE 46].
@@ -100,4 +100,4 @@ def project_kernel(S: SampleForm, K: np.ndarray, k: int, constraint: Constraint,
     scale = np.sqrt(l / (l + ridge)) if constraint == "embedding" else l ** CONSTRAINTS[constraint]
     weighted = V * scale
     found = solve_trace(weighted.T @ (S @ weighted), None, k)
-    return Fit(found.values, fix_signs(V @ ((scale / l)[:, None] * found.vectors)))
+    return EmbeddingFit(found.values, fix_signs(V @ ((scale / l)[:, None] * found.vectors)))

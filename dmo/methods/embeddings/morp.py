@@ -1,10 +1,10 @@
-"""Multi-output regularised projection in its three forms, from moments or from operators [MORP: Yu, Yu, Tresp 2005].
+"""Multi-output regularized projection in its three forms, from moments or from operators [MORP: Yu, Yu, Tresp 2005].
 
 C = (1 - beta) K + beta (tr K / tr K_Y) K_Y. The forms agree where K has full rank and gamma = 0:
 "simplified"   C v = lambda v, coefficients K^-1 v by ridge gamma                      [MORP 14 approximated, 15, 16]
 "direct"       X'C X w = lambda (X'X + gamma I) w, also K C K a = lambda (K^2 + gamma K) a           [MORP 6]
-"regularised"  K^2 a = mu (K C^-1 K + gamma K) a                                       [MORP 11; MLSI 12]
-The regularised form is the eigenproblem of (C^-1 + gamma K^-1)^-1, for which the Woodbury identity gives
+"regularized"  K^2 a = mu (K C^-1 K + gamma K) a                                       [MORP 11; MLSI 12]
+The regularized form is the eigenproblem of (C^-1 + gamma K^-1)^-1, for which the Woodbury identity gives
 
     kappa/(1 + gamma kappa) K + 1/(1 + gamma kappa)^2 T [I + gamma/(1 + gamma kappa) T'K^-1 T]^-1 T',
 
@@ -23,31 +23,31 @@ from dmo.engines.moments import LABELS, Moments
 from dmo.linalg.eigen import CUTOFF, power_of
 from dmo.linalg.operators import Operator
 from dmo.methods.embeddings.global_methods import Problem, Samples, Settings, morp_direct, morp_simplified
-from dmo.methods.embeddings.solvers import ROWS, Fit, FullRank, fit_moments, fit_operator
+from dmo.methods.embeddings.solvers import ROWS, EmbeddingFit, FullRank, fit_moments, fit_operator
 
-Form = Literal["simplified", "regularised", "direct"]
-FORMS = ("simplified", "regularised", "direct")
+Form = Literal["simplified", "regularized", "direct"]
+FORMS = ("simplified", "regularized", "direct")
 
 
-def morp_moments(form: Form, samples: Samples, settings: Settings, moments: Moments, k: int) -> Fit:
+def morp_moments(form: Form, samples: Samples, settings: Settings, moments: Moments, k: int) -> EmbeddingFit:
     """A form from the moments of groups ROWS (factor rows F of K = F F') and LABELS (the label factor, unscaled)."""
-    if form != "regularised":
+    if form != "regularized":
         problem = (morp_simplified if form == "simplified" else morp_direct)(samples, settings)
         return fit_moments(problem, moments, k, samples.center)
-    places, gram = moments.places(), (moments.centred() if samples.center else moments).gram
+    places, gram = moments.places(), (moments.centered() if samples.center else moments).gram
     G = gram[places[ROWS], places[ROWS]]
     spectrum = np.linalg.eigvalsh(G)
     rank, full = int((spectrum > CUTOFF * spectrum[-1]).sum()), samples.n - int(samples.center)
-    if rank < full and settings.supervision:
+    if rank < full and settings.mixing:
         raise ValueError(
-            f"form 'regularised' needs a kernel of full rank {full}, got rank {rank}: with a rank-deficient kernel it loses "
+            f"form 'regularized' needs a kernel of full rank {full}, got rank {rank}: with a rank-deficient kernel it loses "
             f"the labels altogether; take form='direct' (or 'simplified')"
         )
     smoothness = np.zeros((0, 0))
-    if settings.supervision:
+    if settings.mixing:
         half = power_of(G, -1.0) @ gram[places[ROWS], places[LABELS]]
         smoothness = half.T @ half
-    return fit_moments(regularised(samples, settings, smoothness), moments, k, samples.center)
+    return fit_moments(regularized(samples, settings, smoothness), moments, k, samples.center)
 
 
 def morp_operator(
@@ -56,30 +56,30 @@ def morp_operator(
     settings: Settings,
     K: Operator,
     k: int,
-    tolerance: float = 1e-7,
+    tol: float = 1e-7,
     max_steps: int = 200,
     random_state: int | None = 0,
-) -> Fit:
-    """A form from products and solves with the kernel (centred by the caller where `samples` says so)."""
-    if form == "regularised" and settings.supervision:
+) -> EmbeddingFit:
+    """A form from products and solves with the kernel (centered by the caller where `samples` says so)."""
+    if form == "regularized" and settings.mixing:
         try:
             full = FullRank(K)
         except ValueError as error:
             raise ValueError(
-                f"form 'regularised' needs a kernel of full rank: with a rank-deficient kernel it loses the labels "
+                f"form 'regularized' needs a kernel of full rank: with a rank-deficient kernel it loses the labels "
                 f"altogether ({error}); take form='direct' (or 'simplified')"
             ) from error
         T = samples.factor
-        problem = regularised(samples, settings, T.T @ full(T))
-    elif form == "regularised":
-        problem = regularised(samples, settings, np.zeros((0, 0)))
+        problem = regularized(samples, settings, T.T @ full(T))
+    elif form == "regularized":
+        problem = regularized(samples, settings, np.zeros((0, 0)))
     else:
         problem = (morp_simplified if form == "simplified" else morp_direct)(samples, settings)
-    return fit_operator(problem, K, k, tolerance, max_steps, random_state)
+    return fit_operator(problem, K, k, tol, max_steps, random_state)
 
 
-def regularised(samples: Samples, settings: Settings, smoothness: np.ndarray) -> Problem:
-    """The regularised form as an eigenproblem over the samples; `smoothness`: T'K^-1 T (q x q) of the label factor."""
+def regularized(samples: Samples, settings: Settings, smoothness: np.ndarray) -> Problem:
+    """The regularized form as an eigenproblem over the samples; `smoothness`: T'K^-1 T (q x q) of the label factor."""
     plain = morp_simplified(samples, settings)
     kappa, gamma = plain.kernel, settings.ridge
     damping, core = 1 + gamma * kappa, None

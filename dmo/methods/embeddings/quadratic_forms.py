@@ -1,4 +1,4 @@
-"""Symmetric forms on samples and the one solver of the neighbourhood methods.
+"""Symmetric forms on samples and the one solver of the neighborhood methods.
 
 A form is S = sparse + T core T' + diag(d) (n x n, never dense). A pencil is max tr(P'X'A XP) subject to
 P'(X'B X + c I)P = I; X may be features, kernel columns (Z = K Gamma) or similarities to seed samples. "Direct" problems
@@ -144,7 +144,7 @@ def _stacked(a: SampleForm, b: SampleForm) -> tuple[np.ndarray | None, np.ndarra
     return np.hstack([form.factor for form in forms if form.factor is not None]), scipy.linalg.block_diag(*cores)
 
 
-def centring(n: int) -> SampleForm:
+def centering(n: int) -> SampleForm:
     """H = I - 11'/n."""
     return SampleForm(n, None, np.ones((n, 1)), np.array([[-1.0 / n]]), np.ones(n))
 
@@ -199,7 +199,7 @@ class LinearFit:
 def solve_projected(pencil: Pencil, X: Any, k: int, variance: float | None = None) -> LinearFit:
     """The k algebraically largest solutions on rows X (n x d, dense or CSR), in the span of the rows where d > n.
 
-    Argument `variance`: X is first centred and projected on the fewest principal axes with this share of its variance.
+    Argument `variance`: X is first centered and projected on the fewest principal axes with this share of its variance.
     Raises ValueError where the problem has fewer than k directions.
     """
     n, d = X.shape
@@ -230,7 +230,7 @@ def solve_projected(pencil: Pencil, X: Any, k: int, variance: float | None = Non
 def _positive(found: TracePairs) -> TracePairs:
     keep = found.values > 1e-10 * np.abs(found.values).max(initial=0.0)
     if not keep.any():
-        raise ValueError("no direction has a positive eigenvalue; change the neighbourhoods, or take another method")
+        raise ValueError("no direction has a positive eigenvalue; change the neighborhoods, or take another method")
     return TracePairs(found.values[keep], found.vectors[:, keep])
 
 
@@ -316,7 +316,7 @@ def _sparse(A: SampleForm, count: int, weights: np.ndarray | None) -> TracePairs
     if residual > 1e-4 * typical:
         warnings.warn(
             f"the sparse eigenproblem of {A.n} samples stopped with a residual of {residual / typical:.1e}; "
-            f"take more neighbours, or fewer components",
+            f"take more neighbors, or fewer components",
             ConvergenceWarning,
             stacklevel=4,
         )
@@ -341,13 +341,13 @@ def _spread_out(L: csr_array, count: int, typical: float, rng: np.random.Generat
 
 
 def _inverted(L: csr_array, count: int, typical: float, rng: np.random.Generator) -> Smallest:
-    """By Lanczos on (L + c I)^-1, from a sparse factorisation."""
+    """By Lanczos on (L + c I)^-1, from a sparse factorization."""
     start = rng.standard_normal(L.shape[0])
     return scipy.sparse.linalg.eigsh(scipy.sparse.csc_array(L), count, sigma=-1e-6 * typical, which="LM", v0=start)
 
 
 def _preconditioned(L: csr_array, count: int, typical: float, rng: np.random.Generator, half: np.ndarray) -> Smallest:
-    """By LOBPCG with an incomplete factorisation, from the constant and random vectors."""
+    """By LOBPCG with an incomplete factorization, from the constant and random vectors."""
     n = L.shape[0]
     shifted = scipy.sparse.csc_matrix(L + 1e-2 * typical * scipy.sparse.eye_array(n))
     factor = scipy.sparse.linalg.spilu(shifted, drop_tol=1e-2, fill_factor=4)

@@ -21,8 +21,8 @@ from dmo.linalg.eigen import (
 )
 from dmo.linalg.operators import Centered, Operator
 from dmo.linalg.solution import IllConditioned
-from dmo.linalg.solve import factorise
-from dmo.linalg.tall import orthonormalise
+from dmo.linalg.solve import factorize
+from dmo.linalg.tall import orthonormalize
 from dmo.methods.embeddings.global_methods import Problem
 
 ROWS = "rows"
@@ -32,7 +32,7 @@ WEIGHTED = "weighted"
 
 
 @dataclass(frozen=True)
-class Fit:
+class EmbeddingFit:
     """`values` (k, descending); `coefficients` of new rows: on features (d x k) or on kernel columns (n x k); `steps`,
     `converged`: of the eigenproblem (0, True where it is small)."""
 
@@ -43,13 +43,13 @@ class Fit:
     residual: float = 0.0
 
 
-def fit_moments(problem: Problem, moments: Moments, k: int, center: bool) -> Fit:
+def fit_moments(problem: Problem, moments: Moments, k: int, center: bool) -> EmbeddingFit:
     """Solve a problem from the moments of groups ROWS (F, n x r), LABELS (T, n x q) and, if S has a diagonal, WEIGHTED.
 
     Raises ValueError where the problem has fewer than k directions.
     """
     places = moments.places()
-    gram = moments.centred().gram if center else moments.gram
+    gram = moments.centered().gram if center else moments.gram
     G = gram[places[ROWS], places[ROWS]]
     N = gram[places[ROWS], places[LABELS]] if problem.factor is not None else np.zeros((len(G), 0))
     if problem.constraint == "samples":
@@ -69,11 +69,11 @@ def fit_moments(problem: Problem, moments: Moments, k: int, center: bool) -> Fit
     found = solve_trace(A, B, k)
     if problem.diagonal is None:  # A is semidefinite: what is left over is no direction of the problem
         check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
-    return Fit(found.values, _scale(problem, found.values, found.vectors))
+    return EmbeddingFit(found.values, _scale(problem, found.values, found.vectors))
 
 
 def _weighted(diagonal: np.ndarray, moments: Moments, center: bool) -> np.ndarray:
-    """X'diag(d)X of the (centred) rows."""
+    """X'diag(d)X of the (centered) rows."""
     places = moments.places()
     whole = moments.gram[places[ROWS], places[WEIGHTED]]
     if not center:
@@ -83,7 +83,7 @@ def _weighted(diagonal: np.ndarray, moments: Moments, center: bool) -> np.ndarra
     return whole - border - border.T + diagonal.sum() * np.outer(mean, mean)
 
 
-def _regress_moments(problem: Problem, G: np.ndarray, N: np.ndarray, T: np.ndarray, k: int) -> Fit:
+def _regress_moments(problem: Problem, G: np.ndarray, N: np.ndarray, T: np.ndarray, k: int) -> EmbeddingFit:
     """Eigenvectors Z of S = b F F' + T T' through the Gram matrix of [sqrt(b) F, T], regressed on F."""
     b = np.sqrt(problem.kernel)
     inner = np.block([[b * b * G, b * N], [b * N.T, T]]) if problem.kernel else T
@@ -96,7 +96,7 @@ def _regress_moments(problem: Problem, G: np.ndarray, N: np.ndarray, T: np.ndarr
         W = scipy.linalg.solve(small, right, assume_a="pos", check_finite=False)
     else:
         W = power_of(G, -1.0) @ right
-    return Fit(found.values, fix_signs(_scale(problem, found.values, W)))
+    return EmbeddingFit(found.values, fix_signs(_scale(problem, found.values, W)))
 
 
 def _scale(problem: Problem, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -110,17 +110,17 @@ def fit_operator(
     problem: Problem,
     K: Operator,
     k: int,
-    tolerance: float = 1e-7,
+    tol: float = 1e-7,
     max_steps: int = 200,
     random_state: int | None = 0,
-) -> Fit:
-    """Solve a problem from products and solves with the n x n kernel K (centred by the caller where it should be).
+) -> EmbeddingFit:
+    """Solve a problem from products and solves with the n x n kernel K (centered by the caller where it should be).
 
     Where S is T T', all is an eigenproblem of q x q after one product, or one solve, with T; else block Krylov. With a
-    ridge of 0 the kernel must have full rank (but for the mean that centring takes).
+    ridge of 0 the kernel must have full rank (but for the mean that centering takes).
     Raises ValueError where it has not, or where the problem has fewer than k directions.
     """
-    search = Search(K, k, tolerance, max_steps, random_state)
+    search = Search(K, k, tol, max_steps, random_state)
     if problem.constraint != "identity":
         problem = problem.absorbed()
     if problem.constraint == "samples":
@@ -133,7 +133,7 @@ def fit_operator(
         pairs = search.eigen(lambda B: problem.identity * (K @ B), None)
         return _dual(problem, pairs, pairs.vectors / np.sqrt(pairs.values))
     S = middle(problem, K.product)
-    pairs = pencil_krylov(K.product, S, search.start(problem.factor), k, tolerance, max_steps)
+    pairs = pencil_krylov(K.product, S, search.start(problem.factor), k, tol, max_steps)
     alpha = pairs.vectors / np.sqrt(np.einsum("ij,ij->j", pairs.vectors, K @ pairs.vectors))
     return _dual(problem, pairs, alpha)
 
@@ -159,27 +159,27 @@ class Search:
 
     K: Operator
     k: int
-    tolerance: float
+    tol: float
     max_steps: int
     random_state: int | None
 
     def start(self, factor: np.ndarray | None) -> np.ndarray:
         """Directions of the labels, and random ones that the kernel has smoothed; all without the mean if K has none."""
         n = self.K.n
-        known = np.zeros((n, 0)) if factor is None else orthonormalise(factor)[:, : 2 * self.k]
+        known = np.zeros((n, 0)) if factor is None else orthonormalize(factor)[:, : 2 * self.k]
         noise = np.random.default_rng(self.random_state).standard_normal((n, min(n, self.k + 10)))
         return np.hstack([known, self.K @ noise])
 
     def eigen(self, apply: Map, factor: np.ndarray | None) -> Eigenpairs:
         check_rank(self.K.n, self.k)
-        return block_krylov(apply, self.start(factor), self.k, self.tolerance, self.max_steps)
+        return block_krylov(apply, self.start(factor), self.k, self.tol, self.max_steps)
 
 
 def _is_factored(problem: Problem) -> bool:
     return not (problem.kernel or problem.identity or problem.diagonal is not None or problem.core is not None)
 
 
-def _factored(problem: Problem, K: Operator, k: int) -> Fit:
+def _factored(problem: Problem, K: Operator, k: int) -> EmbeddingFit:
     """S = T T': q from the q x q matrix T'K T or T'H T, H = K (K + c I)^-1."""
     T = problem.factor
     assert T is not None
@@ -192,19 +192,17 @@ def _factored(problem: Problem, K: Operator, k: int) -> Fit:
     check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
     alpha = columns @ (found.vectors / np.sqrt(found.values * problem.weight))
     values = found.values / (problem.weight if problem.constraint == "covariance" else 1.0)
-    return Fit(values, fix_signs(_scale(problem, values, alpha)))
+    return EmbeddingFit(values, fix_signs(_scale(problem, values, alpha)))
 
 
-def _covariance(problem: Problem, search: Search) -> Fit:
+def _covariance(problem: Problem, search: Search) -> EmbeddingFit:
     """H S t = lambda t, self-adjoint in t'S t; alpha = (K + c I)^-1 S t / lambda, alpha'(K^2 + c K)alpha = 1."""
     K, S = search.K, middle(problem, search.K.product)
     solves = bool(problem.ridge) or problem.factor is not None  # else K^-1 S = b I
     invert = Inverse(K, problem.ridge, search.k) if solves else None
     if invert is not None and problem.ridge:
         start = search.start(problem.factor)
-        pairs = pencil_krylov(
-            S, lambda B: B - problem.ridge * invert(B), start, search.k, search.tolerance, search.max_steps
-        )
+        pairs = pencil_krylov(S, lambda B: B - problem.ridge * invert(B), start, search.k, search.tol, search.max_steps)
     else:
         pairs = search.eigen(S, problem.factor)
     image = S(pairs.vectors)
@@ -215,7 +213,7 @@ def _covariance(problem: Problem, search: Search) -> Fit:
     return _dual(problem, found, columns / lengths)
 
 
-def _regress(problem: Problem, search: Search) -> Fit:
+def _regress(problem: Problem, search: Search) -> EmbeddingFit:
     """Eigenvectors Z of S, and alpha = (K + c I)^-1 Z."""
     if not problem.kernel and problem.core is None and problem.factor is not None:
         T = problem.factor
@@ -230,9 +228,11 @@ def _regress(problem: Problem, search: Search) -> Fit:
     return _dual(problem, pairs, inverse(search.K, problem.ridge, pairs.vectors))
 
 
-def _dual(problem: Problem, pairs: Eigenpairs, alpha: np.ndarray) -> Fit:
+def _dual(problem: Problem, pairs: Eigenpairs, alpha: np.ndarray) -> EmbeddingFit:
     worst = float(pairs.residuals.max(initial=0.0))
-    return Fit(pairs.values, fix_signs(_scale(problem, pairs.values, alpha)), pairs.steps, bool(pairs.converged), worst)
+    return EmbeddingFit(
+        pairs.values, fix_signs(_scale(problem, pairs.values, alpha)), pairs.steps, bool(pairs.converged), worst
+    )
 
 
 def inverse(K: Operator, ridge: float, B: np.ndarray) -> np.ndarray:
@@ -243,15 +243,15 @@ def inverse(K: Operator, ridge: float, B: np.ndarray) -> np.ndarray:
 class Inverse:
     """B -> (K + c I)^-1 B, prepared once. `columns`: how many are solved for at a time, to choose the method.
 
-    Few columns of a large kernel go by conjugate gradients (one factorisation costs about n / (6 k) products), and fall
+    Few columns of a large kernel go by conjugate gradients (one factorization costs about n / (6 k) products), and fall
     back on Cholesky where these do not converge. c = 0: see `FullRank`.
     """
 
-    def __init__(self, K: Operator, ridge: float, columns: int, tolerance: float = 1e-6):
+    def __init__(self, K: Operator, ridge: float, columns: int, tol: float = 1e-6):
         self.K, self.ridge = K, ridge
         self._full = FullRank(K) if not ridge else None
         few = K.n > 8192 and K.n > 600 * columns
-        self._solver = None if not ridge else factorise(K, ridge, "cg" if few else "auto", tolerance, random_state=0)
+        self._solver = None if not ridge else factorize(K, ridge, "cg" if few else "auto", tol, random_state=0)
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
         if self._full is not None:
@@ -264,12 +264,12 @@ class Inverse:
         except IllConditioned:
             if self._solver.method != "cg":
                 raise
-        self._solver = factorise(self.K, self.ridge, "cholesky")
+        self._solver = factorize(self.K, self.ridge, "cholesky")
         return self._solver.solve(B, check=False).value
 
 
 class FullRank:
-    """B -> K^-1 B by a dense float64 Cholesky factorisation (8 n^2 bytes); of a centred kernel, on the mean's complement.
+    """B -> K^-1 B by a dense float64 Cholesky factorization (8 n^2 bytes); of a centered kernel, on the mean's complement.
 
     Raises ValueError where K has not full rank in float64: what an inverse would amplify is noise.
     """

@@ -1,6 +1,6 @@
 """The homogeneity family on moments: no iteration over samples [KGHA 26, 27, 30, 31, as one small matrix].
 
-With K_j = F_j F_j', M = H [sum_j w_j H_j] H / sum_j w_j = S B S' for centred stacked columns S and block-diagonal
+With K_j = F_j F_j', M = H [sum_j w_j H_j] H / sum_j w_j = S B S' for centered stacked columns S and block-diagonal
 B = w_j (C_jj + c_j I)^-1 / sum_j w_j, C_jj = F_j'F_j. In the eigenvectors U_j of C_jj, B is diagonal for every ridge and
 every balance: D = sqrt(B), and M's non-zero eigenvalues are those of D C D with C = S'S in the same coordinates.
 """
@@ -23,7 +23,7 @@ _STEPS = 4
 class RotatedMoments:
     """Moments in the eigenvectors of every group's own Gram matrix: made once, for all ridges and balances.
 
-    `bases`: group -> U_j (d_j x r_j); `spectra`: group -> eigenvalues (r_j) of its (centred) Gram matrix; `gram`: centred
+    `bases`: group -> U_j (d_j x r_j); `spectra`: group -> eigenvalues (r_j) of its (centered) Gram matrix; `gram`: centered
     Gram matrix of all groups in these coordinates; `means`: group -> column means (d_j); `places`: group -> columns.
     """
 
@@ -37,14 +37,14 @@ class RotatedMoments:
     @classmethod
     def of(cls, moments: Moments, center: bool = True, cutoff: float = 1e-12) -> RotatedMoments:
         """Directions whose eigenvalue is below `cutoff` times their group's largest are dropped."""
-        centred = moments.centred()
-        inner = centred if center else moments
+        centered = moments.centered()
+        inner = centered if center else moments
         bases, spectra = {}, {}
         for name, where in moments.places().items():
             values, vectors = scipy.linalg.eigh(inner.gram[where, where], check_finite=False)
             keep = values > cutoff * max(values[-1], np.finfo(float).tiny)
             bases[name], spectra[name] = vectors[:, keep], values[keep]
-        rotated = centred.mixed(bases)
+        rotated = centered.mixed(bases)
         means = {name: moments.mean()[where] for name, where in moments.places().items()}
         return cls(bases, spectra, rotated.gram, means, rotated.places(), center)
 
@@ -63,7 +63,7 @@ def homogeneity(
     weights: Mapping[str, float],
     ridges: Mapping[str, float],
     k: int,
-    tolerance: float = 1e-7,
+    tol: float = 1e-7,
     max_steps: int = 200,
     random_state: int | None = 0,
 ) -> HomogeneityFit:
@@ -82,7 +82,7 @@ def homogeneity(
     if start.shape[1] < k:
         rng = np.random.default_rng(random_state)
         start = np.hstack([start, rng.standard_normal((len(D), min(k + 10, len(D)) - start.shape[1]))])
-    pairs = block_krylov(lambda B: D * (rotated.gram @ (D * B)), start, k, tolerance, max_steps)
+    pairs = block_krylov(lambda B: D * (rotated.gram @ (D * B)), start, k, tol, max_steps)
     lengths = np.sqrt(np.maximum(pairs.values, np.finfo(float).tiny))
     return _expanded(rotated, ridges, pairs, rotated.gram @ (D * (pairs.vectors / lengths)))
 
@@ -212,7 +212,7 @@ class SharedHomogeneity:
         weights: Mapping[str, float],
         ridges: Mapping[str, float],
         k: int,
-        tolerance: float,
+        tol: float,
         max_steps: int,
         random_state: int | None,
     ) -> HomogeneityFit:
@@ -229,4 +229,4 @@ class SharedHomogeneity:
                 if self._last.complete or self._last.basis.shape[1] >= _STEPS * len(self.rotated.spectra[LABELS]):
                     break
                 self._last = self._last.longer()
-        return homogeneity(self.rotated, weights, ridges, k, tolerance, max_steps, random_state)
+        return homogeneity(self.rotated, weights, ridges, k, tol, max_steps, random_state)

@@ -1,4 +1,4 @@
-"""Kernel generalised homogeneity analysis and its special cases, on operators [KGHA: Xiong, Szedmak, Piater 2014].
+"""Kernel generalized homogeneity analysis and its special cases, on operators [KGHA: Xiong, Szedmak, Piater 2014].
 
 All are the top eigenvectors X (n x p) of one map, M = H [sum_j w_j H_j] H / sum_j w_j with smoothers
 H_j = K_j (K_j + c_j I)^-1 (eqs. 26, 27, 30, 33): KGHA weights every view by the balance and the labels by 1, multiple-set
@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 
 from dmo.linalg.eigen import Eigenpairs, block_krylov, fix_signs
-from dmo.linalg.tall import orthonormalise
+from dmo.linalg.tall import orthonormalize
 from dmo.progress import stage
 
 Map = Callable[[np.ndarray], np.ndarray]
@@ -38,30 +38,30 @@ def krylov(
     n: int,
     k: int,
     labels: np.ndarray | None = None,
-    tolerance: float = 1e-7,
+    tol: float = 1e-7,
     max_steps: int = 30,
     random_state: int | None = None,
 ) -> Eigenpairs:
-    """X by block Krylov with Rayleigh-Ritz, started from the centred labels (random where there are none or too few)."""
+    """X by block Krylov with Rayleigh-Ritz, started from the centered labels (random where there are none or too few)."""
     rng = np.random.default_rng(random_state)
-    start = np.zeros((n, 0)) if labels is None else orthonormalise(labels - labels.mean(axis=0))
+    start = np.zeros((n, 0)) if labels is None else orthonormalize(labels - labels.mean(axis=0))
     if start.shape[1] < k:
         extra = min(k - start.shape[1] + 10, n - 1 - start.shape[1])
         noise = rng.standard_normal((n, max(extra, k - start.shape[1])))
-        start = np.hstack([start, orthonormalise(noise - noise.mean(axis=0), against=start)])
-    return block_krylov(apply, start, k, tolerance, max_steps)
+        start = np.hstack([start, orthonormalize(noise - noise.mean(axis=0), against=start)])
+    return block_krylov(apply, start, k, tol, max_steps)
 
 
 def alternating_least_squares(
-    apply: Map, n: int, k: int, tolerance: float = 1e-6, max_iter: int = 300, random_state: int | None = None
+    apply: Map, n: int, k: int, tol: float = 1e-6, max_iter: int = 300, random_state: int | None = None
 ) -> Eigenpairs:
     """The paper's iteration: X <- Gram-Schmidt(M X) from a random start, until the objective tr(X'M X) stands still.
 
     Orthogonal iteration on M: the objective rises to the sum of the top k eigenvalues from below, slowly where the
-    balance is small. `tolerance`: relative change of the objective at which it stops. `history`: objective per iteration.
+    balance is small. `tol`: relative change of the objective at which it stops. `history`: objective per iteration.
     """
     X = np.random.default_rng(random_state).standard_normal((n, k))
-    X = orthonormalise(X - X.mean(axis=0))
+    X = orthonormalize(X - X.mean(axis=0))
     history: list[float] = []
     converged = False
     with stage("alternating least squares", max_iter) as advance:
@@ -70,7 +70,7 @@ def alternating_least_squares(
             projected = X.T @ image
             history.append(float(np.trace(projected)))
             advance(1)
-            converged = len(history) > 1 and abs(history[-1] - history[-2]) <= tolerance * abs(history[-1])
+            converged = len(history) > 1 and abs(history[-1] - history[-2]) <= tol * abs(history[-1])
             if converged:
                 break
             X, _ = np.linalg.qr(image)

@@ -1,7 +1,7 @@
 """The solver of [LLT 4]: alternating directions on F = Z, with one kernel solve and one rotation per iteration.
 
 The quadratic part sees no frames, since they are orthonormal, and the loss sees no kernel. So with the split Z = F
-    F-step:  (K + I / (rho s)) X = V - 1b', 1'X = 0   per eigenvalue s of the coupling S: one factorisation serves all;
+    F-step:  (K + I / (rho s)) X = V - 1b', 1'X = 0   per eigenvalue s of the coupling S: one factorization serves all;
     Z-step:  Z = Y + U prox_{C/rho}(U' (. - Y)) per sample.
 Written as a fixed point of one n x L block (Douglas-Rachford), over-relaxed, and extrapolated by Anderson's method.
 Sources: Boyd et al. 2011, 3.1-3.4; Eckstein, Bertsekas 1992 (relaxation); O'Donoghue 2021 (extrapolation as in SCS 3).
@@ -20,7 +20,7 @@ from dmo.hashing import digest
 from dmo.linalg.cg import NystromPreconditioner, default_rank, operator_digest
 from dmo.linalg.operators import LowRank, Operator
 from dmo.linalg.solution import Solver
-from dmo.linalg.solve import Method, factorise
+from dmo.linalg.solve import SolveMethod, factorize
 from dmo.methods.svr.anderson import Extrapolation
 from dmo.methods.svr.problem import Certificate, Problem, certificate
 from dmo.progress import stage
@@ -30,7 +30,7 @@ _RELAXATION = 1.6
 _CHECK = 25  # iterations between two certificates
 _REBALANCE = (15, 45, 105, 225, 465)  # iterations at which rho may change
 _BALANCE = 0.05  # wanted ratio of the relative primal to the relative dual residual: see `_rebalanced`
-_STEP = 4.0  # rho is a power of this, so that a path of problems meets the same factorisations again
+_STEP = 4.0  # rho is a power of this, so that a path of problems meets the same factorizations again
 _ONE_THREAD = (
     2**25
 )  # numbers in a kernel or factor up to which more BLAS threads gain little and may wait for each other
@@ -46,12 +46,12 @@ class State:
 
 
 @dataclass(frozen=True)
-class Fit:
+class AdmmFit:
     """A solution.
 
     `dual` A (n x L), `bias` (L), `certificate`, `support`: the samples outside the tube in a direction of their frame,
-    those with a nonzero dual coefficient (row numbers), `iterations`, `factorisations` made for it, the relative
-    `residuals` (primal, dual), `converged`, and the `state` that warm-starts a neighbouring problem.
+    those with a nonzero dual coefficient (row numbers), `iterations`, `factorizations` made for it, the relative
+    `residuals` (primal, dual), `converged`, and the `state` that warm-starts a neighboring problem.
     """
 
     dual: np.ndarray
@@ -59,7 +59,7 @@ class Fit:
     certificate: Certificate
     support: np.ndarray
     iterations: int
-    factorisations: int
+    factorizations: int
     residuals: tuple[float, float]
     converged: bool
     state: State
@@ -67,17 +67,17 @@ class Fit:
     def to_arrays(self, prefix: str = "") -> Arrays:
         """All of it as arrays; `from_arrays` is the inverse."""
         proof = [getattr(self.certificate, part.name) for part in fields(Certificate)]
-        numbers = [self.iterations, self.factorisations, *self.residuals, self.converged, self.state.rho, *proof]
+        numbers = [self.iterations, self.factorizations, *self.residuals, self.converged, self.state.rho, *proof]
         found = {"dual": self.dual, "bias": self.bias, "support": self.support, "numbers": np.array(numbers)}
         found |= {"split": self.state.split, "multiplier": self.state.dual}
         return {prefix + name: value for name, value in found.items()}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Fit:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str = "") -> AdmmFit:
         """The fit whose `to_arrays` is in `arrays`."""
         at = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
-        iterations, factorisations, primal, dual, converged, rho, *proof = map(float, at["numbers"])
-        counted = int(iterations), int(factorisations), (primal, dual), bool(converged)
+        iterations, factorizations, primal, dual, converged, rho, *proof = map(float, at["numbers"])
+        counted = int(iterations), int(factorizations), (primal, dual), bool(converged)
         state = State(at["split"], at["multiplier"], rho)
         return cls(at["dual"], at["bias"], Certificate(*proof), at["support"], *counted, state)
 
@@ -85,11 +85,11 @@ class Fit:
 class Factors:
     """Solvers of K + c I, made once per c and kept: the last `keep` of them.
 
-    Arguments: `kernel`; `method` as in `solve.factorise`; `keep`: how many factors of 8 n^2 bytes (8 r^2 for a low-rank
+    Arguments: `kernel`; `method` as in `solve.factorize`; `keep`: how many factors of 8 n^2 bytes (8 r^2 for a low-rank
     kernel) may be held at once.
     """
 
-    def __init__(self, kernel: Operator, method: Method = "auto", keep: int = 3, random_state: int | None = None):
+    def __init__(self, kernel: Operator, method: SolveMethod = "auto", keep: int = 3, random_state: int | None = None):
         self.kernel, self.method, self.keep, self.random_state = kernel, method, keep, random_state
         self.made = 0
         self._solvers: dict[float, tuple[Solver, np.ndarray]] = {}
@@ -112,7 +112,7 @@ class Factors:
                 self._preconditioner = NystromPreconditioner.of(
                     self.kernel, default_rank(self.kernel.n), self.random_state
                 )
-            solver = factorise(
+            solver = factorize(
                 self.kernel, c, self.method, preconditioner=self._preconditioner, random_state=self.random_state
             )
             found = solver, solver.solve(np.ones((self.kernel.n, 1)), check=False).value
@@ -122,7 +122,7 @@ class Factors:
 
 
 class _QuadraticStep:
-    """V -> (A, b): the minimiser of 1/2 tr(A'KAS) + rho/2 |K A S + 1b' - V|^2; its fitted outputs are V - A / rho."""
+    """V -> (A, b): the minimizer of 1/2 tr(A'KAS) + rho/2 |K A S + 1b' - V|^2; its fitted outputs are V - A / rho."""
 
     def __init__(self, problem: Problem, factors: Factors, rho: float):
         self.problem, self.rho = problem, rho
@@ -207,7 +207,7 @@ class _Iteration:
         """Change rho where the residuals are out of balance; True where it was changed.
 
         For this loss the iteration is fastest when the relative dual residual, rho |Z' - Z| / |A| of a plain step, is
-        about 20 times the relative primal one, |F - Z| / max(|F|, |Y|) with F and Y centred: measured over kernels from
+        about 20 times the relative primal one, |F - Z| / max(|F|, |Y|) with F and Y centered: measured over kernels from
         narrow to broad and C from 0.1 to 100.
         """
         following, _ = self._split(self.s + self.g)
@@ -255,14 +255,14 @@ def admm(
     problem: Problem,
     factors: Factors | None = None,
     start: State | None = None,
-    tolerance: float = 1e-6,
+    tol: float = 1e-6,
     max_iter: int = 5000,
     rho: float | None = None,
-) -> Fit:
-    """Solve the problem until the relative duality gap is at most `tolerance`.
+) -> AdmmFit:
+    """Solve the problem until the relative duality gap is at most `tol`.
 
-    Arguments: `factors`: solvers to share with other problems on the same kernel; `start`: the state of a neighbouring
-    problem; `tolerance`: difference of the primal and dual objective, both at feasible points, relative to them: it
+    Arguments: `factors`: solvers to share with other problems on the same kernel; `start`: the state of a neighboring
+    problem; `tol`: difference of the primal and dual objective, both at feasible points, relative to them: it
     bounds the error of the objective; the relative primal and dual residuals must be below its square root too; `rho`:
     keep this penalty instead of balancing the residuals. Returns the iterate of the smallest gap, converged or not.
     Inside `resuming.checkpoints` a run that died goes on, and a finished one is not repeated.
@@ -270,12 +270,12 @@ def admm(
     if max_iter < 1:
         raise ValueError(f"max_iter = {max_iter}; at least one iteration is needed")
     factors = Factors(problem.kernel) if factors is None else factors
-    kept = Checkpoint("admm", lambda: _digest(problem, factors, start, tolerance, max_iter, rho))
+    kept = Checkpoint("admm", lambda: _digest(problem, factors, start, tol, max_iter, rho))
     found = kept.load()
     if found is not None and found[1]["finished"]:
-        return Fit.from_arrays(found[0])
+        return AdmmFit.from_arrays(found[0])
     with checkpoints(None):  # of the kernel solves inside, each is a part of one iteration
-        fit = _iterate(problem, factors, start, tolerance, max_iter, rho, kept, found)
+        fit = _iterate(problem, factors, start, tol, max_iter, rho, kept, found)
     kept.finish(fit.to_arrays(), {"finished": True})
     return fit
 
@@ -284,14 +284,14 @@ def _iterate(
     problem: Problem,
     factors: Factors,
     start: State | None,
-    tolerance: float,
+    tol: float,
     max_iter: int,
     rho: float | None,
     kept: Checkpoint,
     found: tuple[Arrays, dict[str, Any]] | None,
-) -> Fit:
+) -> AdmmFit:
     made, first = factors.made, 1
-    best: Fit | None = None
+    best: AdmmFit | None = None
     with stage("alternating directions") as advance, threadpool_limits(_threads(problem.kernel)):
         if found is None:
             run = _Iteration(problem, factors, start, rho)
@@ -301,17 +301,17 @@ def _iterate(
                 problem, factors, State(arrays["s"], np.zeros_like(arrays["s"]), 1.0), float(arrays["rho"][0])
             )
             run.restore(arrays)
-            best = Fit.from_arrays(arrays, "best/") if "best/dual" in arrays else None
-            made, first = made - meta["factorisations"], meta["iteration"]
+            best = AdmmFit.from_arrays(arrays, "best/") if "best/dual" in arrays else None
+            made, first = made - meta["factorizations"], meta["iteration"]
             advance(first - 1)
         for iteration in range(first, max_iter + 1):
             if kept.due():
-                about = {"finished": False, "iteration": iteration, "factorisations": factors.made - made}
+                about = {"finished": False, "iteration": iteration, "factorizations": factors.made - made}
                 kept.save(run.to_arrays() | ({} if best is None else best.to_arrays("best/")), about)
             run.evaluate()
             advance(1)
             if iteration % _CHECK == 0 or iteration == max_iter:
-                fit = _fit(run, iteration, factors.made - made, tolerance)
+                fit = _fit(run, iteration, factors.made - made, tol)
                 if best is None or fit.certificate.gap <= best.certificate.gap:
                     best = fit
                 if fit.converged:
@@ -323,11 +323,11 @@ def _iterate(
 
 
 def _digest(
-    problem: Problem, factors: Factors, start: State | None, tolerance: float, max_iter: int, rho: float | None
+    problem: Problem, factors: Factors, start: State | None, tol: float, max_iter: int, rho: float | None
 ) -> str:
     """Of all that the iterates depend on."""
     task = problem.targets, problem.loss, problem.C, problem.frames, problem.coupling
-    how = factors.method, factors.random_state, start, tolerance, max_iter, rho
+    how = factors.method, factors.random_state, start, tol, max_iter, rho
     return digest(operator_digest(problem.kernel), task, how)
 
 
@@ -336,10 +336,10 @@ def _threads(kernel: Operator) -> int | None:
     return 1 if numbers <= _ONE_THREAD else None
 
 
-def _fit(run: _Iteration, iterations: int, factorisations: int, tolerance: float) -> Fit:
+def _fit(run: _Iteration, iterations: int, factorizations: int, tol: float) -> AdmmFit:
     multiplier = run.problem.rotate_back(run.rotated)
     proof, residuals = certificate(run.problem, run.A, run.bias, multiplier), run.residuals()
-    converged = proof.gap <= tolerance and max(residuals) <= np.sqrt(tolerance)
+    converged = proof.gap <= tol and max(residuals) <= np.sqrt(tol)
     state = State(run.Z, multiplier, run.rho)
     support = np.flatnonzero(run.rotated.any(axis=1))
-    return Fit(run.A, run.bias, proof, support, iterations, factorisations, residuals, converged, state)
+    return AdmmFit(run.A, run.bias, proof, support, iterations, factorizations, residuals, converged, state)

@@ -1,4 +1,4 @@
-"""Local frames of the output manifold: orthonormal coordinates from each output's neighbours [LLT, Algorithm 1]."""
+"""Local frames of the output manifold: orthonormal coordinates from each output's neighbors [LLT, Algorithm 1]."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from sklearn.neighbors import NearestNeighbors
 
 from dmo.blocks import row_blocks
 
-Neighbours = Literal["samples", "distinct"]
+Neighbors = Literal["samples", "distinct"]
 _TOLERANCE = 1e-8  # singular values below this share of the data's spread are rounding
 _BLOCK = 4096
 
 
 @dataclass(frozen=True)
 class Frames:
-    """`basis` (n x L x L): the orthonormal columns of U_i; `ranks` (n): how many of them the neighbourhood spans."""
+    """`basis` (n x L x L): the orthonormal columns of U_i; `ranks` (n): how many of them the neighborhood spans."""
 
     basis: np.ndarray
     ranks: np.ndarray
 
 
-def neighbourhood_frames(Y: np.ndarray, n_neighbors: int, neighbours: Neighbours = "samples") -> Frames:
-    """U_i = left singular vectors of the centred `n_neighbors` outputs nearest to y_i (Euclidean, y_i included).
+def neighborhood_frames(Y: np.ndarray, n_neighbors: int, neighbors: Neighbors = "samples") -> Frames:
+    """U_i = left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean, y_i included).
 
-    Arguments: `Y` n x L, float64; `neighbours`: "samples" takes the nearest samples, as the paper does; "distinct" takes
+    Arguments: `Y` n x L, float64; `neighbors`: "samples" takes the nearest samples, as the paper does; "distinct" takes
     the nearest different outputs (all of them where there are fewer), which matters where many samples share one
     output, as with labels: the nearest samples then span nothing.
-    Directions that the neighbourhood does not span (n_neighbors <= L, repeated outputs) are completed to a full basis by
-    the coordinate axes nearest to them, so a neighbourhood of one repeated output has the identity as its frame.
+    Directions that the neighborhood does not span (n_neighbors <= L, repeated outputs) are completed to a full basis by
+    the coordinate axes nearest to them, so a neighborhood of one repeated output has the identity as its frame.
     Memory: 8 n L^2 bytes. Source: Liu, Lin, Yu 2009, Algorithm 1.
     """
-    if neighbours == "distinct":
+    if neighbors == "distinct":
         distinct, inverse = np.unique(Y, axis=0, return_inverse=True)
-        frames = neighbourhood_frames(distinct, min(n_neighbors, len(distinct)))
+        frames = neighborhood_frames(distinct, min(n_neighbors, len(distinct)))
         return Frames(frames.basis[inverse], frames.ranks[inverse])
     n, L = Y.shape
     search = NearestNeighbors(n_neighbors=n_neighbors).fit(Y)

@@ -2,7 +2,7 @@
 
     min_{A, b}  1/2 tr(A' K A S) + C sum_i sum_j l(u_ij' (f_i - y_i)),     F = K A S + 1 b',
 
-with the columns u_ij of U_i (orthonormal) as coordinates of sample i. S = I and U_i from the neighbourhood of y_i is
+with the columns u_ij of U_i (orthonormal) as coordinates of sample i. S = I and U_i from the neighborhood of y_i is
 LLT-SVR; S = I and U_i = I are independent support vector regressions; another S couples the outputs (Vazquez, Walter
 2003). The dual is
 

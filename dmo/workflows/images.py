@@ -1,4 +1,4 @@
-"""Annotation of a folder of pictures: every picture is described and scored once, and again only when it changed."""
+"""Annotation of a folder of images: every image is described and scored once, and again only when it changed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from dmo.workflows.program import Session, say_unreadable
 
 BATCH = 256
 JOURNAL = ".journal"
-"""The end of the name of the file beside an annotation that holds what is known of every picture."""
+"""The end of the name of the file beside an annotation that holds what is known of every image."""
 _SHOWN = 5
-Entry = dict[str, Any]
-"""A picture: its "file", the hash of its "contents", the numbers of its best "labels" and their "scores"."""
+Annotation = dict[str, Any]
+"""A image: its "file", the hash of its "contents", the numbers of its best "labels" and their "scores"."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A request: annotate the pictures below `folder` with the `top` best labels of `model`, and write `out`."""
+    """A request: annotate the images below `folder` with the `top` best labels of `model`, and write `out`."""
 
     model: str
     folder: str
@@ -51,11 +51,11 @@ class Folder:
         return Path(self.out.rstrip("/") + JOURNAL)
 
 
-def annotate_pictures(run: Session, request: Folder) -> dict[str, Any]:
-    """Write the best labels of all pictures below a folder; only new or changed pictures are described and scored.
+def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
+    """Write the best labels of all images below a folder; only new or changed images are described and scored.
 
     What is found goes to a journal beside the output, batch by batch: a run that died goes on, and the next run of the
-    same model knows what is done. The output is CSV or JSON by its ending, else a row store. Returns what was done.
+    same model knows what is done. The output is CSV or JSON by its ending, else a result store. Returns what was done.
     """
     _check_out(request)
     extractor, model = model_extractor(request.model), load(request.model)
@@ -69,10 +69,10 @@ def annotate_pictures(run: Session, request: Folder) -> dict[str, Any]:
     known = {name: entry for name, entry in known.items() if contents.get(name) == entry["contents"]}
     new = [name for name in contents if name not in known]
     record: dict[str, Any] = {"model": request.model, "folder": request.folder, "out": request.out, "top": top}
-    record |= {"n_pictures": len(contents) + len(failures), "new": len(new)}
+    record |= {"n_images": len(contents) + len(failures), "new": len(new)}
     if request.dry_run:
         return record
-    with _journal(request.journal, heading, known) as file, stage("annotate pictures", len(new)) as advance:
+    with _journal(request.journal, heading, known) as file, stage("annotate images", len(new)) as advance:
         for where in row_blocks(len(new), BATCH) if new else ():
             batch = new[where]
             views, failed = extractor.rows([Path(request.folder, name) for name in batch], request.threads)
@@ -88,7 +88,7 @@ def annotate_pictures(run: Session, request: Folder) -> dict[str, Any]:
     say_unreadable(run, failures)
     entries = [known[name] for name in sorted(known)]
     if not entries:
-        raise ValueError(f"{request.folder}: none of its pictures can be read, nothing was written")
+        raise ValueError(f"{request.folder}: none of its images can be read, nothing was written")
     _write(request, entries, names, top, extractor)
     words = {entry["file"]: [names[label] for label in entry["labels"]] for entry in entries[:_SHOWN]}
     return record | {"n_samples": len(entries), "unreadable": failures, "examples": words}
@@ -109,10 +109,10 @@ def _refuse(request: Folder, failures: Mapping[str, str]) -> None:
 
 
 def _contents(folder: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Picture -> hash of its file, and picture -> reason of the files that cannot be read."""
+    """Image -> hash of its file, and image -> reason of the files that cannot be read."""
     names, _ = find_images(folder)
     contents, failures = {}, {}
-    with stage("look for new pictures", len(names)) as advance:
+    with stage("look for new images", len(names)) as advance:
         for name in names:
             try:
                 contents[name] = digest(Path(folder, name))
@@ -124,7 +124,7 @@ def _contents(folder: str) -> tuple[dict[str, str], dict[str, str]]:
 
 def _scored(
     model: Any, views: Mapping[str, np.ndarray], names: Sequence[str], contents: Mapping[str, str], top: int
-) -> Iterator[Entry]:
+) -> Iterator[Annotation]:
     scores = model.decision_function({name: views[name] for name in getattr(model, "view_widths_", views)})
     for name, row, best in zip(names, scores, top_labels(scores, top)):
         values = [float(row[label]) for label in best]
@@ -137,32 +137,34 @@ def _identity(path: str) -> str:
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def _read_journal(run: Session, journal: Path, heading: Mapping[str, Any]) -> dict[str, Entry]:
-    """Picture -> entry of a journal with the same heading, up to a line that was cut off."""
+def _read_journal(run: Session, journal: Path, heading: Mapping[str, Any]) -> dict[str, Annotation]:
+    """Image -> entry of a journal with the same heading, up to a line that was cut off."""
     if not journal.exists():
         return {}
     lines = journal.read_text(encoding="utf-8", errors="replace").splitlines()
-    entries: dict[str, Entry] = {}
+    entries: dict[str, Annotation] = {}
     try:
         if json.loads(lines[0]) != heading:
-            run.note(f"{journal} is of another model or number of labels: all pictures are annotated anew")
+            run.note(f"{journal} is of another model or number of labels: all images are annotated anew")
             return {}
         for line in lines[1:]:
             entry = json.loads(line)
             entries[entry["file"]] = entry
     except (ValueError, IndexError, KeyError, TypeError):
-        run.note(f"{journal} ends in the middle of a line: the pictures before it are kept")
+        run.note(f"{journal} ends in the middle of a line: the images before it are kept")
     return entries
 
 
-def _journal(journal: Path, heading: Mapping[str, Any], known: Mapping[str, Entry]) -> TextIO:
+def _journal(journal: Path, heading: Mapping[str, Any], known: Mapping[str, Annotation]) -> TextIO:
     """The journal with its heading and what is known, open for more lines."""
     lines = [json.dumps(line) for line in (dict(heading), *known.values())]
     replace_text(journal, "\n".join(lines) + "\n")
     return open(journal, "a", encoding="utf-8")
 
 
-def _write(request: Folder, entries: Sequence[Entry], names: Sequence[str], top: int, extractor: Extractor) -> None:
+def _write(
+    request: Folder, entries: Sequence[Annotation], names: Sequence[str], top: int, extractor: Extractor
+) -> None:
     """The output in the format of its ending, and the CSV file that is asked for beside it."""
     ending = Path(request.out).suffix.lower()
     words = [[names[label] for label in entry["labels"]] for entry in entries]
@@ -179,7 +181,7 @@ def _write(request: Folder, entries: Sequence[Entry], names: Sequence[str], top:
         replace_text(Path(request.out), json.dumps(document, indent=1) + "\n")
     else:
         parameters = {"folder": str(Path(request.folder).resolve()), "fingerprint": extractor.fingerprint}
-        writer = stores.create_rows(
+        writer = stores.create_results(
             request.out,
             len(entries),
             top,
@@ -196,20 +198,20 @@ def _write(request: Folder, entries: Sequence[Entry], names: Sequence[str], top:
         writer.finish()
 
 
-def is_picture_folder(path: str) -> bool:
+def is_image_folder(path: str) -> bool:
     """Whether a path is a local folder that is no store."""
     return "://" not in path and os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json"))
 
 
 def carry_recipe(store: stores.FeatureStore, model: str) -> None:
-    """Keep the recipe and vocabularies of a store of pictures inside a model; nothing for other stores."""
+    """Keep the recipe and vocabularies of a store of images inside a model; nothing for other stores."""
     extractor = store_extractor(store)
     if extractor is not None:
         extractor.save(model)
 
 
 def store_extractor(store: stores.FeatureStore) -> Extractor | None:
-    """The extractor of a store of pictures, checked by its hash, or None for other stores; raises as `Extractor.load`."""
+    """The extractor of a store of images, checked by its hash, or None for other stores; raises as `Extractor.load`."""
     if store.attributes.get("dataset") != PART:
         return None
     return Extractor.load(store.url, store.provenance["parameters"]["fingerprint"])
@@ -218,7 +220,7 @@ def store_extractor(store: stores.FeatureStore) -> Extractor | None:
 def model_extractor(path: str) -> Extractor:
     """The extractor of a model or a feature store, checked against the hash in its provenance.
 
-    Raises StoreError where it was not made from pictures, or its recipe is another.
+    Raises StoreError where it was not made from images, or its recipe is another.
     """
     found = stores.describe(path)
     parameters = found["provenance"]["parameters"]
@@ -226,6 +228,6 @@ def model_extractor(path: str) -> Extractor:
         parameters = (parameters.get("features") or {}).get("parameters", {})
     if parameters.get("dataset") != PART:
         raise stores.StoreError(
-            f"{path} was not made from pictures; make a feature store with dmo extract, and fit the model on it"
+            f"{path} was not made from images; make a feature store with dmo extract, and fit the model on it"
         )
     return Extractor.load(path, parameters["fingerprint"])

@@ -21,7 +21,7 @@ from dmo.stores._writer import Blocks, ledger
 RESERVED = ("sample", "column", "manifest", "journal", "zarr.json")
 
 
-def create_rows(
+def create_results(
     path: str | os.PathLike[str],
     n: int,
     columns: int | Sequence[str],
@@ -32,16 +32,16 @@ def create_rows(
     sample_ids: Sequence[str] | None = None,
     overwrite: bool = False,
     provenance: Provenance | None = None,
-) -> RowWriter:
-    """Begin a row store, or go on with the one at `path` that was begun with the same arguments.
+) -> ResultWriter:
+    """Begin a result store, or go on with the one at `path` that was begun with the same arguments.
 
     Arguments: `path`, a local path or an fsspec URL; `n`, rows; `columns`, their number or their names; `dtype`, real;
     `kind`, what a row is ("embedding", "scores", "labels"), also the name of the Zarr array; `attributes`, a JSON
-    dictionary; `block`, rows of a chunk; `sample_ids` (n); `overwrite`, replace a row store at `path`.
+    dictionary; `block`, rows of a chunk; `sample_ids` (n); `overwrite`, replace a result store at `path`.
     Raises StoreError where `path` holds something else or a store with another configuration.
     """
     n, block = check_count("n", n), check_count("block", block)
-    if check_name(kind, "the kind of a row store") in RESERVED:
+    if check_name(kind, "the kind of a result store") in RESERVED:
         raise ValueError(f"the kind {kind!r} is taken by the store itself; choose another name")
     folder = Folder.at(path)
     small: dict[str, _whole.Whole] = {}
@@ -62,7 +62,7 @@ def create_rows(
     array = stored_array(folder, configuration)
     visible = {array.name: array.metadata(), **{name: whole.metadata for name, whole in small.items()}}
     found = begin(folder, wanted, visible, overwrite)
-    writer = RowWriter(array, Blocks(folder, {array.name: array}, found["complete"]))
+    writer = ResultWriter(array, Blocks(folder, {array.name: array}, found["complete"]))
     writer.blocks.prepare()
     if not found["complete"]:
         for whole in small.values():
@@ -78,8 +78,8 @@ def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
 
 
 @dataclass(frozen=True, eq=False)
-class RowWriter:
-    """Writes a row store; picklable, so that any worker can write any block; `write` is idempotent."""
+class ResultWriter:
+    """Writes a result store; picklable, so that any worker can write any block; `write` is idempotent."""
 
     array: DenseArray
     blocks: Blocks
@@ -118,24 +118,24 @@ class RowWriter:
         self.blocks.finish()
 
 
-def open_rows(path: str | os.PathLike[str]) -> RowStore:
-    """Open a complete row store for reading. Raises FileNotFoundError, or StoreError with its cure."""
+def open_results(path: str | os.PathLike[str]) -> ResultStore:
+    """Open a complete result store for reading. Raises FileNotFoundError, or StoreError with its cure."""
     folder = Folder.at(path)
     attributes = open_root(folder, "rows")
     array = stored_array(folder, attributes["configuration"])
-    return RowStore(folder, attributes, DenseView(array, ledger(array).load()))
+    return ResultStore(folder, attributes, DenseView(array, ledger(array).load()))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class RowStore:
-    """A complete row store; itself a row source (shape, dtype, row slices)."""
+class ResultStore:
+    """A complete result store; itself a row source (shape, dtype, row slices)."""
 
     folder: Folder
     root: dict[str, Any]
     rows: DenseView
 
     def __repr__(self) -> str:
-        return f"<row store {self.folder.url}, {self.kind}, {self.shape[0]} x {self.shape[1]} {self.dtype}>"
+        return f"<result store {self.folder.url}, {self.kind}, {self.shape[0]} x {self.shape[1]} {self.dtype}>"
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder, "root": self.root, "rows": self.rows}

@@ -1,4 +1,4 @@
-"""Colour descriptors: histograms in three colour spaces, with and without horizontal bands; correlogram; moments."""
+"""Color descriptors: histograms in three color spaces, with and without horizontal bands; correlogram; moments."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ DISTANCES = (1, 3, 5, 7)
 
 
 def lab(image: np.ndarray) -> np.ndarray:
-    """CIE L*a*b* (D65) of an sRGB picture (h x w x 3, uint8): float32, L in 0..100, a and b about -127..127."""
+    """CIE L*a*b* (D65) of an sRGB image (h x w x 3, uint8): float32, L in 0..100, a and b about -127..127."""
     cv2 = need_library("cv2")
     return cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)
 
 
 def hsv(image: np.ndarray) -> np.ndarray:
-    """Hue in 0..360, saturation and value in 0..1 of a picture (h x w x 3, uint8): float32."""
+    """Hue in 0..360, saturation and value in 0..1 of a image (h x w x 3, uint8): float32."""
     cv2 = need_library("cv2")
     return cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2HSV)
 
 
-def grey(image: np.ndarray) -> np.ndarray:
-    """Luma (ITU-R BT.601) of a picture (h x w x 3, uint8): h x w uint8."""
+def gray(image: np.ndarray) -> np.ndarray:
+    """Luma (ITU-R BT.601) of a image (h x w x 3, uint8): h x w uint8."""
     cv2 = need_library("cv2")
     return cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
 
@@ -70,7 +70,7 @@ def _histogram(codes: np.ndarray, bins: int, bands: int) -> np.ndarray:
 
 
 def rgb_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.ndarray:
-    """RGB histogram of a picture: bands * bins^3 shares that add up to 1.
+    """RGB histogram of a image: bands * bins^3 shares that add up to 1.
 
     Source: Swain, Ballard 1991; bands: the layout V3H1 of Guillaumin, Mensink, Verbeek, Schmid 2009 (TagProp).
     """
@@ -78,21 +78,21 @@ def rgb_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.nda
 
 
 def lab_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.ndarray:
-    """L*a*b* histogram of a picture: bands * bins^3 shares that add up to 1. Source: as `rgb_histogram`."""
+    """L*a*b* histogram of a image: bands * bins^3 shares that add up to 1. Source: as `rgb_histogram`."""
     return _histogram(lab_codes(lab(image), bins), bins, bands)
 
 
 def hsv_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.ndarray:
-    """HSV histogram of a picture: bands * bins^3 shares that add up to 1. Source: as `rgb_histogram`."""
+    """HSV histogram of a image: bands * bins^3 shares that add up to 1. Source: as `rgb_histogram`."""
     return _histogram(hsv_codes(hsv(image), bins), bins, bands)
 
 
-def colour_histogram(image: np.ndarray) -> np.ndarray:
+def color_histogram(image: np.ndarray) -> np.ndarray:
     """RGB histogram of 6 x 6 x 6 = 216 cells. Source: Swain, Ballard 1991."""
     return rgb_histogram(image, bins=6)
 
 
-def colour_moments(image: np.ndarray) -> np.ndarray:
+def color_moments(image: np.ndarray) -> np.ndarray:
     """Mean, standard deviation and cube root of the third central moment of L, a and b: 9 float32.
 
     Order: three means, three deviations, three roots. Source: Stricker, Orengo 1995, in L*a*b*.
@@ -104,18 +104,18 @@ def colour_moments(image: np.ndarray) -> np.ndarray:
 
 
 def correlogram(image: np.ndarray, distances: tuple[int, ...] = DISTANCES) -> np.ndarray:
-    """Colour auto-correlogram: 64 colours x 4 distances = 256 float32 in 0..1, all colours of one distance together.
+    """Color auto-correlogram: 64 colors x 4 distances = 256 float32 in 0..1, all colors of one distance together.
 
-    Entry (d, c): of the pixels at distance d (the larger of the two coordinate differences) from a pixel of colour c,
-    within the picture, the share that has colour c too; 0 where there is none. Colours: 4 x 4 x 4 cells of RGB.
+    Entry (d, c): of the pixels at distance d (the larger of the two coordinate differences) from a pixel of color c,
+    within the image, the share that has color c too; 0 where there is none. Colors: 4 x 4 x 4 cells of RGB.
     Source: Huang, Kumar, Mitra, Zhu, Zabih 1997.
     """
     codes = rgb_codes(image, 4).astype(np.uint8)
-    return np.concatenate([_same_colour(codes, distance) for distance in distances]).astype(np.float32)
+    return np.concatenate([_same_color(codes, distance) for distance in distances]).astype(np.float32)
 
 
-def _same_colour(codes: np.ndarray, distance: int) -> np.ndarray:
-    """Share of equal colours among the pairs at one distance: 64 float64."""
+def _same_color(codes: np.ndarray, distance: int) -> np.ndarray:
+    """Share of equal colors among the pairs at one distance: 64 float64."""
     height, width = codes.shape
     equal, pairs = np.zeros(64), np.zeros(64)
     ring = [(distance, shift) for shift in range(-distance, distance + 1)]

@@ -1,7 +1,7 @@
-"""Pictures of data, scores and fits as matplotlib Figure objects (extra `report`), with no global matplotlib state.
+"""Images of data, scores and fits as matplotlib Figure objects (extra `report`), with no global matplotlib state.
 
-All are 5 inches wide with 10-point text, so that a phone shows them well; colours are Okabe and Ito's, which
-colour-blind people tell apart, and shapes, signs or numbers repeat what the colours say.
+All are 5 inches wide with 10-point text, so that a phone shows them well; colors are Okabe and Ito's, which
+color-blind people tell apart, and shapes, signs or numbers repeat what the colors say.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from dmo.metrics import precision_recall_curves
 from dmo.report.canvas import (
     BLUE,
-    COLOURS,
-    GREY,
+    COLORS,
+    GRAY,
     HALO,
     MARKERS,
     PALE,
@@ -46,7 +46,7 @@ def annotated_samples(
 ) -> Figure:
     """Images with their labels: those predicted and right, predicted and wrong, and missed.
 
-    Arguments: `images` n images, h x w (grey, dark is 0) or h x w x 3; `true`, `predicted` n lists of label names,
+    Arguments: `images` n images, h x w (gray, dark is 0) or h x w x 3; `true`, `predicted` n lists of label names,
     the predicted ones in the order to show. At most 8 labels an image are listed. Raises ValueError when the
     lengths differ.
     """
@@ -71,13 +71,13 @@ def annotated_samples(
         ax.imshow(image, cmap="gray", interpolation=smooth)
         ax.set(xticks=[], yticks=[], anchor="NW")
         ax.spines[:].set_color(PALE)
-        for j, (sign, name, colour) in enumerate(marked):
+        for j, (sign, name, color) in enumerate(marked):
             y = (top - 0.09 - step * j) / tall
             for x, words in ((left + size + 0.1, sign), (left + size + 0.27, name)):
                 fitted = shorten(figure, words, left + cell - 0.1 - x, 10)
-                figure.text(x / WIDTH, y, fitted, color=colour, size=10, va="center")
-    for x, words, colour in ((0.06, "✓ right", BLUE), (1.0, "✗ wrong", VERMILION), (2.0, "○ missed", GREY)):
-        figure.text(x / WIDTH, 0.12 / tall, words, color=colour, size=10, va="center")
+                figure.text(x / WIDTH, y, fitted, color=color, size=10, va="center")
+    for x, words, color in ((0.06, "✓ right", BLUE), (1.0, "✗ wrong", VERMILION), (2.0, "○ missed", GRAY)):
+        figure.text(x / WIDTH, 0.12 / tall, words, color=color, size=10, va="center")
     return figure
 
 
@@ -100,7 +100,7 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
         ax.fill_between(recall, precision, step="pre", color=BLUE, alpha=0.15, linewidth=0)
         ax.step(recall, precision, where="pre", color=BLUE, linewidth=1.6)
         chance = positives[curve.label] / len(Y)
-        ax.axhline(chance, color=GREY, linewidth=1, linestyle=(0, (3, 2)))
+        ax.axhline(chance, color=GRAY, linewidth=1, linestyle=(0, (3, 2)))
         ax.set(xlim=(0, 1.03), ylim=(0, 1.05), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
         ax.set_xticklabels(["0", ".5", "1"])
         ax.set_yticklabels(["0", ".5", "1"])
@@ -113,10 +113,10 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
 
 
 def embedding_2d(Z: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Figure:
-    """The first two components, one colour and shape a class.
+    """The first two components, one color and shape a class.
 
     Arguments: `Z` n x k, k >= 2; `labels` n class numbers 0..C-1, -1 for none; `names` C names. The ten largest
-    classes are marked, the others drawn as grey dots. Raises ValueError when shapes or names do not fit.
+    classes are marked, the others drawn as gray dots. Raises ValueError when shapes or names do not fit.
     """
     Z, labels = two_columns("embedding_2d", Z), np.asarray(labels)
     if labels.shape != (len(Z),) or labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= len(names):
@@ -133,9 +133,9 @@ def embedding_2d(Z: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Fig
     rest = ~np.isin(labels, picked)
     ax.scatter(Z[rest, 0], Z[rest, 1], s=6, color=PALE, linewidths=0)
     words = [shorten(figure, names[c], 1.0, 10) for c in picked]
-    for c, name, marker, colour in zip(picked, words, MARKERS, itertools.cycle(COLOURS)):
+    for c, name, marker, color in zip(picked, words, MARKERS, itertools.cycle(COLORS)):
         x, y = Z[labels == c].T
-        ax.scatter(x, y, s=16, color=colour, marker=marker, alpha=0.75, linewidths=0, label=name)
+        ax.scatter(x, y, s=16, color=color, marker=marker, alpha=0.75, linewidths=0, label=name)
     name_at(ax, [np.median(Z[labels == c], axis=0) for c in picked], words)
     columns = 5 if max(map(len, words), default=0) <= 7 else 3
     figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=10, markerscale=1.6)
@@ -143,7 +143,7 @@ def embedding_2d(Z: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Fig
 
 
 def embedding_per_label(Z: np.ndarray, Y: np.ndarray, label_names: Sequence[str], most: int = 15) -> Figure:
-    """The first two components, one panel a label: its samples in blue over all the others in grey.
+    """The first two components, one panel a label: its samples in blue over all the others in gray.
 
     Arguments: `Z` n x k, k >= 2; `Y` n x L, 0/1; `label_names` L names; `most`: the labels with most positives are
     shown. Raises ValueError when shapes or names do not fit.
@@ -217,8 +217,8 @@ def convergence_curve(
         style = ("-", "--", "-.", ":")[i % 4]
         steps = np.arange(first, first + len(values))
         marker = MARKERS[i % len(MARKERS)] if len(values) <= 40 else ""
-        colour, label = COLOURS[i % len(COLOURS)], shorten(figure, name, 1.8, 10)
-        ax.plot(steps, values, color=colour, linestyle=style, marker=marker, markersize=5, label=label)
+        color, label = COLORS[i % len(COLORS)], shorten(figure, name, 1.8, 10)
+        ax.plot(steps, values, color=color, linestyle=style, marker=marker, markersize=5, label=label)
     longest = max(len(values) for values in curves.values())
     ax.set(xlabel="iteration", ylabel=plain(ylabel), yscale="log" if log else "linear")
     ax.set_xlim(first - 0.03 * longest, first + 1.03 * longest - 1)
@@ -236,7 +236,7 @@ def heat_map(
     column_title: str = "",
     value_title: str = "",
 ) -> Figure:
-    """A table of numbers as colours, with the numbers in the cells and a frame around the largest.
+    """A table of numbers as colors, with the numbers in the cells and a frame around the largest.
 
     Arguments: `values` r x c, NaN where nothing was measured; `row_names` r, `column_names` c; titles of the rows,
     columns and values. Cells of more than 10 columns carry no numbers. Raises ValueError when names do not fit.
@@ -250,7 +250,7 @@ def heat_map(
         )
     figure = new_figure(0.9 + 0.34 * len(row_names), layout="constrained")
     ax = figure.add_subplot(facecolor="#F3F4F6")
-    picture = ax.imshow(np.ma.masked_invalid(values), cmap="cividis", aspect="auto")
+    image = ax.imshow(np.ma.masked_invalid(values), cmap="cividis", aspect="auto")
     across, down = ([plain(shown(name)) for name in names] for names in (column_names, row_names))
     ax.set_xticks(range(len(across)), across, size=10, rotation=90 if len("".join(across)) > 40 else 0)
     ax.set_yticks(range(len(down)), down, size=10)
@@ -263,7 +263,7 @@ def heat_map(
     row, column = np.unravel_index(np.nanargmax(values), values.shape)
     frame = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)]) + (column, row)
     ax.plot(*frame.T, color=VERMILION, linewidth=2.5, clip_on=False, scalex=False, scaley=False)
-    bar = figure.colorbar(picture, ax=ax, pad=0.02)
+    bar = figure.colorbar(image, ax=ax, pad=0.02)
     bar.set_label(plain(value_title), size=10.5)
     bar.ax.spines[:].set_visible(False)
     return figure
@@ -273,15 +273,15 @@ def _write_cells(ax: Axes, values: np.ndarray) -> None:
     decimals, low, high = decimals_of(values), np.nanmin(values), np.nanmax(values)
     for (row, column), value in np.ndenumerate(values):
         words = "–" if np.isnan(value) else f"{value:.{decimals}f}"
-        colour = "white" if value < low + 0.55 * (high - low) else "black"
-        ax.text(column, row, words, ha="center", va="center", size=9, color=colour)
+        color = "white" if value < low + 0.55 * (high - low) else "black"
+        ax.text(column, row, words, ha="center", va="center", size=9, color=color)
 
 
 def _label_lines(true: Sequence[str], predicted: Sequence[str], most: int = 8) -> list[tuple[str, str, str]]:
-    """(sign, name, colour) for each label of a sample: the predicted ones as given, then the missed ones."""
+    """(sign, name, color) for each label of a sample: the predicted ones as given, then the missed ones."""
     lines = [("✓", name, BLUE) if name in true else ("✗", name, VERMILION) for name in predicted]
-    lines += [("○", name, GREY) for name in true if name not in predicted]
-    return lines if len(lines) <= most else [*lines[: most - 1], ("", f"{len(lines) - most + 1} more", GREY)]
+    lines += [("○", name, GRAY) for name in true if name not in predicted]
+    return lines if len(lines) <= most else [*lines[: most - 1], ("", f"{len(lines) - most + 1} more", GRAY)]
 
 
 def label_matrix(function: str, Y: Any, names: Sequence[str]) -> np.ndarray:
