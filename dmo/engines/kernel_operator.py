@@ -16,6 +16,7 @@ from dmo.functions import Expansion, FactorExpansion, Function, KernelExpansion,
 from dmo.kernels import Precomputed, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.operators import Dense, LowRank, Operator
+from dmo.linalg.solve import SolveMethod
 from dmo.linalg.tiles import Tiles
 from dmo.lowrank import FeatureMap
 from dmo.validation import per_view

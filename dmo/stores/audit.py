@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dmo.progress import stage
-from dmo.stores import _whole, features, kernels, models
+from dmo.stores import _whole, features, kernels, models, results
 from dmo.stores._arrays import Index, entry_at
 from dmo.stores._errors import StoreError
 from dmo.stores._folder import Folder
