@@ -18,7 +18,8 @@ demo: venv
 	$(BIN)/dmo demo --out demo
 
 test: lint
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest  # small matrices: one thread is faster, and sums are in one order
+	# small matrices: one BLAS thread is faster, and sums are in one order
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 lint: venv
 	$(BIN)/ruff check .

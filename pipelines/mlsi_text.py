@@ -1,9 +1,9 @@
 """MLSI on text: Reuters-21578 (1600 documents, 47 categories) and RCV1, against LSI and the words themselves.
 
-    python pipelines/mlsi_text.py OUT [--data FOLDER] [--sets reuters,rcv1] [--landmarks 10] [--quick]
+    python pipelines/mlsi_text.py OUT [--data FOLDER] [--sets reuters,rcv1] [--seeds 10] [--quick]
 
-Rows are tf-idf of unit length and stay sparse. A trial learns from `--train` documents. Mixing and gamma are chosen on
-a split of their own, at 20 dimensions, by AUC; beta and gamma curves vary one of them around the choice. The protocol
+Rows are tf-idf of unit length and stay sparse. A trial learns from `--train` documents. Mixing and ridge are chosen on
+a split of their own, at 20 dimensions, by AUC; beta and ridge curves vary one of them around the choice. The protocol
 (settings I and II) is that of `projection_protocol`. OUT gets mlsi_text.csv, .json and a figure per set and curve.
 Source: Yu, Yu, Tresp 2005 (SIGIR), "Multi-label informed latent semantic indexing", section 5.
 """
@@ -80,7 +80,7 @@ def lsi(k: int) -> Learner:
 
 
 def tune(X: Any, Y: np.ndarray, k: int, train: int, quick: bool) -> dict[str, float]:
-    """Mixing and gamma, by AUC in setting I on a split that no trial has."""
+    """Mixing and ridge, by AUC in setting I on a split that no trial has."""
     split = Split.of(Y, UNSEEN, train)
     betas, gammas = ((0.5,), (1.0,)) if quick else ((0.1, 0.3, 0.5, 0.7, 0.9), (0.1, 1.0, 10.0))
 
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("out", help="folder for the stores, tables and figures")
     made.add_argument("--data", default=data_folder("."), help="folder that has reuters21578 and rcv1")
     made.add_argument("--sets", default=",".join(SETS), help=f"of {', '.join(SETS)}")
-    made.add_argument("--landmarks", type=int, default=10, help="trials")
+    made.add_argument("--seeds", type=int, default=10, help="trials")
     made.add_argument("--train", type=int, default=800, help="training documents of a trial")
     made.add_argument(
         "--quick", action="store_true", help="300 documents, 16 categories, 2 trials, 2 dimensions, short curves"

@@ -70,8 +70,8 @@ class Thirds:
         rng = np.random.default_rng(seed)
         order = rng.permutation(n)
         parts = [np.sort(order[start::3]) for start in range(3)]
-        seeds = rng.choice(parts[0], min(n_landmarks, len(parts[0])), replace=False)
-        R = [np.asarray((X[part] @ X[seeds].T).toarray(), np.float64) for part in parts]
+        landmarks = rng.choice(parts[0], min(n_landmarks, len(parts[0])), replace=False)
+        R = [np.asarray((X[part] @ X[landmarks].T).toarray(), np.float64) for part in parts]
         centered = R[0] - R[0].mean(axis=0)
         spectrum = scipy.linalg.eigvalsh(centered.T @ centered, check_finite=False)
         scale = np.sqrt(max(spectrum.mean(), np.finfo(float).tiny))

@@ -277,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     made.add_argument("--components", type=int, default=1800, help="components of an embedding, at most")
     made.add_argument(
-        "--quick", action="store_true", help="240 documents, 1 split, 40 seeds, 15 components, 2 settings a method"
+        "--quick", action="store_true", help="240 documents, 1 split, 40 landmarks, 15 components, 2 settings a method"
     )
     add_run_options(made)
     options = made.parse_args(arguments)
@@ -286,22 +286,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """All splits, with tables after each."""
-    out, splits, seeds, components = Path(options.out), options.splits, options.seeds, options.components
+    out, splits, landmarks, components = Path(options.out), options.splits, options.landmarks, options.components
     X, Y, topics = load(Path(options.data), out)
     if options.quick:
-        X, Y, splits, seeds, components = X[:240], Y[:240], 1, 40, 15
-    if min(splits, seeds, components) < 1:
-        raise ValueError(f"splits, seeds and components must be at least 1, got {splits}, {seeds} and {components}")
-    if components >= seeds:
+        X, Y, splits, landmarks, components = X[:240], Y[:240], 1, 40, 15
+    if min(splits, landmarks, components) < 1:
         raise ValueError(
-            f"{components} components of {seeds} relation features: with as many, all orthogonal projections are one and "
+            f"splits, landmarks and components must be at least 1, got {splits}, {landmarks} and {components}"
+        )
+    if components >= landmarks:
+        raise ValueError(
+            f"{components} components of {landmarks} relation features: with as many, all orthogonal projections are one and "
             f"the same but for a rotation; pass fewer --components, or more --landmarks"
         )
-    facts = {"documents": X.shape[0], "words": X.shape[1], "topics": topics, "seeds": seeds, "components": components}
+    facts = {
+        "documents": X.shape[0],
+        "words": X.shape[1],
+        "topics": topics,
+        "landmarks": landmarks,
+        "components": components,
+    }
     first: list[Row] = []
     second: list[Row] = []
     for split in range(splits):
-        data = Thirds.of(X, Y, split, seeds)
+        data = Thirds.of(X, Y, split, landmarks)
         if not split:
             proximity_figures(out, data.X[0], data.Y[0])
         lines = run_split(data, split, components, 2 if options.quick else None)

@@ -1,10 +1,10 @@
 """MORP on Corel5k: how well a few projected features tell known and new categories apart.
 
-    python pipelines/morp_images.py OUT [--data FOLDER] [--landmarks 10] [--quick]
+    python pipelines/morp_images.py OUT [--data FOLDER] [--seeds 10] [--quick]
 
 Images are the 491 numbers of the MORP paper's descriptor, each scaled to unit variance; categories are the keywords that
 at least `--min-images` images have. MORP, kernel PCA and kernel CCA see the same Gaussian kernel at the mean distance;
-MORP's mixing and gamma (in its direct form) and CCA's ridge are chosen on a split of their own, by the mean AUC of
+MORP's mixing and ridge (in its direct form) and CCA's ridge are chosen on a split of their own, by the mean AUC of
 all dimensions in setting I. The protocol (settings I and II) is that of `projection_protocol`. OUT gets
 morp_images.csv, .json and .png.
 Source: Yu, Yu, Tresp 2005, "Multi-output regularized feature projection", section 5.
@@ -82,7 +82,7 @@ def learners(
 def tune(
     X: np.ndarray, Y: np.ndarray, dimensions: Sequence[int], quick: bool
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """MORP's mixing and gamma, CCA's ridge, by mean AUC in setting I on a split that no trial has."""
+    """MORP's mixing and ridge, CCA's ridge, by mean AUC in setting I on a split that no trial has."""
     split = Split.of(Y, UNSEEN)
     betas, ridges = ((0.5,), (1.0,)) if quick else ((0.1, 0.3, 0.5, 0.7, 0.9, 0.99), (0.01, 0.1, 1.0, 10.0, 100.0))
 
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, the table and the figure")
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")
-    made.add_argument("--landmarks", type=int, default=10, help="trials")
+    made.add_argument("--seeds", type=int, default=10, help="trials")
     made.add_argument("--min-images", type=int, default=50, help="images that a category must have")
     made.add_argument("--quick", action="store_true", help="400 images, 16 categories, 2 trials, 2 dimensions")
     add_run_options(made)

@@ -1,6 +1,6 @@
 """MORP on a rating matrix with gaps: which of the new items does each user like?
 
-    python pipelines/morp_preferences.py OUT [--data FOLDER] [--landmarks 10] [--quick]
+    python pipelines/morp_preferences.py OUT [--data FOLDER] [--seeds 10] [--quick]
 
 The paper's survey of users is not public, so ratings are generated from real features: every user likes the items (Corel5k
 images, the 491-d descriptor) where a function of the user, drawn from a Gaussian process over groups of tastes, is in its
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, the table and the figures")
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")
-    made.add_argument("--landmarks", type=int, default=10, help="trials")
+    made.add_argument("--seeds", type=int, default=10, help="trials")
     made.add_argument("--items", type=int, default=1500, help="items, half of them for training")
     made.add_argument("--users", type=int, default=150)
     made.add_argument("--given", type=float, default=0.1, help="share of the training ratings that is given")

@@ -9,7 +9,7 @@ from dmo.formats.delimited import Delimited, open_csv, read_csv, read_names
 from dmo.formats.files import DataError, SequentialRows, Stacked
 from dmo.formats.matlab import matlab_variables, read_matlab
 from dmo.formats.svmlight import Svmlight, open_svmlight, read_svmlight
-from dmo.formats.tables import Table, open_results, open_table
+from dmo.formats.tables import Table, open_rows, open_table
 from dmo.formats.vecs import Vecs, open_vecs
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
     "open_csv",
     "open_npy",
     "open_npz",
-    "open_results",
+    "open_rows",
     "open_svmlight",
     "open_table",
     "open_vecs",

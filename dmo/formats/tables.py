@@ -59,12 +59,12 @@ def open_table(
         raise DataError(f"{name}: label columns are given by name or number, expected .arff files; give a labels file")
     if endings and endings <= set(SVMLIGHT):
         return _svmlight_table(name, files, with_labels)
-    parts = _scan(name, files, open_results)
+    parts = _scan(name, files, open_rows)
     counts = {split: part.shape[0] for split, part in parts.items()}
     return Table(Stacked(list(parts.values()), name), counts)
 
 
-def open_results(spec: str | Path) -> Rows:
+def open_rows(spec: str | Path) -> Rows:
     """Open "PATH", "PATH::ARRAY" or "PATH::ARRAY.T" of numbers as a row source n x d.
 
     Arguments: `spec`; the ending of PATH says the format: the .hvecs family, .npy, .npz, .mat, .csv, .tsv, .zarr.

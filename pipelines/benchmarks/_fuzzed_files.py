@@ -39,7 +39,7 @@ from dmo.formats.arrays import open_zarr
 from dmo.formats.delimited import read_csv, read_names
 from dmo.formats.matlab import read_matlab
 from dmo.formats.svmlight import read_svmlight
-from dmo.formats.tables import open_results
+from dmo.formats.tables import open_rows
 
 # ---------------------------------------------------------------- text formats
 
@@ -328,11 +328,9 @@ FILES: dict[str, Reader] = {
     "label tables": Reader(
         _listing, _read_listing, (*JSON, b'"', b",", b";", b"\r", b"file", b"split", b"labels", *NUMBERS)
     ),
-    "vecs": Reader(_vecs, lambda path: read_rows(open_results(path)), (b"\xff" * 4, b"\0" * 4, b"\x01\0")),
+    "vecs": Reader(_vecs, lambda path: read_rows(open_rows(path)), (b"\xff" * 4, b"\0" * 4, b"\x01\0")),
     "MATLAB 5": Reader(_matlab, _read_matlab, _MATLAB),
-    "npy": Reader(_npy_seeds, lambda path: read_rows(open_results(path)), _NPY + NUMBERS),
-    "npz": Reader(
-        _npz_seeds, lambda path: read_rows(open_results(path)), (*_NPY, b"PK\x01\x02", b"PK\x05\x06", *NUMBERS)
-    ),
+    "npy": Reader(_npy_seeds, lambda path: read_rows(open_rows(path)), _NPY + NUMBERS),
+    "npz": Reader(_npz_seeds, lambda path: read_rows(open_rows(path)), (*_NPY, b"PK\x01\x02", b"PK\x05\x06", *NUMBERS)),
     "foreign Zarr": Reader(_zarr_seeds, _read_zarr, _ZARR + NUMBERS),
 }

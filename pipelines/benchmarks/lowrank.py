@@ -7,7 +7,7 @@ are those of whole rows of the kernel, 2000 drawn at random. "reference" is rand
 Real views come from the folder in DMO_DATA (default ../shared/data). With --out, a image per data set and factor, if
 matplotlib is there.
 
-    python pipelines/benchmarks/lowrank.py --rows 4000 --ranks 100 200 --landmarks 3
+    python pipelines/benchmarks/lowrank.py --rows 4000 --ranks 100 200 --seeds 3
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def main() -> None:
         "--ranks", type=int, nargs="+", help="ranks of Nystrom that set the memory (default n/80, n/40, n/20)"
     )
     parser.add_argument("--clusters", type=int, default=10)
-    parser.add_argument("--landmarks", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.3])
     parser.add_argument(
         "--data",

@@ -46,11 +46,11 @@ def project(method: str, scale: float, view: str, components: int, rank: int, cl
     X, Y = source.views[view][:], np.asarray(source.labels[:], np.float64)
     n = round(0.9 * len(X))
     engines: dict[str, Callable[[], Any]] = {
-        "MORP exact": lambda: MORP("rbf", n_components=components, gamma=1.0, approximation="exact"),
+        "MORP exact": lambda: MORP("rbf", n_components=components, ridge=1.0, approximation="exact"),
         "MORP Meka": lambda: MORP(
-            "rbf", n_components=components, gamma=1.0, approximation=Meka(clusters=clusters, rank=rank // clusters)
+            "rbf", n_components=components, ridge=1.0, approximation=Meka(clusters=clusters, rank=rank // clusters)
         ),
-        "MORP Nystrom": lambda: MORP("rbf", n_components=components, gamma=1.0, approximation=Nystrom(rank=rank)),
+        "MORP Nystrom": lambda: MORP("rbf", n_components=components, ridge=1.0, approximation=Nystrom(rank=rank)),
     }
     width = RBF().fit(X[:n], 0).bandwidth if method not in engines else 1.0  # not part of what is timed
     start = time.perf_counter()
@@ -98,7 +98,7 @@ def text(method: str, path: str, components: int, rank: int) -> dict[str, Any]:
     start = time.perf_counter()
     if method.startswith("MLSI"):
         how = Krylov() if method == "MLSI Krylov" else Nystrom(rank=rank)
-        model: Any = MLSI(n_components=components, gamma=1.0, approximation=how).fit(X, Y)
+        model: Any = MLSI(n_components=components, ridge=1.0, approximation=how).fit(X, Y)
     else:
         model = TruncatedSVD(components, random_state=0).fit(X[:])
     seconds = time.perf_counter() - start

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from test_reuters import story
 
 
 @pytest.fixture
 def pipeline(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "pipelines"))
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "pipelines"))
     return importlib.import_module
 
 

@@ -6,9 +6,9 @@ import shutil
 
 import numpy as np
 import pytest
+from made_files import onnx_model
 from PIL import Image
 from shell import record, run
-from test_features import onnx_model
 
 from dmo import features, stores
 from dmo.demo.scenes import LABEL_NAMES, draw_images, draw_scene

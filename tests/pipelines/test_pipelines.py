@@ -12,7 +12,7 @@ from dmo import KGHA, stores
 from dmo.demo.digits import digits
 from dmo.metrics import annotation_scores
 
-FOLDER = Path(__file__).resolve().parents[1] / "pipelines"
+FOLDER = Path(__file__).resolve().parents[2] / "pipelines"
 
 
 @pytest.fixture(scope="module")

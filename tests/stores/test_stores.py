@@ -294,7 +294,7 @@ def crowd(tmp_path_factory):
         writer.write("gist", 3, np.zeros((8, 6)))  # to be written again, with other values
     shared = begin(folder / "crowd", **SAME)
     (folder / "work.pickle").write_bytes(pickle.dumps((DATA, killed, shared)))
-    command = [sys.executable, "-c", textwrap.dedent(WORK), str(Path(__file__).parents[1]), str(folder / "work.pickle")]
+    command = [sys.executable, "-c", textwrap.dedent(WORK), str(Path(__file__).parents[2]), str(folder / "work.pickle")]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
     assert done.stdout.strip() == str([-signal.SIGKILL] * len(KILL_AT) + [0, 0, 0])
     shared.finish()

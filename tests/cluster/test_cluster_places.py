@@ -26,7 +26,7 @@ from dmo.stores import ViewSpec, create_features
 from dmo.workflows.plan import PRODUCTS, STEPS
 from dmo.workflows.resources import markdown, pass_graph, resource_table, tile_graph
 
-CLUSTER = Path(__file__).resolve().parents[1] / "cluster"
+CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 
 
 @pytest.fixture(autouse=True)

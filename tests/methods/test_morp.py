@@ -54,7 +54,7 @@ def test_scikit_learn_contract(estimator, check):
 @pytest.mark.parametrize("approximation", ["exact", FULL], ids=["exact", "moments"])
 @pytest.mark.parametrize("form", ["simplified", "direct", "regularized"])
 def test_without_supervision_it_is_kernel_pca(form, approximation):
-    reference = KernelPCA(4, kernel="rbf", ridge=1 / (2 * WIDTH**2), eigen_solver="dense").fit(X)
+    reference = KernelPCA(4, kernel="rbf", gamma=1 / (2 * WIDTH**2), eigen_solver="dense").fit(X)
     model = morp(form=form, mixing=0.0, ridge=0.0, approximation=approximation).fit(X, Y)
     for rows in (X, NEW):
         np.testing.assert_allclose(np.abs(model.transform(rows)), np.abs(reference.transform(rows)), atol=1e-8)
@@ -153,7 +153,7 @@ def test_linear_forms_by_features_by_products_and_by_kernel_are_one():
         settings = {"form": form, "ridge": 0.5, "n_components": 3, "tol": 1e-12}
         primal = MORP("linear", **settings).fit(X, Y)
         sparse = MORP("linear", **settings).fit(scipy.sparse.csr_array(X), Y)
-        kernel = MORP(Polynomial(degree=1, ridge=1.0, coef0=0.0), **settings).fit(X, Y)
+        kernel = MORP(Polynomial(degree=1, gamma=1.0, coef0=0.0), **settings).fit(X, Y)
         wide = np.hstack([XC, np.zeros((N, 200))])
         dual = MORP("linear", **settings).fit(wide, Y)
         for other in (sparse.transform(X), kernel.transform(X), dual.transform(wide)):
@@ -244,7 +244,7 @@ def test_trace_embedding_through_every_kind_of_rows():
     far = TraceEmbedding("pca", n_components=3).fit_transform(X + 1e6)
     np.testing.assert_allclose(np.abs(far), np.abs(PCA(3).fit_transform(X)), atol=1e-5)
     kernel = TraceEmbedding("pca", kernel=RBF(bandwidth=WIDTH), tol=1e-12).fit_transform(X)
-    reference = KernelPCA(2, kernel="rbf", ridge=1 / (2 * WIDTH**2)).fit_transform(X)
+    reference = KernelPCA(2, kernel="rbf", gamma=1 / (2 * WIDTH**2)).fit_transform(X)
     np.testing.assert_allclose(np.abs(kernel), np.abs(reference), atol=1e-8)
 
 

@@ -24,7 +24,7 @@ from dmo.stores.checkpoints import checkpoints
 from dmo.workflows.exits import Terminated, code, ending
 
 BIN = Path(sys.executable).parent
-TESTS = Path(__file__).resolve().parent
+TESTS = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dmo.methods.embeddings.catalogue import markdown
 
-README = Path(__file__).parents[1] / "README.md"
+README = Path(__file__).parents[2] / "README.md"
 
 
 def test_the_example_runs(tmp_path):

@@ -33,7 +33,7 @@ def test_morp_from_store_to_scores(store, tmp_path):
     model = str(tmp_path / "m.zarr")
     run("fit", "morp", store, model, "--view", "pixels", "--ridge", "1", "--components", "12")
     fitted = dmo.load(model)
-    assert (fitted.gamma, fitted.n_components_) == (1.0, 12)
+    assert (fitted.ridge, fitted.n_components_) == (1.0, 12)
     record = json.loads(run("evaluate", model, store, "--split", "test", "--json").stdout)
     assert record["auc_macro"] > 0.9
 

@@ -14,7 +14,7 @@ from dmo.metrics import auc_macro
 
 @pytest.fixture
 def pipeline(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "pipelines"))
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "pipelines"))
     return importlib.import_module
 
 
@@ -61,7 +61,7 @@ def test_claims_say_where_they_fail(pipeline):
 @pytest.mark.parametrize(
     ("name", "options", "images"),
     [
-        ("morp_images", ["--landmarks", "1"], ["morp_images.png"]),
+        ("morp_images", ["--seeds", "1"], ["morp_images.png"]),
         ("morp_preferences", [], ["morp_preferences.png", "morp_preferences_roc.png"]),
         ("mlsi_text", ["--sets", "rcv1"], ["mlsi_rcv1.png", "mlsi_rcv1_supervision.png", "mlsi_rcv1_gamma.png"]),
     ],

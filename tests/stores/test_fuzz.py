@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[1] / "pipelines" / "benchmarks"
+FOLDER = Path(__file__).resolve().parents[2] / "pipelines" / "benchmarks"
 FILES = 60
 DAMAGED = {"b.xml", "c.mat"}  # a bomb of entities; a MATLAB 7.3 file
 

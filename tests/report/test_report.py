@@ -123,8 +123,8 @@ def test_a_report_is_replaced_whole_and_is_the_same_every_time(tmp_path, figure)
     [
         ([report.Table("t", ["a", "b"], [[1, 2], [1]])], [], "table 't': row 1 has 1 cells, need 2"),
         ([report.Table("t", ["a"], [[1]], best=["F1"])], [], "table 't': no column 'F1' to mark"),
-        ([], ["../up"], "image name '../up' is not a file name; use letters"),
-        ([], ["p", "p"], "two images are called 'p'"),
+        ([], ["../up"], "figure name '../up' is not a file name; use letters"),
+        ([], ["p", "p"], "two figures are called 'p'"),
     ],
 )
 def test_a_bad_report_is_refused_and_nothing_is_written(tmp_path, figure, tables, names, sentence):

@@ -15,11 +15,11 @@ from dmo.linalg.direct import cholesky_in_place
 from dmo.linalg.factors import low_rank_factor
 from dmo.linalg.operators import Dense, LowRank, Operator
 from dmo.linalg.solution import IllConditioned, Solution
-from dmo.linalg.solve import Method, factorize, solve
+from dmo.linalg.solve import SolveMethod, factorize, solve
 
 RNG = np.random.default_rng(11)
 B = RNG.standard_normal((N, 5))
-METHODS: list[Method] = ["cholesky", "cg"]
+METHODS: list[SolveMethod] = ["cholesky", "cg"]
 POSITIVE = [name for name in CASES if name != "scaled"]  # its factor is negative
 
 
@@ -57,7 +57,7 @@ def large() -> np.ndarray:
 
 @pytest.mark.parametrize("method", ["auto", *METHODS])
 @pytest.mark.parametrize("name", POSITIVE)
-def test_every_operator_is_solved_as_numpy_solves_its_matrix(name: str, method: Method) -> None:
+def test_every_operator_is_solved_as_numpy_solves_its_matrix(name: str, method: SolveMethod) -> None:
     case = CASES[name]()
     matrix = case.operator.dense()
     for ridge in (0.5, 0.02):
@@ -84,7 +84,7 @@ def test_woodbury_is_numpys_solution(name: str, ridge: float) -> None:
 
 
 @pytest.mark.parametrize("method", [*METHODS, "woodbury"])
-def test_shapes_of_the_right_hand_side_come_back(method: Method) -> None:
+def test_shapes_of_the_right_hand_side_come_back(method: SolveMethod) -> None:
     solver = factorize(LowRank(F), 0.1, method)
     block = solver.solve(B)
     assert_allclose(solver.solve(B[:, 0]).value, block.value[:, 0], atol=1e-6)
@@ -106,7 +106,7 @@ def test_shapes_of_the_right_hand_side_come_back(method: Method) -> None:
         (B, np.ones((N, 4)), r"the start has shape \(83, 4\), the right-hand side \(83, 5\)"),
     ],
 )
-def test_wrong_right_hand_sides_are_refused(method: Method, right: Any, start: Any, sentence: str) -> None:
+def test_wrong_right_hand_sides_are_refused(method: SolveMethod, right: Any, start: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         factorize(LowRank(F), 0.1, method).solve(right, start)
 
@@ -125,7 +125,7 @@ def test_unknown_methods_and_woodbury_of_a_full_matrix_are_refused() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_matrix_that_is_not_positive_definite_is_refused(method: Method) -> None:
+def test_a_matrix_that_is_not_positive_definite_is_refused(method: SolveMethod) -> None:
     sentence = {
         "cholesky": r"kernel plus ridge 0.1 is not positive definite \(Cholesky stopped at row \d+ of 83\); raise the ridge",
         "cg": "direction of negative curvature: the kernel plus ridge 0.1 is not positive definite in float64; raise",
@@ -320,7 +320,7 @@ def test_default_rank_is_a_fifth_up_to_a_thousand() -> None:
 
 
 @pytest.mark.parametrize("method", ["cholesky", "mixed", "woodbury"])
-def test_the_inverse_diagonal_gives_leave_one_out_predictions(method: Method) -> None:
+def test_the_inverse_diagonal_gives_leave_one_out_predictions(method: SolveMethod) -> None:
     A, ridge = LowRank(F), 0.3
     solver = factorize(A, ridge, method)
     matrix = A.dense()

@@ -229,7 +229,7 @@ def test_labels_draw_samples_of_one_class_together(scheme: str) -> None:
 
 
 def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
-    variants: list[dict[str, Any]] = [{}, {"kernel": "rbf", "center": True}, {"kernel": "rbf", "seeds": 9}]
+    variants: list[dict[str, Any]] = [{}, {"kernel": "rbf", "center": True}, {"kernel": "rbf", "n_landmarks": 9}]
     for arguments in variants:
         model = MOPE(**CALL, **arguments).fit(X, Y)
         model.save(str(tmp_path / "model"))
@@ -257,7 +257,7 @@ def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
         ({"n_components": 0.5}, "whole number"),
         ({"mixing": 2}, "mixing must be a number between 0 and 1"),
         ({"mixing": 0.5, "unsupervised": "lpp"}, "known: pca, olpp"),
-        ({"seeds": 0}, "needed is a whole number from 1 to 90"),
+        ({"n_landmarks": 0}, "needed is a whole number from 1 to 90"),
     ],
 )
 def test_bad_arguments_are_explained(arguments: Any, message: str) -> None:

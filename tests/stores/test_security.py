@@ -16,7 +16,7 @@ from dmo.persistence import load
 from dmo.stores._arrays import checksum
 from dmo.stores._schema import Provenance, _checksum
 
-SOURCES = sorted((Path(__file__).resolve().parents[1] / "dmo").rglob("*.py"))
+SOURCES = sorted((Path(__file__).resolve().parents[2] / "dmo").rglob("*.py"))
 FORBIDDEN = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
 

@@ -8,22 +8,13 @@ import tarfile
 
 import numpy as np
 import pytest
+from made_files import story
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
 from dmo.datasets.reuters import ingest_reuters, parse, read_reuters, select
 from dmo.datasets.text import Vocabulary, tokens
 from dmo.formats.files import DataError
 from dmo.stores import open_features
-
-
-def story(number, topics, body, lewis="TRAIN", has="YES", title="A TITLE"):
-    marked = "".join(f"<D>{topic}</D>" for topic in topics)
-    return (
-        f'<REUTERS TOPICS="{has}" LEWISSPLIT="{lewis}" CGISPLIT="TRAINING-SET" OLDID="1" NEWID="{number}">\n'
-        f"<DATE>26-FEB-1987</DATE>\n<TOPICS>{marked}</TOPICS>\n<BACKENDS><D>usa</D></BACKENDS>\n<TEXT>&#2;\n"
-        f"<TITLE>{title}</TITLE>\n<DATELINE> X - </DATELINE><BODY>{body}\n&#3;</BODY></TEXT>\n</REUTERS>\n"
-    )
-
 
 STORIES = [
     story(1, ["cocoa"], "Cocoa prices &lt;rose&gt; in Bahia, cocoa bags"),

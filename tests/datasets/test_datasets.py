@@ -33,12 +33,12 @@ from dmo.formats.delimited import open_csv, read_csv, read_names
 from dmo.formats.files import DataError, SequentialRows, Stacked
 from dmo.formats.matlab import matlab_variables, read_matlab
 from dmo.formats.svmlight import open_svmlight, read_svmlight
-from dmo.formats.tables import open_results
+from dmo.formats.tables import open_rows
 from dmo.formats.vecs import open_vecs
 from dmo.progress import bars
 from dmo.stores import StoreError, open_features, verify
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(0)
 
 VECS = {
@@ -257,7 +257,7 @@ def test_npy_and_npz_rows(tmp_path, order, dtype):
 def test_npz_of_a_sparse_matrix(tmp_path):
     X = scipy.sparse.random_array((8, 5), density=0.3, rng=0, format="csc")
     scipy.sparse.save_npz(tmp_path / "x.npz", X)
-    found = open_results(tmp_path / "x.npz")
+    found = open_rows(tmp_path / "x.npz")
     assert found.format == "csr"
     np.testing.assert_array_equal(found.toarray(), X.toarray())
 
@@ -266,7 +266,7 @@ def test_npz_of_a_sparse_matrix_refuses_bad_parts(tmp_path):
     path = tmp_path / "x.npz"
     parts = {"format": b"csr", "shape": (2, 3), "data": [1.0], "indptr": [0, 1, 1]}
     np.savez(path, indices=[1], **parts)
-    np.testing.assert_array_equal(open_results(path).toarray(), [[0, 1, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(open_rows(path).toarray(), [[0, 1, 0], [0, 0, 0]])
     np.savez(path, indices=[3], **parts)
     refuses(path, "the sparse matrix is damaged (", open_npz)
     np.savez(path, indices=[1], **parts | {"indptr": [0, 2, 1]})
@@ -327,7 +327,7 @@ def test_zarr_arrays(tmp_path):
         group.create_array("gist", data=X, chunks=(4, 3))
         np.testing.assert_array_equal(open_zarr(path)[2:7], X[2:7])
         np.testing.assert_array_equal(open_zarr(path / "gist")[:], X)
-        np.testing.assert_array_equal(rows(open_results(f"{path}::gist"), slice(3, 4)), X[3:4])
+        np.testing.assert_array_equal(rows(open_rows(f"{path}::gist"), slice(3, 4)), X[3:4])
 
 
 def test_zarr_refuses_bad_stores(tmp_path):
@@ -668,9 +668,9 @@ def test_rows_by_name_of_file(tmp_path):
     X = RNG.integers(0, 5, (6, 4)).astype(np.uint8)
     np.savez(tmp_path / "two.npz", X=X, Y=X, s=np.arange(3))
     scipy.io.savemat(tmp_path / "one.mat", {"X": X, "name": "x"})
-    np.testing.assert_array_equal(rows(open_results(f"{tmp_path}/two.npz::Y")), X)
-    np.testing.assert_array_equal(rows(open_results(f"{tmp_path}/two.npz::Y.T")), X.T)
-    np.testing.assert_array_equal(rows(open_results(tmp_path / "one.mat")), X)
+    np.testing.assert_array_equal(rows(open_rows(f"{tmp_path}/two.npz::Y")), X)
+    np.testing.assert_array_equal(rows(open_rows(f"{tmp_path}/two.npz::Y.T")), X.T)
+    np.testing.assert_array_equal(rows(open_rows(tmp_path / "one.mat")), X)
     np.savez(tmp_path / "words.npz", words=np.array([["a", "b"]]), z=X + 1j)
     for spec, expected in [
         ("two.npz", "holds the matrices X, Y, expected one; write"),
@@ -681,9 +681,7 @@ def test_rows_by_name_of_file(tmp_path):
         ("x.hdf5", "ends in '.hdf5', expected one of"),
         ("x.csv::X", "holds one array, expected no ::X"),
     ]:
-        refuses(
-            str(tmp_path / spec).partition("::")[0], expected, lambda path, spec=spec: open_results(tmp_path / spec)
-        )
+        refuses(str(tmp_path / spec).partition("::")[0], expected, lambda path, spec=spec: open_rows(tmp_path / spec))
 
 
 # ---------------------------------------------------------------- ingestion of files
