@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_files import story
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 
