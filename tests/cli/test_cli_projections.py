@@ -70,7 +70,7 @@ def test_mlsi_fits_and_plans(store, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["morp", "mlsi"])
-def test_supervision_is_chosen_by_cross_validation(method, store, tmp_path):
+def test_mixing_is_chosen_by_cross_validation(method, store, tmp_path):
     model = str(tmp_path / "m.zarr")
     grid = ["--mixing", "0,0.9", "--ridge", "1", "--components", "4", "--folds", "2", "--view", "pixels", "--json"]
     record = json.loads(run("tune", method, store, model, *grid).stdout)

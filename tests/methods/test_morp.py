@@ -53,7 +53,7 @@ def test_scikit_learn_contract(estimator, check):
 
 @pytest.mark.parametrize("approximation", ["exact", FULL], ids=["exact", "moments"])
 @pytest.mark.parametrize("form", ["simplified", "direct", "regularized"])
-def test_without_supervision_it_is_kernel_pca(form, approximation):
+def test_without_mixing_it_is_kernel_pca(form, approximation):
     reference = KernelPCA(4, kernel="rbf", gamma=1 / (2 * WIDTH**2), eigen_solver="dense").fit(X)
     model = morp(form=form, mixing=0.0, ridge=0.0, approximation=approximation).fit(X, Y)
     for rows in (X, NEW):
@@ -223,7 +223,7 @@ def test_scores_are_least_squares_on_the_coordinates(model):
     np.testing.assert_allclose(model.decision_function(NEW), reference.predict(model.transform(NEW)), atol=1e-5)
 
 
-def test_supervision_is_chosen_by_cross_validation():
+def test_mixing_is_chosen_by_cross_validation():
     rng = np.random.default_rng(7)
     hidden = rng.standard_normal((160, 2))
     rows = np.hstack([hidden, 4 * rng.standard_normal((160, 6))])

@@ -63,7 +63,7 @@ def test_claims_say_where_they_fail(pipeline):
     [
         ("morp_images", ["--seeds", "1"], ["morp_images.png"]),
         ("morp_preferences", [], ["morp_preferences.png", "morp_preferences_roc.png"]),
-        ("mlsi_text", ["--sets", "rcv1"], ["mlsi_rcv1.png", "mlsi_rcv1_mixing.png", "mlsi_rcv1_gamma.png"]),
+        ("mlsi_text", ["--sets", "rcv1"], ["mlsi_rcv1.png", "mlsi_rcv1_mixing.png", "mlsi_rcv1_ridge.png"]),
     ],
 )
 def test_a_quick_run_writes_table_claims_and_images(pipeline, dmo_data, tmp_path, capsys, name, options, images):
