@@ -5,6 +5,7 @@ from importlib.metadata import version
 from dmo.engines.exact import Exact
 from dmo.engines.krylov import Krylov
 from dmo.engines.moments import Moments
+from dmo.errors import UserError
 from dmo.estimators import (
     KGHA,
     LLTSVR,
@@ -42,5 +43,6 @@ __all__ = [
     "MultiViewRidge",
     "Nystrom",
     "TraceEmbedding",
+    "UserError",
     "load",
 ]

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse
 
+from dmo.errors import UserError
+
 Rows = Any
 """A row source: n x d, read by row slices."""
 Block: TypeAlias = np.ndarray | scipy.sparse.csr_array
@@ -22,7 +24,7 @@ Block: TypeAlias = np.ndarray | scipy.sparse.csr_array
 def row_blocks(n: int, size: int) -> list[slice]:
     """Slices of at most `size` rows that cover 0..n in order."""
     if size < 1:
-        raise ValueError(f"block size must be at least 1, got {size}")
+        raise UserError(f"block size must be at least 1, got {size}")
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
@@ -42,9 +44,9 @@ class Subset:
         if index.size == 0:
             index = index.astype(np.intp)
         if index.ndim != 1 or index.dtype.kind not in "iu":
-            raise ValueError(f"a subset needs a list of row numbers, got {index.dtype} of shape {index.shape}")
+            raise UserError(f"a subset needs a list of row numbers, got {index.dtype} of shape {index.shape}")
         if index.size and (index.min() < 0 or index.max() >= self.source.shape[0]):
-            raise ValueError(
+            raise UserError(
                 f"a subset of {self.source.shape[0]} rows has row numbers {index.min()} to {index.max()}; "
                 f"they must lie in 0 to {self.source.shape[0] - 1}"
             )

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks, rows
+from dmo.errors import UserError
 from dmo.progress import stage
 
 
@@ -87,7 +88,7 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5, block: int | None = None) 
     hits, given, positives = _counts(Y, S, top, block)
     occurs = positives > 0
     if not occurs.any():
-        raise ValueError("annotation_scores: no label occurs in Y, so nothing can be scored; pass samples with labels")
+        raise UserError("annotation_scores: no label occurs in Y, so nothing can be scored; pass samples with labels")
     precision = _ratio(hits, given, 0.0)
     recall = _ratio(hits, positives, np.nan)
     p, r = float(precision[occurs].mean()), float(recall[occurs].mean())
@@ -155,7 +156,7 @@ def auc_scores(Y: Rows, S: Rows, block: int | None = None) -> AUCScores:
     per_label_values = np.split(value[order], np.cumsum(positives)[:-1])
     both = (positives > 0) & (positives < n)
     if not both.any():
-        raise ValueError("auc_scores: no label has both positive and negative samples; pass samples of both classes")
+        raise UserError("auc_scores: no label has both positive and negative samples; pass samples of both classes")
     pooled = np.sort(value[both[label]])
     # Twice the pairs that a negative wins, ties counted once: the integers that no order of summation changes.
     lost, pooled_lost = np.zeros(n_labels, dtype=np.int64), 0
@@ -205,7 +206,7 @@ def top_n_accuracy(
         best = np.lexsort((-score, ~allowed), axis=0)[:top]
         allowed, positive, score = (np.take_along_axis(a, best, axis=0) for a in (allowed, positive, score))
     if not liked.any():
-        raise ValueError("top_n_accuracy: no label has a positive among its candidates; pass rows with positives")
+        raise UserError("top_n_accuracy: no label has a positive among its candidates; pass rows with positives")
     per_label = _ratio((positive & allowed).sum(axis=0), allowed.sum(axis=0), np.nan)
     per_label[liked == 0] = np.nan
     return TopNAccuracy(float(per_label[liked > 0].mean()), per_label, top, int((liked == 0).sum()))
@@ -236,7 +237,7 @@ def precision_recall_curves(
     n, n_labels = _shapes(Y, S, "scores")
     picked = np.arange(n_labels) if labels is None else np.asarray(labels, dtype=np.intp).reshape(-1)
     if ((picked < 0) | (picked >= n_labels)).any():
-        raise ValueError(f"labels must be numbers 0..{n_labels - 1}, got {picked.tolist()}; pass column numbers of Y")
+        raise UserError(f"labels must be numbers 0..{n_labels - 1}, got {picked.tolist()}; pass column numbers of Y")
     truth, score = np.empty((len(picked), n), dtype=bool), np.empty((len(picked), n))
     for where, y, s in _pairs("precision-recall curves", Y, S, "scores", block):
         truth[:, where], score[:, where] = y[:, picked].T, s[:, picked].T
@@ -281,7 +282,7 @@ def _shapes(Y: Rows, S: Rows, what: str) -> tuple[int, int]:
     _matrix(Y, "labels")
     _matrix(S, what)
     if tuple(Y.shape) != tuple(S.shape):
-        raise ValueError(
+        raise UserError(
             f"labels are {Y.shape[0]} x {Y.shape[1]}, {what} are {S.shape[0]} x {S.shape[1]}; "
             "pass the same samples and the same labels in both"
         )
@@ -292,9 +293,9 @@ def _matrix(source: Rows, what: str) -> None:
     if not hasattr(source, "shape"):
         raise TypeError(f"{what} have no shape, got {type(source).__name__}; pass an array of samples x labels")
     if len(source.shape) != 2:
-        raise ValueError(f"{what} have {len(source.shape)} dimensions, need 2 (samples x labels); reshape them")
+        raise UserError(f"{what} have {len(source.shape)} dimensions, need 2 (samples x labels); reshape them")
     if 0 in source.shape:
-        raise ValueError(f"{what} are {source.shape[0]} x {source.shape[1]}, need at least one sample and one label")
+        raise UserError(f"{what} are {source.shape[0]} x {source.shape[1]}, need at least one sample and one label")
 
 
 def _dense(block: np.ndarray | scipy.sparse.csr_array, what: str) -> np.ndarray:
@@ -312,7 +313,7 @@ def _binary(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice)
     wrong = (values != 0) & (values != 1)
     if wrong.any():
         row, label = np.argwhere(wrong)[0]
-        raise ValueError(
+        raise UserError(
             f"{what} have the value {values[row, label]} at row {where.start + row}, label {label}; "
             "they must be 0 or 1 (for -1/+1 pass them as > 0)"
         )
@@ -327,7 +328,7 @@ def _numbers(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice
     missing = np.isnan(values)
     if missing.any():
         row, label = np.argwhere(missing)[0]
-        raise ValueError(f"{what} are NaN at row {where.start + row}, label {label}; check the model that made them")
+        raise UserError(f"{what} are NaN at row {where.start + row}, label {label}; check the model that made them")
     return values
 
 
@@ -335,7 +336,7 @@ def _whole(name: str, value: int, most: int, unit: str) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if not 1 <= value <= most:
-        raise ValueError(f"{name} is {value}, need 1..{most}: there are {most} {unit}; choose a number in that range")
+        raise UserError(f"{name} is {value}, need 1..{most}: there are {most} {unit}; choose a number in that range")
     return int(value)
 
 

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dmo import stores
+from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
 
 
@@ -87,7 +88,7 @@ def encode(value: Any) -> Any:
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise ValueError(f"a model with the argument {value!r} cannot be saved; pass numbers, names, kernels")
+    raise UserError(f"a model with the argument {value!r} cannot be saved; pass numbers, names, kernels")
 
 
 def decode(value: Any) -> Any:

@@ -17,6 +17,7 @@ from sklearn.base import clone
 
 from dmo.blocks import Rows, Subset
 from dmo.engines.lowrank import choose_engine
+from dmo.errors import UserError
 from dmo.estimators.kgha import KGHA
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import ExactFolds, HeldOut, MomentFolds
@@ -62,13 +63,13 @@ def metric_of(name: str | Metric) -> Metric:
     if at.isdigit() and int(at) > 0 and base in assigned:
         return lambda Y, S: float(assigned[base](Y, top_label_sets(S, int(at))))
     known = ", ".join([*(f"{key}@5" for key in (*annotation, *assigned)), *curves])
-    raise ValueError(f"unknown metric {name!r}; known: {known}")
+    raise UserError(f"unknown metric {name!r}; known: {known}")
 
 
 def fold_numbers(n: int, folds: int, random_state: int | None = 0) -> np.ndarray:
     """Fold 0..folds-1 of every sample (n), of equal sizes, at random."""
     if not 2 <= folds <= n:
-        raise ValueError(f"folds = {folds} for {n} samples; needed is 2 <= folds <= samples")
+        raise UserError(f"folds = {folds} for {n} samples; needed is 2 <= folds <= samples")
     return np.random.default_rng(random_state).permutation(np.arange(n) % folds)
 
 
@@ -151,12 +152,12 @@ def _check_grid(estimator: Any, grid: Mapping[str, Sequence[Any]]) -> None:
     if "kernel" in known:
         known = known | {"bandwidth": None}
     if not grid:
-        raise ValueError("sweep: the grid is empty; pass at least one parameter with its values")
+        raise UserError("sweep: the grid is empty; pass at least one parameter with its values")
     for key, values in grid.items():
         if key not in known:
-            raise ValueError(f"sweep: {type(estimator).__name__} has no parameter {key!r}; known: {', '.join(known)}")
+            raise UserError(f"sweep: {type(estimator).__name__} has no parameter {key!r}; known: {', '.join(known)}")
         if isinstance(values, (str, bytes)) or not isinstance(values, Sequence) or not len(values):
-            raise ValueError(f"sweep: {key} needs a list of values, got {values!r}")
+            raise UserError(f"sweep: {key} needs a list of values, got {values!r}")
 
 
 def _summary(scores: Sequence[float]) -> dict[str, Any]:

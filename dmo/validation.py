@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_array, validate_data
 
 from dmo.blocks import Rows, iterate, row_blocks, rows
+from dmo.errors import UserError
 from dmo.labels.kernels import LabelKernel, label_factor
 
 _BLOCK = 8192
@@ -35,21 +36,21 @@ def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
         items = X.items() if mapping else ((f"view{i}", view) for i, view in enumerate(X))
         views = {str(key): _as_source(name, str(key), view) for key, view in items}
         if not views:
-            raise ValueError(f"{name}: no views; pass at least one array of samples x features")
+            raise UserError(f"{name}: no views; pass at least one array of samples x features")
     n = {key: view.shape[0] for key, view in views.items()}
     first = next(iter(n))
     for key, view in views.items():
         if 0 in view.shape:
-            raise ValueError(f"{name}: view {key!r} is empty (shape {tuple(view.shape)}); leave it out or fill it")
+            raise UserError(f"{name}: view {key!r} is empty (shape {tuple(view.shape)}); leave it out or fill it")
         if n[key] != n[first]:
-            raise ValueError(
+            raise UserError(
                 f"{name}: view {key!r} has {n[key]} rows, view {first!r} has {n[first]}; "
                 f"pass the same samples in every view"
             )
     widths = {key: int(view.shape[1]) for key, view in views.items()}
     if reset:
         if n[first] < 2:
-            raise ValueError(f"{name}: got n_samples = {n[first]} (1 sample), needs at least 2 to learn from")
+            raise UserError(f"{name}: got n_samples = {n[first]} (1 sample), needs at least 2 to learn from")
         estimator.view_widths_ = widths
         return views
     return _compare(name, views, widths, estimator.view_widths_)
@@ -58,9 +59,9 @@ def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
 def _compare(name: str, views: dict[str, Rows], got: dict[str, int], needed: dict[str, int]) -> dict[str, Rows]:
     for key in needed:
         if key not in got:
-            raise ValueError(f"{name}: view {key!r} is missing; the model was fitted on {sorted(needed)}")
+            raise UserError(f"{name}: view {key!r} is missing; the model was fitted on {sorted(needed)}")
         if got[key] != needed[key]:
-            raise ValueError(
+            raise UserError(
                 f"{name}: view {key!r} has {got[key]} features, the model was fitted on {needed[key]}; "
                 f"pass the features that it was fitted on"
             )
@@ -96,7 +97,7 @@ def _as_source(name: str, key: str, view: Any) -> Rows:
     try:
         array = check_array(view, accept_sparse="csr", dtype="numeric", ensure_all_finite=False, estimator=name)
     except ValueError as error:
-        raise ValueError(f"{name}: view {key!r}: {error}") from error
+        raise UserError(f"{name}: view {key!r}: {error}") from error
     _refuse_non_finite(name, key, array, 0)
     return array
 
@@ -107,7 +108,7 @@ def _refuse_non_finite(name: str, key: str, block: Any, first_row: int) -> None:
         return
     at = np.argwhere(~np.isfinite(block.toarray() if scipy.sparse.issparse(block) else block))[0]
     value = block[at[0], at[1]]
-    raise ValueError(
+    raise UserError(
         f"{name}: view {key!r} has {value} at row {first_row + at[0]}, column {at[1]}; "
         f"fill missing values, or drop the sample from every view"
     )
@@ -122,7 +123,7 @@ def check_labels(
     """
     name = type(estimator).__name__
     if Y is None:
-        raise ValueError(f"{name}: requires y to be passed, but the target y is None; pass labels (n x L, 0/1)")
+        raise UserError(f"{name}: requires y to be passed, but the target y is None; pass labels (n x L, 0/1)")
     if hasattr(Y, "compute"):
         Y = Y.compute()
     Y = rows(Y) if _is_lazy(Y) and not hasattr(Y, "iloc") else Y
@@ -130,31 +131,31 @@ def check_labels(
     if Y.ndim == 2 and Y.shape[1] == 1 and not np.isin(Y, (0, 1)).all():
         Y = Y.ravel()
     if Y.shape[:1] != (n,):
-        raise ValueError(
+        raise UserError(
             f"{name}: found input variables with inconsistent numbers of samples: labels have {Y.shape[0]} rows, the "
             f"views have {n}; pass one row of labels per sample"
         )
     if Y.ndim == 1:
         return _from_classes(estimator, name, Y, learn_classes).astype(dtype)
     if Y.ndim != 2:
-        raise ValueError(f"{name}: labels have shape {Y.shape}; needed is samples x labels")
+        raise UserError(f"{name}: labels have shape {Y.shape}; needed is samples x labels")
     Y = Y if Y.dtype.kind in "bu" else Y.astype(np.float64)
     for where in row_blocks(n, _BLOCK):
         wrong = np.argwhere((Y[where] != 0) & (Y[where] != 1))
         if not len(wrong):
             continue
         i, j = wrong[0] + (where.start, 0)
-        raise ValueError(f"{name}: labels must be 0 or 1, got {Y[i, j]:g} at row {i}, column {j}; binarise them first")
+        raise UserError(f"{name}: labels must be 0 or 1, got {Y[i, j]:g} at row {i}, column {j}; binarise them first")
     if learn_classes:
         if not Y.any():
-            raise ValueError(f"{name}: no sample has any label; pass labels with at least one 1")
+            raise UserError(f"{name}: no sample has any label; pass labels with at least one 1")
         estimator.classes_, estimator.multilabel_ = np.arange(Y.shape[1]), True
     return Y.astype(dtype)
 
 
 def _from_classes(estimator: Any, name: str, y: np.ndarray, learn: bool) -> np.ndarray:
     if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError(f"{name}: input y contains NaN or infinity at row {np.flatnonzero(~np.isfinite(y))[0]}")
+        raise UserError(f"{name}: input y contains NaN or infinity at row {np.flatnonzero(~np.isfinite(y))[0]}")
     check_classification_targets(y)
     if learn:
         estimator.classes_, estimator.multilabel_ = np.unique(y), False
@@ -165,12 +166,12 @@ def count_components(name: str, wanted: float, n_labels: int, label_rank: int, n
     """Number of components: an integer, or a fraction (0, 1] of the labels, at most the rank of the centered labels."""
     if isinstance(wanted, (int, np.integer)) and not isinstance(wanted, bool):
         if not 1 <= wanted <= n - 1:
-            raise ValueError(
+            raise UserError(
                 f"{name}: n_components = {wanted} but there are {n} samples; needed is 1 <= n_components <= {n - 1}"
             )
         return int(wanted)
     if not 0 < wanted <= 1:
-        raise ValueError(f"{name}: n_components = {wanted}; pass an integer, or a fraction of the labels in (0, 1]")
+        raise UserError(f"{name}: n_components = {wanted}; pass an integer, or a fraction of the labels in (0, 1]")
     return max(1, min(round(wanted * n_labels), label_rank, n - 1))
 
 
@@ -182,7 +183,7 @@ def label_rank(Y: np.ndarray) -> int:
 def positive(who: str, what: str, value: Any) -> float:
     """`value` as a float above 0, or a ValueError that names it."""
     if not isinstance(value, (int, float, np.number)) or not value > 0 or not np.isfinite(value):
-        raise ValueError(f"{who}: {what} must be a positive number, got {value!r}")
+        raise UserError(f"{who}: {what} must be a positive number, got {value!r}")
     return float(value)
 
 
@@ -191,11 +192,11 @@ def per_view(name: str, what: str, value: Any, views: Sequence[str]) -> dict[str
     if isinstance(value, Mapping) and not {"name", "kind", "type"} & set(value):
         missing = [view for view in views if view not in value]
         if missing:
-            raise ValueError(f"{name}: {what} has no entry for view {missing[0]!r}; give one per view: {list(views)}")
+            raise UserError(f"{name}: {what} has no entry for view {missing[0]!r}; give one per view: {list(views)}")
         return {view: value[view] for view in views}
     if isinstance(value, (list, tuple)):
         if len(value) != len(views):
-            raise ValueError(f"{name}: {what} has {len(value)} entries for {len(views)} views; give one per view")
+            raise UserError(f"{name}: {what} has {len(value)} entries for {len(views)} views; give one per view")
         return dict(zip(views, value, strict=True))
     return dict.fromkeys(views, value)
 
@@ -203,7 +204,7 @@ def per_view(name: str, what: str, value: Any, views: Sequence[str]) -> dict[str
 def whole(who: str, name: str, value: Any) -> int:
     """`value` as a whole number of at least 1, or a ValueError that names it."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{who}: {name} must be a whole number of at least 1, got {value!r}")
+        raise UserError(f"{who}: {name} must be a whole number of at least 1, got {value!r}")
     return int(value)
 
 
@@ -214,12 +215,12 @@ def partial_labels(who: str, y: Any, n: int) -> np.ndarray:
     Raises ValueError for another number of rows, other values, and where no sample has a label.
     """
     if y is None:
-        raise ValueError(f"{who}: requires y to be passed, but the target y is None; pass classes or labels (n x c)")
+        raise UserError(f"{who}: requires y to be passed, but the target y is None; pass classes or labels (n x c)")
     if hasattr(y, "compute"):
         y = y.compute()
     y = y.toarray() if scipy.sparse.issparse(y) else np.asarray(y)
     if y.shape[:1] != (n,):
-        raise ValueError(
+        raise UserError(
             f"{who}: found input variables with inconsistent numbers of samples: y has {len(y)} rows, X has {n}; "
             f"pass one row of labels per sample"
         )
@@ -227,7 +228,7 @@ def partial_labels(who: str, y: Any, n: int) -> np.ndarray:
         y = y.ravel()
     Y = _partial_from_classes(y) if y.ndim == 1 else _partial_from_matrix(who, y)
     if not Y.any():
-        raise ValueError(f"{who}: no sample has a label; pass labels for some of them")
+        raise UserError(f"{who}: no sample has a label; pass labels for some of them")
     return Y[:, Y.any(axis=0)]
 
 
@@ -245,14 +246,14 @@ def _partial_from_matrix(who: str, y: np.ndarray) -> np.ndarray:
     wrong = np.argwhere((Y != 0) & (Y != 1))
     if len(wrong):
         i, j = wrong[0]
-        raise ValueError(
+        raise UserError(
             f"{who}: labels must be 0 or 1, got {Y[i, j]:g} at row {i}, column {j}; binarise them, and leave the whole "
             f"row 0 or NaN where a sample's labels are not known"
         )
     return Y
 
 
-def named(who: str, error: ValueError) -> ValueError:
+def named(who: str, error: UserError) -> UserError:
     """The error with the estimator's name before its text."""
     text = str(error)
     return type(error)(text if text.startswith(who.partition("(")[0]) else f"{who}: {text}")
@@ -261,25 +262,25 @@ def named(who: str, error: ValueError) -> ValueError:
 def check_outputs(who: str, y: Any, n: int) -> tuple[np.ndarray, bool]:
     """y as float64 n x L, and whether it was a vector. Raises ValueError for other rows, NaN, no numbers."""
     if y is None:
-        raise ValueError(f"{who}: requires y to be passed, but the target y is None; pass outputs (n x L)")
+        raise UserError(f"{who}: requires y to be passed, but the target y is None; pass outputs (n x L)")
     if hasattr(y, "compute"):
         y = y.compute()
     Y = y.toarray() if scipy.sparse.issparse(y) else np.asarray(y)
     try:
         Y = Y.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(
+        raise UserError(
             f"{who}: outputs must be numbers, got {Y.dtype}; for classes pass one +1/-1 column each"
         ) from error
     if Y.shape[:1] != (n,) or Y.ndim > 2 or 0 in Y.shape:
-        raise ValueError(
+        raise UserError(
             f"{who}: found input variables with inconsistent numbers of samples: outputs have shape {Y.shape}, X has "
             f"{n} rows; pass one row of outputs per sample"
         )
     if not np.isfinite(Y).all():
         at = np.argwhere(~np.isfinite(Y))[0]
         place = f"row {at[0]}" + (f", output {at[1]}" if Y.ndim == 2 else "")
-        raise ValueError(
+        raise UserError(
             f"{who}: input y contains NaN or infinity at {place}; fill the missing values, or drop the sample"
         )
     return (Y[:, None], True) if Y.ndim == 1 else (Y, False)
@@ -315,7 +316,7 @@ def outputs_factor(who: str, y: Any, n: int, kernel: LabelKernel, missing: bool 
     numbers (a rating that was not given) counts as 0. Raises ValueError for another number of rows and for infinity.
     """
     if y is None:
-        raise ValueError(f"{who}: requires y to be passed, but the target y is None; pass labels, ratings or outputs")
+        raise UserError(f"{who}: requires y to be passed, but the target y is None; pass labels, ratings or outputs")
     if hasattr(y, "compute"):
         y = y.compute()
     if not isinstance(kernel, str) or not hasattr(y, "__array__") or np.asarray(y).dtype.kind == "O":
@@ -327,7 +328,7 @@ def outputs_factor(who: str, y: Any, n: int, kernel: LabelKernel, missing: bool 
     else:
         count = len(given)
     if count != n:
-        raise ValueError(
+        raise UserError(
             f"{who}: found input variables with inconsistent numbers of samples: y has {count} rows, X has {n}; "
             f"pass one output per sample"
         )
@@ -335,8 +336,8 @@ def outputs_factor(who: str, y: Any, n: int, kernel: LabelKernel, missing: bool 
         given = _numeric(who, np.asarray(given), missing)
     try:
         return label_factor(kernel, given)
-    except ValueError as error:
-        raise ValueError(f"{who}: {error}") from error
+    except UserError as error:
+        raise UserError(f"{who}: {error}") from error
 
 
 def _numeric(who: str, y: np.ndarray, missing: bool) -> np.ndarray:
@@ -344,7 +345,7 @@ def _numeric(who: str, y: np.ndarray, missing: bool) -> np.ndarray:
         return np.nan_to_num(y.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf) if missing else y
     y = y.reshape(len(y))
     if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError(f"{who}: input y contains NaN or infinity at row {np.flatnonzero(~np.isfinite(y))[0]}")
+        raise UserError(f"{who}: input y contains NaN or infinity at row {np.flatnonzero(~np.isfinite(y))[0]}")
     if type_of_target(y) == "continuous":
         return y[:, None]
     check_classification_targets(y)
@@ -356,7 +357,7 @@ def bounded(who: str, name: str, value: Any) -> float:
     most = np.inf if name in ("ridge", "gamma") else 1.0
     if not isinstance(value, (int, float, np.number)) or isinstance(value, bool) or not 0 <= value <= most:
         needed = "a number that is not negative" if np.isinf(most) else "a number between 0 and 1"
-        raise ValueError(f"{who}: {name} must be {needed}, got {value!r}")
+        raise UserError(f"{who}: {name} must be {needed}, got {value!r}")
     if not np.isfinite(value):
-        raise ValueError(f"{who}: {name} must be finite, got {value!r}")
+        raise UserError(f"{who}: {name} must be finite, got {value!r}")
     return float(value)

@@ -34,6 +34,7 @@ from rich.table import Table
 from dmo import KGHA, MultiViewRidge, stores
 from dmo.blocks import Rows, Subset
 from dmo.datasets import ingest
+from dmo.errors import UserError
 from dmo.metrics import annotation_scores, auc_scores
 from dmo.progress import stage
 from dmo.workflows.program import add_run_options, run_pipeline
@@ -144,7 +145,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     methods = options.methods.split(",") if options.methods else list(METHODS)
     unknown = sorted(set(methods) - set(METHODS))
     if unknown:
-        raise ValueError(f"no method {unknown[0]!r}; known: {', '.join(METHODS)}")
+        raise UserError(f"no method {unknown[0]!r}; known: {', '.join(METHODS)}")
     parts = {view: {view: kernel} for view, kernel in kernels.items()} | {ALL_VIEWS: kernels}
     tasks = [Task(part, method, used, parameters) for part, used in parts.items() for method in methods]
     results = []
@@ -183,7 +184,7 @@ def default_kernels(store: stores.FeatureStore, views: Sequence[str] | None) -> 
     """Gaussian kernels at the mean distance, of square-rooted rows where a view holds histograms."""
     for view in views or ():
         if view not in store.views:
-            raise ValueError(f"{store.url} has no view {view!r}; it has {', '.join(store.views)}")
+            raise UserError(f"{store.url} has no view {view!r}; it has {', '.join(store.views)}")
     return {view: "hellinger-rbf" if store.view_info(view).histogram else "rbf" for view in views or store.views}
 
 
@@ -193,7 +194,7 @@ def select(store: stores.FeatureStore, views: Sequence[str], quick: bool) -> Sam
     for split, most in (("train", 400), ("test", 100)):
         _, Y, index = store.select(split)
         if Y is None:
-            raise ValueError(f"{store.url} has no labels; ingest them with the features")
+            raise UserError(f"{store.url} has no labels; ingest them with the features")
         kept = (
             np.unique(np.linspace(0, len(index) - 1, min(len(index), most)).astype(int))
             if quick

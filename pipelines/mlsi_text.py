@@ -36,6 +36,7 @@ from projection_protocol import (
 from dmo.blocks import rows
 from dmo.datasets import ingest
 from dmo.datasets.reuters import ingest_reuters
+from dmo.errors import UserError
 from dmo.estimators.mlsi import MLSI
 from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import normalize_rows
@@ -62,7 +63,7 @@ def load(name: str, data: Path, work: Path) -> tuple[scipy.sparse.csr_array, np.
             store = ingest("rcv1subset", data / "rcv1", path)
     X, Y = rows(store.views["words"]), store.labels
     if Y is None:
-        raise ValueError(f"{path} has no labels; delete it and run again")
+        raise UserError(f"{path} has no labels; delete it and run again")
     if name == "rcv1":  # binary words: inverse document frequency, unit length
         X = X.astype(np.float64)
         idf = np.log((1 + X.shape[0]) / (1 + np.asarray((X > 0).sum(axis=0)).ravel())) + 1
@@ -112,7 +113,7 @@ def run(options: argparse.Namespace) -> None:
     out, sets = Path(options.out), options.sets.split(",")
     unknown = sorted(set(sets) - set(SETS))
     if unknown:
-        raise ValueError(f"no set {unknown[0]!r}; known: {', '.join(SETS)}")
+        raise UserError(f"no set {unknown[0]!r}; known: {', '.join(SETS)}")
     table: list[Row] = []
     claims: list[Row] = []
     facts: dict[str, Any] = {}

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.linalg
 from projection_protocol import Row
 
+from dmo.errors import UserError
 from dmo.linalg.eigen import CUTOFF, solve_trace
 from dmo.methods.embeddings.mope import semi_supervised
 from dmo.methods.embeddings.quadratic_forms import directions
@@ -66,7 +67,7 @@ class Thirds:
         """
         n = len(Y)
         if n < 30:
-            raise ValueError(f"{n} samples make no thirds to learn from; at least 30 are needed")
+            raise UserError(f"{n} samples make no thirds to learn from; at least 30 are needed")
         rng = np.random.default_rng(seed)
         order = rng.permutation(n)
         parts = [np.sort(order[start::3]) for start in range(3)]

@@ -30,6 +30,7 @@ from projection_protocol import Row, data_folder, plt, publish, summarize
 
 from dmo.blocks import rows
 from dmo.datasets.reuters import ingest_reuters
+from dmo.errors import UserError
 from dmo.estimators.mesd import MESD
 from dmo.estimators.mope import MOPE
 from dmo.estimators.trace import TraceEmbedding
@@ -73,7 +74,7 @@ def load(data: Path, work: Path) -> tuple[scipy.sparse.csr_array, np.ndarray, li
         store = ingest_reuters(data / "reuters21578" / "reuters21578.tar.xz", path, selection="mope")
     X, Y = scipy.sparse.csr_array(rows(store.views["words"])), store.labels
     if Y is None or store.label_names is None:
-        raise ValueError(f"{path} has no labels; delete it and run again")
+        raise UserError(f"{path} has no labels; delete it and run again")
     some = np.flatnonzero(np.diff(X.indptr) > 0)
     return X[some].astype(np.float64), Y[some].astype(np.float64), list(store.label_names)
 
@@ -291,11 +292,11 @@ def run(options: argparse.Namespace) -> None:
     if options.quick:
         X, Y, splits, landmarks, components = X[:240], Y[:240], 1, 40, 15
     if min(splits, landmarks, components) < 1:
-        raise ValueError(
+        raise UserError(
             f"splits, landmarks and components must be at least 1, got {splits}, {landmarks} and {components}"
         )
     if components >= landmarks:
-        raise ValueError(
+        raise UserError(
             f"{components} components of {landmarks} relation features: with as many, all orthogonal projections are one and "
             f"the same but for a rotation; pass fewer --components, or more --landmarks"
         )

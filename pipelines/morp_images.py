@@ -36,6 +36,7 @@ from projection_protocol import (
 
 from dmo.blocks import rows
 from dmo.datasets import ingest
+from dmo.errors import UserError
 from dmo.estimators.morp import MORP
 from dmo.estimators.trace import TraceEmbedding
 from dmo.progress import stage
@@ -54,7 +55,7 @@ def load(data: str, work: Path, min_images: int) -> tuple[np.ndarray, np.ndarray
         store = ingest("corel5k", data, path, views=["morp491"])
     X, Y = rows(store.views["morp491"]).astype(np.float64), store.labels
     if Y is None:
-        raise ValueError(f"{path} has no labels; delete it and run again")
+        raise UserError(f"{path} has no labels; delete it and run again")
     deviation = X.std(axis=0)
     X = (X - X.mean(axis=0)) / np.where(deviation > 1e-8, deviation, 1.0)
     kept = Y.sum(axis=0) >= min_images

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.svm import LinearSVC
 
+from dmo.errors import UserError
 from dmo.metrics import auc_scores, f1_scores
 from dmo.progress import stage
 
@@ -54,7 +55,7 @@ class Split:
         usable = [c for c in labels if min(Y[train, c].sum(), Y[test, c].sum()) >= 2]
         first = max(1, round(0.7 * len(usable)))
         if first >= len(usable):
-            raise ValueError(f"{len(usable)} categories have samples on both sides; at least 2 are needed")
+            raise UserError(f"{len(usable)} categories have samples on both sides; at least 2 are needed")
         return cls(train, test, np.sort(usable[:first]), np.sort(usable[first:]))
 
 

@@ -15,6 +15,7 @@ from dmo.blocks import Rows
 from dmo.cli.options import Block, DryRun, Features, Json, Model, Overwrite, Scheduler, Split, Top
 from dmo.cli.session import cost_rows, grid, show
 from dmo.cluster import connect
+from dmo.errors import UserError
 from dmo.methods.decoding import top_labels
 from dmo.workflows.apply import (
     ALL,
@@ -94,7 +95,7 @@ def annotate(
     if is_image_folder(features):
         if scores or split is not None:
             cure = "make a feature store with dmo extract --like MODEL, and annotate that"
-            raise ValueError(f"annotate {features}: a folder of images has no --split and no --scores; {cure}")
+            raise UserError(f"annotate {features}: a folder of images has no --split and no --scores; {cure}")
         annotate_folder(Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json))
         return
     with session(json) as run, connect(scheduler):

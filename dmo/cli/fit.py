@@ -17,6 +17,7 @@ from dmo.cli.session import cost_rows, show
 from dmo.cluster import connect
 from dmo.engines.exact import Exact, Precision, Storage, choose_storage
 from dmo.engines.lowrank import choose_engine
+from dmo.errors import UserError
 from dmo.estimators import KGHA, MLSI, MORP, MultiSetCCA, MultiViewRidge, TraceEmbedding
 from dmo.estimators.projection import Projection
 from dmo.workflows import apply
@@ -312,7 +313,7 @@ class Setting:
 def only(who: str, kernels: Mapping[str, str]) -> str:
     """The one kernel of the one view; raises ValueError where there are more."""
     if len(kernels) != 1:
-        raise ValueError(f"{who} projects one view, got {len(kernels)}; pass --view with one of {', '.join(kernels)}")
+        raise UserError(f"{who} projects one view, got {len(kernels)}; pass --view with one of {', '.join(kernels)}")
     return next(iter(kernels.values()))
 
 
@@ -579,7 +580,7 @@ def embedding(
 ) -> None:
     """Any projection of the catalogue, by name: PCA, CCA, PLS, MDDM, hypergraphs, LFDA ... of one view."""
     if method in [known["name"] for known in TraceEmbedding.methods() if not known["out_of_sample"]]:
-        raise ValueError(
+        raise UserError(
             f"--method {method}: has coordinates for the samples that it was fitted on only, so there is no model to save; "
             "take a method that `dmo methods` lists with new rows, or TraceEmbedding(...).fit_transform in Python"
         )

@@ -16,6 +16,7 @@ from dmo.datasets.reuters import Selection, ingest_reuters
 from dmo.datasets.sources import READERS
 from dmo.datasets.writing import Source, write
 from dmo.demo.digits import digits
+from dmo.errors import UserError
 from dmo.workflows.apply import free
 from dmo.workflows.program import Session, amount, session
 
@@ -116,7 +117,7 @@ def _files(
 ) -> None:
     """Any files: .hvecs family, .npy, .npz, .mat, .csv, .tsv, .arff, .svm, .zarr; plain or compressed."""
     if (description is None) == (not view):
-        raise ValueError("ingest files: pass --view NAME=FILE at least once, or --from DESCRIPTION.json, not both")
+        raise UserError("ingest files: pass --view NAME=FILE at least once, or --from DESCRIPTION.json, not both")
     if description is not None:
         arguments = read_description(description)
     else:
@@ -130,7 +131,7 @@ def _files(
 def _pair(option: str, entry: str) -> tuple[str, str]:
     name, equals, value = entry.partition("=")
     if not (name and equals and value):
-        raise ValueError(f"{option} {entry}: expected NAME=VALUE")
+        raise UserError(f"{option} {entry}: expected NAME=VALUE")
     return name, value
 
 
@@ -141,7 +142,7 @@ def _type(entry: str) -> tuple[str, str]:
     except TypeError:
         found = np.dtype(object)
     if found.kind not in "buif":
-        raise ValueError(f"--dtype {entry}: no type of real numbers; take uint8, uint16, int32, float32 or float64")
+        raise UserError(f"--dtype {entry}: no type of real numbers; take uint8, uint16, int32, float32 or float64")
     return name, found.name
 
 
@@ -155,7 +156,7 @@ def _files_by_view(entries: Sequence[str]) -> dict[str, Any]:
         if colon and isinstance(known, dict) and split not in known:
             known[split] = path
         elif colon or known is not path:
-            raise ValueError(f"--view {entry}: view {name!r} is given twice; give one file, or one per split")
+            raise UserError(f"--view {entry}: view {name!r} is given twice; give one file, or one per split")
     return found
 
 

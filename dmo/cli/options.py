@@ -10,6 +10,7 @@ import typer
 from dmo import stores
 from dmo.engines.exact import Exact
 from dmo.engines.krylov import Krylov
+from dmo.errors import UserError
 from dmo.kernels import parse
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.workflows.program import SCHEDULER
@@ -43,13 +44,13 @@ def by_view(option: str, given: Sequence[str], views: Sequence[str], convert: Ca
     for entry in given:
         view, equals, value = entry.partition("=")
         if equals and view not in views:
-            raise ValueError(
+            raise UserError(
                 f"{option} {entry}: no view {view!r} is used; write VIEW=VALUE with one of {', '.join(views)}"
             )
         try:
             converted = convert(value if equals else entry)
         except ValueError as error:
-            raise ValueError(f"{option} {entry}: {error}") from error
+            raise UserError(f"{option} {entry}: {error}") from error
         if equals:
             single[view] = converted
         else:
@@ -93,16 +94,16 @@ def values(option: str, text: str, convert: Callable[[str], T]) -> list[T]:
     try:
         found = [convert(part.strip()) for part in text.split(",") if part.strip()]
     except ValueError as error:
-        raise ValueError(f"{option} {text}: {error}") from error
+        raise UserError(f"{option} {text}: {error}") from error
     if not found:
-        raise ValueError(f"{option}: needs at least one value")
+        raise UserError(f"{option}: needs at least one value")
     return found
 
 
 def truth(text: str) -> bool:
     """`true` or `false` as a bool."""
     if text.lower() not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
+        raise UserError(f"{text!r} is neither true nor false")
     return text.lower() == "true"
 
 
@@ -126,7 +127,7 @@ def components(text: str) -> int | float:
     try:
         return int(text) if text.strip().lstrip("+-").isdigit() else float(text)
     except ValueError:
-        raise ValueError(f"--components {text}: needs a whole number, or a share of the labels such as 0.8") from None
+        raise UserError(f"--components {text}: needs a whole number, or a share of the labels such as 0.8") from None
 
 
 Top = Annotated[int | None, typer.Option(min=1, help="Labels per sample (default: 5, or all where there are fewer).")]

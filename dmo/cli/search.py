@@ -9,6 +9,7 @@ import typer
 
 from dmo.cli.options import Features, Json, Model, Split
 from dmo.cli.session import cost_rows, grid, show
+from dmo.errors import UserError
 from dmo.workflows.apply import ALL, open_applied
 from dmo.workflows.program import session
 from dmo.workflows.search import answering, best, found_rows, label_scores, learnt_space, of_image, of_sample, similar
@@ -28,7 +29,7 @@ def search(
 ) -> None:
     """Find the samples of a store (default: all) that are nearest to a image, a sample, or labels."""
     if sum(query is not None for query in (image, sample, labels)) != 1:
-        raise ValueError("search: pass one of --image FILE, --sample ID and --labels 'sky, water'")
+        raise UserError("search: pass one of --image FILE, --sample ID and --labels 'sky, water'")
     with session(json) as run:
         applied = open_applied(model, features, split, ALL, "decision_function")
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
@@ -51,12 +52,12 @@ def _label_numbers(given: str, names: list[str]) -> list[int]:
     """The numbers of labels by their names; ValueError with the nearest name for one that the model does not know."""
     wanted = list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip()))
     if not wanted:
-        raise ValueError(f"--labels {given!r} names no label; write them with commas between: 'sky, water'")
+        raise UserError(f"--labels {given!r} names no label; write them with commas between: 'sky, water'")
     for name in wanted:
         if name not in names:
             near = get_close_matches(name, names, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(names[:12])} ..."
-            raise ValueError(f"--labels: the model knows no label {name!r}; {hint}")
+            raise UserError(f"--labels: the model knows no label {name!r}; {hint}")
     return [names.index(name) for name in wanted]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from dmo.cluster import targets
 from dmo.cluster.settings import Backend, default_backend, setting
+from dmo.errors import UserError
 
 log = logging.getLogger("dmo")
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "TimeoutError", "CommClosedError")
@@ -33,7 +34,7 @@ class Connection:
         return None if self.client is None else self.client.dashboard_link
 
 
-class WorkerMemoryError(ValueError):
+class WorkerMemoryError(UserError):
     """Work does not fit into the memory of the workers that it was given to; the message says what to change."""
 
 

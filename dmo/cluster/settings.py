@@ -10,6 +10,8 @@ from typing import Any
 import dask.config
 import yaml
 
+from dmo.errors import UserError
+
 BATCH = ("slurm", "pbs", "lsf")
 _COUNTS = ("workers", "threads", "jobs", "cores", "processes")
 _NUMBERS = ("timeout", "queue-timeout", "memory-share")
@@ -50,7 +52,7 @@ def setting(name: str) -> Any:
     known: Any = defaults()["dmo"]
     for part in name.split("."):
         if not isinstance(known, dict) or part not in known:
-            raise ValueError(f"no setting dmo.{name}; known ones are in dmo/cluster/dmo.yaml")
+            raise UserError(f"no setting dmo.{name}; known ones are in dmo/cluster/dmo.yaml")
         known = known[part]
     value = dask.config.get(f"dmo.{name}", known)
     return value if isinstance(known, dict) or (value is None and known is None) else _checked(name, value)
@@ -77,7 +79,7 @@ def _checked(name: str, value: Any) -> Any:
         right = isinstance(value, str | os.PathLike) or (whole and last != "walltime")
         value, needed = str(value) if whole else value, "text (in quotes, where it looks like a number or a time)"
     if not right:
-        raise ValueError(f"the setting dmo.{name} is {str(value)[:60]!r}, expected {needed}; see dmo/cluster/dmo.yaml")
+        raise UserError(f"the setting dmo.{name} is {str(value)[:60]!r}, expected {needed}; see dmo/cluster/dmo.yaml")
     return value
 
 
@@ -98,7 +100,7 @@ def tls() -> Any:
         return None
     for name, path in named.items():
         if not path:
-            raise ValueError(f"TLS needs three files, dmo.tls.{name} is not set; set it, or none of the three")
+            raise UserError(f"TLS needs three files, dmo.tls.{name} is not set; set it, or none of the three")
         if not os.path.isfile(path):
             raise FileNotFoundError(f"TLS: no file {path} (dmo.tls.{name}); make it as cluster/tls/README.md says")
     ca, cert, key = (str(path) for path in named.values())

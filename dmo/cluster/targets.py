@@ -14,6 +14,7 @@ from dask.utils import parse_bytes
 
 from dmo.cluster.limits import usable_cores, usable_memory
 from dmo.cluster.settings import BACKENDS, BATCH, Backend, setting, tls
+from dmo.errors import UserError
 
 
 def open_client(backend: Backend, stack: ExitStack) -> Any:
@@ -29,7 +30,7 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
     elif os.path.isfile(where):
         address = scheduler_address(where)
     else:
-        raise ValueError(
+        raise UserError(
             f"no cluster {where!r}: pass 'in-process', 'local', an address such as tcp://host:8786, or a scheduler file; "
             f"or start one: {', '.join(BACKENDS[2:])}"
         )
@@ -59,11 +60,11 @@ def _check_address(address: str, security: Any) -> None:
     try:
         get_address_host_port(address)
     except ValueError as error:
-        raise ValueError(f"{address} is not the address of a scheduler: {error}; pass tcp://host:port") from error
+        raise UserError(f"{address} is not the address of a scheduler: {error}; pass tcp://host:port") from error
     if security is not None and address.startswith("tcp://"):
-        raise ValueError(f"{address} is not encrypted and dmo.tls is set; pass its tls:// address, or unset dmo.tls")
+        raise UserError(f"{address} is not encrypted and dmo.tls is set; pass its tls:// address, or unset dmo.tls")
     if address.startswith("tls://") and (security or Security()).get_connection_args("client")["ssl_context"] is None:
-        raise ValueError(f"{address} is encrypted; set dmo.tls.ca-file, dmo.tls.cert and dmo.tls.key")
+        raise UserError(f"{address} is encrypted; set dmo.tls.ca-file, dmo.tls.cert and dmo.tls.key")
 
 
 def scheduler_address(path: str) -> str:
@@ -72,7 +73,7 @@ def scheduler_address(path: str) -> str:
         try:
             return str(json.load(file)["address"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(
+            raise UserError(
                 f"{path} is not a scheduler file: pass the one that `dask scheduler --scheduler-file` wrote"
             ) from error
 
@@ -85,7 +86,7 @@ def local_sizes(backend: Backend) -> dict[str, Any]:
     try:
         parse_bytes(limit or 0)
     except ValueError:
-        raise ValueError(f"a memory limit of {str(limit)[:60]!r}: pass bytes, or text such as 4GiB") from None
+        raise UserError(f"a memory limit of {str(limit)[:60]!r}: pass bytes, or text such as 4GiB") from None
     if limit is None:
         limit = int(usable_memory() * setting("local.memory-share") / workers)
     return {"n_workers": int(workers), "threads_per_worker": int(threads), "memory_limit": limit}
@@ -144,7 +145,7 @@ def _batch(backend: Backend, security: Any) -> Any:
 
 def _kubernetes(backend: Backend, security: Any) -> Any:
     if security is not None:
-        raise ValueError("kubernetes: the operator starts plain clusters; unset dmo.tls, encrypt with the mesh instead")
+        raise UserError("kubernetes: the operator starts plain clusters; unset dmo.tls, encrypt with the mesh instead")
     operator = _import("dask_kubernetes.operator", backend.where, "kubernetes")
     if not any(os.path.exists(path) for path in [*_kubeconfigs(), _SERVICE_ACCOUNT]):
         raise OSError(
@@ -177,7 +178,7 @@ def _kubeconfigs() -> list[str]:
 def _gateway(backend: Backend, security: Any) -> Any:
     module = _import("dask_gateway", backend.where, "gateway")
     if not setting("gateway.address"):
-        raise ValueError("gateway: no address; set dmo.gateway.address to http(s)://HOST of the Dask Gateway")
+        raise UserError("gateway: no address; set dmo.gateway.address to http(s)://HOST of the Dask Gateway")
     gateway = module.Gateway(setting("gateway.address"))
     if setting("gateway.cluster"):
         return gateway.connect(setting("gateway.cluster"))
@@ -192,7 +193,7 @@ def _ssh(backend: Backend, security: Any) -> Any:
     _import("asyncssh", backend.where, "ssh")
     hosts = list(setting("ssh.hosts"))
     if len(hosts) < 2:
-        raise ValueError(
+        raise UserError(
             f"ssh: {len(hosts)} hosts in dmo.ssh.hosts, at least 2 are needed: the scheduler's, then the workers'"
         )
     worker: dict[str, Any] = {

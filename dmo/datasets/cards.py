@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dmo.errors import UserError
+
 BEGIN, END = "<!-- facts: written by `python -m dmo.datasets data` -->", "<!-- end of facts -->"
 
 
@@ -73,7 +75,7 @@ class Card:
         unknown = [name for name in names if name not in known]
         if unknown or not names:
             got = repr(unknown[0]) if unknown else "none"
-            raise ValueError(f"{self.name}: got view {got}, expected some of {', '.join(known)}")
+            raise UserError(f"{self.name}: got view {got}, expected some of {', '.join(known)}")
         return [known[name] for name in dict.fromkeys(names)]
 
     def files_for(self, views: Sequence[ViewCard]) -> list[File]:

@@ -12,6 +12,7 @@ from dmo.datasets.cards import CARDS, Card, ViewCard
 from dmo.datasets.ingest_files import check_known, ingest_files, read_description
 from dmo.datasets.sources import READERS, find
 from dmo.datasets.writing import Source, write
+from dmo.errors import UserError
 from dmo.formats.files import DataError, sha256
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
@@ -47,7 +48,7 @@ def ingest(
         return ingest_files(store=store, block=block, overwrite=overwrite, **description)
     if name not in READERS:
         hint = f"; {name} has no views, read its files with the readers" if name in CARDS else ""
-        raise ValueError(f"no data set {name!r}, expected one of {', '.join([*READERS, 'files'])}{hint}")
+        raise UserError(f"no data set {name!r}, expected one of {', '.join([*READERS, 'files'])}{hint}")
     card = CARDS[name]
     chosen_views = card.choose(views)
     paths = find(card, source, card.files_for(chosen_views))

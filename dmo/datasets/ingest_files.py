@@ -12,6 +12,7 @@ import numpy as np
 
 from dmo.blocks import rows
 from dmo.datasets.writing import ALL, Source, write
+from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.delimited import read_names
 from dmo.formats.files import DataError, dense, existing, sha256, suffix
@@ -45,7 +46,7 @@ def ingest_files(
     Raises as `ingest` does, and ValueError where rows or splits differ between views.
     """
     if not views:
-        raise ValueError("ingest_files: got no view, needs at least one; pass {name: file}")
+        raise UserError("ingest_files: got no view, needs at least one; pass {name: file}")
     dtypes = dtypes or {}
     check_known("histograms", histograms, views)
     check_known("dtypes", dtypes, views)
@@ -141,7 +142,7 @@ def _same_counts(tables: Mapping[str, Table]) -> dict[str, int]:
     for name, table in tables.items():
         if table.counts != counts or list(table.counts) != list(counts):
             said = [", ".join(f"{n} {split}" for split, n in c.items()) for c in (table.counts, counts)]
-            raise ValueError(
+            raise UserError(
                 f"ingest_files: {name!r} has rows {said[0]}, {first!r} has {said[1]}; pass the same samples "
                 "and splits, in the same order, for every view and the labels"
             )
@@ -159,4 +160,4 @@ def _is_arff(files: Files) -> bool:
 def check_known(what: str, names: Collection[str], views: Mapping[str, Any]) -> None:
     unknown = sorted(set(names) - set(views))
     if unknown:
-        raise ValueError(f"{what}: got view {unknown[0]!r}, expected some of {', '.join(views)}")
+        raise UserError(f"{what}: got view {unknown[0]!r}, expected some of {', '.join(views)}")

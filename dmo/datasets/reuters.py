@@ -20,6 +20,7 @@ import numpy as np
 
 from dmo.datasets.text import Vocabulary
 from dmo.datasets.writing import Source, write
+from dmo.errors import UserError
 from dmo.formats.files import DataError, Stacked, decompressing, open_binary
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
@@ -207,7 +208,7 @@ def select(documents: Iterator[Document], selection: Selection = "modapte", rand
     topics of the whole collection and every document that has one of them, without a split (9400; [MOPE] has 9980).
     """
     if selection not in SELECTIONS:
-        raise ValueError(f"reuters: selection = {selection!r}; known: {', '.join(SELECTIONS)}")
+        raise UserError(f"reuters: selection = {selection!r}; known: {', '.join(SELECTIONS)}")
     if selection == "mope":
         return _largest(documents, 10)
     numbers: dict[str, list[int]] = {"train": [], "test": []}

@@ -13,6 +13,7 @@ import numpy as np
 
 from dmo.blocks import row_blocks
 from dmo.datasets.writing import Source
+from dmo.errors import UserError
 from dmo.stores import Provenance
 
 _BLOCK = 1024  # rows drawn together: part of what a seed means
@@ -53,12 +54,12 @@ def generated(like: str = "espgame", scale: float = 1.0, seed: int = 0) -> Sourc
     Raises ValueError for an unknown set or a scale that leaves fewer than two samples.
     """
     if like not in SHAPES:
-        raise ValueError(f"generated data like {like!r}: unknown set; known: {', '.join(SHAPES)}")
+        raise UserError(f"generated data like {like!r}: unknown set; known: {', '.join(SHAPES)}")
     shape = SHAPES[like]
     counts = {"train": round(shape.train * scale), "test": max(1, round(shape.test * scale))}
     n = sum(counts.values())
     if counts["train"] < 1 or n < 2:
-        raise ValueError(f"generated data: scale {scale:g} leaves {n} samples; raise it")
+        raise UserError(f"generated data: scale {scale:g} leaves {n} samples; raise it")
     labels = LabelRows(n, shape.labels, shape.per_sample, seed)
     views: dict[str, Any] = {}
     for number, (view, (dimension, density, total)) in enumerate(_VIEWS.items()):
@@ -92,7 +93,7 @@ class _Drawn:
     def __getitem__(self, where: slice) -> np.ndarray:
         start, stop, step = where.indices(self.shape[0])
         if step != 1:
-            raise ValueError(f"generated rows are read in order, got a step of {step}")
+            raise UserError(f"generated rows are read in order, got a step of {step}")
         parts = [self._draw(0, 0)]
         for block in row_blocks(self.shape[0], _BLOCK)[start // _BLOCK : max(start, stop - 1) // _BLOCK + 1]:
             drawn = self._draw(block.start // _BLOCK, _BLOCK)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dmo.demo.scene_objects import Canvas, Color, rgb
+from dmo.errors import UserError
 from dmo.features.images import need_library
 from dmo.progress import stage
 
@@ -107,7 +108,7 @@ def draw_images(folder: str | os.PathLike[str], n: int = 600, seed: int = 0, tes
     """
     Image = need_library("PIL.Image")
     if n < 8:
-        raise ValueError(f"draw_images: n = {n} scenes, needs at least 8")
+        raise UserError(f"draw_images: n = {n} scenes, needs at least 8")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     first_test = n - max(1, round(n * test_share))

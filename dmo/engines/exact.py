@@ -17,6 +17,7 @@ from dmo import stores
 from dmo.blocks import Rows, Subset, rows
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried
+from dmo.errors import UserError
 from dmo.functions import KernelExpansion
 from dmo.hashing import fingerprint
 from dmo.kernels import Kernel, Linear, Precomputed, gram_matrix, normalize_rows
@@ -57,11 +58,11 @@ class Exact:
             ("precision", self.precision, ("auto", "float32", "float64")),
         ):
             if value not in known:
-                raise ValueError(f"Exact: {what} = {value!r}; known: {', '.join(known)}")
+                raise UserError(f"Exact: {what} = {value!r}; known: {', '.join(known)}")
         if self.storage == "stored" and self.path is None:
-            raise ValueError("Exact: storage 'stored' needs a path for the kernel stores; pass path='kernels'")
+            raise UserError("Exact: storage 'stored' needs a path for the kernel stores; pass path='kernels'")
         if self.block < 1:
-            raise ValueError(f"Exact: block = {self.block}; a tile needs at least one row")
+            raise UserError(f"Exact: block = {self.block}; a tile needs at least one row")
 
 
 def exact_engine(who: str, approximation: Any) -> Exact:
@@ -70,7 +71,7 @@ def exact_engine(who: str, approximation: Any) -> Exact:
         return approximation
     if approximation == "exact":
         return Exact()
-    raise ValueError(f"{who}: approximation = {approximation!r}; known: 'exact', or an Exact(...) object")
+    raise UserError(f"{who}: approximation = {approximation!r}; known: 'exact', or an Exact(...) object")
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def choose_dtype(who: str, engine: Exact, view: str, kernel: Kernel, source: Row
     if ridge >= 2 * floor:
         return np.dtype(np.float32)
     if engine.precision == "float32":
-        raise ValueError(
+        raise UserError(
             f"{who}: ridge {ridge:g} is below the noise floor {2 * floor:.1g} of the float32 kernel of view {view!r}; "
             f"raise the ridge above it, or take precision='float64'"
         )
@@ -182,7 +183,7 @@ def _in_memory(
         else:
             total += matrix
     if total is None:
-        raise ValueError("no kernel to build; pass at least one view")
+        raise UserError("no kernel to build; pass at least one view")
     return FittedKernel(replace(kernel, kernels=fitted), Dense(total), dtype)
 
 
@@ -264,6 +265,6 @@ def fit_view(
         method = "cg"
     try:
         solver = factorize(operator, ridge, method, random_state=random_state, columns=columns)
-    except ValueError as error:
-        raise ValueError(f"{who}: view {'+'.join(sources)!r}: {error}") from error
+    except UserError as error:
+        raise UserError(f"{who}: view {'+'.join(sources)!r}: {error}") from error
     return FittedView(built, sources, operator, Smoother(solver, ridge))

@@ -12,6 +12,7 @@ import scipy.sparse
 from dmo.blocks import Rows, rows
 from dmo.engines.exact import build, choose_storage, exact_engine
 from dmo.engines.lowrank import fit_maps, is_exact
+from dmo.errors import UserError
 from dmo.functions import Expansion, FactorExpansion, Function, KernelExpansion, KernelFunction, PrecomputedFunction
 from dmo.kernels import Precomputed, parse
 from dmo.kernels.multikernel import MultiKernel
@@ -61,16 +62,14 @@ def prepare_kernel(
 
 def _precomputed(who: str, views: Mapping[str, Rows]) -> Fitted:
     if len(views) != 1:
-        raise ValueError(f"{who}: a precomputed kernel is one array (n x n), got {len(views)} views; add them up first")
+        raise UserError(f"{who}: a precomputed kernel is one array (n x n), got {len(views)} views; add them up first")
     view, source = next(iter(views.items()))
     given = rows(source)
     matrix = np.asarray(given.toarray() if isinstance(given, scipy.sparse.csr_array) else given, dtype=np.float64)
     if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(
-            f"{who}: a precomputed kernel must be n x n, got {matrix.shape}; pass k(x_i, x_j) of all pairs"
-        )
+        raise UserError(f"{who}: a precomputed kernel must be n x n, got {matrix.shape}; pass k(x_i, x_j) of all pairs")
     if not np.allclose(matrix, matrix.T, rtol=1e-4, atol=1e-6 * float(np.abs(matrix).max(initial=0.0))):
-        raise ValueError(f"{who}: the precomputed kernel is not symmetric; pass k(x_i, x_j) of the training samples")
+        raise UserError(f"{who}: the precomputed kernel is not symmetric; pass k(x_i, x_j) of the training samples")
     return Fitted(Dense(matrix), "auto", lambda A, offset: PrecomputedFunction(view, A, offset))
 
 
@@ -82,7 +81,7 @@ def _low_rank(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows]) -> Fitt
         part = operator if share == 1.0 else share * operator
         total = part if total is None else total + part
     if total is None:
-        raise ValueError("no kernel to build; pass at least one view")
+        raise UserError("no kernel to build; pass at least one view")
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Function:
         expansions: dict[str, Expansion] = {}

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, iterate
+from dmo.errors import UserError
 from dmo.progress import stage
 
 _BLOCK = 4096
@@ -30,7 +31,7 @@ class Krylov:
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.extra < 0:
-            raise ValueError(f"Krylov: steps = {self.steps}, extra = {self.extra}; needed are steps >= 1, extra >= 0")
+            raise UserError(f"Krylov: steps = {self.steps}, extra = {self.extra}; needed are steps >= 1, extra >= 0")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def find_subspace(
             advance(1)
     basis = _orthonormal(np.hstack(parts))
     if not basis.shape[1]:
-        raise ValueError("the rows, or their products with the labels, are all zero: there is no direction to find")
+        raise UserError("the rows, or their products with the labels, are all zero: there is no direction to find")
     return Subspace(basis, mean, squares - n * float(mean @ mean))
 
 

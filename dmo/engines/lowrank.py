@@ -16,6 +16,7 @@ from dmo.cluster import current_client
 from dmo.engines.exact import Exact
 from dmo.engines.moments import LABELS, Moments
 from dmo.engines.passes import FeatureRows, add_folds, collect_moments
+from dmo.errors import UserError
 from dmo.kernels import parse
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
@@ -63,7 +64,7 @@ def is_exact(who: str, approximation: Any) -> bool:
         return True
     if isinstance(approximation, (Nystrom, Meka, BestLowRank)):
         return False
-    raise ValueError(
+    raise UserError(
         f"{who}: approximation = {approximation!r}; known: 'auto', 'exact', Exact, Nystrom, Meka, BestLowRank objects"
     )
 
@@ -106,8 +107,8 @@ def fit_maps(
     for view, source in views.items():
         try:
             maps[view] = approximations[view].feature_map(parse(kernels[view]), source, random_state)
-        except ValueError as error:
-            raise ValueError(f"{who}: view {view!r}: {error}") from error
+        except UserError as error:
+            raise UserError(f"{who}: view {view!r}: {error}") from error
     return maps
 
 

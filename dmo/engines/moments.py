@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from dmo.errors import UserError
+
 LABELS = "labels"
 """Name of the label columns among the groups."""
 
@@ -52,7 +54,7 @@ class Moments:
         for block in blocks:
             total = cls.of(block) if total is None else total.absorb(block)
         if total is None:
-            raise ValueError("moments: no blocks to collect; pass at least one")
+            raise UserError("moments: no blocks to collect; pass at least one")
         return total
 
     def absorb(self, block: Mapping[str, Any] | np.ndarray) -> Moments:
@@ -61,7 +63,7 @@ class Moments:
         groups = _groups(block)
         rows = {name: part.shape[0] for name, part in groups.items()}
         if len(set(rows.values())) != 1:
-            raise ValueError(f"moments: groups have unequal rows {rows}; pass the same samples in every group")
+            raise UserError(f"moments: groups have unequal rows {rows}; pass the same samples in every group")
         n, widths = next(iter(rows.values())), {name: int(part.shape[1]) for name, part in groups.items()}
         _check_same(self.widths, widths)
         places = self.places()
@@ -80,7 +82,7 @@ class Moments:
         finite = np.isfinite(self.gram.diagonal())  # the square of what is not finite is not finite
         if not finite.all():
             bad = [name for name in groups if not finite[places[name]].all()]
-            raise ValueError(f"moments: group {bad[0]!r} has values that are not finite; clean the features")
+            raise UserError(f"moments: group {bad[0]!r} has values that are not finite; clean the features")
         return Moments(self.widths, self.n + n, self.sums, self.gram)
 
     def __add__(self, other: Moments) -> Moments:
@@ -90,7 +92,7 @@ class Moments:
     def __sub__(self, other: Moments) -> Moments:
         _check_same(self.widths, other.widths)
         if other.n > self.n:
-            raise ValueError(f"moments of {other.n} rows cannot be taken from those of {self.n}; subtract a part")
+            raise UserError(f"moments of {other.n} rows cannot be taken from those of {self.n}; subtract a part")
         return Moments(self.widths, self.n - other.n, self.sums - other.sums, self.gram - other.gram)
 
     def places(self) -> dict[str, slice]:
@@ -137,7 +139,7 @@ class Moments:
         """With columns of zeros at the end of a group, `width` in all. Raises ValueError where it has more already."""
         more = width - self.widths[group]
         if more < 0:
-            raise ValueError(f"moments: group {group!r} has {self.widths[group]} columns, it cannot have {width}")
+            raise UserError(f"moments: group {group!r} has {self.widths[group]} columns, it cannot have {width}")
         at = np.full(more, self.places()[group].stop)
         gram = np.insert(np.insert(self.gram, at, 0.0, axis=0), at, 0.0, axis=1)
         return Moments(self.widths | {group: width}, self.n, np.insert(self.sums, at, 0.0), gram)
@@ -205,4 +207,4 @@ def _cross(left: Any, right: Any) -> np.ndarray:
 
 def _check_same(left: Mapping[str, int], right: Mapping[str, int]) -> None:
     if list(left.items()) != list(right.items()):
-        raise ValueError(f"moments of columns {dict(left)} and {dict(right)} do not add up; use the same feature maps")
+        raise UserError(f"moments of columns {dict(left)} and {dict(right)} do not add up; use the same feature maps")

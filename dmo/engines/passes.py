@@ -16,6 +16,7 @@ from dmo import stores
 from dmo.blocks import Rows, row_blocks, rows
 from dmo.cluster.workers import Broadcast, retried
 from dmo.engines.moments import LABELS, Moments
+from dmo.errors import UserError
 from dmo.hashing import fingerprint
 from dmo.lowrank import FeatureMap
 from dmo.progress import stage
@@ -97,7 +98,7 @@ def collect_moments(
             if checkpoint and total is not None:
                 _save(checkpoint, configuration, total, done)
     if total is None:
-        raise ValueError("no rows to pass over; pass at least one sample")
+        raise UserError("no rows to pass over; pass at least one sample")
     return total
 
 

@@ -10,6 +10,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
+from dmo.errors import UserError
 from dmo.methods.decoding import ScoreRule
 from dmo.metrics import annotation_scores, top_label_sets
 from dmo.persistence import Persistent
@@ -42,7 +43,7 @@ class Annotator(Persistent):
             return self.classes_[scores.argmax(axis=1)]
         count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
         if not 1 <= count <= scores.shape[1]:
-            raise ValueError(f"{type(self).__name__}: top = {count}, but there are {scores.shape[1]} labels")
+            raise UserError(f"{type(self).__name__}: top = {count}, but there are {scores.shape[1]} labels")
         return top_label_sets(scores, count)
 
     def score(self, X: Any, y: Any) -> float:

@@ -11,6 +11,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dmo.errors import UserError
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.methods.homogeneity.operators import homogeneity_map, krylov
 from dmo.persistence import Persistent
@@ -54,7 +55,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Per
         indicators = self._indicators(X)
         freedom = min(n - 1, sum(G.shape[1] - 1 for G in indicators))
         if not 1 <= self.n_components <= freedom:
-            raise ValueError(
+            raise UserError(
                 f"HomogeneityAnalysis: n_components = {self.n_components}, but {n} samples in "
                 f"{sum(G.shape[1] for G in indicators)} categories of {len(indicators)} columns span {freedom} dimensions"
             )
@@ -79,7 +80,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Per
         try:
             joint = encoder.fit(X).transform(X)
         except ValueError as error:
-            raise ValueError(f"HomogeneityAnalysis: {error}; fit on every category that will occur") from error
+            raise UserError(f"HomogeneityAnalysis: {error}; fit on every category that will occur") from error
         widths = np.cumsum([len(categories) for categories in self.categories_])[:-1]
         return np.split(joint, widths, axis=1)
 

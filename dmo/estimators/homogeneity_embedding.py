@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dmo.blocks import Rows
 from dmo.engines.exact import FittedView, choose_storage, exact_engine, fit_view
 from dmo.engines.lowrank import LowRankPass, decided, is_exact, low_rank_pass
+from dmo.errors import UserError
 from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
 from dmo.kernels import Kernel, parse
 from dmo.kernels.multikernel import MultiKernel
@@ -73,7 +74,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pe
         elif self.solver == "als":
             pairs = alternating_least_squares(apply, n, k, self.tol, self.max_iter, self.random_state)
         else:
-            raise ValueError(f"{type(self).__name__}: solver = {self.solver!r}; known: 'krylov', 'als'")
+            raise UserError(f"{type(self).__name__}: solver = {self.solver!r}; known: 'krylov', 'als'")
         if not pairs.converged:
             warnings.warn(
                 f"{type(self).__name__}: {self.solver} stopped after {pairs.steps} steps with a residual of "

@@ -10,6 +10,7 @@ from sklearn.utils.metaestimators import available_if
 
 from dmo.engines.lowrank import FOLDS, LowRankPass, is_exact, low_rank_pass
 from dmo.engines.moments import Moments
+from dmo.errors import UserError
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import check_labels, check_views
 
@@ -48,7 +49,7 @@ class Incremental:
         who = type(self).__name__
         first = not hasattr(self, "pass_")
         if first and hasattr(self, "expansions_"):
-            raise ValueError(f"{who}: fit kept no moments to add to; begin with partial_fit, or fit all rows again")
+            raise UserError(f"{who}: fit kept no moments to add to; begin with partial_fit, or fit all rows again")
         views = check_views(self, X, reset=first)
         n = next(iter(views.values())).shape[0]
         Y = self._label_columns(y, n, classes, first)
@@ -71,15 +72,15 @@ class Incremental:
         flat = np.ndim(y) == 1 if not hasattr(y, "shape") else len(y.shape) == 1
         if flat and first:
             if classes is None:
-                raise ValueError(f"{who}: the first partial_fit of a vector of classes needs all of them; pass classes")
+                raise UserError(f"{who}: the first partial_fit of a vector of classes needs all of them; pass classes")
             self.classes_, self.multilabel_ = np.unique(np.asarray(classes)), False
         if flat:
             unknown = np.setdiff1d(np.asarray(y), self.classes_)
             if unknown.size:
-                raise ValueError(f"{who}: y has class {unknown[0]!r}, which is none of classes={list(self.classes_)}")
+                raise UserError(f"{who}: y has class {unknown[0]!r}, which is none of classes={list(self.classes_)}")
         Y = check_labels(self, y, n, learn_classes=first and not flat, dtype=np.uint8)
         if not flat and Y.shape[1] < len(self.classes_):
-            raise ValueError(f"{who}: y has {Y.shape[1]} labels, earlier calls had {len(self.classes_)}; pass them all")
+            raise UserError(f"{who}: y has {Y.shape[1]} labels, earlier calls had {len(self.classes_)}; pass them all")
         if not flat:
             self.classes_ = np.arange(Y.shape[1])
         return Y

@@ -13,6 +13,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.engines.kernel_operator import Fitted, prepare_kernel
+from dmo.errors import UserError
 from dmo.functions import load_function, store_function
 from dmo.methods.svr.admm import AdmmFit, Factors, State, admm
 from dmo.methods.svr.frames import Neighbors, neighborhood_frames
@@ -74,8 +75,8 @@ class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
         who = type(self).__name__
         try:
             loss = loss_named(self.loss, self.epsilon)
-        except ValueError as error:
-            raise ValueError(f"{who}: {error}") from error
+        except UserError as error:
+            raise UserError(f"{who}: {error}") from error
         return problem.with_loss(loss, positive(who, "C", self.C))
 
     def _prepare(self, X: Any, y: Any) -> tuple[Problem, Factors, Fitted]:
@@ -96,8 +97,8 @@ class _OutputSVR(RegressorMixin, Persistent, BaseEstimator):
         who = type(self).__name__
         try:
             fit = admm(problem, factors, start, self.tol, self.max_iter)
-        except ValueError as error:
-            raise ValueError(f"{who}: {error}") from error
+        except UserError as error:
+            raise UserError(f"{who}: {error}") from error
         if not fit.converged:
             warnings.warn(
                 f"{who}: stopped after {fit.iterations} iterations with a relative duality gap of "
@@ -220,18 +221,18 @@ class LLTSVR(_OutputSVR):
 
     def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
         if self.frame not in ("local", "identity"):
-            raise ValueError(f"LLTSVR: frame = {self.frame!r}; known: 'local', 'identity'")
+            raise UserError(f"LLTSVR: frame = {self.frame!r}; known: 'local', 'identity'")
         if self.neighbors not in ("samples", "distinct"):
-            raise ValueError(f"LLTSVR: neighbors = {self.neighbors!r}; known: 'samples', 'distinct'")
+            raise UserError(f"LLTSVR: neighbors = {self.neighbors!r}; known: 'samples', 'distinct'")
         n, L = Y.shape
         self.frame_ranks_ = None
         if self.frame == "identity" or L == 1:  # one output has one direction
             return None, None
         kappa = self.n_neighbors
         if not isinstance(kappa, (int, np.integer)) or isinstance(kappa, bool) or kappa < 2:
-            raise ValueError(f"LLTSVR: n_neighbors = {kappa!r}; pass an integer of at least 2, or frame='identity'")
+            raise UserError(f"LLTSVR: n_neighbors = {kappa!r}; pass an integer of at least 2, or frame='identity'")
         if kappa > n:
-            raise ValueError(
+            raise UserError(
                 f"LLTSVR: n_neighbors = {kappa}, but there are {n} samples; "
                 f"pass n_neighbors <= {n}, or frame='identity'"
             )
@@ -289,7 +290,7 @@ class CoupledSVR(_OutputSVR):
         else:
             S = np.asarray(self.covariance, dtype=np.float64)
             if S.shape != (L, L) or not np.allclose(S, S.T) or not np.linalg.eigvalsh(S)[0] >= -1e-8 * np.trace(S):
-                raise ValueError(
+                raise UserError(
                     f"CoupledSVR: covariance must be a symmetric positive semidefinite {L} x {L} matrix, "
                     f"got shape {S.shape}; pass the covariance of the outputs, or None"
                 )

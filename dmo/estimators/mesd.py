@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils import Tags
 
+from dmo.errors import UserError
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import embed, options, refuse_unused
 from dmo.methods.embeddings.catalogue import NEIGHBORHOOD
@@ -76,7 +77,7 @@ class MESD(Projection):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from samples X (n x d) and labels y (n x c of 0 and 1, or n classes)."""
         if self.method not in DISCRIMINANTS:
-            raise ValueError(f"MESD: method = {self.method!r}; known: {', '.join(DISCRIMINANTS)}")
+            raise UserError(f"MESD: method = {self.method!r}; known: {', '.join(DISCRIMINANTS)}")
         who = f"MESD({self.method!r})"
         uses = NEIGHBORHOOD[self.method].parameters
         refuse_unused(who, {name: getattr(self, name) for name in _OPTIONS}, uses)
@@ -93,7 +94,7 @@ class MESD(Projection):
         try:
             road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
             learnt = embed(who, pencil, view, source, k, *road)
-        except ValueError as error:
+        except UserError as error:
             raise named(who, error) from error
         self._learn(learnt)
         return self

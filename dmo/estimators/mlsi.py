@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.utils import Tags
 
+from dmo.errors import UserError
 from dmo.estimators.morp import decoded, fit_form, supervised_tags
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import ProjectionOptions
@@ -68,7 +69,7 @@ class MLSI(Projection):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from documents X (n x d, sparse or dense rows) and labels y (n x L, n classes, or as its kernel asks)."""
         if self.dual not in (True, False, "auto"):
-            raise ValueError(f"MLSI: dual = {self.dual!r}; known: True, False, 'auto'")
+            raise UserError(f"MLSI: dual = {self.dual!r}; known: True, False, 'auto'")
         view, source = self._source(X, reset=True)
         dual = None if self.dual == "auto" else bool(self.dual)
         road = ProjectionOptions(

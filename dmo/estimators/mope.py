@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 
 from dmo.blocks import Rows, rows
+from dmo.errors import UserError
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import Projected
 from dmo.functions import KernelExpansion, LinearExpansion
@@ -152,22 +153,22 @@ class MOPE(Projection):
         k = count_components("MOPE", self.n_components, 1, n, n)
         try:
             self._solve(view, rows(source), Y, k)
-        except ValueError as error:
+        except UserError as error:
             text = str(error)
             raise type(error)(text if text.startswith("MOPE") else f"MOPE: {text}") from error
         return self
 
     def _check(self) -> None:
         if self.constraint not in CONSTRAINTS:
-            raise ValueError(f"MOPE: constraint = {self.constraint!r}; known: {', '.join(CONSTRAINTS)}")
+            raise UserError(f"MOPE: constraint = {self.constraint!r}; known: {', '.join(CONSTRAINTS)}")
         if self.adjacency not in ("union", "mutual"):
-            raise ValueError(f"MOPE: adjacency = {self.adjacency!r}; known: union, mutual")
+            raise UserError(f"MOPE: adjacency = {self.adjacency!r}; known: union, mutual")
         if self.selection not in ("features", "proximity"):
-            raise ValueError(f"MOPE: selection = {self.selection!r}; known: features, proximity")
+            raise UserError(f"MOPE: selection = {self.selection!r}; known: features, proximity")
         if bounded("MOPE", "ridge", self.ridge) and self.constraint != "embedding":
-            raise ValueError(f"MOPE: ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")
+            raise UserError(f"MOPE: ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")
         if isinstance(self.n_components, bool) or not isinstance(self.n_components, (int, np.integer)):
-            raise ValueError(f"MOPE: n_components must be a whole number, got {self.n_components!r}")
+            raise UserError(f"MOPE: n_components must be a whole number, got {self.n_components!r}")
 
     def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:
         S, B = self._proximities(X, Y)
@@ -186,7 +187,7 @@ class MOPE(Projection):
         near = self.n_neighbors is not None and self.selection == "features"
         if self.n_neighbors is None:
             if X.shape[0] > _ALL:
-                raise ValueError(
+                raise UserError(
                     f"n_neighbors = None takes all pairs of at most {_ALL} samples, got {X.shape[0]}; pass n_neighbors "
                     f"(such as 60), with selection='proximity' to choose among all pairs"
                 )
@@ -233,7 +234,7 @@ class MOPE(Projection):
         if proximity.scheme == "projection" and proximity.similarity in ("gaussian", "local", "inverse"):
             scaled = proximity.similarity
         if scaled and self.n_neighbors is not None:
-            raise ValueError(
+            raise UserError(
                 f"selection 'proximity' of {scaled!r}, which a graph's edges scale; take selection='features'"
             )
         if weight == "gaussian" and self.bandwidth == "mean":
@@ -244,12 +245,12 @@ class MOPE(Projection):
         X = X.astype(np.float64)
         n, d = X.shape
         if self.constraint == "coefficients":
-            raise ValueError("constraint 'coefficients' needs the kernel form; choose a kernel, or 'projection'")
+            raise UserError("constraint 'coefficients' needs the kernel form; choose a kernel, or 'projection'")
         if min(n, d) <= _SMALL:
             found = project_rows(S, B, X, k, self.constraint, self.center, self.ridge)
             return Projected(LinearExpansion(view, found.coefficients, found.offset), _fit(found), None)
         if self.constraint == "embedding":
-            raise ValueError(
+            raise UserError(
                 f"constraint 'embedding' needs a square matrix of {min(n, d)} rows, at most {_SMALL} are taken; take "
                 f"'projection', or relation features (n_landmarks=...)"
             )
@@ -273,9 +274,9 @@ class MOPE(Projection):
         """Kernel values to random samples in the place of the features [MOPE 3.5]."""
         n, n_landmarks = X.shape[0], self.n_landmarks
         if isinstance(n_landmarks, bool) or not isinstance(n_landmarks, (int, np.integer)) or not 1 <= n_landmarks <= n:
-            raise ValueError(f"n_landmarks = {n_landmarks!r} of {n} samples; needed is a whole number from 1 to {n}")
+            raise UserError(f"n_landmarks = {n_landmarks!r} of {n} samples; needed is a whole number from 1 to {n}")
         if self.constraint == "coefficients":
-            raise ValueError(
+            raise UserError(
                 "constraint 'coefficients' needs the kernel form; leave n_landmarks out, or take 'projection'"
             )
         picked = np.sort(np.random.default_rng(self.random_state).choice(n, int(n_landmarks), replace=False))

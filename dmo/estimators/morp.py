@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from dmo.errors import UserError
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import FormTask, ProjectionOptions, project
 from dmo.labels.kernels import LabelKernel
@@ -103,17 +104,17 @@ def fit_form(model: Any, view: str, source: Any, y: Any, center: bool, road: Pro
     """Solve `model.form` for its mixing, ridge, n_components and label kernel."""
     who = type(model).__name__
     if model.form not in FORMS:
-        raise ValueError(f"{who}: form = {model.form!r}; known: {', '.join(map(repr, FORMS))}")
+        raise UserError(f"{who}: form = {model.form!r}; known: {', '.join(map(repr, FORMS))}")
     beta, ridge = bounded(who, "mixing", model.mixing), bounded(who, "ridge", model.ridge)
     n = source.shape[0]
     if isinstance(model.n_components, float):
-        raise ValueError(f"{who}: n_components must be a whole number, got {model.n_components!r}")
+        raise UserError(f"{who}: n_components must be a whole number, got {model.n_components!r}")
     k = count_components(who, model.n_components, 1, n, n)
     labels = outputs_factor(who, y, n, model.label_kernel)
     task = FormTask(model.form, Settings(mixing=beta, ridge=ridge), center)
     try:
         return project(who, task, view, source, labels, k, road)
-    except ValueError as error:
+    except UserError as error:
         if str(error).startswith(who):
             raise
         raise type(error)(f"{who}: {error}") from error
@@ -123,7 +124,7 @@ def decoded(model: Any, X: Any) -> np.ndarray:
     """The decoder that the fit left, applied to the coordinates of X."""
     check_is_fitted(model)
     if model.label_kernel != "linear":
-        raise ValueError(
+        raise UserError(
             f"{type(model).__name__}: outputs with a label kernel have no columns to score; learn from the coordinates"
         )
     return model.transform(X) @ model.decoder_ + model.decoder_offset_

@@ -11,6 +11,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
+from dmo.errors import UserError
 from dmo.estimators.projector import Projected
 from dmo.functions import Expansion, LinearExpansion, load_expansions, store_expansions
 from dmo.persistence import Persistent
@@ -26,7 +27,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, 
     def _source(self, X: Any, reset: bool) -> tuple[str, Rows]:
         views = check_views(self, X, reset)
         if len(views) != 1:
-            raise ValueError(
+            raise UserError(
                 f"{type(self).__name__}: takes one view, got {list(views)}; pass one array, or learn from all views "
                 f"with KGHA"
             )

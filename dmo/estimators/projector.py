@@ -21,6 +21,7 @@ from dmo.engines.lowrank import choose_engine, exact_or_best, fit_maps, is_exact
 from dmo.engines.moments import LABELS, Moments
 from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.engines.row_maps import _AsIs, _InSubspace, _Tagged, _Weighted
+from dmo.errors import UserError
 from dmo.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
 from dmo.graphs.rows import read
 from dmo.kernels import Linear, parse
@@ -178,7 +179,7 @@ def project(
         road = replace(road, approximation=chosen)
     if isinstance(road.approximation, Krylov):
         if not linear:
-            raise ValueError(f"{who}: Krylov is for linear functions; with kernel {road.kernel!r} take Nystrom or Meka")
+            raise UserError(f"{who}: Krylov is for linear functions; with kernel {road.kernel!r} take Nystrom or Meka")
         return _krylov(task, view, X, samples, k, road)
     if not is_exact(who, road.approximation):
         return _low_rank(who, task, view, X, samples, k, road)
@@ -236,7 +237,7 @@ def _primal(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int) 
     """A linear kernel through d x d moments of the rows as they are."""
     needed, free = 8 * 4.0 * X.shape[1] ** 2, psutil.virtual_memory().available
     if needed > free / 2:
-        raise ValueError(
+        raise UserError(
             f"{who}: {X.shape[1]} features need {needed / 2**30:.1f} GiB of moments, free are {free / 2**30:.1f} GiB; "
             f"take the dual problem, or approximation=Nystrom(...)"
         )
@@ -318,13 +319,13 @@ def options(who: str, chosen: dict[str, Any]) -> Options:
         if name in _WHOLE:
             whole(who, name, value)
         elif name in _CHOICES and value not in _CHOICES[name]:
-            raise ValueError(f"{who}: {name} = {value!r}; known: {', '.join(_CHOICES[name])}")
+            raise UserError(f"{who}: {name} = {value!r}; known: {', '.join(_CHOICES[name])}")
         elif name in ("regularization", "penalty", "smoothness", "ridge", "balance"):
             least = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and 0 <= value < np.inf
             if not least:
-                raise ValueError(f"{who}: {name} must be a number that is not negative, got {value!r}")
+                raise UserError(f"{who}: {name} must be a number that is not negative, got {value!r}")
     if given.get("balance", 0.0) > 1:
-        raise ValueError(f"{who}: balance must be a number between 0 and 1, got {given['balance']!r}")
+        raise UserError(f"{who}: balance must be a number between 0 and 1, got {given['balance']!r}")
     return Options(**{name: value for name, value in given.items() if name in Options.__dataclass_fields__})
 
 
@@ -348,7 +349,7 @@ def embed(
     and MEKA where similarities to all samples do not fit in memory; `variance`: see `solve_projected`.
     """
     if variance is not None and not (isinstance(variance, (int, float, np.number)) and 0 < variance <= 1):
-        raise ValueError(f"{who}: variance must be a share above 0 and at most 1, got {variance!r}")
+        raise UserError(f"{who}: variance must be a share above 0 and at most 1, got {variance!r}")
     X = read(source)
     problem, index = pencil(X)
     similarity = parse(kernel)
@@ -389,7 +390,7 @@ def _seeds(who: str, n: int, wanted: int | None, random_state: int | None) -> np
     if wanted is None:
         return np.arange(n)
     if wanted > n:
-        raise ValueError(f"{who}: n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
+        raise UserError(f"{who}: n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
     return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
 
 
@@ -406,7 +407,7 @@ def _relation(who: str, kernel: MultiKernel, view: str, source: Rows, seeds: Any
     n, p = source.shape[0], seeds.shape[0]
     needed, free = _relation_bytes(n, p), psutil.virtual_memory().available
     if needed > _RELATION_SHARE * free:
-        raise ValueError(
+        raise UserError(
             f"{who}: similarities of {n} samples to {p} take {needed / 2**30:.1f} GiB, free are {free / 2**30:.1f} GiB; "
             f"pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
         )
@@ -421,4 +422,4 @@ def refuse_unused(who: str, given: dict[str, Any], uses: tuple[str, ...]) -> Non
     """Raise ValueError for a parameter that is set and that the method does not use."""
     for name, value in given.items():
         if value is not None and name not in uses:
-            raise ValueError(f"{who}: does not use {name}; leave it out (it uses: {', '.join(uses) or 'none'})")
+            raise UserError(f"{who}: does not use {name}; leave it out (it uses: {', '.join(uses) or 'none'})")

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, iterate, rows
+from dmo.errors import UserError
 from dmo.estimators.base import Annotator
 from dmo.graphs import adjacency, local_scales, nearest, neighbors, weigh
 from dmo.labels.proximities import Proximity, class_similarities
@@ -96,7 +97,7 @@ class LabelPropagation(Annotator, BaseEstimator):
             W = self._graph()
             sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
             found = propagate(self.method, W, Y, known, sigma, smoothness, correlation, self.tol, self.max_iter)
-        except ValueError as error:
+        except UserError as error:
             raise type(error)(f"LabelPropagation: {error}") from error
         if found.residual > 10 * self.tol:
             warnings.warn(
@@ -113,7 +114,7 @@ class LabelPropagation(Annotator, BaseEstimator):
     def _one(self, X: Any, reset: bool) -> tuple[str, Rows]:
         views = check_views(self, X, reset)
         if len(views) != 1:
-            raise ValueError(f"LabelPropagation: takes one view, got {list(views)}; pass one array")
+            raise UserError(f"LabelPropagation: takes one view, got {list(views)}; pass one array")
         return next(iter(views.items()))
 
     def _labels(self, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -127,7 +128,7 @@ class LabelPropagation(Annotator, BaseEstimator):
         missing = np.isnan(table) if given.dtype.kind == "f" else np.zeros(table.shape, bool)
         known = ~(missing | (table == -1)).all(axis=1)
         if not known.any():
-            raise ValueError("LabelPropagation: no sample has known labels; pass labels for at least one")
+            raise UserError("LabelPropagation: no sample has known labels; pass labels for at least one")
         part = check_labels(self, given[known], int(known.sum()))
         Y = np.zeros((n, part.shape[1]))
         Y[known] = part
@@ -137,7 +138,7 @@ class LabelPropagation(Annotator, BaseEstimator):
         """The weights, and what new rows need of them."""
         X = self.rows_
         if self.adjacency not in ("union", "mutual"):
-            raise ValueError(f"adjacency = {self.adjacency!r}; known: union, mutual")
+            raise UserError(f"adjacency = {self.adjacency!r}; known: union, mutual")
         found = neighbors(X, self.n_neighbors, self.metric, method=self.search, random_state=self.random_state)
         graph = adjacency(found, self.adjacency)
         self.bandwidth_: float | str = self.bandwidth
@@ -150,7 +151,7 @@ class LabelPropagation(Annotator, BaseEstimator):
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         if not isinstance(self.weight, str):
-            raise ValueError(
+            raise UserError(
                 "LabelPropagation: weights given as a matrix say nothing of new samples; read scores_, or name a weight"
             )
         source = next(iter(views.values()))
@@ -199,5 +200,5 @@ class LabelPropagation(Annotator, BaseEstimator):
 
 def _not_negative(correlation: Any) -> float:
     if isinstance(correlation, bool) or not isinstance(correlation, (int, float, np.number)) or not correlation >= 0:
-        raise ValueError(f"LabelPropagation: correlation must be a number that is not negative, got {correlation!r}")
+        raise UserError(f"LabelPropagation: correlation must be a number that is not negative, got {correlation!r}")
     return float(correlation)

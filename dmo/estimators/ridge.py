@@ -13,6 +13,7 @@ from dmo.blocks import Rows
 from dmo.engines.exact import choose_storage, exact_engine, fit_view
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, is_exact, low_rank_pass
 from dmo.engines.moments import LABELS, Moments, pooled
+from dmo.errors import UserError
 from dmo.estimators.base import Annotator
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.shared_fits import HeldOut, SharedViews
@@ -127,7 +128,7 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         views = [view for view in moments.widths if view != LABELS]
         kernels = self._kernels(views)
         if self.combine == "product":
-            raise ValueError(
+            raise UserError(
                 "MultiViewRidge: combine='product' has no low-rank form; take combine='kernels', or approximation='exact'"
             )
         ridges = self._ridges(views, list(kernels))
@@ -182,7 +183,7 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         given = per_view(who, "weights", 1.0 if self.weights is None else self.weights, names)
         total = sum(given.values())
         if min(given.values()) < 0 or not total > 0:
-            raise ValueError(f"{who}: weights {given} must not be negative and must not all be zero")
+            raise UserError(f"{who}: weights {given} must not be negative and must not all be zero")
         self.view_weights_ = {view: weight / total for view, weight in given.items()}
         if self.combine == "predictions":
             return {view: MultiKernel.of(view, kernel) for view, kernel in kernels.items()}
@@ -193,7 +194,7 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
                 if len(names) > 1
                 else {names[0]: MultiKernel.of(names[0], kernels[names[0]])}
             )
-        raise ValueError(f"{who}: combine = {self.combine!r}; known: 'predictions', 'kernels', 'product'")
+        raise UserError(f"{who}: combine = {self.combine!r}; known: 'predictions', 'kernels', 'product'")
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, float]:
         who = "MultiViewRidge"
@@ -201,7 +202,7 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
             given = per_view(who, "ridge", self.ridge, views)
             return {view: positive(who, f"ridge of view {view!r}", ridge) for view, ridge in given.items()}
         if isinstance(self.ridge, (Mapping, list, tuple)):
-            raise ValueError(f"{who}: one combined kernel takes one ridge, got {self.ridge!r}; pass a number")
+            raise UserError(f"{who}: one combined kernel takes one ridge, got {self.ridge!r}; pass a number")
         return {name: positive(who, "ridge", self.ridge) for name in regressions}
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:

@@ -15,6 +15,7 @@ from dmo.engines.exact import build, exact_engine
 from dmo.engines.lowrank import fit_maps
 from dmo.engines.moments import Moments
 from dmo.engines.passes import BLOCK, FeatureRows, collect_moments
+from dmo.errors import UserError
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import in_threads, thread_count
 from dmo.linalg.operators import Operator
@@ -155,9 +156,7 @@ class MomentFolds:
         needs_loo: bool,
     ):
         if needs_loo:
-            raise ValueError(
-                "a sweep over low-rank kernels cannot share fits where standardize > 0; take exact kernels"
-            )
+            raise UserError("a sweep over low-rank kernels cannot share fits where standardize > 0; take exact kernels")
         self.model, self.sources, self.labels, self.fold = model, sources, labels, fold
         self.algebra, self.decoders = algebra, decoders
 

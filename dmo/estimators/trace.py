@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils import Tags
 
+from dmo.errors import UserError
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import MethodTask, ProjectionOptions, embed, options, project, refuse_unused
 from dmo.graphs.rows import read
@@ -179,7 +180,7 @@ class TraceEmbedding(Projection):
             learnt = project(
                 "TraceEmbedding", MethodTask(method, settings, method.center), view, source, labels, k, road
             )
-        except ValueError as error:
+        except UserError as error:
             raise named(f"TraceEmbedding({self.method!r})", error) from error
         self._learn(learnt)
         return self
@@ -200,7 +201,7 @@ class TraceEmbedding(Projection):
             else:
                 road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
                 self._learn(embed(who, lambda rows: self._pencil(rows, Y, chosen), view, source, k, *road))
-        except ValueError as error:
+        except UserError as error:
             raise named(who, error) from error
         return self
 
@@ -218,7 +219,7 @@ class TraceEmbedding(Projection):
                 ("unsupervised", unsupervised, list(UNSUPERVISED)),
             ):
                 if what not in known:
-                    raise ValueError(f"{name} = {what!r}; known: {', '.join(known)}")
+                    raise UserError(f"{name} = {what!r}; known: {', '.join(known)}")
             return mixed(supervised, unsupervised, X, Y, chosen), None
         known_samples, index = labeled(X, Y)
         return duplicated(self.method, known_samples, chosen), index
@@ -233,7 +234,7 @@ class TraceEmbedding(Projection):
         """Coordinates of samples X (m x d, any row source): m x n_components; refused for direct methods."""
         if hasattr(self, "eigenvalues_") and not hasattr(self, "expansion_"):
             near = {"usc": "olpp", "le": "lpp", "nsc": "lpp", "mds": "pca", "lle": "npp"}.get(self.method, "lpp")
-            raise ValueError(
+            raise UserError(
                 f"TraceEmbedding({self.method!r}): embeds the samples that it was fitted on, new ones have no "
                 f"coordinates; use fit_transform, or the projection {near!r}"
             )
@@ -241,7 +242,7 @@ class TraceEmbedding(Projection):
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if not hasattr(self, "expansion_"):
-            raise ValueError(
+            raise UserError(
                 f"TraceEmbedding({self.method!r}): has no function of new rows to save; keep its embedding_"
             )
         return super()._arrays()
@@ -253,12 +254,12 @@ class TraceEmbedding(Projection):
         """The method and its settings, checked."""
         if self.method not in METHODS:
             known = ", ".join([*METHODS, *NEIGHBORHOOD])
-            raise ValueError(f"TraceEmbedding: method = {self.method!r}; known: {known}")
+            raise UserError(f"TraceEmbedding: method = {self.method!r}; known: {known}")
         method = METHODS[self.method]
         for name in (*_DEFAULTS, *_GRAPH):
             if getattr(self, name) is not None and name not in method.parameters:
                 uses = ", ".join(method.parameters) or "none"
-                raise ValueError(
+                raise UserError(
                     f"TraceEmbedding: method {self.method!r} does not use {name}; leave it out (it uses: {uses})"
                 )
         chosen: dict[str, Any] = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.features.images import need_library
 
 VIEW = "onnx"
@@ -45,10 +46,10 @@ class Embedding:
         inputs = _session(path, digest).get_inputs()
         shape = inputs[0].shape
         if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(shape) != 4 or shape[1] not in (3, "C", None):
-            raise ValueError(f"{path}: its input is {inputs[0].type} {shape}, needed is one float tensor N x 3 x H x W")
+            raise UserError(f"{path}: its input is {inputs[0].type} {shape}, needed is one float tensor N x 3 x H x W")
         side = shape[2] if isinstance(shape[2], int) else SIDE
         if isinstance(shape[3], int) and shape[3] != side:
-            raise ValueError(f"{path}: its input is {shape[2]} x {shape[3]} pixels, only square ones are made")
+            raise UserError(f"{path}: its input is {shape[2]} x {shape[3]} pixels, only square ones are made")
         found = cls(path, digest, side, 0)
         return cls(path, digest, side, len(found(np.zeros((side, side, 3), np.uint8))))
 
@@ -79,11 +80,11 @@ def _session(path: str, sha256: str) -> Any:
     with open(path, "rb") as file:
         content = file.read()
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise ValueError(f"{path}: is not the model that the rows were made with; put that file back, or extract again")
+        raise UserError(f"{path}: is not the model that the rows were made with; put that file back, or extract again")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{path}: cannot be read as an ONNX model ({reason})") from error
+        raise UserError(f"{path}: cannot be read as an ONNX model ({reason})") from error

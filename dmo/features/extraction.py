@@ -16,6 +16,7 @@ import numpy as np
 from joblib import cpu_count
 from threadpoolctl import threadpool_limits
 
+from dmo.errors import UserError
 from dmo.features.images import UnreadableImage, digest, need_library, read_image
 from dmo.features.listing import Listing
 from dmo.features.sets import Recipe, SourceImage
@@ -136,13 +137,13 @@ def extract(
     digests, failures = _check(listing, given, threads)
     if failures and unreadable == "refuse":
         first = next(iter(failures.values()))
-        raise ValueError(
+        raise UserError(
             f"{len(failures)} of {len(listing.ids)} images cannot be read, the first: {first}; remove or repair "
             f"{', '.join(failures)}, or skip them"
         )
     listing = listing.keep([i for i, name in enumerate(listing.ids) if name not in failures])
     if not listing.ids:
-        raise ValueError(f"{listing.folder}: none of its {len(failures)} images can be read, nothing is left to write")
+        raise UserError(f"{listing.folder}: none of its {len(failures)} images can be read, nothing is left to write")
     extractor = _begun(path, given, overwrite) if isinstance(recipe, Recipe) else recipe
     if extractor is None:
         extractor = Extractor(given, learn_vocabularies(listing, given, threads))
@@ -197,7 +198,7 @@ def _write_block(
     described, failures = _try_each(extractor.describe, paths, threads, advance)
     if failures:
         first = next(iter(failures.values()))
-        raise ValueError(f"a image changed while it was described: {first}; run the same command again")
+        raise UserError(f"a image changed while it was described: {first}; run the same command again")
     for view in views:
         write(view, index, np.array([rows[view] for rows in described if rows is not None]))
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dmo.errors import UserError
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -23,7 +25,7 @@ MAX_PIXELS = 80_000_000
 CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo[images]"
 
 
-class UnreadableImage(ValueError):
+class UnreadableImage(UserError):
     """A file that is no image, a damaged one, or one too large to decode; the message names it and says why."""
 
 
@@ -46,7 +48,7 @@ def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
             is_image = path.suffix.lower() in SUFFIXES and not name.startswith(".")
             (images if is_image else others).append(path.relative_to(root).as_posix())
     if not images:
-        raise ValueError(f"{root} holds no image; pass a folder with files that end in {' '.join(sorted(SUFFIXES))}")
+        raise UserError(f"{root} holds no image; pass a folder with files that end in {' '.join(sorted(SUFFIXES))}")
     return sorted(images), sorted(others)
 
 
@@ -63,7 +65,7 @@ def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int =
     except ImportError:
         raise ImportError(CURE) from None
     if side < LEAST:
-        raise ValueError(f"read_image: side = {side} pixels, needs at least {LEAST}")
+        raise UserError(f"read_image: side = {side} pixels, needs at least {LEAST}")
     try:
         with Image.open(path) as image:
             pixels = image.width * image.height

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.features.images import find_images
 
 NAMES = ("file", "image", "picture", "path", "sample")
@@ -55,11 +56,11 @@ class Listing:
         Raises ValueError for a share that is not between 0 and 1, and where one of the two parts would be empty.
         """
         if not 0 < share < 1:
-            raise ValueError(f"a test share of {share:g}: pass a number between 0 and 1, such as 0.1")
+            raise UserError(f"a test share of {share:g}: pass a number between 0 and 1, such as 0.1")
         places = [int(hashlib.sha256(name.encode()).hexdigest()[:12], 16) / 16**12 for name in self.ids]
         split = ["test" if place < share else "train" for place in places]
         if len(set(split)) < 2:
-            raise ValueError(f"a test share of {share:g} of {len(self.ids)} images leaves one part empty; change it")
+            raise UserError(f"a test share of {share:g} of {len(self.ids)} images leaves one part empty; change it")
         return replace(self, split=split)
 
 
@@ -82,14 +83,14 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] |
     else:
         path = Path(labels)
         if path.suffix.lower() not in (".csv", ".json"):
-            raise ValueError(f"labels {path}: pass 'folders', or a file that ends in .csv or .json")
+            raise UserError(f"labels {path}: pass 'folders', or a file that ends in .csv or .json")
         entries = _read_csv(path) if path.suffix.lower() == ".csv" else _read_json(path)
     listed = [name for name in found if name in entries]
     if not listed:
-        raise ValueError(f"{labels} names no image in {folder}; its first column holds paths relative to that folder")
+        raise UserError(f"{labels} names no image in {folder}; its first column holds paths relative to that folder")
     names = sorted({label for name in listed for label in entries[name][0]})
     if not names:
-        raise ValueError(f"{labels} gives no image in {folder} a label; nothing could be learnt from it")
+        raise UserError(f"{labels} gives no image in {folder} a label; nothing could be learnt from it")
     column = {name: j for j, name in enumerate(names)}
     Y = np.zeros((len(listed), len(names)), dtype=np.uint8)
     for i, name in enumerate(listed):
@@ -114,7 +115,7 @@ def _splits(where: str, given: Sequence[str | None]) -> list[str] | None:
     if all(split is None for split in given):
         return None
     if None in given:
-        raise ValueError(f"{where}: {given.count(None)} of {len(given)} images have no split; give all one, or none")
+        raise UserError(f"{where}: {given.count(None)} of {len(given)} images have no split; give all one, or none")
     return [str(split) for split in given]
 
 
@@ -131,7 +132,7 @@ def _read_csv(path: Path) -> dict[str, ListedImage]:
         try:
             header = [field.strip() for field in next(lines, [])]
             if len(header) < 2 or header[0].lower() not in NAMES:
-                raise ValueError(
+                raise UserError(
                     f"{path}: line 1 begins with {','.join(header)[:60]!r}, needs a header with a first column 'file', "
                     "and 'labels' or one column a label"
                 )
@@ -140,13 +141,13 @@ def _read_csv(path: Path) -> dict[str, ListedImage]:
                     name, entry = _csv_entry(f"{path}: line {lines.line_num}", header, fields)
                     _add(entries, name, entry, f"{path}: line {lines.line_num}")
         except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{path}: line {lines.line_num + 1} is no CSV text in UTF-8 ({error})") from error
+            raise UserError(f"{path}: line {lines.line_num + 1} is no CSV text in UTF-8 ({error})") from error
     return entries
 
 
 def _csv_entry(where: str, header: Sequence[str], fields: Sequence[str]) -> tuple[str, ListedImage]:
     if len(fields) != len(header):
-        raise ValueError(f"{where} has {len(fields)} fields, the header {len(header)}")
+        raise UserError(f"{where} has {len(fields)} fields, the header {len(header)}")
     split, labels = None, []
     for title, field in zip(header[1:], (field.strip() for field in fields[1:])):
         if title.lower() == "split":
@@ -154,7 +155,7 @@ def _csv_entry(where: str, header: Sequence[str], fields: Sequence[str]) -> tupl
         elif title.lower() == "labels":
             labels += [label.strip() for label in field.split(";") if label.strip()]
         elif field not in ("0", "1", ""):
-            raise ValueError(f"{where}, column {title!r} is {field[:40]!r}; a column of a label holds 0 and 1")
+            raise UserError(f"{where}, column {title!r} is {field[:40]!r}; a column of a label holds 0 and 1")
         elif field == "1":
             labels.append(title)
     return fields[0].strip(), (labels, split)
@@ -164,12 +165,12 @@ def _read_json(path: Path) -> dict[str, ListedImage]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: is no JSON ({error})") from error
+        raise UserError(f"{path}: is no JSON ({error})") from error
     entries: dict[str, ListedImage] = {}
     if isinstance(document, Mapping):
         document = [{"file": name, "labels": labels} for name, labels in document.items()]
     if not isinstance(document, list):
-        raise ValueError(f"{path}: holds a {type(document).__name__}, needs a dictionary or a list of images")
+        raise UserError(f"{path}: holds a {type(document).__name__}, needs a dictionary or a list of images")
     for number, item in enumerate(document):
         where = f"{path}: entry {number}"
         name, entry = _json_entry(where, item)
@@ -183,12 +184,12 @@ def _json_entry(where: str, item: Any) -> tuple[str, ListedImage]:
     split = item.get("split") if isinstance(item, Mapping) else None
     strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
     if not isinstance(name, str) or not strings or not isinstance(split, str | None):
-        raise ValueError(f'{where} is not of the form {{"file": "a.jpg", "labels": ["sky"], "split": "train"}}')
+        raise UserError(f'{where} is not of the form {{"file": "a.jpg", "labels": ["sky"], "split": "train"}}')
     return name, (list(labels or []), split)
 
 
 def _add(entries: dict[str, ListedImage], name: str, entry: ListedImage, where: str) -> None:
     name = Path(name).as_posix()
     if name in entries:
-        raise ValueError(f"{where} names {name!r} a second time; list each image once")
+        raise UserError(f"{where} names {name!r} a second time; list each image once")
     entries[name] = entry

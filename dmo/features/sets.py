@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.features import colors, points, textures
 from dmo.features.embedding import VIEW, Embedding
 from dmo.features.images import MAX_PIXELS, SIDE
@@ -84,7 +85,7 @@ def _color(function: Callable[..., np.ndarray], bands: int) -> Descriptor:
 def _words(local: str, bands: int) -> Descriptor:
     def of(image: SourceImage, vocabulary: Vocabulary | None) -> np.ndarray:
         if vocabulary is None:
-            raise ValueError(f"{local}: no vocabulary; learn one from training images with learn_vocabularies")
+            raise UserError(f"{local}: no vocabulary; learn one from training images with learn_vocabularies")
         at = image.points(local)
         return vocabulary.histogram(vocabulary.words(image.local(local)), at[:, 1], image.height, bands)
 
@@ -147,11 +148,11 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in self.views:
             if name not in DESCRIPTORS and (name != VIEW or self.onnx is None):
-                raise ValueError(f"no descriptor {name!r}; known: {', '.join([*SETS, *DESCRIPTORS])}")
+                raise UserError(f"no descriptor {name!r}; known: {', '.join([*SETS, *DESCRIPTORS])}")
         if not self.views or len(set(self.views)) < len(self.views):
-            raise ValueError(f"a recipe needs at least one view, each once, got {', '.join(self.views) or 'none'}")
+            raise UserError(f"a recipe needs at least one view, each once, got {', '.join(self.views) or 'none'}")
         if self.version != VERSION:
-            raise ValueError(
+            raise UserError(
                 f"these rows were made by version {self.version} of the descriptors, this dmo has {VERSION}; "
                 "extract and fit again, or use the dmo that made them"
             )

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.features.colors import band_histogram
 
 
@@ -51,7 +52,7 @@ def learn_vocabulary(descriptors: np.ndarray, words: int, seed: int = 0) -> Voca
     from sklearn.cluster import MiniBatchKMeans
 
     if not len(descriptors):
-        raise ValueError("learn_vocabulary: no local descriptors; the training images have no points, pass others")
+        raise UserError("learn_vocabulary: no local descriptors; the training images have no points, pass others")
     distinct = np.unique(descriptors, axis=0) if len(descriptors) <= 4 * words else descriptors
     if len(distinct) <= words:
         return Vocabulary(distinct.astype(np.float32))

@@ -17,6 +17,7 @@ import scipy.sparse
 import zarr
 
 from dmo.blocks import Rows
+from dmo.errors import UserError
 from dmo.formats.files import DataError, existing
 from dmo.formats.matlab import ROWS_PER_BYTE
 
@@ -163,14 +164,14 @@ def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
     try:
         shape = tuple(int(d) for d in parts["shape"])
         if len(shape) != 2 or min(shape) < 0 or max(shape) > _LARGEST:
-            raise ValueError(f"shape {shape}")
+            raise UserError(f"shape {shape}")
         if parts["data"].dtype.kind not in "buif":
-            raise ValueError(f"values of type {parts['data'].dtype}")
+            raise UserError(f"values of type {parts['data'].dtype}")
         if kind == b"csc" and shape[0] > ROWS_PER_BYTE * max(parts["data"].nbytes, 1):
-            raise ValueError(f"{shape[0]} rows for {len(parts['data'])} values")
+            raise UserError(f"{shape[0]} rows for {len(parts['data'])} values")
         matrix = makers[kind]((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
         if np.any(matrix.indptr[1:] < matrix.indptr[:-1]):  # not looked at by check_format where the last one is 0
-            raise ValueError("index pointers that fall")
+            raise UserError("index pointers that fall")
         matrix.check_format(full_check=True)
         return scipy.sparse.csr_array(matrix)
     except (ValueError, TypeError, IndexError) as error:
@@ -218,7 +219,7 @@ def _check_blosc(array: zarr.Array, begin: int, stop: int) -> None:
             with open(file, "rb") as stream:
                 head = stream.read(16)
             if len(head) < 16 or int.from_bytes(head[12:16], "little") != file.stat().st_size:
-                raise ValueError(f"{file.name} is cut or damaged")
+                raise UserError(f"{file.name} is cut or damaged")
 
 
 def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows:

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, rows
+from dmo.errors import UserError
 
 Block = Any
 """Some rows in memory: a NumPy array, or CSR."""
@@ -25,7 +26,7 @@ LONGEST_LINE = 1 << 28
 COMPRESSED: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 
-class DataError(ValueError):
+class DataError(UserError):
     """A data file that is not what it should be: one sentence with file, byte or line, and what was expected."""
 
 

@@ -9,6 +9,7 @@ import scipy.sparse.csgraph
 from scipy.sparse import csr_array
 
 from dmo.blocks import Rows, row_blocks
+from dmo.errors import UserError
 from dmo.graphs.rows import distances_to, prepare, product, read, transposed
 from dmo.graphs.search import Metric, Neighbors
 
@@ -23,7 +24,7 @@ def adjacency(neighbors: Neighbors, mode: Mode = "union") -> csr_array:
     the "union" elsewhere. Raises ValueError for another mode.
     """
     if mode not in ("union", "mutual", "directed", "sum"):
-        raise ValueError(f"adjacency: mode = {mode!r}; known: union, mutual, directed, sum")
+        raise UserError(f"adjacency: mode = {mode!r}; known: union, mutual, directed, sum")
     n, k = neighbors.indices.shape
     there = neighbors.indices.ravel() >= 0
     rows = np.repeat(np.arange(n), k)[there]
@@ -43,10 +44,10 @@ def threshold_graph(X: Rows, radius: float, metric: Metric = "euclidean", block:
     Raises ValueError for a radius that is not a positive number. Memory is the graph's: choose `radius` accordingly.
     """
     if not radius > 0 or not np.isfinite(radius):
-        raise ValueError(f"threshold_graph: radius must be a positive number, got {radius!r}")
+        raise UserError(f"threshold_graph: radius must be a positive number, got {radius!r}")
     X = read(X)
     if metric not in ("euclidean", "cosine"):
-        raise ValueError(f"threshold_graph: metric = {metric!r}; known: euclidean, cosine")
+        raise UserError(f"threshold_graph: metric = {metric!r}; known: euclidean, cosine")
     ready = prepare(X, metric)
     limit, left, right = (2 * radius if metric == "cosine" else radius**2), [], []
     slack = (ready.rounding or 1e-12) * (ready.length + np.sqrt(limit)) ** 2
@@ -73,14 +74,14 @@ def check_symmetric(W: Any, n: int, what: str = "the weight matrix") -> csr_arra
     """A user's matrix as CSR of float64. Raises ValueError where it is not n x n, finite and symmetric."""
     given = csr_array(W if scipy.sparse.issparse(W) else np.asarray(W), dtype=np.float64)
     if given.shape != (n, n):
-        raise ValueError(f"{what} has shape {given.shape}, the samples are {n}; pass one row and one column per sample")
+        raise UserError(f"{what} has shape {given.shape}, the samples are {n}; pass one row and one column per sample")
     if not np.isfinite(given.data).all():
-        raise ValueError(f"{what} holds NaN or infinity; pass finite weights, 0 for none")
+        raise UserError(f"{what} holds NaN or infinity; pass finite weights, 0 for none")
     gap = abs(given - given.T)
     if gap.nnz and gap.max() > 1e-8 * abs(given).max():
         worst = gap.tocoo()
         i, j = (int(c[worst.data.argmax()]) for c in worst.coords)
-        raise ValueError(
+        raise UserError(
             f"{what} is not symmetric: {given[i, j]:g} at ({i}, {j}), {given[j, i]:g} at ({j}, {i}); "
             f"pass (W + W.T) / 2 if that is what you mean"
         )
@@ -100,7 +101,7 @@ def laplacian(W: csr_array, normalized: bool = False) -> csr_array:
         return L
     if (degree < 0).any():
         i = int(degree.argmin())
-        raise ValueError(
+        raise UserError(
             f"laplacian: the weights of sample {i} sum to {degree[i]:.3g}; a normalized Laplacian needs sums that are "
             f"not negative"
         )
@@ -117,7 +118,7 @@ def geodesics(graph: csr_array, symmetric: bool = True) -> np.ndarray:
     """
     graph = csr_array(graph, dtype=np.float64)
     if graph.nnz and graph.data.min() < 0:
-        raise ValueError(f"geodesics: the graph has a length of {graph.data.min():.3g}; lengths must not be negative")
+        raise UserError(f"geodesics: the graph has a length of {graph.data.min():.3g}; lengths must not be negative")
     check_connected(graph, "geodesics")
     return np.asarray(scipy.sparse.csgraph.dijkstra(scipy.sparse.csr_matrix(graph), directed=not symmetric))
 
@@ -128,7 +129,7 @@ def check_connected(graph: csr_array, who: str) -> None:
     if count > 1:
         sizes = np.sort(np.bincount(member))[::-1]
         shown = ", ".join(str(size) for size in sizes[:8]) + (", ..." if count > 8 else "")
-        raise ValueError(
+        raise UserError(
             f"{who}: the neighbor graph has {count} components of {shown} samples; raise the number of neighbors, "
             f"or embed each component by itself"
         )

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks, rows
+from dmo.errors import UserError
 from dmo.graphs import loops
 from dmo.kernels.threads import over_rows
 
@@ -95,10 +96,10 @@ def read(X: Rows) -> Matrix:
     """All rows in memory: finite real numbers, C-contiguous float32 or float64, or CSR of float64, columns sorted."""
     block: Any = rows(X if hasattr(X, "shape") else np.asarray(X))
     if len(block.shape) != 2 or block.dtype.kind not in "buif":
-        raise ValueError(f"graphs: needs a matrix of numbers, got shape {block.shape} of {block.dtype}")
+        raise UserError(f"graphs: needs a matrix of numbers, got shape {block.shape} of {block.dtype}")
     values = block.data if scipy.sparse.issparse(block) else block
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError("graphs: the rows hold NaN or infinity; fill missing values, or drop those rows")
+        raise UserError("graphs: the rows hold NaN or infinity; fill missing values, or drop those rows")
     if scipy.sparse.issparse(block):
         found = scipy.sparse.csr_array(block, dtype=np.float64)
         if not found.has_canonical_format:

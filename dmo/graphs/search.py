@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from dmo.blocks import Rows, row_blocks
 from dmo.cluster.workers import Broadcast, grouped, retried
+from dmo.errors import UserError
 from dmo.graphs import loops
 from dmo.graphs.rows import Ready, alike, distances_to, prepare, product, read, transposed
 from dmo.kernels.threads import over_rows, thread_count
@@ -64,17 +65,17 @@ def neighbors(
     n = X.shape[0]
     _check(n, k, metric)
     if method not in ("exact", "approximate"):
-        raise ValueError(f"neighbors: method = {method!r}; known: exact, approximate")
+        raise UserError(f"neighbors: method = {method!r}; known: exact, approximate")
     member = None if groups is None else _groups(groups, n)
     if member is not None and not other:
         return _in_groups(X, k, metric, member, block, method, random_state, client)
     if member is None and other:
-        raise ValueError("neighbors: other=True needs groups; pass one group number per row")
+        raise UserError("neighbors: other=True needs groups; pass one group number per row")
     if method == "approximate":
         from dmo.graphs.approximate import descend
 
         if member is not None:
-            raise ValueError("neighbors: the approximate search knows no other groups; take method='exact'")
+            raise UserError("neighbors: the approximate search knows no other groups; take method='exact'")
         return Neighbors(*descend(X, k, metric, random_state), metric)
     ready = prepare(X, metric)
     m = min(k + _SPARE, n - 1)
@@ -91,7 +92,7 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean", block: i
     X, X_new = read(X), read(X_new)
     X_new = alike(X_new, X)
     if X_new.shape[1] != X.shape[1]:
-        raise ValueError(f"nearest: the new rows have {X_new.shape[1]} features, the known ones {X.shape[1]}")
+        raise UserError(f"nearest: the new rows have {X_new.shape[1]} features, the known ones {X.shape[1]}")
     _check(X.shape[0] + 1, k, metric)
     ready = prepare(X, metric)
     new = prepare(X_new, metric, like=ready)
@@ -114,15 +115,15 @@ def recall(found: Neighbors, X: Rows, sample: int = 500, random_state: int | Non
 
 def _check(n: int, k: int, metric: str) -> None:
     if metric not in ("euclidean", "cosine"):
-        raise ValueError(f"neighbors: metric = {metric!r}; known: euclidean, cosine")
+        raise UserError(f"neighbors: metric = {metric!r}; known: euclidean, cosine")
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
-        raise ValueError(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
+        raise UserError(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
 
 
 def _groups(groups: Any, n: int) -> np.ndarray:
     member = np.asarray(groups)
     if member.shape != (n,) or member.dtype.kind not in "iub":
-        raise ValueError(
+        raise UserError(
             f"neighbors: groups have shape {member.shape} and dtype {member.dtype}, the rows are {n}; "
             f"pass one whole number per row"
         )

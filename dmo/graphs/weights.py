@@ -10,6 +10,7 @@ import scipy.stats
 from scipy.sparse import csr_array
 
 from dmo.blocks import Rows, row_blocks
+from dmo.errors import UserError
 from dmo.graphs import loops
 from dmo.graphs.adjacency import check_symmetric
 from dmo.graphs.rows import Matrix, distances_to, prepare, read
@@ -57,12 +58,12 @@ def weigh(
     if not isinstance(kind, str):
         return _given(graph, check_symmetric(kind, n))
     if kind not in KINDS:
-        raise ValueError(f"weigh: kind = {kind!r}; known: {', '.join(KINDS)}, or a symmetric matrix")
+        raise UserError(f"weigh: kind = {kind!r}; known: {', '.join(KINDS)}, or a symmetric matrix")
     if kind == "constant":
         return _on(graph, np.ones(graph.nnz))
     X = read(X)
     if X.shape[0] != n:
-        raise ValueError(f"weigh: the graph has {n} samples, X has {X.shape[0]} rows; pass the rows it was made from")
+        raise UserError(f"weigh: the graph has {n} samples, X has {X.shape[0]} rows; pass the rows it was made from")
     left, right = ends(graph)
     if kind in _CORRELATIONS:
         return _on(graph, _CORRELATIONS[kind](X, left, right))
@@ -74,7 +75,7 @@ def weigh(
     if kind == "local":
         s = local_scales(X, local) if scales is None else np.asarray(scales, np.float64)
         if s.shape != (n,) or (s < 0).any() or not s.any():
-            raise ValueError(
+            raise UserError(
                 "weigh: the local scales must be n numbers of at least 0, some above; raise `local` where rows are repeated"
             )
         s = np.maximum(s, s[s > 0].min())
@@ -140,9 +141,7 @@ def _crowded(left: np.ndarray, n: int) -> bool:
 def _bandwidth(squared: np.ndarray, bandwidth: float | str) -> float:
     value = float(np.sqrt(squared).mean()) if isinstance(bandwidth, str) and bandwidth == "mean" else bandwidth
     if isinstance(value, str) or not value > 0 or not np.isfinite(value):
-        raise ValueError(
-            f"weigh: bandwidth must be a positive number or 'mean' of distances above 0, got {bandwidth!r}"
-        )
+        raise UserError(f"weigh: bandwidth must be a positive number or 'mean' of distances above 0, got {bandwidth!r}")
     return float(value)
 
 
@@ -216,7 +215,7 @@ def _spearman(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def _kendall(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     if X.shape[1] > _KENDALL:
-        raise ValueError(
+        raise UserError(
             f"weigh: kendall compares all pairs of {X.shape[1]} features for every edge; at most {_KENDALL} are taken, "
             f"use 'spearman'"
         )
@@ -244,7 +243,7 @@ def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> 
     X = read(X)
     n, k = neighbors.indices.shape
     if X.shape[0] != n:
-        raise ValueError(f"reconstruction_weights: {n} neighbor lists for {X.shape[0]} rows; pass the same samples")
+        raise UserError(f"reconstruction_weights: {n} neighbor lists for {X.shape[0]} rows; pass the same samples")
     W = np.zeros((n, k))
     for where in row_blocks(n, max(1, 2**24 // (k * max(k, 1 if scipy.sparse.issparse(X) else X.shape[1])))):
         indices = neighbors.indices[where]

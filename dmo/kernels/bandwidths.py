@@ -9,6 +9,7 @@ import scipy.sparse
 from sklearn.utils import check_random_state
 
 from dmo import blocks
+from dmo.errors import UserError
 from dmo.kernels import loops, pairs, rows, threads
 from dmo.kernels.rows import Matrix, Prepared
 
@@ -24,9 +25,9 @@ def check(bandwidth: float | str, owner: str) -> None:
         if bandwidth not in RULES:
             known = ", ".join(repr(rule) for rule in RULES)
             hint = rows.nearest(bandwidth, RULES)
-            raise ValueError(f"{owner}: bandwidth must be a number or one of {known}, got {bandwidth!r}{hint}")
+            raise UserError(f"{owner}: bandwidth must be a number or one of {known}, got {bandwidth!r}{hint}")
     elif not (np.isfinite(bandwidth) and bandwidth > 0):
-        raise ValueError(f"{owner}: bandwidth must be a positive number, got {bandwidth!r}; give one, or a rule")
+        raise UserError(f"{owner}: bandwidth must be a positive number, got {bandwidth!r}; give one, or a rule")
 
 
 def sample(n: int, random_state: Any) -> np.ndarray | None:
@@ -85,7 +86,7 @@ def resolve(
         K, h = K[np.ix_(index, index)], h[index]
     n, least = len(h), 6 if rule == "mean-fifth-neighbor" else 2
     if n < least:
-        raise ValueError(f"{owner}: bandwidth {rule!r} needs at least {least} rows, got {n}; give it a number")
+        raise UserError(f"{owner}: bandwidth {rule!r} needs at least {least} rows, got {n}; give it a number")
     euclidean = pair == "dot"
     if rule == "mean":
         value = _mean(K, h, euclidean, n_threads)
@@ -98,7 +99,7 @@ def resolve(
             )
         value = _median(K) if rule == "median" else _fifth_neighbor(K)
     if not value > floor:
-        raise ValueError(
+        raise UserError(
             f"{owner}: bandwidth {rule!r} is 0 because rows are equal (or all features constant); "
             "drop the constant view or give the bandwidth as a number"
         )

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo import blocks
+from dmo.errors import UserError
 from dmo.kernels import bandwidths, pairs, rows
 from dmo.kernels.rows import Prepared
 from dmo.progress import stage
@@ -155,12 +156,12 @@ class RowKernel(Kernel[Prepared]):
 
     def _check(self, x: Prepared, y: Prepared) -> None:
         if x.shape[1] != y.shape[1]:
-            raise ValueError(f"{self.name}: x has {x.shape[1]} columns, y has {y.shape[1]}; pass the same features")
+            raise UserError(f"{self.name}: x has {x.shape[1]} columns, y has {y.shape[1]}; pass the same features")
         if x.dtype != y.dtype:
-            raise ValueError(f"{self.name}: x is {x.dtype}, y is {y.dtype}; prepare both with the same dtype")
+            raise UserError(f"{self.name}: x is {x.dtype}, y is {y.dtype}; prepare both with the same dtype")
         mine = rows.origin(self.pair, self.normalize, self._offset())
         if x.origin != mine or y.origin != mine:
-            raise ValueError(f"{self.name}: rows were prepared by another kernel; prepare x and y with this one")
+            raise UserError(f"{self.name}: rows were prepared by another kernel; prepare x and y with this one")
 
     def _prefit(self, X: Any, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
         """Parameters that come from the rows `index` (all when None) without distances; errors name row i `names[i]`."""
@@ -195,13 +196,13 @@ class BandwidthKernel(RowKernel):
         if not isinstance(self.bandwidth, str):
             object.__setattr__(self, "bandwidth", float(self.bandwidth))
         if not (np.isfinite(self.scale) and self.scale > 0):
-            raise ValueError(f"{self.name}: scale must be a positive number, got {self.scale!r}")
+            raise UserError(f"{self.name}: scale must be a positive number, got {self.scale!r}")
 
     @property
     def width(self) -> float:
         """scale * bandwidth as a number."""
         if isinstance(self.bandwidth, str):
-            raise ValueError(f"{self.name}: bandwidth {self.bandwidth!r} is a rule; call fit first, or give a number")
+            raise UserError(f"{self.name}: bandwidth {self.bandwidth!r} is a rule; call fit first, or give a number")
         return self.scale * self.bandwidth
 
     def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
@@ -276,5 +277,5 @@ def output(out: np.ndarray | None, shape: tuple[int, int], dtype: np.dtype, owne
     if out is None:
         return np.empty(shape, dtype)
     if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
-        raise ValueError(f"{owner}: out must be a C-contiguous {shape} array of {dtype}, got {out.shape} {out.dtype}")
+        raise UserError(f"{owner}: out must be a C-contiguous {shape} array of {dtype}, got {out.shape} {out.dtype}")
     return out

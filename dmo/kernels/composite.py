@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from dmo import blocks
+from dmo.errors import UserError
 from dmo.kernels import rows
 from dmo.kernels.base import Kernel, output
 
@@ -50,7 +51,7 @@ class PreparedSquare:
     def __getitem__(self, where: slice) -> PreparedSquare:
         begin, _, step = where.indices(len(self))
         if step != 1:
-            raise ValueError(f"precomputed: slices of prepared rows have step 1, got {step}")
+            raise UserError(f"precomputed: slices of prepared rows have step 1, got {step}")
         return PreparedSquare(self.values[where], None if self.start is None else self.start + begin)
 
     @property
@@ -72,7 +73,7 @@ class _Composite(Kernel[PreparedParts]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernels", tuple(self.kernels))
         if not self.kernels:
-            raise ValueError(f"{self.name}: needs at least one kernel, got none")
+            raise UserError(f"{self.name}: needs at least one kernel, got none")
         wrong = [k for k in self.kernels if not isinstance(k, Kernel)]
         if wrong:
             raise TypeError(f"{self.name}: needs kernels, got {wrong[0]!r}; write parse({wrong[0]!r})")
@@ -134,9 +135,9 @@ class Sum(_Composite):
         weights = (1.0,) * len(self.kernels) if self.weights is None else tuple(float(w) for w in self.weights)
         object.__setattr__(self, "weights", weights)
         if len(weights) != len(self.kernels):
-            raise ValueError(f"sum: got {len(self.kernels)} kernels and {len(weights)} weights; give one weight each")
+            raise UserError(f"sum: got {len(self.kernels)} kernels and {len(weights)} weights; give one weight each")
         if not all(np.isfinite(w) and w > 0 for w in weights):
-            raise ValueError(f"sum: weights must be positive to keep the kernel positive semidefinite, got {weights}")
+            raise UserError(f"sum: weights must be positive to keep the kernel positive semidefinite, got {weights}")
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"weights": list(self.weights or ())}
@@ -173,7 +174,7 @@ class Precomputed(Kernel[PreparedSquare]):
     def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
         n, m = rows.source(X).shape
         if n != m:
-            raise ValueError(f"precomputed: the training kernel must be square, got {n} x {m}; pass k(train, train)")
+            raise UserError(f"precomputed: the training kernel must be square, got {n} x {m}; pass k(train, train)")
         return self
 
     def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> PreparedSquare:
@@ -182,12 +183,12 @@ class Precomputed(Kernel[PreparedSquare]):
 
     def tile(self, x: PreparedSquare, y: PreparedSquare, out: np.ndarray | None = None) -> np.ndarray:
         if x.values.shape[1] != y.values.shape[1]:
-            raise ValueError(
+            raise UserError(
                 f"precomputed: x has {x.values.shape[1]} columns, the training kernel {y.values.shape[1]}; "
                 "pass k(new, train) with a column per training row"
             )
         if y.start is None:
-            raise ValueError("precomputed: y must be rows of the square training kernel; pass new rows as x")
+            raise UserError("precomputed: y must be rows of the square training kernel; pass new rows as x")
         K = output(out, (len(x), len(y)), x.dtype, self.name)
         K[:] = x.values[:, y.start : y.start + len(y)]
         return K
@@ -195,9 +196,7 @@ class Precomputed(Kernel[PreparedSquare]):
     def diagonal(self, x: PreparedSquare) -> np.ndarray:
         n = len(x)
         if x.start is None:
-            raise ValueError(
-                "precomputed: the diagonal of new rows is unknown; pass rows of the square training kernel"
-            )
+            raise UserError("precomputed: the diagonal of new rows is unknown; pass rows of the square training kernel")
         return x.values[np.arange(n), x.start + np.arange(n)]
 
     def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Self]:
@@ -207,7 +206,7 @@ class Precomputed(Kernel[PreparedSquare]):
             (float(np.abs(K[w] - K[:, w].T).max(initial=0.0)) for w in blocks.row_blocks(len(K), 1024)), default=0.0
         )
         if worst > 1e-5 * float(np.abs(K).max(initial=0.0)):
-            raise ValueError(
+            raise UserError(
                 f"precomputed: the training kernel must be symmetric, got entries that differ by {worst:.2g}"
             )
         return (K if worst == 0.0 else (K + K.T) / 2), self

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo import blocks
+from dmo.errors import UserError
 from dmo.kernels import loops, rows
 from dmo.kernels.base import BandwidthKernel, CenteredKernel, RowKernel
 from dmo.kernels.pairs import EntryMap
@@ -49,7 +50,7 @@ class RBF(CenteredKernel):
             return
         lost = np.finfo(p.dtype).eps / 2 * float(np.median(p.norms)) / self.width**2
         if lost > 1e-3:
-            raise ValueError(
+            raise UserError(
                 f"rbf: rows lie so far from the origin that {p.dtype} loses the distances (error about "
                 f"{lost:.0e}); fit the kernel on dense rows, or take dtype float64"
             )
@@ -158,11 +159,11 @@ class Polynomial(RowKernel):
     def __post_init__(self) -> None:
         check_normalization(self.normalize, self.name)
         if int(self.degree) != self.degree or self.degree < 1:
-            raise ValueError(f"polynomial: degree must be a whole number >= 1, got {self.degree!r}")
+            raise UserError(f"polynomial: degree must be a whole number >= 1, got {self.degree!r}")
         if self.gamma is not None and not (np.isfinite(self.gamma) and self.gamma > 0):
-            raise ValueError(f"polynomial: gamma must be a positive number or None, got {self.gamma!r}")
+            raise UserError(f"polynomial: gamma must be a positive number or None, got {self.gamma!r}")
         if not (np.isfinite(self.coef0) and self.coef0 >= 0):
-            raise ValueError(f"polynomial: coef0 must be a number >= 0, got {self.coef0!r}")
+            raise UserError(f"polynomial: coef0 must be a number >= 0, got {self.coef0!r}")
 
     def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
         return self._prefit(rows.source(X), None)
@@ -172,7 +173,7 @@ class Polynomial(RowKernel):
 
     def _number(self) -> float:
         if self.gamma is None:
-            raise ValueError("polynomial: gamma None is a rule; call fit first, or give a number")
+            raise UserError("polynomial: gamma None is a rule; call fit first, or give a number")
         return float(self.gamma)
 
     def _map(self) -> EntryMap:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dmo.blocks import Rows, rows
+from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
 
 Combine = Literal["sum", "product"]
@@ -55,7 +56,7 @@ class MultiKernel:
             else:
                 total += part
         if total is None:
-            raise ValueError("no kernel to combine; pass at least one view")
+            raise UserError("no kernel to combine; pass at least one view")
         return total
 
     def weighted(self, name: str, values: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from dmo.errors import UserError
 from dmo.kernels.base import Kernel
 from dmo.kernels.composite import Precomputed, Product, Sum
 from dmo.kernels.functions import RBF, ChiSquare, Cosine, Exponential, Intersection, Laplacian, Linear, Polynomial
@@ -35,7 +36,7 @@ def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
         prefix, name = "", spec
     if name not in NAMED or (dash and (prefix not in PREFIXES or name == "precomputed")):
         known = [*NAMED, *(f"{p}-{n}" for p in PREFIXES for n in NAMED if n != "precomputed")]
-        raise ValueError(
+        raise UserError(
             f"kernel {spec!r} is unknown{nearest(spec.lower(), known)}; known are {', '.join(NAMED)}, with a prefix "
             f"{', '.join(p + '-' for p in PREFIXES)} as in 'hellinger-rbf'"
         )
@@ -55,7 +56,7 @@ def rescaled(spec: Any, factor: float) -> Any:
     if isinstance(kernel, (Sum, Product)):
         return replace(kernel, kernels=tuple(rescaled(part, factor) for part in kernel.kernels))
     if not hasattr(kernel, "scale"):
-        raise ValueError(f"kernel {kernel.name!r} has no bandwidth to scale; leave bandwidth out, or take 'rbf'")
+        raise UserError(f"kernel {kernel.name!r} has no bandwidth to scale; leave bandwidth out, or take 'rbf'")
     return replace(kernel, scale=factor * kernel.scale)
 
 
@@ -65,15 +66,13 @@ def from_dict(spec: dict[str, Any]) -> Kernel:
     name = rest.pop("kernel", None)
     if name not in NAMED and name not in COMPOSITES:
         known = [*NAMED, *COMPOSITES]
-        raise ValueError(f"kernel {name!r} is unknown{nearest(str(name), known)}; known are {', '.join(known)}")
+        raise UserError(f"kernel {name!r} is unknown{nearest(str(name), known)}; known are {', '.join(known)}")
     kind = (NAMED | COMPOSITES)[name]
     parameters = [f.name for f in fields(kind)]
     wrong = [key for key in rest if key not in parameters]
     if wrong:
         hint = nearest(wrong[0], parameters)
-        raise ValueError(
-            f"{name}: parameter {wrong[0]!r} is unknown{hint}; known are {', '.join(parameters) or 'none'}"
-        )
+        raise UserError(f"{name}: parameter {wrong[0]!r} is unknown{hint}; known are {', '.join(parameters) or 'none'}")
     if name in COMPOSITES:
         rest["kernels"] = tuple(from_dict(part) for part in rest["kernels"])
     return kind(**rest)

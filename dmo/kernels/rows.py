@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo import blocks
+from dmo.errors import UserError
 from dmo.kernels import loops
 
 Matrix = Any
@@ -64,7 +65,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def check_normalization(how: str | None, owner: str) -> None:
     if how not in NORMALIZATIONS:
         known = ", ".join(repr(k) for k in NORMALIZATIONS)
-        raise ValueError(
+        raise UserError(
             f"{owner}: normalize must be one of {known}, got {how!r}{nearest(str(how), ('l1', 'l2', 'hellinger'))}"
         )
 
@@ -86,7 +87,7 @@ def read(X: blocks.Rows, owner: str) -> Matrix:
     """All rows of a source in memory: a matrix of real numbers, dense or CSR."""
     X = source(X)
     if len(X.shape) != 2:
-        raise ValueError(f"{owner}: needs a matrix of n rows x d columns, got shape {tuple(X.shape)}; reshape it")
+        raise UserError(f"{owner}: needs a matrix of n rows x d columns, got shape {tuple(X.shape)}; reshape it")
     block = blocks.rows(X)
     if block.dtype.kind not in "buif":
         raise TypeError(f"{owner}: needs rows of real numbers, got dtype {block.dtype}; convert them")
@@ -126,7 +127,7 @@ def _check_block(block: np.ndarray, norms: np.ndarray, dtype: np.dtype, names: n
     if not bad.any():
         bad, what = ~fits[:, None] & (np.abs(block) == np.abs(block).max(axis=1, keepdims=True)), TOO_LARGE
     row, column = (int(k) for k in np.argwhere(bad)[0])
-    raise ValueError(what.format(owner=owner, value=block[row, column], row=names[row], column=column, dtype=dtype))
+    raise UserError(what.format(owner=owner, value=block[row, column], row=names[row], column=column, dtype=dtype))
 
 
 def ready(
@@ -145,7 +146,7 @@ def ready(
     Goes by blocks of rows that fit the cache.
     """
     if offset is not None and X.shape[1] != len(offset):
-        raise ValueError(f"{owner}: was fitted on {len(offset)} columns, got {X.shape[1]}; pass the same features")
+        raise UserError(f"{owner}: was fitted on {len(offset)} columns, got {X.shape[1]}; pass the same features")
     n, d = X.shape
     names = np.arange(n) if names is None else names
     if scipy.sparse.issparse(X) and offset is None:
@@ -157,7 +158,7 @@ def ready(
         if non_negative and block.size and block.min() < 0:
             row, column = (int(k) for k in np.argwhere(block < 0)[0])
             place = {"value": block[row, column], "row": names[where.start + row], "column": column}
-            raise ValueError(NEGATIVE.format(owner=owner, **place))
+            raise UserError(NEGATIVE.format(owner=owner, **place))
         loops.ready_rows(block, NORMALIZATIONS[how], shift, squared, out[where], norms[where])
         _check_block(block, norms[where], out.dtype, names[where], owner)
     return out, norms
@@ -180,7 +181,7 @@ def _ready_sparse(
         if bad.any():
             k = int(np.argmax(bad))
             place = {"value": X.data[k], "row": names[row[k]], "column": X.indices[k], "dtype": dtype}
-            raise ValueError(what.format(owner=owner, **place))
+            raise UserError(what.format(owner=owner, **place))
 
     refuse(~np.isfinite(values), NOT_FINITE)
     refuse((values < 0) & non_negative, NEGATIVE)

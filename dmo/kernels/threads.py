@@ -10,6 +10,8 @@ from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
+from dmo.errors import UserError
+
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
@@ -23,7 +25,7 @@ def thread_count(n_threads: int | None = None) -> int:
     """`n_threads`, or as many as BLAS may use now (what threadpoolctl or the environment has set), or the cores."""
     if n_threads is not None:
         if n_threads < 1:
-            raise ValueError(f"n_threads must be at least 1, got {n_threads}")
+            raise UserError(f"n_threads must be at least 1, got {n_threads}")
         return int(n_threads)
     limits = [library.num_threads for library in _blas().lib_controllers if library.num_threads]
     return min(limits) if limits else os.cpu_count() or 1

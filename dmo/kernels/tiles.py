@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, Subset, row_blocks
+from dmo.errors import UserError
 from dmo.kernels.multikernel import MultiKernel
 
 
@@ -30,7 +31,7 @@ class FeatureTiles:
     def __post_init__(self) -> None:
         sizes = {name: source.shape[0] for name, source in self.sources.items()}
         if len(set(sizes.values())) != 1:
-            raise ValueError(f"tiles need views of the same samples, got rows {sizes}")
+            raise UserError(f"tiles need views of the same samples, got rows {sizes}")
         self.n = next(iter(sizes.values()))
         self._held: tuple[int, Any] | None = None
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
+from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
 
 TOLERANCE = 1e-12
@@ -33,7 +34,7 @@ class SetKernel:
 
     def __post_init__(self) -> None:
         if self.measure not in _SET_MEASURES:
-            raise ValueError(f"SetKernel: measure = {self.measure!r}; known: {', '.join(_SET_MEASURES)}")
+            raise UserError(f"SetKernel: measure = {self.measure!r}; known: {', '.join(_SET_MEASURES)}")
 
     def matrix(self, outputs: Sequence[Iterable[Hashable]]) -> np.ndarray:
         """The n x n similarities."""
@@ -56,7 +57,7 @@ class SequenceKernel:
 
     def __post_init__(self) -> None:
         if self.length < 1:
-            raise ValueError(f"SequenceKernel: length = {self.length}; a subsequence has at least one symbol")
+            raise UserError(f"SequenceKernel: length = {self.length}; a subsequence has at least one symbol")
 
     def factor(self, outputs: Sequence[Sequence[Hashable]]) -> scipy.sparse.csr_array:
         """T (n x subsequences, CSR), K_Y = T T'."""
@@ -99,17 +100,15 @@ def factorize_kernel(K: np.ndarray, what: str = "the label kernel") -> np.ndarra
     Raises ValueError where K is not square, not symmetric, or not positive semidefinite.
     """
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
-        raise ValueError(f"{what} has shape {K.shape}; needed is samples x samples")
+        raise UserError(f"{what} has shape {K.shape}; needed is samples x samples")
     scale = float(np.abs(K).max(initial=0.0))
     if not np.allclose(K, K.T, rtol=0.0, atol=1e-8 * scale):
-        raise ValueError(f"{what} is not symmetric; pass (K + K.T) / 2, or the similarities both ways")
+        raise UserError(f"{what} is not symmetric; pass (K + K.T) / 2, or the similarities both ways")
     C, pivots, rank, _ = scipy.linalg.lapack.dpstrf((K + K.T) / 2, tol=TOLERANCE * scale, lower=1)
     T = np.zeros((len(K), rank))
     T[pivots - 1] = np.tril(C)[:, :rank]
     if np.abs(np.einsum("ij,ij->i", T, T) - K.diagonal()).max(initial=0.0) > 1e-6 * scale or _off(T, K, scale):
-        raise ValueError(
-            f"{what} is not positive semidefinite; clip its negative eigenvalues, or choose another kernel"
-        )
+        raise UserError(f"{what} is not positive semidefinite; clip its negative eigenvalues, or choose another kernel")
     return T
 
 
@@ -185,9 +184,9 @@ def _as_list(outputs: Any) -> list[Any]:
 def _numbers(outputs: Any) -> np.ndarray:
     Y = outputs.toarray() if scipy.sparse.issparse(outputs) else np.asarray(outputs)
     if Y.dtype.kind not in "biuf":
-        raise ValueError(f"outputs have dtype {Y.dtype}; pass numbers, or a SetKernel or SequenceKernel for objects")
+        raise UserError(f"outputs have dtype {Y.dtype}; pass numbers, or a SetKernel or SequenceKernel for objects")
     Y = Y.astype(np.float64).reshape(len(Y), -1)
     bad = np.argwhere(~np.isfinite(Y))
     if len(bad):
-        raise ValueError(f"outputs have {Y[tuple(bad[0])]} at row {bad[0][0]}, column {bad[0][1]}; fill or drop it")
+        raise UserError(f"outputs have {Y[tuple(bad[0])]} at row {bad[0][0]}, column {bad[0][1]}; fill or drop it")
     return Y

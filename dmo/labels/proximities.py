@@ -16,6 +16,7 @@ import scipy.sparse
 from scipy.sparse import csr_array
 
 from dmo.blocks import row_blocks
+from dmo.errors import UserError
 from dmo.graphs import KINDS, Neighbors, edge_dots, ends, weigh
 from dmo.labels.kernels import factorize_kernel
 from dmo.progress import stage
@@ -56,18 +57,18 @@ class Proximity:
 
     def __post_init__(self) -> None:
         if self.scheme not in NAMES:
-            raise ValueError(f"label proximity: scheme = {self.scheme!r}; known: {', '.join(NAMES)}")
+            raise UserError(f"label proximity: scheme = {self.scheme!r}; known: {', '.join(NAMES)}")
         if self.similarity not in NAMES[self.scheme]:
             known = ", ".join(NAMES[self.scheme])
-            raise ValueError(
+            raise UserError(
                 f"label proximity: scheme {self.scheme!r} has no similarity {self.similarity!r}; it has {known}"
             )
         if not self.p >= 1 or not self.bandwidth > 0:
-            raise ValueError(
+            raise UserError(
                 f"label proximity: p must be at least 1 and bandwidth above 0, got {self.p!r} and {self.bandwidth!r}"
             )
         if self.class_features and (self.scheme != "classes" or self.similarity not in PROJECTED):
-            raise ValueError(
+            raise UserError(
                 "label proximity: class_features needs scheme='classes' and a similarity of real coordinates: "
                 + ", ".join(PROJECTED)
             )
@@ -100,10 +101,10 @@ class Proximity:
         if self.scheme == "classes":
             return np.asarray(_shares(Y) @ factorize_kernel(class_similarities(Y, self, X), what))
         if self.similarity in ("local", "inverse", "gaussian"):
-            raise ValueError(f"{what} is scaled by the graph's edges; evaluate it on a graph")
+            raise UserError(f"{what} is scaled by the graph's edges; evaluate it on a graph")
         _, first, member = np.unique(_keys(Y), return_index=True, return_inverse=True)
         if len(first) > MOST_SETS:
-            raise ValueError(
+            raise UserError(
                 f"{what}: {len(first)} different label sets, at most {MOST_SETS} are factorized; "
                 f"evaluate it on a graph, or take scheme='classes'"
             )
@@ -133,7 +134,7 @@ def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarra
     else:
         if proximity.class_features:
             if X is None:
-                raise ValueError("label proximity: class_features needs the features; pass X")
+                raise UserError("label proximity: class_features needs the features; pass X")
             means = columns @ X / np.maximum(_sizes(Y), 1.0)[:, None]
             coordinates = np.asarray(means.toarray() if scipy.sparse.issparse(means) else means)
         else:
@@ -150,7 +151,7 @@ def label_coordinates(Y: Any, rank: int | None = None) -> np.ndarray:
     values, vectors = scipy.linalg.eigh((C + C.T) / 2)
     have = int((values > 1e-12 * max(values[-1], 1e-300)).sum())
     if rank is not None and not 1 <= rank <= have:
-        raise ValueError(f"label proximity: rank = {rank} of labels of rank {have}; needed is 1 <= rank <= {have}")
+        raise UserError(f"label proximity: rank = {rank} of labels of rank {have}; needed is 1 <= rank <= {have}")
     P = vectors[:, ::-1][:, : have if rank is None else rank]
     largest = P[np.abs(P).argmax(axis=0), np.arange(P.shape[1])]
     return np.asarray(Y @ (P * np.where(largest < 0, -1.0, 1.0)))
@@ -173,28 +174,28 @@ def combine(
     proximities or of weights outside [0, 1].
     """
     if not np.array_equal(G.indptr, W.indptr) or not np.array_equal(G.indices, W.indices):
-        raise ValueError("combine: G and W are on different graphs; evaluate both on one")
+        raise UserError("combine: G and W are on different graphs; evaluate both on one")
     g, w = G.data, W.data
     if combination == "priority":
         _check_priority(g, w, a, b, beta, c)
         values = np.maximum(g, 0.0) ** a / (1 + beta * (1 - np.clip(w, 0.0, 1.0) ** b)) ** c
     elif combination == "sum":
         if not 0 <= beta <= 1:
-            raise ValueError(f"combine: beta of a weighted sum is a share of the labels in [0, 1], got {beta!r}")
+            raise UserError(f"combine: beta of a weighted sum is a share of the labels in [0, 1], got {beta!r}")
         values = beta * g + (1 - beta) * w
     elif combination in ("hadamard", "labels", "features"):
         values = {"hadamard": g * w, "labels": g.copy(), "features": w.copy()}[combination]
     else:
-        raise ValueError(f"combine: combination = {combination!r}; known: priority, hadamard, sum, labels, features")
+        raise UserError(f"combine: combination = {combination!r}; known: priority, hadamard, sum, labels, features")
     return csr_array((values, G.indices.copy(), G.indptr.copy()), shape=G.shape)
 
 
 def _check_priority(g: np.ndarray, w: np.ndarray, a: float, b: float, beta: float, c: float) -> None:
     if not (a > 0 and b > 0 and beta >= 0 and c >= 0):
-        raise ValueError(f"combine: needs a, b > 0 and beta, c >= 0, got a={a!r}, b={b!r}, beta={beta!r}, c={c!r}")
+        raise UserError(f"combine: needs a, b > 0 and beta, c >= 0, got a={a!r}, b={b!r}, beta={beta!r}, c={c!r}")
     for name, values, most in (("label proximities", g, np.inf), ("feature weights", w, 1.0)):
         if len(values) and (values.min() < -1e-12 or values.max() > most + 1e-9):
-            raise ValueError(
+            raise UserError(
                 f"combine: 'priority' needs {name} of at least 0{'' if most > 1 else ' and at most 1'}, got "
                 f"{values.min():.3g} to {values.max():.3g}; take other ones, or combination='hadamard'"
             )
@@ -207,7 +208,7 @@ def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neig
     time grows with n^2 and memory does not; `k` < n. Proximities stand as negative distances. Source: [MOPE 43].
     """
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
-        raise ValueError(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
+        raise UserError(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
     indices, distances = np.full((n, k), -1), np.full((n, k), np.inf)
     with stage("strongest proximities (rows)", n) as advance:
         for where in row_blocks(n, max(1, PAIRS // n)):
@@ -243,7 +244,7 @@ def as_bits(Y: Any) -> csr_array:
     made.sum_duplicates()
     made.eliminate_zeros()
     if len(made.shape) != 2 or not (made.data == 1).all():
-        raise ValueError("label proximity: labels must be a matrix of 0 and 1; binarise them first")
+        raise UserError("label proximity: labels must be a matrix of 0 and 1; binarise them first")
     return made
 
 

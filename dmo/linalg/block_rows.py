@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from dmo.errors import UserError
+
 
 @dataclass(frozen=True, eq=False)
 class BlockRows:
@@ -101,7 +103,7 @@ class BlockRows:
     def gram(self, other: BlockRows | np.ndarray) -> np.ndarray:
         """W'G (r0 x r0', float64) with other rows G of the same samples, block-sparse or dense."""
         if other.shape[0] != self.shape[0]:
-            raise ValueError(f"Gram matrix of {self.shape[0]} and {other.shape[0]} rows; pass the same samples in both")
+            raise UserError(f"Gram matrix of {self.shape[0]} and {other.shape[0]} rows; pass the same samples in both")
         if not isinstance(other, BlockRows):
             return self.t_dot(other)
         out = np.zeros((self.shape[1], other.shape[1]))

@@ -11,6 +11,7 @@ import scipy.linalg
 from scipy.sparse import csr_array
 
 from dmo.blocks import row_blocks
+from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.linalg.operators import Operator
 from dmo.linalg.pivoted_cholesky import rpcholesky
@@ -114,7 +115,7 @@ class BlockCG(CheckedSolver):
         self.preconditioner, self.max_products = preconditioner, max_products
 
     def inverse_diagonal(self) -> np.ndarray:
-        raise ValueError(
+        raise UserError(
             "leave-one-out scores need a factorized kernel, and this one is solved by conjugate gradients; "
             "take standardize=0, or a kernel that fits in memory"
         )
@@ -215,7 +216,7 @@ class BlockCG(CheckedSolver):
         """The lower Cholesky factor of P'(A + c I) P."""
         curvature = P.T @ Q
         if not np.isfinite(curvature).all():
-            raise ValueError("solve: a product with the operator is not finite; check the kernel for NaN and inf")
+            raise UserError("solve: a product with the operator is not finite; check the kernel for NaN and inf")
         factor, info = scipy.linalg.lapack.dpotrf((curvature + curvature.T) / 2, lower=1)
         if info != 0:
             raise IllConditioned(

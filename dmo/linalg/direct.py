@@ -8,6 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from dmo.blocks import row_blocks
+from dmo.errors import UserError
 from dmo.linalg.factors import Factor, low_rank_factor
 from dmo.linalg.operators import Operator
 from dmo.linalg.solution import CheckedSolver, IllConditioned, Solution
@@ -156,7 +157,7 @@ class WoodburySolver(_Direct):
         super().__init__(A, ridge, tol)
         F = low_rank_factor(A) if factor is None else factor
         if F is None:
-            raise ValueError(f"woodbury needs a low-rank operator, got {type(A).__name__}; take 'cholesky' or 'cg'")
+            raise UserError(f"woodbury needs a low-rank operator, got {type(A).__name__}; take 'cholesky' or 'cg'")
         self._F = F
         small = F.gram()
         small.flat[:: len(small) + 1] += ridge

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from dmo.errors import UserError
 from dmo.linalg.tall import gram, orthonormalize
 from dmo.progress import stage
 
@@ -52,9 +53,9 @@ def block_krylov(
     """
     basis = orthonormalize(start)
     if k < 1:
-        raise ValueError(f"k = {k} eigenpairs; ask for at least 1")
+        raise UserError(f"k = {k} eigenpairs; ask for at least 1")
     if basis.shape[1] < k:
-        raise ValueError(f"the start spans {basis.shape[1]} dimensions, {k} eigenpairs need at least {k}")
+        raise UserError(f"the start spans {basis.shape[1]} dimensions, {k} eigenpairs need at least {k}")
     limit = max_basis or 5 * start.shape[1] + k
     image = np.zeros((len(basis), 0))
     block, history, scale = basis, [], np.finfo(float).tiny
@@ -85,7 +86,7 @@ def block_krylov(
 def _leading(projected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenpairs of the symmetric part of a small matrix, largest first."""
     if not np.isfinite(projected).all():
-        raise ValueError("eigenpairs: the map returned values that are not finite; check its input for NaN and inf")
+        raise UserError("eigenpairs: the map returned values that are not finite; check its input for NaN and inf")
     values, vectors = np.linalg.eigh((projected + projected.T) / 2)
     return values[::-1], vectors[:, ::-1]
 
@@ -124,7 +125,7 @@ def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int, cutoff: float = CUT
 def check_rank(rank: int, k: int) -> None:
     """Refuse more components than there are directions."""
     if k > rank:
-        raise ValueError(f"n_components = {k}, but the problem has only {rank} directions; lower n_components to that")
+        raise UserError(f"n_components = {k}, but the problem has only {rank} directions; lower n_components to that")
 
 
 def _whitening(B: np.ndarray, cutoff: float) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks
+from dmo.errors import UserError
 
 Cross = Callable[[Rows], np.ndarray]
 """m new rows -> the m x n block of kernel values between them and the n rows of the operator."""
@@ -59,7 +60,7 @@ class Operator:
 
     def cross(self, X: Rows) -> np.ndarray:
         """The m x n block between m new rows and the operator's n rows, scaled and centered as its entries are."""
-        raise ValueError(f"{type(self).__name__}: no new rows can be taken; build the operator from a kernel and rows")
+        raise UserError(f"{type(self).__name__}: no new rows can be taken; build the operator from a kernel and rows")
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(C, offset) with `cross(X) @ coefficients == raw(X) @ C + offset`, raw being the kernel before wrapping.
@@ -79,7 +80,7 @@ class Operator:
     def _block(self, B: np.ndarray) -> np.ndarray:
         B = np.asarray(B)
         if B.shape[:1] != (self.n,):
-            raise ValueError(f"operator is {self.n} x {self.n}, the block has shape {B.shape}; pass one row per sample")
+            raise UserError(f"operator is {self.n} x {self.n}, the block has shape {B.shape}; pass one row per sample")
         return B if np.issubdtype(B.dtype, np.floating) else B.astype(np.float64)
 
     def __add__(self, other: Operator) -> Sum:
@@ -111,7 +112,7 @@ class Dense(Operator):
     def __init__(self, matrix: np.ndarray, cross: Cross | None = None):
         matrix = _real(matrix)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"a symmetric operator needs a square matrix, got shape {matrix.shape}")
+            raise UserError(f"a symmetric operator needs a square matrix, got shape {matrix.shape}")
         self.matrix, self.n, self.dtype, self._cross = matrix, matrix.shape[0], matrix.dtype, cross
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -141,7 +142,7 @@ class LowRank(Operator):
     def __init__(self, factor: np.ndarray, cross: Cross | None = None):
         factor = _real(factor)
         if factor.ndim != 2:
-            raise ValueError(f"a low-rank operator needs a factor of n rows and r columns, got shape {factor.shape}")
+            raise UserError(f"a low-rank operator needs a factor of n rows and r columns, got shape {factor.shape}")
         self.factor, self.n, self.dtype, self._cross = factor, factor.shape[0], factor.dtype, cross
 
     @property
@@ -178,7 +179,7 @@ class Sum(Operator):
 
     def __init__(self, left: Operator, right: Operator):
         if left.n != right.n:
-            raise ValueError(f"operators of {left.n} and {right.n} samples cannot be added; use the same samples")
+            raise UserError(f"operators of {left.n} and {right.n} samples cannot be added; use the same samples")
         self.left, self.right, self.n = left, right, left.n
         self.dtype = np.promote_types(left.dtype, right.dtype)
 
@@ -202,9 +203,7 @@ class Sum(Operator):
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         (C, offset), (D, other) = self.left.expansion(coefficients), self.right.expansion(coefficients)
         if not np.array_equal(C, D):
-            raise ValueError(
-                "a sum of differently weighted or centered operators has no single expansion; wrap the sum"
-            )
+            raise UserError("a sum of differently weighted or centered operators has no single expansion; wrap the sum")
         return C, offset + other
 
 

@@ -7,10 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.linalg.operators import Operator
 
 
-class IllConditioned(ValueError):
+class IllConditioned(UserError):
     """A + c I is not positive definite in the arithmetic at hand."""
 
 
@@ -49,9 +50,9 @@ def _block(what: str, B: np.ndarray, n: int) -> np.ndarray:
     """B as an n x k float64 array, checked."""
     B = np.asarray(B, np.float64)
     if B.ndim not in (1, 2) or len(B) != n:
-        raise ValueError(f"solve: {what} has shape {B.shape}, the operator is {n} x {n}; pass one row per sample")
+        raise UserError(f"solve: {what} has shape {B.shape}, the operator is {n} x {n}; pass one row per sample")
     if not np.isfinite(B).all():
-        raise ValueError(f"solve: {what} holds NaN or inf in row {int(np.argwhere(~np.isfinite(B))[0, 0])}")
+        raise UserError(f"solve: {what} holds NaN or inf in row {int(np.argwhere(~np.isfinite(B))[0, 0])}")
     return B.reshape(n, -1)
 
 
@@ -67,7 +68,7 @@ class CheckedSolver:
         block = _block("the right-hand side", B, self.A.n)
         start = None if x0 is None else _block("the start", x0, self.A.n)
         if start is not None and start.shape != block.shape:
-            raise ValueError(f"solve: the start has shape {start.shape}, the right-hand side {block.shape}")
+            raise UserError(f"solve: the start has shape {start.shape}, the right-hand side {block.shape}")
         solution = self._solve(block, start, check)
         return replace(solution, value=solution.value.reshape(np.shape(B)))
 

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 import psutil
 
+from dmo.errors import UserError
 from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank
 from dmo.linalg.direct import CholeskySolver, MixedSolver, WoodburySolver
 from dmo.linalg.factors import low_rank_factor
@@ -44,7 +45,7 @@ def factorize(
     Raises IllConditioned where A + ridge I is not positive definite, ValueError for a ridge that is not positive.
     """
     if not ridge > 0:
-        raise ValueError(f"ridge must be positive, got {ridge}; the smallest useful value is the kernel's noise floor")
+        raise UserError(f"ridge must be positive, got {ridge}; the smallest useful value is the kernel's noise floor")
     factor = low_rank_factor(A) if method in ("auto", "woodbury") else None
     if method == "auto":
         budget = psutil.virtual_memory().available / 2 if memory is None else memory
@@ -69,7 +70,7 @@ def factorize(
         if preconditioner is None:
             preconditioner = NystromPreconditioner.of(A, default_rank(A.n), random_state)
         return BlockCG(A, ridge, preconditioner, tol, max_products)
-    raise ValueError(f"unknown method {method!r}; known: 'auto', 'cholesky', 'mixed', 'cg', 'woodbury'")
+    raise UserError(f"unknown method {method!r}; known: 'auto', 'cholesky', 'mixed', 'cg', 'woodbury'")
 
 
 def _direct_method(

@@ -14,6 +14,7 @@ import numpy as np
 
 from dmo.blocks import Rows, row_blocks
 from dmo.cluster.workers import Broadcast, grouped, retried, run_task, send
+from dmo.errors import UserError
 from dmo.kernels.tiles import FeatureTiles
 from dmo.linalg.operators import Cross, Operator
 
@@ -147,7 +148,7 @@ class Tiles(Operator):
         limit = min((worker["memory_limit"] for worker in workers if worker["memory_limit"]), default=0)
         needed = self.worker_bytes(B.size // self.n, B.dtype.itemsize)
         if limit and needed > limit:
-            raise ValueError(
+            raise UserError(
                 f"a product with {self.n} x {self.n} tiles needs {needed / 2**30:.2f} GiB on a worker, its limit is "
                 f"{limit / 2**30:.2f} GiB; take more or larger workers, smaller blocks, or tiles that are not resident"
             )

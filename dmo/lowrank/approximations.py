@@ -11,6 +11,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
+from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
 from dmo.lowrank import FeatureMap, choose, meka, nystrom
 from dmo.lowrank.landmarks import Landmarks
@@ -36,7 +37,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persiste
 
     def _fit_map(self, kernel: str | Kernel, X: Rows, random_state: int | None, dtype: np.dtype) -> FeatureMap:
         if self.precision not in (None, "float32", "float64"):
-            raise ValueError(f"{type(self).__name__}: precision = {self.precision!r}; known: 'float32', 'float64'")
+            raise UserError(f"{type(self).__name__}: precision = {self.precision!r}; known: 'float32', 'float64'")
         seed = random_state if self.random_state is None else self.random_state
         own = parse(kernel if self.kernel is None else self.kernel)
         return self._map(own, X, seed, np.dtype(self.precision or dtype))
@@ -59,9 +60,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persiste
     def _rows(self, X: Any, reset: bool) -> Rows:
         views = check_views(self, X, reset)
         if list(views) != [SINGLE]:
-            raise ValueError(
-                f"{type(self).__name__}: takes one array, got views {list(views)}; fit one object per view"
-            )
+            raise UserError(f"{type(self).__name__}: takes one array, got views {list(views)}; fit one object per view")
         return views[SINGLE]
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dmo.blocks import Rows, Subset
+from dmo.errors import UserError
 from dmo.kernels import Kernel
 from dmo.lowrank.errors import sampled_error
 from dmo.lowrank.feature_maps import FeatureMap
@@ -50,7 +51,7 @@ def choose(
     """
     check_rows("choose", kernel, X)
     if rank is not None and memory is not None:
-        raise ValueError(f"choose: rank = {rank} and memory = {memory} both set the size; pass one of them")
+        raise UserError(f"choose: rank = {rank} and memory = {memory} both set the size; pass one of them")
     n, itemsize = X.shape[0], np.dtype(dtype).itemsize
     rank = check_count("choose", "rank", 1000 if rank is None else rank)
     numbers = min(rank, n) * float(n) if memory is None else memory / itemsize

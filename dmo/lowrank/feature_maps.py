@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, iterate, rows
+from dmo.errors import UserError
 from dmo.kernels import Kernel
 from dmo.linalg.block_rows import BlockRows
 from dmo.linalg.operators import LowRank, Operator
@@ -90,7 +91,7 @@ class FeatureMap:
         """The map that `to_arrays` described, whatever its kind."""
         known = FeatureMap._kinds
         if meta.get("kind") not in known:
-            raise ValueError(f"feature map of kind {meta.get('kind')!r}; this version knows {', '.join(sorted(known))}")
+            raise UserError(f"feature map of kind {meta.get('kind')!r}; this version knows {', '.join(sorted(known))}")
         return known[meta["kind"]]._from_arrays(arrays, meta)
 
     @classmethod
@@ -101,5 +102,5 @@ class FeatureMap:
         """Rows in memory, of the width that the map was fitted on; kernels refuse those that are not finite."""
         block = rows(X)
         if block.ndim != 2 or block.shape[1] != width:
-            raise ValueError(f"{self.kind}: rows have shape {block.shape}, the map was fitted on {width} features")
+            raise UserError(f"{self.kind}: rows have shape {block.shape}, the map was fitted on {width} features")
         return block

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import row_blocks
+from dmo.errors import UserError
 from dmo.kernels import Kernel, normalize_rows
 from dmo.linalg.pivoted_cholesky import rpcholesky
 
@@ -33,7 +34,7 @@ def choose_landmarks(
     if kind == "uniform":
         return X[np.sort(rng.choice(n, size=min(rank, n), replace=False))]
     if kind != "rpcholesky":
-        raise ValueError(f"landmarks = {kind!r}; known: {', '.join(map(repr, KINDS))}")
+        raise UserError(f"landmarks = {kind!r}; known: {', '.join(map(repr, KINDS))}")
     prepared = kernel.prepare(X, np.float32)
 
     def columns(index: np.ndarray) -> np.ndarray:

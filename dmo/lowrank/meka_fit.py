@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows
+from dmo.errors import UserError
 from dmo.kernels import Kernel
 from dmo.lowrank.clusters import Partition, allocate
 from dmo.lowrank.errors import sampled_error
@@ -68,9 +69,9 @@ def meka(
     check_rows("meka", kernel, X)
     clusters = check_count("meka", "clusters", clusters)
     if basis not in ("block-row", "eigen") or link not in ("exact", "sampled"):
-        raise ValueError(f"meka: basis = {basis!r}, link = {link!r}; known: 'block-row', 'eigen'; 'exact', 'sampled'")
+        raise UserError(f"meka: basis = {basis!r}, link = {link!r}; known: 'block-row', 'eigen'; 'exact', 'sampled'")
     if not 0 <= eta < 1:
-        raise ValueError(f"meka: eta = {eta}; it is the share of links to leave out, from 0 to below 1")
+        raise UserError(f"meka: eta = {eta}; it is the share of links to leave out, from 0 to below 1")
     rng = np.random.default_rng(random_state)
     index, X, seeds = learning_sample(X, learning_rows("meka", fit_rows, rank, clusters), rng)
     sample, seed = gather(X, index), seeds[1]
@@ -84,7 +85,7 @@ def meka(
     n, numbers = X.shape[0], None if memory is None else memory / np.dtype(dtype).itemsize
     if numbers is not None and numbers < n + clusters**2:
         needed = (n + clusters**2) * np.dtype(dtype).itemsize
-        raise ValueError(f"meka: memory = {memory:.3g} bytes is below one column per cluster; allow {needed} or more")
+        raise UserError(f"meka: memory = {memory:.3g} bytes is below one column per cluster; allow {needed} or more")
     allowed = None if numbers is None else rank_within(numbers, n, partition.sizes, clusters)
     return fit_rank("meka", fit, rank, math.ceil(sample.shape[0] / clusters), tol, allowed)
 

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks
+from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
 from dmo.lowrank.errors import error_rows, sampled_error
 from dmo.lowrank.feature_maps import BLOCK, FeatureMap
@@ -99,7 +100,7 @@ def nystrom(
 
     allowed = None if memory is None else int(memory // (X.shape[0] * np.dtype(dtype).itemsize))
     if allowed == 0:
-        raise ValueError(
+        raise UserError(
             f"nystrom: memory = {memory:.3g} bytes is below one column of {X.shape[0]} rows; allow "
             f"{X.shape[0] * np.dtype(dtype).itemsize} bytes per column"
         )

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.lowrank.feature_maps import FeatureMap
 from dmo.lowrank.sampling import check_count
 
@@ -34,13 +35,13 @@ def fit_rank(
     """
     if rank != "auto":
         if tol is not None or memory_rank is not None:
-            raise ValueError(f"{who}: rank = {rank} leaves nothing to choose; pass rank='auto' with tol or memory")
+            raise UserError(f"{who}: rank = {rank} leaves nothing to choose; pass rank='auto' with tol or memory")
         found = fit(min(check_count(who, "rank", rank), limit))
     elif tol is None and memory_rank is not None:
         found = fit(min(memory_rank, limit))
     else:
         if tol is not None and not tol > 0:
-            raise ValueError(f"{who}: tol must be positive, got {tol}; it is a relative error, such as 0.01")
+            raise UserError(f"{who}: tol must be positive, got {tol}; it is a relative error, such as 0.01")
         most = limit if memory_rank is None else min(memory_rank, limit)
         found = _grow(fit, most, TOLERANCE if tol is None else tol)
         if found.error["relative_error"] > (TOLERANCE if tol is None else tol):

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Block, Rows, row_blocks, rows
+from dmo.errors import UserError
 from dmo.kernels import Kernel, Precomputed, parse
 
 _BLOCK = 8192
@@ -100,7 +101,7 @@ def check_finite(who: str, block: Any, index: np.ndarray | None = None) -> None:
     dense = block.toarray() if scipy.sparse.issparse(block) else block
     row, column = np.argwhere(~np.isfinite(dense))[0]
     number = int(row if index is None else index[row])
-    raise ValueError(
+    raise UserError(
         f"{who}: row {number}, column {column} is {dense[row, column]}; fill missing values or drop the sample"
     )
 
@@ -108,13 +109,13 @@ def check_finite(who: str, block: Any, index: np.ndarray | None = None) -> None:
 def check_count(who: str, what: str, value: Any) -> int:
     """`value` as an integer of at least 1, or a ValueError that names it."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{who}: {what} must be an integer of at least 1, got {value!r}")
+        raise UserError(f"{who}: {what} must be an integer of at least 1, got {value!r}")
     return int(value)
 
 
 def check_rows(who: str, kernel: str | Kernel, X: Rows) -> None:
     """Raise ValueError for rows that no landmark can be taken from."""
     if isinstance(parse(kernel), Precomputed):
-        raise ValueError(f"{who}: a precomputed kernel has no rows to take landmarks from; take approximation='exact'")
+        raise UserError(f"{who}: a precomputed kernel has no rows to take landmarks from; take approximation='exact'")
     if len(X.shape) != 2 or 0 in X.shape:
-        raise ValueError(f"{who}: rows have shape {tuple(X.shape)}; pass samples x features, at least one of each")
+        raise UserError(f"{who}: rows have shape {tuple(X.shape)}; pass samples x features, at least one of each")

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dmo.errors import UserError
+
 
 @dataclass(frozen=True)
 class ScoreRule:
@@ -51,7 +53,7 @@ class ScoreRule:
         """From statistics of the raw held-out scores (before the intercept); a constant label keeps its scale."""
         for what, value in (("standardize", standardize), ("prior_power", prior_power)):
             if not 0 <= value <= 1:
-                raise ValueError(f"{what} = {value}; needed is a power between 0 and 1")
+                raise UserError(f"{what} = {value}; needed is a power between 0 and 1")
         added = frequency if intercept else np.zeros_like(frequency)
         scale = np.where(deviation > 0, deviation, 1.0)
         return cls(added, mean + added, scale, frequency, standardize, prior_power)

@@ -19,6 +19,7 @@ import scipy.sparse.csgraph
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
+from dmo.errors import UserError
 from dmo.graphs import laplacian
 from dmo.linalg.cg import solve_shifted
 
@@ -56,9 +57,9 @@ def propagate(
     method needs one, and where lam2 leaves a system that is not positive definite, with the bound.
     """
     if method not in METHODS:
-        raise ValueError(f"method = {method!r}; known: {', '.join(METHODS)}")
+        raise UserError(f"method = {method!r}; known: {', '.join(METHODS)}")
     if W.nnz and W.data.min() < 0:
-        raise ValueError(
+        raise UserError(
             f"the graph has a weight of {W.data.min():.3g}, and propagation needs weights of at least 0; take 'gaussian'"
         )
     if method in ("smse1", "ml-grf"):
@@ -76,7 +77,7 @@ def propagate(
         C = laplacian(csr_array(sigma), normalized=method == "smse2").toarray()
         shifts, Q = scipy.linalg.eigh((C + C.T) / 2)
         if shifts[0] < -1e-9 * max(abs(shifts).max(), 1.0) and correlation:
-            raise ValueError("the Laplacian of the class similarities is indefinite; take similarities of at least 0")
+            raise UserError("the Laplacian of the class similarities is indefinite; take similarities of at least 0")
         shifts = correlation * np.maximum(shifts, 0.0)
     else:
         values, Q = scipy.linalg.eigh((sigma + sigma.T) / 2)
@@ -98,7 +99,7 @@ def _check_reached(W: csr_array, known: np.ndarray) -> None:
     reached = np.bincount(member, weights=known, minlength=count) > 0
     if not reached.all():
         sizes = np.bincount(member)[~reached]
-        raise ValueError(
+        raise UserError(
             f"{len(sizes)} of the graph's {count} components have no sample with known labels ({sizes.sum()} samples); "
             f"raise n_neighbors, label one sample of each, or take method 'ml-lgc' or 'smse2'"
         )
@@ -113,7 +114,7 @@ def _bounded(method: str, A: csr_array, largest: float, correlation: float | Non
     if correlation is None:
         return bound / 2
     if correlation >= bound:
-        raise ValueError(
+        raise UserError(
             f"correlation = {correlation:g} makes {method} unbounded; it must be below {bound:.4g}, the smallest "
             f"eigenvalue of the graph's matrix ({smallest:.3g}) over the largest of the class similarities ({largest:.3g})"
         )
@@ -128,7 +129,7 @@ def _smallest(A: csr_array) -> float:
         start = np.random.default_rng(0).standard_normal(n)
         found = eigsh(A, 1, which="SA", ncv=60, tol=1e-3, maxiter=500, v0=start, return_eigenvectors=False)
     except ArpackNoConvergence as error:
-        raise ValueError(
+        raise UserError(
             "the smallest eigenvalue of the graph's matrix, which bounds correlation, was not found; take correlation=0, "
             "or method 'ml-lgc'"
         ) from error

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.metrics import precision_recall_curves
 from dmo.report.canvas import (
     BLUE,
@@ -51,7 +52,7 @@ def annotated_samples(
     lengths differ.
     """
     if not len(images) == len(true) == len(predicted) >= 1:
-        raise ValueError(
+        raise UserError(
             f"annotated_samples: {len(images)} images, {len(true)} true and {len(predicted)} predicted label lists; "
             "pass one list of each for every image"
         )
@@ -92,7 +93,7 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
     positives = Y.sum(axis=0, dtype=np.int64)
     curves = precision_recall_curves(Y, S, np.argsort(-positives, kind="stable")[:most].tolist())
     if not curves:
-        raise ValueError("precision_recall_per_label: no label occurs in Y; pass samples with labels")
+        raise UserError("precision_recall_per_label: no label occurs in Y; pass samples with labels")
     curves.sort(key=lambda curve: -curve.average_precision)
     figure, axes = panel_grid([label_names[curve.label] for curve in curves], "recall", "precision")
     for ax, curve in zip(axes, curves):
@@ -120,7 +121,7 @@ def embedding_2d(Z: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Fig
     """
     Z, labels = two_columns("embedding_2d", Z), np.asarray(labels)
     if labels.shape != (len(Z),) or labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= len(names):
-        raise ValueError(
+        raise UserError(
             f"embedding_2d: labels must be {len(Z)} class numbers from -1 to {len(names) - 1}, got shape "
             f"{labels.shape} of {labels.dtype}; for a 0/1 label matrix use embedding_per_label"
         )
@@ -150,7 +151,7 @@ def embedding_per_label(Z: np.ndarray, Y: np.ndarray, label_names: Sequence[str]
     """
     Z, Y = two_columns("embedding_per_label", Z), label_matrix("embedding_per_label", Y, label_names)
     if len(Y) != len(Z):
-        raise ValueError(
+        raise UserError(
             f"embedding_per_label: Z has {len(Z)} rows, labels have {len(Y)}; pass the same samples in both"
         )
     picked = np.argsort(-Y.sum(axis=0, dtype=np.int64), kind="stable")[:most]
@@ -172,7 +173,7 @@ def score_bars(scores: Mapping[str, Mapping[str, float]]) -> Figure:
     measures = list(dict.fromkeys(measure for values in scores.values() for measure in values))
     every = [value for values in scores.values() for value in values.values()]
     if not every or not all(math.isfinite(value) and value >= 0 for value in every):
-        raise ValueError("score_bars: need at least one value, all finite and not negative; leave out what is missing")
+        raise UserError("score_bars: need at least one value, all finite and not negative; leave out what is missing")
     across = min(3, len(measures))
     down = -(-len(measures) // across)
     figure = new_figure(down * (0.3 * len(scores) + 0.45), layout="constrained")
@@ -206,9 +207,9 @@ def convergence_curve(
     Raises ValueError when there is nothing to draw, or `log` meets a value that is not positive.
     """
     if not any(len(values) for values in curves.values()):
-        raise ValueError("convergence_curve: there are no values; pass at least one curve")
+        raise UserError("convergence_curve: there are no values; pass at least one curve")
     if log and any(min(values, default=1) <= 0 for values in curves.values()):
-        raise ValueError("convergence_curve: a logarithmic axis needs positive values; pass log=False")
+        raise UserError("convergence_curve: a logarithmic axis needs positive values; pass log=False")
     figure = new_figure(3.4, layout="constrained")
     from matplotlib.ticker import MaxNLocator
 
@@ -244,7 +245,7 @@ def heat_map(
     values = np.asarray(values, dtype=np.float64)
     wanted = (len(row_names), len(column_names))
     if values.shape != wanted or np.isinf(values).any() or np.isnan(values).all():
-        raise ValueError(
+        raise UserError(
             f"heat_map: values have shape {values.shape}, need {wanted[0]} rows and {wanted[1]} columns like names, "
             "with finite numbers, or NaN where nothing was measured"
         )
@@ -288,7 +289,7 @@ def label_matrix(function: str, Y: Any, names: Sequence[str]) -> np.ndarray:
     """Labels as an array, n x L; ValueError where names do not fit."""
     Y = Y.toarray() if hasattr(Y, "toarray") else np.asarray(Y)
     if Y.ndim != 2 or Y.shape[1] != len(names):
-        raise ValueError(f"{function}: {len(names)} label names for labels of shape {Y.shape}; pass a name a column")
+        raise UserError(f"{function}: {len(names)} label names for labels of shape {Y.shape}; pass a name a column")
     return Y
 
 
@@ -296,7 +297,7 @@ def two_columns(function: str, Z: np.ndarray) -> np.ndarray:
     """The first two columns of Z; ValueError where there are fewer or they are not finite."""
     Z = np.asarray(Z)
     if Z.ndim != 2 or Z.shape[0] < 1 or Z.shape[1] < 2:
-        raise ValueError(f"{function}: Z has shape {Z.shape}, need samples x components with at least two components")
+        raise UserError(f"{function}: Z has shape {Z.shape}, need samples x components with at least two components")
     if not np.isfinite(Z[:, :2]).all():
-        raise ValueError(f"{function}: Z holds NaN or infinite values; check the model that made them")
+        raise UserError(f"{function}: Z holds NaN or infinite values; check the model that made them")
     return Z[:, :2]

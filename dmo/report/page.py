@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.report.numbers import decimals_of, is_number, shown
 
 if TYPE_CHECKING:
@@ -70,9 +71,9 @@ def write_report(
     names = [entry.name for entry in figures]
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            raise ValueError(f"figure name {name!r} is not a file name; use letters, digits, - and _")
+            raise UserError(f"figure name {name!r} is not a file name; use letters, digits, - and _")
         if names.count(name) > 1:
-            raise ValueError(f"two figures are called {name!r}; give each its own name")
+            raise UserError(f"two figures are called {name!r}; give each its own name")
     parts = [f"<h1>{_text(title)}</h1>", f"<p class=lead>{_text(lead)}</p>" if lead else ""]
     if facts:
         tiles = "".join(f"<div><dt>{_text(k)}</dt><dd>{_text(shown(v))}</dd></div>" for k, v in facts.items())
@@ -114,12 +115,10 @@ def _table(table: Table) -> str:
     columns = list(table.columns)
     for i, row in enumerate(table.rows):
         if len(row) != len(columns):
-            raise ValueError(
-                f"table {table.caption!r}: row {i} has {len(row)} cells, need {len(columns)}, one a column"
-            )
+            raise UserError(f"table {table.caption!r}: row {i} has {len(row)} cells, need {len(columns)}, one a column")
     for name in table.best:
         if name not in columns:
-            raise ValueError(f"table {table.caption!r}: no column {name!r} to mark the best of; it has {columns}")
+            raise UserError(f"table {table.caption!r}: no column {name!r} to mark the best of; it has {columns}")
     cells = [_column([row[c] for row in table.rows], name in table.best) for c, name in enumerate(columns)]
     titles = [f"<button type=button>{_text(name)}</button>" if table.interactive else _text(name) for name in columns]
     head = "".join(f"<th scope=col{side}>{title}</th>" for title, (side, _) in zip(titles, cells))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.report.canvas import PALE, WIDTH, clean, limits, new_figure, plain, shorten
 from dmo.report.figures import label_matrix, two_columns
 
@@ -30,7 +31,7 @@ def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Fi
     picked = np.argsort(-counts, kind="stable")[:most]
     picked = picked[counts[picked] > 0]
     if not len(picked):
-        raise ValueError("label_cooccurrence: no label occurs in Y; pass samples with labels")
+        raise UserError("label_cooccurrence: no label occurs in Y; pass samples with labels")
     shares = cooccurrence(Y[:, picked])
     order = _seriate(shares)
     shares, picked = shares[np.ix_(order, order)], picked[order]
@@ -77,7 +78,7 @@ def thumbnail_map(Z: np.ndarray, images: Sequence[np.ndarray | None], xlabel: st
     """
     Z = two_columns("thumbnail_map", Z)
     if len(images) != len(Z) or all(image is None for image in images):
-        raise ValueError(
+        raise UserError(
             f"thumbnail_map: {sum(image is not None for image in images)} images for {len(Z)} samples; pass one or "
             "None for each, and at least one"
         )

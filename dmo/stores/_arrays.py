@@ -21,6 +21,7 @@ import zarr
 from zarr.codecs import Crc32cCodec
 from zarr.storage import MemoryStore
 
+from dmo.errors import UserError
 from dmo.stores._errors import StoreError
 from dmo.stores._folder import Folder
 
@@ -237,7 +238,7 @@ class SparseArray:
         rows.sum_duplicates()
         rows.eliminate_zeros()
         if rows.nnz > np.iinfo(np.int32).max:
-            raise ValueError(f"{self.label(index)} has {rows.nnz} entries, at most 2^31 - 1 fit; use a smaller block")
+            raise UserError(f"{self.label(index)} has {rows.nnz} entries, at most 2^31 - 1 fit; use a smaller block")
         name = f"{self.name}/{index[0]}"
         attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(rows.shape)}
         self.folder.put(f"{name}/zarr.json", group_json(attributes))

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from dmo.errors import UserError
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def check_name(name: str, what: str) -> str:
     """`name` if it can be a folder and a Zarr name everywhere."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError(
+        raise UserError(
             f"{what} name {name!r} is not usable; start with a letter or digit, then letters, digits, '_', '-', '.'"
         )
     return name
@@ -23,10 +25,10 @@ def check_name(name: str, what: str) -> str:
 
 def check_strings(name: str, given: Sequence[str], length: int | None) -> list[str]:
     if length is None:
-        raise ValueError(f"{name} were passed without labels; pass labels as well")
+        raise UserError(f"{name} were passed without labels; pass labels as well")
     values = [str(value) for value in given]
     if len(values) != length:
-        raise ValueError(f"{name} has {len(values)} entries, needs {length}; pass one for each")
+        raise UserError(f"{name} has {len(values)} entries, needs {length}; pass one for each")
     return values
 
 
@@ -44,11 +46,11 @@ def check_block(title: str, block: int, rows: Any, n: int, size: int, width: int
     """The rows of `block` out of n in blocks of `size`; refuses a wrong block number or shape of `rows`."""
     count = -(-n // size)
     if not 0 <= block < count:
-        raise ValueError(f"{title} has blocks 0 to {count - 1}, got block {block}; pass one of missing()")
+        raise UserError(f"{title} has blocks 0 to {count - 1}, got block {block}; pass one of missing()")
     where = slice(block * size, min((block + 1) * size, n))
     needed = (where.stop - where.start, width)
     if rows.shape != needed:
-        raise ValueError(f"{title}, block {block} has shape {rows.shape}, needs {needed}; write whole blocks of rows")
+        raise UserError(f"{title}, block {block} has shape {rows.shape}, needs {needed}; write whole blocks of rows")
     return where
 
 
@@ -57,7 +59,7 @@ def check_count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {value!r}; pass an int")
     if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}; pass a positive number")
+        raise UserError(f"{name} must be at least 1, got {value}; pass a positive number")
     return int(value)
 
 
@@ -74,7 +76,7 @@ def cast(values: Any, dtype: np.dtype, where: str) -> Any:
     if dtype.kind in "iu":
         before, after = (part.data if scipy.sparse.issparse(part) else part for part in (values, changed))
         if not np.array_equal(before, after):
-            raise ValueError(f"{where} holds numbers beyond {dtype}; choose a wider dtype for the store")
+            raise UserError(f"{where} holds numbers beyond {dtype}; choose a wider dtype for the store")
     return changed
 
 
@@ -85,12 +87,12 @@ def check_values(
     stored: np.ndarray = np.asarray(values.data if scipy.sparse.issparse(values) else values)
     if stored.dtype.kind in "fc" and not _all_finite(stored):
         row, column, value = _first(values, ~np.isfinite(stored))
-        raise ValueError(
+        raise UserError(
             f"{where}, row {first_row + row}, column {column} is {value}; replace or drop values that are not finite"
         )
     if positive and stored.dtype.kind in "if" and stored.size and stored.min() < 0:
         row, column, value = _first(values, stored < 0)
-        raise ValueError(
+        raise UserError(
             f"{where} is a histogram, but row {first_row + row}, column {column} is {value}; "
             "histograms are never negative, declare it with histogram=False"
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dmo.errors import UserError
 
-class StoreError(ValueError):
+
+class StoreError(UserError):
     """A store that cannot be used as asked; the message says what is wrong and what to do about it."""
 
 

@@ -16,6 +16,7 @@ from urllib.request import url2pathname
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.stores._errors import StoreError
 
 PARTIAL = ".partial"
@@ -43,7 +44,7 @@ class Folder:
         if url.startswith("file://"):
             url = url2pathname(urlsplit(url).path)
         if not url:
-            raise ValueError("a store is named by a path or a URL, got an empty string; pass the path of a folder")
+            raise UserError("a store is named by a path or a URL, got an empty string; pass the path of a folder")
         return cls(url.rstrip("/") if "://" in url else os.path.abspath(url))
 
     def child(self, name: str) -> Folder:
@@ -73,7 +74,10 @@ class Folder:
         """The fsspec file system and the path of this folder in it; fsspec is imported for URLs only."""
         from fsspec.core import url_to_fs
 
-        fs, path = url_to_fs(self.url)
+        try:
+            fs, path = url_to_fs(self.url)
+        except ValueError as error:
+            raise StoreError(f"{self.url}: {error}; pass a path, or a URL such as s3://bucket/folder") from error
         return fs, path.rstrip("/")
 
     def __getstate__(self) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.stores._arrays import checksum, to_json
 from dmo.stores._errors import StoreError, writing
 from dmo.stores._folder import Folder
@@ -62,7 +63,7 @@ def plain(value: Any, where: str) -> Any:
     try:
         return json.loads(json.dumps(value, default=default, allow_nan=False))
     except ValueError as error:
-        raise ValueError(f"{where} cannot be written as JSON ({error}); pass finite numbers and no cycles") from error
+        raise UserError(f"{where} cannot be written as JSON ({error}); pass finite numbers and no cycles") from error
 
 
 def new_attributes(

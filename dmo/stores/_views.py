@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from dmo.errors import UserError
 from dmo.stores._arrays import DenseArray, SparseArray, entry_at, read_rows
 
 
@@ -22,7 +23,7 @@ def _split(where: Any, n: int) -> tuple[range, Any]:
     if not isinstance(rows, slice) or not isinstance(columns, slice):
         raise TypeError("a view of a store is read by slices; for single rows or a list of rows use dmo.blocks.Subset")
     if rows.step is not None and operator.index(rows.step) < 1:
-        raise ValueError(f"a view of a store is read forwards, got step {rows.step}; reverse the rows afterwards")
+        raise UserError(f"a view of a store is read forwards, got step {rows.step}; reverse the rows afterwards")
     return range(*rows.indices(n)), columns
 
 
@@ -83,7 +84,7 @@ class DenseView:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("a stored view is read into memory, which is a copy; pass copy=None or True")
+            raise UserError("a stored view is read into memory, which is a copy; pass copy=None or True")
         return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Subset
+from dmo.errors import UserError
 from dmo.stores import _whole
 from dmo.stores._arrays import DenseArray, SparseArray
 from dmo.stores._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
@@ -41,7 +42,7 @@ class ViewSpec:
         object.__setattr__(self, "dimension", check_count("the dimension of a view", self.dimension))
         object.__setattr__(self, "dtype", real_dtype(self.dtype))
         if self.kind not in ("dense", "sparse"):
-            raise ValueError(f"the kind of a view is 'dense' or 'sparse', got {self.kind!r}; pass one of these")
+            raise UserError(f"the kind of a view is 'dense' or 'sparse', got {self.kind!r}; pass one of these")
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -302,21 +303,21 @@ def _small_arrays(
 
 def _check_views(views: Mapping[str, ViewSpec]) -> None:
     if not views:
-        raise ValueError("a feature store needs at least one view, got none; pass views={name: ViewSpec(...)}")
+        raise UserError("a feature store needs at least one view, got none; pass views={name: ViewSpec(...)}")
     for name, spec in views.items():
         check_name(name, "the view")
         if not isinstance(spec, ViewSpec):
             raise TypeError(f"view {name!r} is described by {type(spec).__name__}; pass a ViewSpec")
         if name in RESERVED or name.removesuffix("_feature") in set(views) - {name}:
-            raise ValueError(f"view name {name!r} is taken by the store itself; choose another name")
+            raise UserError(f"view name {name!r} is taken by the store itself; choose another name")
 
 
 def _check_labels(labels: Any, n: int) -> np.ndarray:
     values = labels.toarray() if scipy.sparse.issparse(labels) else np.asarray(labels)
     if values.ndim != 2 or values.shape[0] != n or values.shape[1] == 0:
-        raise ValueError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row a sample")
+        raise UserError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row a sample")
     bad = (values != 0) & (values != 1)
     if bad.any():
         row, column = (int(axis[0]) for axis in np.nonzero(bad))
-        raise ValueError(f"labels, row {row}, column {column} is {values[row, column]}; labels are 0 or 1")
+        raise UserError(f"labels, row {row}, column {column} is {values[row, column]}; labels are 0 or 1")
     return values.astype(np.uint8)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.stores._arrays import DenseArray, entry_at
 from dmo.stores._checks import cast, check_count, check_values
 from dmo.stores._folder import Folder
@@ -86,7 +87,7 @@ class _Tiles:
 
     def _check(self, i: int, j: int) -> None:
         if not (0 <= i < self.n_blocks and 0 <= j < self.n_blocks):
-            raise ValueError(
+            raise UserError(
                 f"{self.url} has tiles (0, 0) to {(self.n_blocks - 1,) * 2}, got {(i, j)}; pass one of these"
             )
 
@@ -101,13 +102,11 @@ class KernelWriter(_Tiles):
         """Write tile (i, j), i >= j: rows(i) x rows(j). Raises as `FeatureWriter.write` does."""
         self._check(i, j)
         if i < j:
-            raise ValueError(
-                f"{self.url} stores the lower triangle, got tile {(i, j)}; write its transpose as {(j, i)}"
-            )
+            raise UserError(f"{self.url} stores the lower triangle, got tile {(i, j)}; write its transpose as {(j, i)}")
         title, needed = f"tile {(i, j)}", self.array.extent((i, j))
         tile = np.asarray(tile)
         if tile.shape != needed:
-            raise ValueError(f"{title} has shape {tile.shape}, needs {needed}; write whole tiles")
+            raise UserError(f"{title} has shape {tile.shape}, needs {needed}; write whole tiles")
         tile = cast(tile, self.dtype, title)
         check_values(tile, title, 0)
         self.blocks.write(self.array.name, (i, j), tile)
@@ -153,7 +152,7 @@ class KernelStore(_Tiles):
         self._check(i, j)
         index = (i, j) if i >= j else (j, i)
         if out is not None and (out.shape != self.array.chunk or out.dtype != self.dtype or not out.flags.c_contiguous):
-            raise ValueError(
+            raise UserError(
                 f"out has shape {out.shape} and dtype {out.dtype}, needs {self.array.chunk} and {self.dtype}; "
                 "make it with numpy.empty"
             )

@@ -20,6 +20,7 @@ from urllib.parse import quote
 import numpy as np
 import scipy.sparse
 
+from dmo.errors import UserError
 from dmo.progress import stage
 from dmo.stores import _whole
 from dmo.stores._arrays import check_csr, group_json
@@ -143,12 +144,12 @@ def _paths(names: Iterable[str]) -> dict[str, str]:
     for name in names:
         parts = [quote(part, safe="") for part in name.split("/")] if isinstance(name, str) else []
         if not parts or not all(part.strip(".") and part != "zarr.json" for part in parts):
-            raise ValueError(f"the array name {name!r} is not usable; pass names such as 'weights' or 'views/gist'")
+            raise UserError(f"the array name {name!r} is not usable; pass names such as 'weights' or 'views/gist'")
         paths[name] = "/".join(parts)
     groups = {str(parent) for path in paths.values() for parent in PurePosixPath(path).parents}
     for name, path in paths.items():
         if path in groups:
-            raise ValueError(f"the array name {name!r} is also the start of another name; rename one of the two")
+            raise UserError(f"the array name {name!r} is also the start of another name; rename one of the two")
     return paths
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.stores import _whole
 from dmo.stores._arrays import DenseArray
 from dmo.stores._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
@@ -42,7 +43,7 @@ def create_results(
     """
     n, block = check_count("n", n), check_count("block", block)
     if check_name(kind, "the kind of a result store") in RESERVED:
-        raise ValueError(f"the kind {kind!r} is taken by the store itself; choose another name")
+        raise UserError(f"the kind {kind!r} is taken by the store itself; choose another name")
     folder = Folder.at(path)
     small: dict[str, _whole.Whole] = {}
     names = None if isinstance(columns, int | np.integer) else [str(column) for column in columns]

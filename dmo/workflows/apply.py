@@ -15,6 +15,7 @@ import numpy as np
 from dmo import stores
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster.workers import each
+from dmo.errors import UserError
 from dmo.hashing import fingerprint
 from dmo.methods.decoding import top_labels
 from dmo.persistence import load
@@ -124,7 +125,7 @@ def label_names(model: Any) -> list[str]:
 def label_count(wanted: int | None, labels: int) -> int:
     """Labels per sample: `wanted`, or 5, or all where there are fewer. Raises ValueError for more than there are."""
     if wanted is not None and wanted > labels:
-        raise ValueError(f"--top {wanted}: there are {labels} labels; pass a number from 1 to {labels}")
+        raise UserError(f"--top {wanted}: there are {labels} labels; pass a number from 1 to {labels}")
     return min(5, labels) if wanted is None else wanted
 
 

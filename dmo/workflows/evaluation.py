@@ -12,6 +12,7 @@ import numpy as np
 
 from dmo import stores
 from dmo.blocks import row_blocks
+from dmo.errors import UserError
 from dmo.estimators.jec import jec_scores
 from dmo.features import UnreadableImage, read_image
 from dmo.methods.decoding import top_labels
@@ -73,7 +74,7 @@ def judge(path: str, features: str, split: str | None, top: int | None) -> Evalu
     Y = known_labels(applied, features)
     count = min(5, Y.shape[1]) if top is None else top
     if count > Y.shape[1]:
-        raise ValueError(f"--top {count}: there are {Y.shape[1]} labels; pass a number from 1 to {Y.shape[1]}")
+        raise UserError(f"--top {count}: there are {Y.shape[1]} labels; pass a number from 1 to {Y.shape[1]}")
     scores = np.empty(Y.shape)
     with stage(f"score samples ({Path(path).stem})", applied.n) as advance:
         for where in row_blocks(applied.n, BLOCK):
@@ -99,7 +100,7 @@ def nearest_scores(evidence: Evaluation) -> np.ndarray:
     """Label scores of the samples from their nearest training samples, over the views of the store."""
     store = evidence.store
     if store.split is None or "train" not in store.split or evidence.first.applied.split in (None, "train"):
-        raise ValueError(
+        raise UserError(
             f"--jec: {store.url} needs training samples apart from those that are judged; take --split test"
         )
     views, Y, _ = store.select("train")

@@ -17,6 +17,8 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from types import FrameType
 
+from dmo.errors import UserError
+
 WRONG, FAILED, DAMAGED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 _GO_ON = "what is finished is kept, the same command goes on or starts again"
@@ -65,7 +67,7 @@ def code(error: BaseException) -> int | None:
         return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
     if _lost(error) or (isinstance(error, OSError) and error.errno in _DISK):
         return FAILED
-    return WRONG if isinstance(error, (ValueError, OSError, MemoryError, ImportError)) else None
+    return WRONG if isinstance(error, (UserError, OSError, MemoryError, ImportError)) else None
 
 
 def _lost(error: BaseException) -> bool:

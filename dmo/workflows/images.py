@@ -15,6 +15,7 @@ import numpy as np
 
 from dmo import stores
 from dmo.blocks import row_blocks
+from dmo.errors import UserError
 from dmo.features.extraction import PART, Extractor
 from dmo.features.images import UnreadableImage, digest, find_images
 from dmo.methods.decoding import top_labels
@@ -88,7 +89,7 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     say_unreadable(run, failures)
     entries = [known[name] for name in sorted(known)]
     if not entries:
-        raise ValueError(f"{request.folder}: none of its images can be read, nothing was written")
+        raise UserError(f"{request.folder}: none of its images can be read, nothing was written")
     _write(request, entries, names, top, extractor)
     words = {entry["file"]: [names[label] for label in entry["labels"]] for entry in entries[:_SHOWN]}
     return record | {"n_samples": len(entries), "unreadable": failures, "examples": words}
@@ -105,7 +106,7 @@ def _check_out(request: Folder) -> None:
 
 def _refuse(request: Folder, failures: Mapping[str, str]) -> None:
     if failures and request.unreadable == "refuse":
-        raise ValueError(f"{next(iter(failures.values()))}; remove or repair it, or pass --unreadable skip")
+        raise UserError(f"{next(iter(failures.values()))}; remove or repair it, or pass --unreadable skip")
 
 
 def _contents(folder: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dmo import report
+from dmo.errors import UserError
 from dmo.metrics import annotation_scores, precision_recall_curves
 from dmo.progress import stage
 from dmo.report import Table
@@ -79,7 +80,7 @@ def read_sweep(path: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         is_sweep = False
     if not is_sweep:
-        raise ValueError(f"{path} is not the output of dmo tune --json; run that with > {path}")
+        raise UserError(f"{path} is not the output of dmo tune --json; run that with > {path}")
     return {"table": table, "metric": metric, "model": str(found.get("model", path))}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dmo.blocks import iterate
+from dmo.errors import UserError
 
 Files = dict[str, bytes]
 """Name -> content of the files of one input; the name "" of a reader of single files is the file itself."""
@@ -77,7 +78,7 @@ def tree(folder: Path) -> Files:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
-class Foreign(ValueError):
+class Foreign(UserError):
     """A file that another library refuses before dmo sees it."""
 
 
@@ -85,7 +86,7 @@ def ours(error: BaseException) -> bool:
     """Whether an error is a refusal: one of ours, raised by dmo itself, in one line; or that there is no file."""
     if isinstance(error, Foreign) or (type(error) is FileNotFoundError and error.filename):
         return True
-    if not isinstance(error, ValueError | FileNotFoundError) or "\n" in str(error) or not str(error):
+    if not isinstance(error, UserError | FileNotFoundError) or "\n" in str(error) or not str(error):
         return False
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 
+from dmo.errors import UserError
 from dmo.graphs import Neighbors, adjacency, laplacian, nearest, neighbors, reconstruction_weights, weigh
 from dmo.methods.embeddings.graph_methods import Options, reach
 from dmo.methods.embeddings.quadratic_forms import Pencil, SampleForm
@@ -229,7 +230,7 @@ def _reconstruction(X: Any, options: Options) -> csr_array | np.ndarray:
     if k is not None and k < size - 1:
         return reconstruction_weights(X, neighbors(X, k), reg)
     if size * (size - 1) > PAIRS:
-        raise ValueError(
+        raise UserError(
             f"a class has {size} samples, and all its pairs would be taken; pass n_neighbors (such as 15) to take the "
             f"nearest ones"
         )
@@ -261,7 +262,7 @@ def in_class(given: Labeled, k: int | None) -> Iterator[tuple[int, csr_array]]:
     """Every label with the directed graph of k neighbors (None: all) among its samples, or of fewer where it has fewer."""
     pairs = float((given.Y.sum(axis=0) ** 2).sum())
     if k is None and pairs > PAIRS:
-        raise ValueError(
+        raise UserError(
             f"the classes have {pairs:.2g} pairs of samples; pass n_neighbors (such as 15) to take the nearest ones"
         )
     for label, own in given.members():

@@ -19,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 
+from dmo.errors import UserError
 from dmo.linalg.eigen import power_of
 
 Constraint = Literal["identity", "covariance", "samples"]
@@ -63,7 +64,7 @@ class Samples:
     def factor(self) -> np.ndarray:
         """The label factor, centered where the samples are."""
         if self.labels is None:
-            raise ValueError("this method learns from labels; pass y")
+            raise UserError("this method learns from labels; pass y")
         return self.labels - self.labels.mean(axis=0) if self.center else self.labels
 
     @property
@@ -125,7 +126,7 @@ def hsic_unbiased(samples: Samples, settings: Settings) -> Problem:
     """
     n, T = samples.n, samples.factor  # centering K_Y changes nothing: Q is blind to it
     if n < 4:
-        raise ValueError(f"hsic-1 needs at least 4 samples, got {n}; take hsic-0")
+        raise UserError(f"hsic-1 needs at least 4 samples, got {n}; take hsic-0")
     own = np.einsum("ij,ij->i", T, T)
     sums = T @ T.sum(axis=0) - own
     total = sums.sum() / ((n - 1) * (n - 2))
@@ -145,9 +146,9 @@ def hypergraph(expansion: Literal["clique", "star", "zhou"]) -> Callable[[Sample
     def problem(samples: Samples, settings: Settings) -> Problem:
         Y = samples.labels
         if Y is None:
-            raise ValueError("this method learns from labels; pass y")
+            raise UserError("this method learns from labels; pass y")
         if ((Y != 0) & (Y != 1)).any():
-            raise ValueError("hypergraph methods need labels of 0 and 1 without a label kernel; binarise y")
+            raise UserError("hypergraph methods need labels of 0 and 1 without a label kernel; binarise y")
         size = Y.sum(axis=0)
         inverse = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
         weights = {"clique": np.ones_like(size), "star": inverse**2, "zhou": inverse}[expansion]

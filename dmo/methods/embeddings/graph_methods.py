@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 
+from dmo.errors import UserError
 from dmo.graphs import adjacency, geodesics, laplacian, neighbors, reconstruction_weights, weigh
 from dmo.graphs.adjacency import Mode, check_symmetric
 from dmo.graphs.search import Metric
@@ -47,7 +48,7 @@ def reach(k: int | None, n: int) -> int:
     if k is None:
         return min(NEIGHBORS, n - 1)
     if k >= n:
-        raise ValueError(f"n_neighbors = {k} of {n} samples; needed is a whole number from 1 to {n - 1}")
+        raise UserError(f"n_neighbors = {k} of {n} samples; needed is a whole number from 1 to {n - 1}")
     return k
 
 
@@ -65,7 +66,7 @@ def degrees(W: csr_array) -> np.ndarray:
     found = np.asarray(W.sum(axis=1), np.float64).ravel()
     if (found <= 0).any():
         i = int(found.argmin())
-        raise ValueError(
+        raise UserError(
             f"the weights of sample {i} sum to {found[i]:.3g}, and are divided by; raise n_neighbors, take adjacency='union', "
             f"or weights that are positive"
         )

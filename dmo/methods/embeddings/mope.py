@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 
+from dmo.errors import UserError
 from dmo.graphs import laplacian
 from dmo.linalg.eigen import CUTOFF, block_krylov, check_rank, fix_signs, solve_trace
 from dmo.methods.embeddings.quadratic_forms import LinearFit, Pencil, SampleForm, solve_projected
@@ -38,7 +39,7 @@ def semi_supervised(
     Source: [MOPE 44, 45]. Raises ValueError for another method.
     """
     if method not in ("pca", "olpp"):
-        raise ValueError(f"unsupervised = {method!r}; known: pca, olpp")
+        raise UserError(f"unsupervised = {method!r}; known: pca, olpp")
     n, e = len(labeled), labeled.astype(np.float64)
     A, B = SampleForm(n, psi), SampleForm(n, diagonal=e)
     if center and not labeled.all():

@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 
 from dmo.engines.moments import LABELS, Moments
+from dmo.errors import UserError
 from dmo.linalg.eigen import CUTOFF, power_of
 from dmo.linalg.operators import Operator
 from dmo.methods.embeddings.global_methods import Problem, Samples, Settings, morp_direct, morp_simplified
@@ -39,7 +40,7 @@ def morp_moments(form: Form, samples: Samples, settings: Settings, moments: Mome
     spectrum = np.linalg.eigvalsh(G)
     rank, full = int((spectrum > CUTOFF * spectrum[-1]).sum()), samples.n - int(samples.center)
     if rank < full and settings.mixing:
-        raise ValueError(
+        raise UserError(
             f"form 'regularized' needs a kernel of full rank {full}, got rank {rank}: with a rank-deficient kernel it loses "
             f"the labels altogether; take form='direct' (or 'simplified')"
         )
@@ -64,8 +65,8 @@ def morp_operator(
     if form == "regularized" and settings.mixing:
         try:
             full = FullRank(K)
-        except ValueError as error:
-            raise ValueError(
+        except UserError as error:
+            raise UserError(
                 f"form 'regularized' needs a kernel of full rank: with a rank-deficient kernel it loses the labels "
                 f"altogether ({error}); take form='direct' (or 'simplified')"
             ) from error

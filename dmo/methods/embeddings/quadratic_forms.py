@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import row_blocks
+from dmo.errors import UserError
 from dmo.linalg.eigen import TracePairs, check_rank, fix_signs, solve_trace
 
 DENSE = 1500
@@ -230,7 +231,7 @@ def solve_projected(pencil: Pencil, X: Any, k: int, variance: float | None = Non
 def _positive(found: TracePairs) -> TracePairs:
     keep = found.values > 1e-10 * np.abs(found.values).max(initial=0.0)
     if not keep.any():
-        raise ValueError("no direction has a positive eigenvalue; change the neighborhoods, or take another method")
+        raise UserError("no direction has a positive eigenvalue; change the neighborhoods, or take another method")
     return TracePairs(found.values[keep], found.vectors[:, keep])
 
 

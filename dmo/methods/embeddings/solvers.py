@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from dmo.engines.moments import LABELS, Moments
+from dmo.errors import UserError
 from dmo.linalg.eigen import (
     CUTOFF,
     Eigenpairs,
@@ -283,7 +284,7 @@ class FullRank:
         factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
         condition = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")[0] if info == 0 else 0.0
         if condition < n * np.finfo(float).eps:
-            raise ValueError(
+            raise UserError(
                 f"the kernel of {n} samples has not full rank (reciprocal condition {condition:.0e}), and its inverse "
                 f"would be noise; raise gamma (or the ridge) above 0, or narrow the kernel"
             )

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from dmo.engines.moments import LABELS, Moments
+from dmo.errors import UserError
 from dmo.linalg.eigen import Eigenpairs, block_krylov
 
 _STEPS = 4
@@ -73,9 +74,7 @@ def homogeneity(
         [np.sqrt(weights[name] / total / (rotated.spectra[name] + ridges[name])) for name in rotated.places]
     )[:, None]
     if k > len(D):
-        raise ValueError(
-            f"{k} components from factors of {len(D)} columns in all; lower n_components or raise the rank"
-        )
+        raise UserError(f"{k} components from factors of {len(D)} columns in all; lower n_components or raise the rank")
     start = np.zeros((len(D), 0))
     if LABELS in rotated.places:
         start = D * rotated.gram[:, rotated.places[LABELS]]

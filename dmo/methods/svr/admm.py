@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.linalg.cg import NystromPreconditioner, default_rank, operator_digest
 from dmo.linalg.operators import LowRank, Operator
@@ -268,7 +269,7 @@ def admm(
     Inside `resuming.checkpoints` a run that died goes on, and a finished one is not repeated.
     """
     if max_iter < 1:
-        raise ValueError(f"max_iter = {max_iter}; at least one iteration is needed")
+        raise UserError(f"max_iter = {max_iter}; at least one iteration is needed")
     factors = Factors(problem.kernel) if factors is None else factors
     kept = Checkpoint("admm", lambda: _digest(problem, factors, start, tol, max_iter, rho))
     found = kept.load()

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+from dmo.errors import UserError
+
 POWERS = {"l1": 1.0, "l4/3": 4 / 3, "l3/2": 3 / 2}
 """Losses |r|^p with p < 2 whose proximal map has a closed form (for p = 2 a rotation changes nothing)."""
 EPSILON_INSENSITIVE = "epsilon-insensitive"
@@ -90,8 +92,8 @@ def loss_named(name: str, epsilon: float) -> Loss:
     """The loss of that name. Raises ValueError for another name, or where epsilon is not positive."""
     if name == EPSILON_INSENSITIVE:
         if not (epsilon > 0 and np.isfinite(epsilon)):
-            raise ValueError(f"epsilon must be a positive number, got {epsilon!r}; for no tube take loss='l1'")
+            raise UserError(f"epsilon must be a positive number, got {epsilon!r}; for no tube take loss='l1'")
         return EpsilonInsensitive(float(epsilon))
     if name not in POWERS:
-        raise ValueError(f"loss = {name!r}; known: {', '.join(map(repr, [EPSILON_INSENSITIVE, *POWERS]))}")
+        raise UserError(f"loss = {name!r}; known: {', '.join(map(repr, [EPSILON_INSENSITIVE, *POWERS]))}")
     return Power(POWERS[name])
