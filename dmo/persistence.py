@@ -38,7 +38,8 @@ class Persistent:
                 meta[key] = getattr(self, key)
         for key in ("classes_", "feature_names_in_"):
             if hasattr(self, key):
-                arrays[key] = np.asarray(getattr(self, key)).astype(str if key == "feature_names_in_" else None)
+                names = np.asarray(getattr(self, key))
+                arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # a store holds no objects
         kind = type(self)
         parameters = {key: encode(value) for key, value in self.get_params(deep=False).items()}  # type: ignore[attr-defined]
         description = {"estimator": kind.__name__, "parameters": parameters, "fitted": meta}

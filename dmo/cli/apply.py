@@ -103,7 +103,7 @@ def annotate(
             raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
         applied = open_applied(model, features, split, "test", "decision_function")
         names = applied.label_names()
-        count = label_count(top, len(names))
+        count = label_count(top, applied.model)
 
         def best(views: Mapping[str, Rows]) -> np.ndarray:
             found = applied.model.decision_function(views)

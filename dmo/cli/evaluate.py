@@ -38,7 +38,7 @@ def evaluate(
 
         for i, found in each("score samples", score, range(len(places))):
             scores[places[i]] = found
-        annotated = annotation_scores(Y, scores, label_count(top, Y.shape[1]))
+        annotated = annotation_scores(Y, scores, label_count(top, applied.model))
         area = _area(run, Y, scores)
     record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
     record |= figures(annotated, area) | run.costs()

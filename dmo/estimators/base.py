@@ -36,7 +36,8 @@ class Annotator(Persistent):
         """Labels of the samples X.
 
         `top`: labels per sample. Returns 0/1 of shape m x L with `top` ones per row (default: as many as a training
-        sample has on average, at least 1); without `top`, an estimator fitted on a vector of classes returns classes.
+        sample has on average, at least 1), or as many ones as there are labels with a training sample, where these are
+        fewer; without `top`, an estimator fitted on a vector of classes returns classes.
         """
         scores = self.decision_function(X)
         if top is None and not self.multilabel_:
@@ -44,7 +45,12 @@ class Annotator(Persistent):
         count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
         if not 1 <= count <= scores.shape[1]:
             raise UserError(f"{type(self).__name__}: top = {count}, but there are {scores.shape[1]} labels")
-        return top_label_sets(scores, count)
+        return top_label_sets(scores, min(count, self.n_seen_labels_))
+
+    @property
+    def n_seen_labels_(self) -> int:
+        """Number of labels that a training sample carries: no other is ever predicted."""
+        return int(self.rule_.seen.sum())
 
     def score(self, X: Any, y: Any) -> float:
         """F1 of annotation with the five (or L, if fewer) best labels; accuracy where fitted on a vector of classes."""

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import Tags
 
 from dmo.errors import UserError
-from dmo.estimators.morp import decoded, fit_form, supervised_tags
+from dmo.estimators.morp import decoded, fit_form, seen_outputs, supervised_tags
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import ProjectionOptions
 from dmo.labels.kernels import LabelKernel
@@ -81,6 +81,11 @@ class MLSI(Projection):
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores of the labels for documents X (m x L); see `MORP.decision_function`."""
         return decoded(self, X)
+
+    @property
+    def n_seen_labels_(self) -> int:
+        """Number of labels that a training document carries."""
+        return int(seen_outputs(self).sum())
 
     @property
     def components_(self) -> Any:

@@ -12,6 +12,7 @@ from dmo.errors import UserError
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import FormTask, ProjectionOptions, project
 from dmo.labels.kernels import LabelKernel
+from dmo.methods.decoding import unseen_last
 from dmo.methods.embeddings.global_methods import Settings
 from dmo.methods.embeddings.morp import FORMS, Form
 from dmo.validation import bounded, count_components, outputs_factor
@@ -92,9 +93,15 @@ class MORP(Projection):
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores of the outputs for samples X (m x L): least squares from the coordinates; of classes, one column each.
 
+        An output that is 0 in every training sample, a label that none carries, ranks below all others of its row.
         Raises ValueError where a label kernel other than "linear" left no columns to score.
         """
         return decoded(self, X)
+
+    @property
+    def n_seen_labels_(self) -> int:
+        """Number of outputs that are not 0 in every training sample."""
+        return int(seen_outputs(self).sum())
 
     def __sklearn_tags__(self) -> Tags:
         return supervised_tags(super().__sklearn_tags__())
@@ -127,7 +134,12 @@ def decoded(model: Any, X: Any) -> np.ndarray:
         raise UserError(
             f"{type(model).__name__}: outputs with a label kernel have no columns to score; learn from the coordinates"
         )
-    return model.transform(X) @ model.decoder_ + model.decoder_offset_
+    return unseen_last(model.transform(X) @ model.decoder_ + model.decoder_offset_, seen_outputs(model))
+
+
+def seen_outputs(model: Any) -> np.ndarray:
+    """Whether an output was ever other than 0 in training (L): the decoder of one that was not is exactly 0."""
+    return np.asarray(model.decoder_.any(axis=0) | (model.decoder_offset_ != 0))
 
 
 def supervised_tags(tags: Tags) -> Tags:

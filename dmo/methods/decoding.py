@@ -58,15 +58,20 @@ class ScoreRule:
         scale = np.where(deviation > 0, deviation, 1.0)
         return cls(added, mean + added, scale, frequency, standardize, prior_power)
 
+    @property
+    def seen(self) -> np.ndarray:
+        """Whether any training sample carries the label (L)."""
+        return self.frequency > 0
+
     def __call__(self, scores: np.ndarray) -> np.ndarray:
-        """Apply to raw scores (m x L); labels without a training sample get the lowest scores, never a division by 0."""
+        """Apply to raw scores (m x L); labels without a training sample get the lowest scores of their row."""
         shift = self.intercept - self.standardize * self.mean
         out = scores + shift if shift.any() else scores
         if self.standardize:
             out = out / self.deviation**self.standardize
         if self.prior_power:
-            out = out / np.where(self.frequency > 0, self.frequency, 1.0) ** self.prior_power
-        return out
+            out = out / np.where(self.seen, self.frequency, 1.0) ** self.prior_power
+        return unseen_last(out, self.seen)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(arrays, JSON meta) for a model store."""
@@ -77,6 +82,22 @@ class ScoreRule:
     def from_arrays(cls, arrays: dict[str, Any], meta: dict[str, Any]) -> ScoreRule:
         """The rule that `to_arrays` described."""
         return cls(**arrays, **meta)
+
+
+def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Scores (m x L) with every label that is not `seen` (L) below the others of its row.
+
+    Nothing is known of such a label, but its raw score, 0, would rank above the negative scores of the others. It gets
+    a finite score, so that means and sorts of scores stay defined, and one that depends on its own row alone, so that
+    blocks of rows do not matter.
+    """
+    if seen.all() or not seen.any():
+        return scores
+    least, most = scores[:, seen].min(axis=1), scores[:, seen].max(axis=1)
+    gap = np.where(least == most, 1.0, most - least) + np.abs(least)  # far more than the rounding of `least`
+    out = scores.copy()
+    out[:, ~seen] = (least - gap)[:, None]
+    return out
 
 
 def leave_one_out(targets: np.ndarray, dual: np.ndarray, inverse_diagonal: np.ndarray) -> np.ndarray:

@@ -122,10 +122,12 @@ def label_names(model: Any) -> list[str]:
     return list(known) if known is not None else [str(label) for label in model.classes_]
 
 
-def label_count(wanted: int | None, labels: int) -> int:
-    """Labels per sample: `wanted`, or 5, or all where there are fewer. Raises ValueError for more than there are."""
+def label_count(wanted: int | None, model: Any) -> int:
+    """Labels per sample: `wanted`, or 5, or all that the model saw in training where these are fewer. Raises ValueError
+    for more than that, since a label without a training sample is never given."""
+    labels = model.n_seen_labels_
     if wanted is not None and wanted > labels:
-        raise UserError(f"--top {wanted}: there are {labels} labels; pass a number from 1 to {labels}")
+        raise UserError(f"--top {wanted}: {labels} labels have a training sample; pass a number from 1 to {labels}")
     return min(5, labels) if wanted is None else wanted
 
 

@@ -63,7 +63,7 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     if not hasattr(model, "decision_function"):
         raise stores.StoreError(f"{request.model} is a {type(model).__name__}, which cannot score labels")
     names = label_names(model)
-    top = label_count(request.top, len(names))
+    top = label_count(request.top, model)
     heading = {"model": _identity(request.model), "fingerprint": extractor.fingerprint, "top": top}
     known = {} if request.overwrite else _read_journal(run, request.journal, heading)
     contents, failures = _contents(request.folder)

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
-from dmo import KGHA, Exact, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge
+from dmo import KGHA, MLSI, MORP, Exact, HomogeneityAnalysis, LabelPropagation, MultiSetCCA, MultiViewRidge, Nystrom
 from dmo.kernels import RBF
 from dmo.stores import StoreError
 
@@ -82,6 +82,47 @@ def test_predict_assigns_top_labels_or_classes():
     assert model.predict(VIEWS).sum(axis=1)[0] == max(1, round(LABELS.sum() / 60))
     with pytest.raises(ValueError, match="top = 7, but there are 6 labels"):
         model.predict(VIEWS, top=7)
+
+
+UNSEEN = np.insert(LABELS, [0, 4], 0, axis=1)  # labels 0 and 5 have no training sample
+
+ANNOTATORS = {
+    "KGHA": KGHA(n_components=3),
+    "KGHA, prior and standardize": KGHA(n_components=3, prior_power=0.5, standardize=1.0),
+    "KGHA, moments": KGHA(n_components=3, intercept=True, standardize=0.5, approximation=Nystrom(rank=20)),
+    "ridge": MultiViewRidge(intercept=True, prior_power=1.0),
+    "ridge, moments": MultiViewRidge(standardize=1.0, approximation=Nystrom(rank=20)),
+    "label propagation": LabelPropagation(),
+    "MORP": MORP(n_components=3),
+    "MORP, moments": MORP(n_components=3, approximation=Nystrom(rank=20)),
+    "MLSI": MLSI(n_components=3),
+}
+
+
+@pytest.mark.parametrize("case", ANNOTATORS)
+def test_a_label_without_a_training_sample_ranks_last(case):
+    model = clone(ANNOTATORS[case])
+    X = VIEWS if isinstance(model, (KGHA, MultiViewRidge)) else VIEWS["gist"]
+    scores = model.fit(X, UNSEEN).decision_function(X)
+    unseen = [0, 5]
+    assert (scores[:, unseen].max(axis=1) < np.delete(scores, unseen, axis=1).min(axis=1)).all()
+    assert np.isfinite(scores).all()
+    assert model.n_seen_labels_ == 6
+    if hasattr(model, "predict"):
+        assert not model.predict(X, top=8)[:, unseen].any()
+    part = scores[7:9]
+    one_by_one = {name: view[7:9] for name, view in X.items()} if isinstance(X, dict) else X[7:9]
+    np.testing.assert_allclose(model.decision_function(one_by_one), part, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("classes", [["cat", "dog", "owl"], [10, 20, 30], np.array(["cat", "dog", "owl"], object)])
+def test_classes_on_disk_keep_their_type(classes, tmp_path):
+    y = np.asarray(classes)[np.arange(60) % 3]
+    model = KGHA(n_components=2).fit(VIEWS, y)
+    model.save(str(tmp_path / "model.zarr"))
+    back = dmo.load(str(tmp_path / "model.zarr"))
+    assert back.classes_.tolist() == list(classes)
+    assert back.predict(VIEWS).tolist() == model.predict(VIEWS).tolist()
 
 
 def test_pipeline_and_grid_search():
