@@ -4,7 +4,7 @@ import json
 
 from typer.testing import CliRunner
 
-from dmo.cli import app
+from dmo.cli.app import app
 
 
 def run(*arguments, code=0):

@@ -1,5 +1,8 @@
 """The `dmo` command: demo, ingest, info, fit, transform, annotate, evaluate."""
 
-from dmo.cli.app import app, main
 
-__all__ = ["app", "main"]
+def main() -> None:
+    """Entry point of the `dmo` command."""
+    from dmo.cli.app import app
+
+    app()

@@ -89,8 +89,3 @@ app.command()(evaluate)
 app.command()(search)
 app.command("report")(report_command)
 offer_run_options(app)
-
-
-def main() -> None:
-    """Entry point of the `dmo` command."""
-    app()

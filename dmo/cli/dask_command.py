@@ -1,10 +1,11 @@
-"""`dask dmo ...`: the `dmo` command as a command of Dask's own command line."""
+"""`dask dmo ...`: the `dmo` command as a command of Dask's own command line.
+
+Every `dask scheduler` and `dask worker` imports this module; it loads dmo itself only where `dmo` is asked for.
+"""
 
 from __future__ import annotations
 
 import click
-
-from dmo.cli.app import app
 
 
 @click.command(
@@ -16,4 +17,6 @@ from dmo.cli.app import app
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
     """Hand all arguments on to `dmo`."""
+    from dmo.cli.app import app
+
     app(list(arguments), prog_name="dask dmo")

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import dmo
 from dmo.blocks import rows
-from dmo.cli import app
+from dmo.cli.app import app
 from dmo.estimators import TraceEmbedding
 from dmo.stores import open_features
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dmo
-from dmo.cli import app
+from dmo.cli.app import app
 
 RUN = CliRunner()
 

@@ -14,7 +14,7 @@ import yaml
 from distributed import Client, LocalCluster
 from typer.testing import CliRunner
 
-from dmo.cli import app
+from dmo.cli.app import app
 from dmo.cluster import Backend, connect, setting, tls, usable_memory
 from dmo.cluster.settings import defaults
 from dmo.cluster.targets import batch_cluster, local_sizes, open_client

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import dmo.engines.passes
 from dmo import stores
-from dmo.cli import app
+from dmo.cli.app import app
 from dmo.engines.moments import LABELS
 from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.errors import UserError
@@ -130,6 +130,18 @@ def test_dask_runs_dmo(fitted: dict[str, Path]) -> None:
     command = [str(BIN / "dask"), "dmo", "info", str(fitted["store"]), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert json.loads(done.stdout)["kind"] == "features"
+
+
+def test_a_scheduler_started_by_dask_loads_nothing_of_dmo_but_the_name_of_its_command() -> None:
+    script = (
+        "import sys\n"
+        "from dask.cli import run_cli\n"
+        "sys.argv = ['dask', 'scheduler', '--version']\n"
+        "try:\n    run_cli()\nexcept SystemExit:\n    pass\n"
+        "print(*(name for name in sys.modules if name.split('.')[0] in ('dmo', 'numba', 'scipy', 'sklearn', 'zarr')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
+    assert set(done.stdout.splitlines()[-1].split()) == {"dmo", "dmo.cli", "dmo.cli.dask_command"}
 
 
 def test_workers_transform_annotate_and_evaluate_as_one_process_does(

@@ -28,7 +28,7 @@ import dmo.cluster.workers
 import dmo.engines.passes
 import dmo.progress
 from dmo import KGHA, Exact, Nystrom, stores
-from dmo.cli import app
+from dmo.cli.app import app
 from dmo.cluster import WorkerMemoryError, connect
 from dmo.demo.digits import digits
 from dmo.progress import listen

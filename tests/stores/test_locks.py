@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dmo import stores
-from dmo.cli import app
+from dmo.cli.app import app
 from dmo.stores import _lock
 from dmo.stores._folder import LOCK, Folder
 

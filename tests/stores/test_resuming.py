@@ -27,7 +27,7 @@ import dmo.linalg.cg
 import dmo.selection
 import dmo.stores.checkpoints
 from dmo import KGHA, MultiViewRidge, Nystrom, stores
-from dmo.cli import app
+from dmo.cli.app import app
 from dmo.engines.exact import Exact
 from dmo.hashing import digest
 from dmo.linalg.cg import BlockCG, NystromPreconditioner
@@ -208,7 +208,7 @@ def killed(target: Callable[..., None], *args: Any) -> None:
 
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["dmo.selection", "dmo.cli"])
+SERVER.set_forkserver_preload(["dmo.selection", "dmo.cli.app"])
 
 
 def counted(job: Job, folder: Path | None = None) -> tuple[Result, int]:
