@@ -49,8 +49,7 @@ class Persistent:
 def load(path: str) -> Any:
     """The fitted estimator that `save` wrote. Raises `stores.StoreError` where `path` holds no complete model."""
     arrays, meta = stores.load_model(path)
-    public = importlib.import_module("dmo.estimators")
-    kind = getattr(public, meta.get("estimator", ""), None) if meta.get("estimator") in public.__all__ else None
+    kind = _public_class(meta.get("estimator"))
     if kind is None or not issubclass(kind, Persistent):
         raise stores.StoreError(f"{path}: no model of this version of dmo ({meta.get('estimator')!r}); fit it again")
     try:
@@ -102,10 +101,17 @@ def decode(value: Any) -> Any:
         return parse(value["kernel"])
     if "mapping" in value:
         return {key: decode(part) for key, part in value["mapping"].items()}
-    public = importlib.import_module("dmo.estimators")
-    if value["object"] not in public.__all__:
+    kind = _public_class(value["object"])
+    if kind is None:
         raise stores.StoreError(f"the model names {value['object']!r}, which this version of dmo has not; fit it again")
-    return getattr(public, value["object"])(**{key: decode(part) for key, part in value["arguments"].items()})
+    return kind(**{key: decode(part) for key, part in value["arguments"].items()})
+
+
+def _public_class(name: Any) -> type | None:
+    """The class that `import dmo` offers under this name: a store can name no other, nor a function or a module."""
+    public = importlib.import_module("dmo")
+    found = getattr(public, name) if name in public.__all__ else None
+    return found if isinstance(found, type) else None
 
 
 def with_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The `dmo` command: demo, ingest, info, fit, transform, annotate, evaluate."""
+"""The `dmo` command: from a folder of images or feature files to models, annotations and reports."""
 
 
 def main() -> None:
     """Entry point of the `dmo` command."""
     from dmo.cli.app import app
 
-    app()
+    app(prog_name="dmo")

@@ -1,4 +1,4 @@
-"""The commands put together, and what an error looks like to a user: one sentence, exit code 2."""
+"""The table of commands, and what an error looks like to a user: one sentence, exit code 2."""
 
 from __future__ import annotations
 
@@ -7,27 +7,67 @@ import traceback
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 import dmo
-from dmo.cli.apply import annotate, transform
-from dmo.cli.demo import demo
-from dmo.cli.evaluate import evaluate
-from dmo.cli.extract import extract_command
-from dmo.cli.fit import embedding, fit_app, mlsi, morp
-from dmo.cli.info import info, methods_command, verify
-from dmo.cli.ingest import ingest_app
-from dmo.cli.plan import plan_command
-from dmo.cli.report import report_command
-from dmo.cli.running import offer_run_options
-from dmo.cli.search import search
-from dmo.cli.tune import tune_app, tune_mlsi, tune_morp
+from dmo.cli.commands import Lazy, LazyGroup
 from dmo.workflows import exits
-from dmo.workflows.exits import sentence
+
+COMMANDS = {
+    "demo": Lazy(
+        "dmo.cli.demo:demo",
+        "Learn to annotate handwritten digits: ingest, fit KGHA and two baselines, annotate, evaluate, report.",
+    ),
+    "extract": Lazy(
+        "dmo.cli.extract:extract_command",
+        "Describe a folder of images as a feature store: color, texture, gist and visual words.",
+    ),
+    "info": Lazy(
+        "dmo.cli.info:info",
+        "Say what a store holds, where it comes from, and what is missing of an unfinished one.",
+    ),
+    "verify": Lazy(
+        "dmo.cli.info:verify",
+        "Read a whole store, compare it with its manifest and checksums; exit code 4 where something is wrong.",
+    ),
+    "plan": Lazy(
+        "dmo.cli.plan:plan_command",
+        "Bytes, tasks and seconds of a fit with each engine, and which one would be chosen; fits nothing.",
+    ),
+    "methods": Lazy(
+        "dmo.cli.info:methods_command",
+        "List the methods of TraceEmbedding and MESD: family, paper, engines, parameters, whether new rows get "
+        "coordinates.",
+    ),
+    "transform": Lazy(
+        "dmo.cli.apply:transform",
+        "Write the learnt representation of samples (default: all) as a result store.",
+    ),
+    "annotate": Lazy(
+        "dmo.cli.apply:annotate",
+        "Write the best labels of samples (default: the test split, else all) as a result store of label numbers.",
+    ),
+    "evaluate": Lazy(
+        "dmo.cli.evaluate:evaluate",
+        "Compare a model's annotation with the labels of samples (default: the test split, else all).",
+    ),
+    "search": Lazy(
+        "dmo.cli.search:search",
+        "Find the samples of a store (default: all) that are nearest to a image, a sample, or labels.",
+    ),
+    "report": Lazy(
+        "dmo.cli.report:report_command",
+        "Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.",
+    ),
+    "ingest": Lazy("dmo.cli.ingest:ingest_app", "Read feature files into a feature store."),
+    "fit": Lazy("dmo.cli.fit:fit_app", "Fit a model to the samples of a feature store."),
+    "tune": Lazy("dmo.cli.tune:tune_app", "Choose parameters by cross-validation and fit the best model."),
+}
 
 
-class Commands(TyperGroup):
+class Commands(LazyGroup):
     """All commands; turns what a user can cause into one sentence on standard error and its exit code."""
+
+    path, entries = "dmo", COMMANDS
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -39,7 +79,7 @@ class Commands(TyperGroup):
                 raise
             if ctx.params.get("debug"):
                 traceback.print_exc()
-            print(f"dmo: {sentence(error)}", file=sys.stderr)
+            print(f"dmo: {exits.sentence(error)}", file=sys.stderr)
             raise typer.Exit(code) from error
 
 
@@ -68,24 +108,3 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-app.command()(demo)
-app.add_typer(ingest_app, name="ingest")
-app.command("extract")(extract_command)
-app.command()(info)
-app.command()(verify)
-app.command("plan")(plan_command)
-app.command("methods")(methods_command)
-for projection in (morp, mlsi, embedding):
-    fit_app.command()(projection)
-app.add_typer(fit_app, name="fit")
-tune_app.command("morp")(tune_morp)
-tune_app.command("mlsi")(tune_mlsi)
-app.add_typer(tune_app, name="tune")
-app.command()(transform)
-app.command()(annotate)
-app.command()(evaluate)
-app.command()(search)
-app.command("report")(report_command)
-offer_run_options(app)

@@ -633,3 +633,7 @@ def _linear(
         json,
         open_choice=True,
     )
+
+
+for projection in (morp, mlsi, embedding):
+    fit_app.command()(projection)

@@ -12,18 +12,15 @@ import typer
 from dmo.workflows.program import HELP, RunOptions, running
 
 
-def offer_run_options(app: typer.Typer, path: str = "dmo") -> None:
-    """Give every command of `app` the options of `RunOptions`."""
+def offer_run_options(app: typer.Typer, path: str) -> None:
+    """Give every command of the group `path` the options of `RunOptions`."""
     for command in app.registered_commands:
         if command.callback is not None:
             name = command.name or command.callback.__name__
-            command.callback = _offering(command.callback, f"{path} {name}")
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            offer_run_options(group.typer_instance, f"{path} {group.name}")
+            command.callback = offering(command.callback, f"{path} {name}")
 
 
-def _offering(callback: Callable[..., Any], program: str) -> Callable[..., Any]:
+def offering(callback: Callable[..., Any], program: str) -> Callable[..., Any]:
     """`callback` with the parameters of `RunOptions` added to its own."""
     types = {"workers": int, "worker_threads": int}
     added = [

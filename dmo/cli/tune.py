@@ -345,3 +345,7 @@ def tune_mlsi(
             json,
         )
     )
+
+
+tune_app.command("morp")(tune_morp)
+tune_app.command("mlsi")(tune_mlsi)

@@ -1,6 +1,7 @@
 """The `dmo` command from a shell: files in, annotated samples out, and one sentence for every mistake."""
 
 import csv
+import inspect
 import json
 import shutil
 import subprocess
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 from shell import record, run
 
+import dmo.estimators
 import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
+from dmo.cli.app import COMMANDS
 from dmo.metrics import annotation_scores, auc_scores, top_label_sets
 from dmo.persistence import load
 
@@ -461,6 +464,47 @@ def test_debug_shows_the_traceback(tmp_path):
 
 def test_version():
     assert run("--version").stdout.strip() == dmo.__version__
+
+
+HEAVY = {"numpy", "scipy", "dask", "distributed", "sklearn", "zarr", "numba", "rich", "matplotlib"}
+
+
+def imported(code):
+    """The names of the packages that a fresh interpreter has imported after `code`."""
+    ending = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr))"
+    done = subprocess.run([sys.executable, "-c", f"{ending}\n{code}"], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in done.stderr.split()}
+
+
+def dmo_process(*arguments):
+    """A program that is `python -m dmo ARGUMENTS`."""
+    return f"import runpy; sys.argv[1:] = {list(arguments)}; runpy.run_module('dmo', run_name='__main__')"
+
+
+@pytest.mark.parametrize(
+    ("code", "left_out"),
+    [("import dmo", HEAVY), (dmo_process("--version"), HEAVY), (dmo_process("--help"), HEAVY - {"rich"})],
+    ids=["import", "version", "help"],
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(code, left_out):
+    assert not imported(code) & left_out
+    assert "numpy" in imported("import dmo; dmo.KGHA")  # what the line above would see
+
+
+def test_every_public_name_is_there_and_listed():
+    for package in (dmo, dmo.estimators):
+        assert set(package.__all__) <= set(dir(package))
+        assert all(getattr(package, name) is not None for name in package.__all__)
+    assert {name for name in dmo.__all__ if name in dmo.estimators.__all__} == set(dmo.estimators.__all__)
+    with pytest.raises(AttributeError):
+        dmo.KGAH  # noqa: B018
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_of_commands_says_what_their_docstrings_say(name):
+    found = COMMANDS[name].load()
+    text = found.info.help if hasattr(found, "info") else inspect.getdoc(found).partition("\n\n")[0]
+    assert " ".join(text.split()) == COMMANDS[name].help
 
 
 @pytest.fixture(scope="module")

@@ -208,7 +208,7 @@ def killed(target: Callable[..., None], *args: Any) -> None:
 
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["dmo.selection", "dmo.cli.app"])
+SERVER.set_forkserver_preload(["dmo.selection", "dmo.cli.fit", "dmo.cli.tune"])
 
 
 def counted(job: Job, folder: Path | None = None) -> tuple[Result, int]:

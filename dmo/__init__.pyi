@@ -1,0 +1,51 @@
+from . import cluster as cluster
+from . import datasets as datasets
+from . import estimators as estimators
+from . import graphs as graphs
+from . import kernels as kernels
+from . import labels as labels
+from . import lowrank as lowrank
+from . import metrics as metrics
+from . import selection as selection
+from . import stores as stores
+from .engines.exact import Exact
+from .engines.krylov import Krylov
+from .engines.moments import Moments
+from .errors import UserError
+from .estimators.homogeneity import HomogeneityAnalysis
+from .estimators.kgha import KGHA
+from .estimators.llt import LLTSVR, CoupledSVR
+from .estimators.mesd import MESD
+from .estimators.mlsi import MLSI
+from .estimators.mope import MOPE
+from .estimators.morp import MORP
+from .estimators.multiset import MultiSetCCA
+from .estimators.propagation import LabelPropagation
+from .estimators.ridge import MultiViewRidge
+from .estimators.trace import TraceEmbedding
+from .lowrank.approximations import BestLowRank, Meka, Nystrom
+from .persistence import load
+
+__version__: str
+__all__ = [
+    "KGHA",
+    "LLTSVR",
+    "MESD",
+    "MLSI",
+    "MOPE",
+    "MORP",
+    "BestLowRank",
+    "CoupledSVR",
+    "Exact",
+    "HomogeneityAnalysis",
+    "Krylov",
+    "LabelPropagation",
+    "Meka",
+    "Moments",
+    "MultiSetCCA",
+    "MultiViewRidge",
+    "Nystrom",
+    "TraceEmbedding",
+    "UserError",
+    "load",
+]

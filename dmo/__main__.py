@@ -1,0 +1,5 @@
+"""`python -m dmo`: the `dmo` command."""
+
+from dmo.cli import main
+
+main()

@@ -1,0 +1,71 @@
+"""Groups of commands whose modules are imported when a command is called: `dmo --help` imports none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """A command to be: `target` is MODULE:NAME of a function (or of a group), or with `estimator` of what makes one
+    for this class; `help` is the first sentence of its docstring."""
+
+    target: str
+    help: str
+    estimator: str | None = None
+
+    def load(self) -> Any:
+        """The function, or the group."""
+        module, _, name = self.target.partition(":")
+        found = getattr(import_module(module), name)
+        return found if self.estimator is None else found(self.estimator)
+
+
+class LazyGroup(TyperGroup):
+    """`entries` by name. The commands of the group are stand-ins with a help text, until one is resolved."""
+
+    path: ClassVar[str]
+    entries: ClassVar[Mapping[str, Lazy]]
+
+    def __init__(self, **given: Any):
+        super().__init__(**given)
+        self.commands = {name: TyperCommand(name, help=entry.help) for name, entry in self.entries.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, stand_in, rest = super().resolve_command(ctx, args)
+        if name is None or stand_in is None:
+            return name, stand_in, rest
+        return name, command_of(self.entries[name], f"{self.path} {name}"), rest
+
+
+@cache
+def command_of(entry: Lazy, program: str) -> Any:
+    """The command of an entry, with the options that every run has; `program`: what it is called in a log."""
+    from dmo.cli.running import offer_run_options, offering  # what a stand-in does without
+
+    found, name = entry.load(), program.rpartition(" ")[2]
+    if isinstance(found, typer.Typer):
+        offer_run_options(found, program)
+        return typer.main.get_command(found)
+    made = typer.Typer(add_completion=False)
+    made.command(name)(offering(found, program))
+    return typer.main.get_command(made)
+
+
+def lazy_group(path: str, text: str, entries: Mapping[str, Lazy]) -> typer.Typer:
+    """The group of commands `path NAME` of these entries."""
+    kind = type("Group", (LazyGroup,), {"path": path, "entries": entries})
+    made = typer.Typer(cls=kind, no_args_is_help=True, add_completion=False, help=text)
+    made.callback()(_nothing)
+    return made
+
+
+def _nothing() -> None:
+    """A group does nothing by itself."""

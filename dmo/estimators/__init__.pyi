@@ -1,0 +1,26 @@
+from .homogeneity import HomogeneityAnalysis
+from .kgha import KGHA
+from .llt import LLTSVR, CoupledSVR
+from .mesd import MESD
+from .mlsi import MLSI
+from .mope import MOPE
+from .morp import MORP
+from .multiset import MultiSetCCA
+from .propagation import LabelPropagation
+from .ridge import MultiViewRidge
+from .trace import TraceEmbedding
+
+__all__ = [
+    "KGHA",
+    "LLTSVR",
+    "MESD",
+    "MLSI",
+    "MOPE",
+    "MORP",
+    "CoupledSVR",
+    "HomogeneityAnalysis",
+    "LabelPropagation",
+    "MultiSetCCA",
+    "MultiViewRidge",
+    "TraceEmbedding",
+]
