@@ -363,7 +363,7 @@ BAD = {
     "fewer labels": (("evaluate", "{ms}", "{few}"), "has 3 labels, the model scores 6"),
     "no labels": (("evaluate", "{ms}", "{bare}"), "has no labels to compare with"),
     "fit without labels": (("fit", "kgha", "{bare}", "{out}"), "target y is None"),
-    "top above labels": (("evaluate", "{m}", "{f}", "--top", "7"), "--top 7: there are 6 labels"),
+    "top above labels": (("evaluate", "{m}", "{f}", "--top", "7"), "--top 7: 6 labels have a training sample"),
     "not a store": (("info", "{txt}"), "is a file"),
     "unequal rows": (
         ("ingest", "files", "{out}", "--view", "a={a}", "--view", "b={b}"),
