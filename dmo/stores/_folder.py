@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+import dask.config
 import numpy as np
 
 from dmo.errors import UserError
@@ -30,7 +31,8 @@ class Folder:
     """A place for bytes under keys such as "gist/c.0.0"; picklable, and safe to use from several processes at once.
 
     A local write goes to a file beside its target and is renamed, so that a key holds the old or the new bytes, never a
-    part; object stores do the same by themselves. Nothing is created before the first `put`.
+    part; object stores do the same by themselves. Nothing is created before the first `put`. What `put` has written
+    survives a power failure, unless the setting dmo.stores.fsync is off.
     """
 
     url: str
@@ -95,14 +97,14 @@ class Folder:
                 fs.makedirs(f"{root}/{key}".rpartition("/")[0], exist_ok=True)
                 fs.pipe_file(f"{root}/{key}", data)
             return
-        target = Path(self.url, key)
-        partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
+        target, durable = Path(self.url, key), _durable()
+        partial = _beside(target)
         try:
             try:
-                _write(partial, parts)
+                _write(partial, parts, durable)
             except FileNotFoundError:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                _write(partial, parts)
+                _make_folder(target.parent, durable)
+                _write(partial, parts, durable)
             try:
                 os.replace(partial, target)
             except FileNotFoundError:
@@ -111,6 +113,8 @@ class Folder:
         except OSError:
             _remove_file(partial)
             raise
+        if durable:
+            _sync_folder(target.parent)
 
     def put_new(self, key: str, data: bytes) -> bool:
         """Write `data` under `key` unless there is something already; returns whether it was written."""
@@ -120,16 +124,17 @@ class Folder:
             self.put(key, data)
             return self.get(key) == data
         target = Path(self.url, key)
-        partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            _write(partial, [data])
-            os.link(partial, target)
-            return True
-        except FileExistsError:
-            return False
-        finally:
-            _remove_file(partial)
+        for _ in range(5):
+            partial = _beside(target)
+            _make_folder(target.parent, _durable())
+            try:
+                _write(partial, [data])
+                return _publish(partial, target)
+            except FileNotFoundError:  # another process has removed the folder, which was empty
+                continue
+            finally:
+                _remove_file(partial)
+        return False
 
     def delete_if(self, key: str, data: bytes) -> None:
         """Remove the file at `key` if its bytes are `data`; of several processes that do so at once, one does."""
@@ -138,12 +143,11 @@ class Folder:
                 self.delete(key)
             return
         target = Path(self.url, key)
-        aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
+        aside = _beside(target)
         with suppress(FileNotFoundError):
             os.rename(target, aside)
             if aside.read_bytes() != data:
-                with suppress(FileExistsError):
-                    os.link(aside, target)
+                _publish(aside, target)
             _remove_file(aside)
 
     def get(self, key: str) -> bytes | None:
@@ -262,12 +266,69 @@ class Folder:
         fs.invalidate_cache()
 
 
-def _write(path: Path, parts: Iterable[Any]) -> None:
-    with open(path, "wb", buffering=0) as file:
+def _durable() -> bool:
+    """Whether writes are to survive a power failure; scratch storage need not pay for that."""
+    found = dask.config.get("dmo.stores.fsync", True)
+    if not isinstance(found, bool):
+        raise ValueError(
+            f"the setting dmo.stores.fsync is {str(found)[:60]!r}, expected true or false; see dmo/cluster/dmo.yaml"
+        )
+    return found
+
+
+def _beside(target: Path) -> Path:
+    """A name of its own for a file that will be `target`."""
+    return target.with_name(f".{target.name}.{uuid.uuid4().hex}{PARTIAL}")
+
+
+def _write(path: Path, parts: Iterable[Any], durable: bool = False, mode: str = "wb") -> None:
+    with open(path, mode, buffering=0) as file:
         for part in parts:
             view = memoryview(part)
             while view.nbytes:
                 view = view[file.write(view) :]
+        if durable:  # before the rename: a name that survives a power failure must not have lost its bytes
+            os.fsync(file.fileno())
+
+
+def _publish(partial: Path, target: Path) -> bool:
+    """Give a file its name unless it is taken; returns whether it was free.
+
+    A hard link does so with all bytes at once. Where there are none (SMB, some FUSE and NFS mounts), the file is created
+    exclusively and filled after that, so that its readers may see it empty for a moment.
+    """
+    try:
+        os.link(partial, target)
+        return True
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        raise
+    except OSError:
+        pass
+    try:
+        _write(target, [partial.read_bytes()], mode="xb")
+        return True
+    except FileExistsError:
+        return False
+
+
+def _make_folder(path: Path, durable: bool) -> None:
+    """Make a folder and those above it; their names last as well."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing if durable else ():
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make the names in a folder last; systems that cannot open a folder (Windows) keep them by themselves."""
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _fill(file: Any, part: np.ndarray) -> int:

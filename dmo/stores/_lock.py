@@ -1,9 +1,15 @@
-"""One writer of a store at a time: a lock beside the root of a store that is not finished.
+"""One writer of a store at a time: a lock beside the root of a store that is not finished, or of a model.
 
 The process that begins a store holds its lock until the store is finished, its writer is no longer used, or the process
-ends; the workers it gives blocks to need none. A lock is stale, and taken over, where its process is gone (on the same
-host), or where it was not renewed for STALE seconds (on another one). Object stores have no exclusive creation: there
-the lock is read back after it is written, which leaves a window of one request.
+ends; the workers it gives blocks to need none, they carry its token, which is compared before every block and entry. So a
+writer that lost its lock stops instead of writing into what another one has made.
+
+A lock is stale, and taken over, where its process is gone. That is told by the running kernel (boot), the namespace of
+process numbers and the tick at which the process started, which no change of the clock moves. The process of another
+namespace (a container) cannot be looked at: its lock is stale when it was not renewed for STALE seconds of the kernel's
+own clock. On another host it is stale when it was not renewed for STALE seconds by the clocks of both hosts, which may be
+wrong, and is not renewed either while it is watched. Object stores have no exclusive creation: there the lock is read
+back after it is written, which leaves a window of one request.
 """
 
 from __future__ import annotations
@@ -15,20 +21,81 @@ import socket
 import threading
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
+from weakref import WeakValueDictionary
 
 import psutil
 
 from dmo.stores._errors import StoreError, writing
 from dmo.stores._folder import LOCK, Folder
 
-RENEW, STALE = 30.0, 600.0  # seconds
+RENEW, STALE = 15.0, 600.0  # seconds
+TORN = 2.0  # seconds that a lock may be half-written where there are no hard links
 _held: dict[str, int] = {}  # url -> writers in this process
 _abandoned: SimpleQueue[str] = SimpleQueue()  # urls of writers that nobody holds any more
 _guard = threading.Lock()
+_savers: WeakValueDictionary[str, Any] = WeakValueDictionary()  # url -> lock of the threads of this process
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who has a lock: `boot`, `namespace` and `started` tell one process from every other; `clock` is the kernel's, in
+    seconds, and `time` the wall's, both of the last renewal."""
+
+    host: str
+    pid: int
+    boot: str
+    namespace: str
+    started: str
+    token: str
+    clock: float
+    time: float
+
+    @classmethod
+    def this(cls) -> Owner:
+        """This process, now."""
+        pid = os.getpid()
+        started = _started("self" if Path("/proc/self").exists() else pid) or ""
+        return cls(
+            socket.gethostname(), pid, _boot(), _namespace(), started, own_token(), time.monotonic(), time.time()
+        )
+
+    @classmethod
+    def parse(cls, data: bytes) -> Owner | None:
+        """The owner that a lock names; None where it is damaged, or half-written."""
+        try:
+            owner = cls(**json.loads(data))
+        except (ValueError, TypeError, RecursionError):
+            return None
+        numbers = all(type(value) in (int, float) for value in (owner.pid, owner.clock, owner.time))
+        return owner if numbers and 0 < owner.pid < 1 << 31 else None
+
+    def dump(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+UNKNOWN = Owner("an unknown host", 0, "", "", "", "", 0.0, 0.0)
+"""The owner of a lock that cannot be read."""
+
+
+def own_token() -> str:
+    """What tells this process from every other that ever was."""
+    return _token(os.getpid())
+
+
+def holder(folder: Folder) -> Owner | None:
+    """Who has the lock of a store; None where nobody has."""
+    found = folder.get(LOCK)
+    return None if found is None else Owner.parse(found) or UNKNOWN
 
 
 def acquire(folder: Folder) -> None:
@@ -36,13 +103,28 @@ def acquire(folder: Folder) -> None:
     with suppress(Empty):
         while True:
             release(_abandoned.get_nowait())
-    with _guard, writing(folder.url, "the lock of the store"):
-        if _held.get(folder.url) and folder.get(LOCK) == _mine(folder):
-            _held[folder.url] += 1
-            return
-        _take(folder)
-        _held[folder.url] = _held.get(folder.url, 0) + 1  # writers of a lock that was lost are still to release it
-    _renewing()
+    unchanged: bytes | None = None
+    while True:
+        with _guard, writing(folder.url, "the lock of the store"):
+            if (_held.get(folder.url) and _mine(folder)) or _take(folder, unchanged):
+                # writers of a lock that was lost are still to release it
+                _held[folder.url] = _held.get(folder.url, 0) + 1
+                break
+        unchanged = _watch(folder)  # without the guard: this process goes on renewing its other locks
+    _renewing(os.getpid())
+
+
+@contextmanager
+def alone(folder: Folder) -> Iterator[None]:
+    """Hold the lock of a store, and keep the other threads of this process out as well."""
+    acquire(folder)
+    try:
+        with _guard:
+            mine = _savers.setdefault(folder.url, threading.RLock())
+        with mine:
+            yield
+    finally:
+        release(folder.url)
 
 
 def abandon(url: str) -> None:
@@ -63,32 +145,43 @@ def release(url: str, all_writers: bool = False) -> None:
         del _held[url]
         folder = Folder(url)
         with suppress(OSError):
-            if folder.get(LOCK) == _mine(folder):
+            if _mine(folder):
                 folder.delete(LOCK)
+                if folder.is_local:
+                    os.rmdir(folder.url)  # where nothing was written but the lock
 
 
-def _take(folder: Folder) -> None:
-    data = json.dumps(_owner()).encode()
+def _take(folder: Folder, unchanged: bytes | None) -> bool:
+    """Whether the lock was taken; False where it must be watched first. `unchanged`: the bytes of one that was."""
     for _ in range(3):
-        if folder.put_new(LOCK, data):
-            return
+        if folder.put_new(LOCK, Owner.this().dump()):
+            return True
         found = folder.get(LOCK)
         if found is None:
             continue
-        owner = _parse(found)
+        owner = Owner.parse(found)
         if owner is not None and _alive(owner):
             raise StoreError(
-                f"{folder.url} is being written by process {owner['pid']} on {owner['host']}; "
-                f"wait for it, or stop it and run again"
+                f"{folder.url} is being written by {owner}; wait for it, or stop it and run again "
+                f"(if it is gone for certain, remove {folder.url}/{LOCK})"
             )
+        if found != unchanged and (owner is None or owner.boot != _boot()):
+            return False
         folder.delete_if(LOCK, found)
     raise StoreError(f"{folder.url} is being written by another process; wait for it, or stop it and run again")
 
 
-def _owner() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "pid": os.getpid(), "token": _token(os.getpid()), "time": time.time()} | {
-        "started": psutil.Process().create_time()
-    }
+def _watch(folder: Folder) -> bytes | None:
+    """The bytes of a lock that did not change for as long as its owner would need to finish or renew it, else None."""
+    found = folder.get(LOCK)
+    if found is None:
+        return None
+    end = time.monotonic() + (TORN if Owner.parse(found) is None else 2.5 * RENEW)
+    while time.monotonic() < end:
+        time.sleep(min(0.2, RENEW))
+        if folder.get(LOCK) != found:
+            return None
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -96,36 +189,66 @@ def _token(pid: int) -> str:
     return uuid.uuid4().hex
 
 
-def _mine(folder: Folder) -> bytes | None:
-    """The bytes of the lock if this process wrote them."""
-    found = folder.get(LOCK)
-    owner = None if found is None else _parse(found)
-    return found if owner is not None and owner["token"] == _token(os.getpid()) else None
-
-
-def _parse(data: bytes) -> dict[str, Any] | None:
-    """The owner that a lock names; None where it is damaged."""
+def _boot() -> str:
+    """The running kernel and its clocks; the host's name where the system does not tell."""
     try:
-        owner = json.loads(data)
-        return owner if {"host", "pid", "token", "time", "started"} <= set(owner) else None
-    except (ValueError, TypeError):
+        clocks = os.readlink("/proc/self/ns/time")
+    except OSError:
+        clocks = ""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() + clocks
+    except OSError:
+        return socket.gethostname()
+
+
+def _namespace() -> str:
+    """The namespace of process numbers that this process lives in; containers have one each."""
+    try:
+        if os.readlink("/proc/self") != str(os.getpid()):  # /proc is of another one and tells nothing of this one's
+            return own_token()
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _started(pid: int | str) -> str | None:
+    """When a process started, in words that no other process of that number shares; None where there is none.
+
+    Linux: ticks since the boot, since psutil's seconds follow the clock when it is set.
+    """
+    try:
+        state, *rest = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        )
+        return None if state in "ZX" else rest[18]
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return None
+    try:
+        process = psutil.Process(int(pid))
+        return None if process.status() == psutil.STATUS_ZOMBIE else repr(process.create_time())
+    except psutil.NoSuchProcess:
         return None
 
 
-def _alive(owner: dict[str, Any]) -> bool:
-    if owner["token"] == _token(os.getpid()):
+def _mine(folder: Folder) -> bool:
+    """Whether this process has the lock."""
+    owner = holder(folder)
+    return owner is not None and owner.token == own_token()
+
+
+def _alive(owner: Owner) -> bool:
+    if owner.token == own_token():
         return False
-    if owner["host"] != socket.gethostname():
-        return time.time() - float(owner["time"]) < STALE
-    try:
-        process = psutil.Process(int(owner["pid"]))
-        return abs(process.create_time() - float(owner["started"])) < 1 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    if owner.boot != _boot():
+        return time.time() - owner.time < STALE
+    if owner.namespace == _namespace():
+        return _started(owner.pid) == owner.started
+    return time.monotonic() - owner.clock < STALE
 
 
 @lru_cache(maxsize=1)
-def _renewing() -> threading.Thread:
+def _renewing(pid: int) -> threading.Thread:
     """The thread that renews the locks of this process, and gives up those of abandoned writers."""
     thread = threading.Thread(target=_renew, name="dmo-locks", daemon=True)
     thread.start()
@@ -143,9 +266,9 @@ def _renew() -> None:
         with _guard:
             for url in _held:
                 folder = Folder(url)
-                with suppress(OSError):
-                    if _mine(folder) is not None:
-                        folder.put(LOCK, json.dumps(_owner()).encode())
+                with suppress(Exception):  # whatever a file system raises, the next renewal may succeed
+                    if _mine(folder):
+                        folder.put(LOCK, Owner.this().dump())
 
 
 @atexit.register

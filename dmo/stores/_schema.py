@@ -206,21 +206,28 @@ CONTENTS = "provenance.parameters.contents."
 
 
 def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    old, new = _flat(_comparable(found)), _flat(_comparable(wanted))
     what, cure = "begun", "pass the same configuration to go on, or overwrite=True (--overwrite) to start anew"
     if found["complete"]:
         what, cure = "made", "pass overwrite=True (--overwrite) to replace it, or choose another path"
+    changed = first_difference(found, wanted)
+    if changed is not None:
+        raise StoreError(f"{folder.url} was {what} {changed}; {cure}")
+
+
+def first_difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    """What a store was made with or from that is not wanted now, in words; None where it is the same store."""
+    old, new = _flat(_comparable(found)), _flat(_comparable(wanted))
     for key in [*new, *old]:
         if old.get(key) != new.get(key):
-            changed = f"with {key} = {old.get(key, 'nothing')}, now it is {new.get(key, 'nothing')}"
             if CONTENTS in key and not any(CONTENTS in known for known in old):
-                changed = "by a version of dmo that did not record what it read"
-            elif CONTENTS in key:
-                changed = f"from other contents of {key.rpartition(CONTENTS)[2]} than there are now"
-            raise StoreError(f"{folder.url} was {what} {changed}; {cure}")
+                return "by a version of dmo that did not record what it read"
+            if CONTENTS in key:
+                return f"from other contents of {key.rpartition(CONTENTS)[2]} than there are now"
+            return f"with {key} = {old.get(key, 'nothing')}, now it is {new.get(key, 'nothing')}"
+    return None
 
 
-def _comparable(attributes: dict[str, Any]) -> dict[str, Any]:
+def _comparable(attributes: Mapping[str, Any]) -> dict[str, Any]:
     provenance = {key: value for key, value in attributes["provenance"].items() if key != "dmo"}
     return {**attributes["configuration"], "attributes": attributes["attributes"], "provenance": provenance}
 

@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from dmo.progress import stage
 from dmo.stores._arrays import DenseArray, Index, Ledger, SparseArray, group_json
 from dmo.stores._errors import StoreError, writing
 from dmo.stores._folder import LOCK, Folder
-from dmo.stores._lock import abandon, release
-from dmo.stores._schema import existing_root, set_complete
+from dmo.stores._lock import abandon, holder, own_token, release
+from dmo.stores._schema import existing_root, first_difference, read_root, set_complete
 
 Array = DenseArray | SparseArray
 
@@ -27,11 +27,19 @@ def ledger(array: Array) -> Ledger:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a store that is being written; picklable, and safe to use from several processes at once."""
+    """The blocks of a store that is being written; picklable, and safe to use from several processes at once.
+
+    Arguments: `attributes` of the root as it was begun; `token` of the process that has the lock.
+    """
 
     folder: Folder
     arrays: Mapping[str, Array]
-    complete: bool
+    attributes: Mapping[str, Any]
+    token: str = field(default_factory=own_token)
+
+    @property
+    def complete(self) -> bool:
+        return self.attributes["complete"]
 
     def prepare(self) -> None:
         """Write the metadata of every array and of its journal, and keep the lock for as long as this is used."""
@@ -51,13 +59,37 @@ class Blocks:
                 self.folder.put(f"{array.name}/zarr.json", array.metadata())
 
     def write(self, name: str, index: Index, values: Any) -> None:
-        """Write one block, then its entry in the journal: a writer killed in between leaves the block missing."""
+        """Write one block, then its entry in the journal: a writer killed in between leaves the block missing.
+
+        Writes nothing where the store was finished meanwhile; StoreError where another process has taken it over.
+        """
         array = self.arrays[name]
         if self.complete:
             raise StoreError(f"{self.folder.url} is complete; pass overwrite=True (--overwrite) to make it anew")
         with writing(self.folder.url, array.label(index)):
+            if not self._open():
+                return
             ledger(array).forget(index)
-            ledger(array).record(index, array.write(index, values))
+            entry = array.write(index, values)
+            if self._open():
+                ledger(array).record(index, entry)
+
+    def _open(self) -> bool:
+        """Whether blocks may be written: False where the store that was begun is finished.
+
+        Raises StoreError where another process has the lock, or had it and left another store.
+        """
+        owner = holder(self.folder)
+        if owner is not None and owner.token == self.token:
+            return True
+        if owner is None:  # the store was finished, or its first writer needs it no longer
+            document = read_root(self.folder)
+            if document is not None and first_difference(document["attributes"], self.attributes) is None:
+                return not document["attributes"]["complete"]
+        raise StoreError(
+            f"{self.folder.url} was taken over by {owner or 'another process'} and this writer stops; "
+            "wait for that process to end and run again"
+        )
 
     def recorded(self) -> dict[str, np.ndarray]:
         """The entries of every array; a block whose files do not have the recorded size counts as not done."""
@@ -96,7 +128,7 @@ class Blocks:
     def finish(self) -> None:
         """Seal the manifests and mark the store complete; StoreError while blocks are missing."""
         document = existing_root(self.folder)
-        if document["attributes"]["complete"]:
+        if not self._open():
             return
         recorded = self.recorded()
         missing = self._missing(recorded)
@@ -113,6 +145,8 @@ class Blocks:
             for name, array in self.arrays.items():
                 ledger(array).seal(recorded[name])
                 advance(1)
+        if not self._open():
+            return
         set_complete(self.folder, document, True)
         with suppress(OSError):
             self.folder.delete("journal")

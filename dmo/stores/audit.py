@@ -50,7 +50,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         found["split"] = dict(Counter(_whole.read_strings(folder, "split", small["split"])))
     arrays = _arrays(folder, root)
     total = sum(1 for array in arrays.values() for _ in array.indices())
-    missing = len(Blocks(folder, arrays, root["complete"]).missing())
+    missing = len(Blocks(folder, arrays, root).missing())
     found["blocks"] = {"done": total - missing, "total": total}
     return found
 
@@ -68,7 +68,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     problems: list[str] = []
     arrays = _arrays(folder, root)
     if not root["complete"]:
-        missing = len(Blocks(folder, arrays, False).missing())
+        missing = len(Blocks(folder, arrays, root).missing())
         problems.append(f"{folder.url} is incomplete: {missing} blocks are missing; {RESUME}")
     for name, known in _small(root["kind"], root["configuration"]).items():
         _try(problems, _whole.read_strings if known["dtype"] == "string" else _whole.read_dense, folder, name, known)
@@ -92,7 +92,7 @@ def reopen(path: str | os.PathLike[str]) -> int:
     acquire(folder)
     try:
         arrays, lost = _arrays(folder, root), 0
-        Blocks(folder, arrays, False).prepare_files()
+        Blocks(folder, arrays, root).prepare_files()
         for array in arrays.values():
             known = _entries(array, root["complete"])
             for index in array.indices():

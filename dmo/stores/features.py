@@ -89,7 +89,7 @@ def create_features(
     visible = {name: array.metadata() for name, array in arrays.items() if isinstance(array, DenseArray)}
     visible.update({name: whole.metadata for name, whole in small.items()})
     found = begin(folder, wanted, visible, overwrite)
-    writer = FeatureWriter(folder, found["configuration"], Blocks(folder, arrays, found["complete"]))
+    writer = FeatureWriter(folder, found["configuration"], Blocks(folder, arrays, found))
     writer.blocks.prepare()
     if not found["complete"]:
         for whole in small.values():

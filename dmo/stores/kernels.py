@@ -41,7 +41,7 @@ def create_kernel(
     folder = Folder.at(path)
     array = stored_array(folder, configuration)
     found = begin(folder, wanted, {array.name: array.metadata()}, overwrite)
-    writer = KernelWriter(array, Blocks(folder, {array.name: array}, found["complete"]))
+    writer = KernelWriter(array, Blocks(folder, {array.name: array}, found))
     writer.blocks.prepare()
     return writer
 

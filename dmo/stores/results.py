@@ -63,7 +63,7 @@ def create_results(
     array = stored_array(folder, configuration)
     visible = {array.name: array.metadata(), **{name: whole.metadata for name, whole in small.items()}}
     found = begin(folder, wanted, visible, overwrite)
-    writer = ResultWriter(array, Blocks(folder, {array.name: array}, found["complete"]))
+    writer = ResultWriter(array, Blocks(folder, {array.name: array}, found))
     writer.blocks.prepare()
     if not found["complete"]:
         for whole in small.values():

@@ -387,7 +387,8 @@ def test_the_performance_report_of_a_block_is_written(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_read_somewhere() -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in (CLUSTER.parent / "dmo" / "cluster").glob("*.py"))
+    rooms = [CLUSTER.parent / "dmo" / room for room in ("cluster", "stores")]
+    sources = "".join(path.read_text(encoding="utf-8") for room in rooms for path in room.glob("*.py"))
 
     def names(tree: dict[str, Any], prefix: str = "") -> list[str]:
         found = []
@@ -398,7 +399,7 @@ def test_every_setting_is_read_somewhere() -> None:
     unread = [
         name
         for name in names(defaults()["dmo"])
-        if f'"{name}"' not in sources and f'"{name.rpartition(".")[2]}"' not in sources
+        if not any(f'"{words}"' in sources for words in (name, f"dmo.{name}", name.rpartition(".")[2]))
     ]
     assert unread == []
 

@@ -1,9 +1,13 @@
 """One writer of a store at a time; damaged stores opened again and completed; disks that refuse."""
 
+import dataclasses
+import errno
 import gc
+import itertools
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +15,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import dask.config
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +25,7 @@ from typer.testing import CliRunner
 from dmo import stores
 from dmo.cli.app import app
 from dmo.stores import _lock
+from dmo.stores._arrays import DenseArray
 from dmo.stores._folder import LOCK, Folder
 
 ROWS = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
@@ -87,27 +94,153 @@ def test_a_process_that_ends_gives_up_its_lock(holder) -> None:
     assert begin(path).missing() == [1, 2, 3, 4]
 
 
-def test_a_lock_of_another_host_is_stale_when_it_was_not_renewed(tmp_path: Path) -> None:
-    path = tmp_path / "rows.zarr"
+def of_another(**changes: Any) -> bytes:
+    """The lock of a process like this one, but for `changes`."""
+    return dataclasses.replace(_lock.Owner.this(), token="t", **changes).dump()
+
+
+def locked(path: Path, **changes: Any) -> None:
+    """Have a store that was begun locked by another process."""
     begin(path)  # dropped at once, and its lock soon after
     wait_until_unlocked(path)
-    owner = {"host": "elsewhere", "pid": 1, "token": "t", "started": 0.0, "time": _lock.time.time()}
-    (path / LOCK).write_text(json.dumps(owner))
-    with pytest.raises(stores.StoreError, match="is being written by process 1 on elsewhere"):
+    (path / LOCK).write_bytes(of_another(**changes))
+
+
+def test_a_lock_of_another_host_is_stale_when_it_was_not_renewed(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(_lock, "RENEW", 0.2)
+    path, now = tmp_path / "rows.zarr", time.time()
+    locked(path, host="elsewhere", pid=1, boot="another", time=now)
+    with pytest.raises(stores.StoreError, match=r"is being written by process 1 on elsewhere; .* remove .*lock"):
         begin(path)
-    (path / LOCK).write_text(json.dumps(owner | {"time": owner["time"] - _lock.STALE - 1}))
+    (path / LOCK).write_bytes(of_another(host="elsewhere", boot="another", time=now - _lock.STALE - 1))
     fill(begin(path))
     np.testing.assert_array_equal(stores.open_results(path)[:], ROWS)
 
 
-def test_a_damaged_lock_and_a_recycled_process_number_are_stale(tmp_path: Path) -> None:
+def test_a_lock_of_another_host_that_looks_old_by_a_wrong_clock_is_kept_while_it_is_renewed(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(_lock, "RENEW", 0.2)
+    path, past = tmp_path / "rows.zarr", time.time() - 10 * _lock.STALE
+    locked(path, host="elsewhere", boot="another", time=past)
+    stop = threading.Event()
+
+    def renew() -> None:
+        for i in itertools.count():
+            if stop.wait(0.05):
+                return
+            Folder(str(path)).put(LOCK, of_another(host="elsewhere", boot="another", time=past + i if i < 8 else 1e12))
+
+    renewing = threading.Thread(target=renew)
+    renewing.start()
+    try:
+        with pytest.raises(stores.StoreError, match=r"is being written by process .* on elsewhere"):
+            begin(path)
+    finally:
+        stop.set()
+        renewing.join()
+
+
+def test_a_damaged_lock_and_a_recycled_process_number_are_stale(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(_lock, "TORN", 0.1)
     path = tmp_path / "rows.zarr"
-    begin(path)
-    (path / LOCK).write_text("{")
-    begin(path)
-    owner = {"host": _lock.socket.gethostname(), "pid": os.getppid(), "token": "t", "started": 1.0, "time": 0.0}
-    (path / LOCK).write_text(json.dumps(owner))
+    for damaged in (b"", b"{", b"[]", b'{"pid": 1}', of_another(pid=2**40)):
+        begin(path)
+        wait_until_unlocked(path)
+        (path / LOCK).write_bytes(damaged)
+        begin(path)
+        wait_until_unlocked(path)
+    locked(path, pid=os.getppid(), started="1")
     fill(begin(path))
+    assert stores.verify(path) == []
+
+
+def test_a_lock_holds_when_the_clock_is_set(holder, monkeypatch) -> None:
+    """psutil's time of a process's start is the time of the boot, which moves with the clock, and the ticks since then."""
+    path, process = holder
+    real, clock = _lock.psutil.Process.create_time, time.time
+    monkeypatch.setattr(_lock.psutil.Process, "create_time", lambda self: real(self) + 86_400)
+    monkeypatch.setattr(_lock.time, "time", lambda: clock() + 86_400)
+    with pytest.raises(stores.StoreError, match=f"is being written by process {process.pid} on"):
+        begin(path)
+
+
+def in_namespace(*command: str) -> list[str]:
+    """A command as the first process of a namespace of process numbers; skips where there can be none."""
+    start = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*start, "true"], capture_output=True).returncode:
+        pytest.skip("this system makes no namespaces of process numbers (unshare)")
+    return [*start, *command]
+
+
+def test_a_process_in_a_container_of_the_same_host_name_keeps_its_lock(tmp_path: Path) -> None:
+    path = tmp_path / "rows.zarr"
+    command = in_namespace(sys.executable, "-c", HOLD, str(path))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        with pytest.raises(stores.StoreError, match="is being written by process 1 on "):
+            begin(path)
+        owner = _lock.holder(Folder(str(path)))
+        process.communicate("", timeout=60)
+    (path / LOCK).write_bytes(dataclasses.replace(owner, clock=time.monotonic() - _lock.STALE - 1).dump())
+    assert begin(path).missing() == [1, 2, 3, 4]
+
+
+def taken_over(path: Path, **changes: Any) -> stores.ResultWriter:
+    """A writer of another process that took the lock away and began the store anew."""
+    (path / LOCK).unlink()
+    writer = stores.create_results(path, 50, 4, block=10, overwrite=True, **changes)
+    (path / LOCK).write_bytes(of_another())
+    return dataclasses.replace(writer, blocks=dataclasses.replace(writer.blocks, token="t"))
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_writer_that_lost_its_lock_stops_and_leaves_the_others_store_alone(tmp_path: Path, finished: bool) -> None:
+    path = tmp_path / "rows.zarr"
+    loser = begin(path)
+    loser.write(0, ROWS[:10])
+    winner = taken_over(path, attributes={"by": "winner"})
+    for block in range(5):
+        winner.write(block, -ROWS[winner.rows(block)])
+    if finished:
+        winner.finish()
+    before = digest(path)
+    for ended in (lambda: loser.write(1, ROWS[10:20]), loser.finish):
+        with pytest.raises(stores.StoreError, match=r"was taken over by .* and this writer stops"):
+            ended()
+    assert digest(path) == before
+
+
+def test_a_writer_that_loses_its_lock_within_a_block_does_not_record_it(tmp_path: Path, monkeypatch) -> None:
+    path, write = tmp_path / "rows.zarr", DenseArray.write
+    loser = begin(path)
+
+    def lost_meanwhile(self: DenseArray, index: Any, values: np.ndarray) -> Any:
+        monkeypatch.undo()
+        (path / LOCK).write_bytes(of_another())
+        return write(self, index, values)
+
+    monkeypatch.setattr(DenseArray, "write", lost_meanwhile)
+    with pytest.raises(stores.StoreError, match="was taken over by process"):
+        loser.write(0, ROWS[:10])
+    assert not list((path / "journal").rglob("c.*"))
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
+def test_stores_are_locked_where_there_are_no_hard_links(tmp_path: Path, monkeypatch, code: int) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "rows.zarr"
+    writer = begin(path)
+    assert _lock.holder(Folder(str(path))).token == _lock.own_token()
+    fill(writer)
+    locked(tmp_path / "other.zarr", pid=os.getppid(), started=_lock._started(os.getppid()))
+    with pytest.raises(stores.StoreError, match=f"is being written by process {os.getppid()}"):
+        begin(tmp_path / "other.zarr")
+    assert not Folder(str(path)).put_new("zarr.json", b"")
     assert stores.verify(path) == []
 
 
@@ -203,3 +336,35 @@ def test_a_dropped_writer_gives_its_lock_up_without_waiting(tmp_path: Path) -> N
         assert not dropping.is_alive()
         assert (path / LOCK).exists()
     wait_until_unlocked(path)
+
+
+def test_bytes_are_on_the_disk_before_their_names_unless_storage_is_scratch(tmp_path: Path, monkeypatch) -> None:
+    """A power failure may come between any two steps: data, name, and the folder that holds the name, in this order."""
+    steps: list[tuple[str, str]] = []
+    replace, fsync = os.replace, os.fsync
+
+    def synced(handle: int) -> None:
+        steps.append(("sync", os.readlink(f"/proc/self/fd/{handle}")))
+        fsync(handle)
+
+    def renamed(source: Path, target: Path) -> None:
+        assert steps[-1] == ("sync", str(source))
+        steps.append(("name", str(target)))
+        replace(source, target)
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("this system does not tell the name of an open file")
+    monkeypatch.setattr(os, "replace", renamed)
+    monkeypatch.setattr(os, "fsync", synced)
+    fill(begin(tmp_path / "rows.zarr"))
+    named = [i for i, (step, _) in enumerate(steps) if step == "name"]
+    assert all(steps[i + 1] == ("sync", os.path.dirname(steps[i][1])) for i in named)
+    assert steps[named[-1]][1] == str(tmp_path / "rows.zarr" / "zarr.json")
+    assert ("sync", str(tmp_path)) in steps
+    monkeypatch.setattr(os, "replace", replace)
+    steps.clear()
+    with dask.config.set({"dmo.stores.fsync": False}):
+        fill(begin(tmp_path / "scratch.zarr"))
+    assert steps == []
+    with dask.config.set({"dmo.stores.fsync": "no"}), pytest.raises(ValueError, match="expected true or false"):
+        begin(tmp_path / "other.zarr")
