@@ -1,90 +1,135 @@
-"""Documents as rows of word weights: tokens, a vocabulary with document frequencies, tf-idf rows block by block."""
+"""Documents as rows of word weights: scikit-learn's tf-idf, with a vocabulary that is learned from a stream.
+
+scikit-learn finds the words, counts and weighs them. The pass that learns the vocabulary stands here because it keeps
+one number per word, where `TfidfVectorizer.fit` keeps the counts of every document until it has seen the last one.
+"""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import scipy.sparse
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from dmo.formats.files import DataError, SequentialRows
 
-_WORD = re.compile(r"[a-z][a-z]+")
+
+def _vectorizer(words: list[str] | None = None) -> TfidfVectorizer:
+    return TfidfVectorizer(stop_words="english", token_pattern=r"[a-z][a-z]+", sublinear_tf=True, vocabulary=words)
 
 
-def tokens(text: str) -> list[str]:
-    """Lower-case words of two ASCII letters or more, in order, English stop words left out."""
-    return [word for word in _WORD.findall(text.lower()) if word not in ENGLISH_STOP_WORDS]
+tokens: Callable[[str], list[str]] = _vectorizer().build_analyzer()
+"""Lower-case words of two ASCII letters or more, in order, English stop words left out."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """`words` (d, sorted), the number of training documents that have each (`frequency`, d), and their number."""
+    """The words that become columns, and their weights.
+
+    Parameters
+    ----------
+    words : list of str
+        The d words, sorted.
+    idf : ndarray of shape (d,), float64
+        Inverse document frequency of each word, ln((1 + n) / (1 + df)) + 1 for n training documents.
+
+    Examples
+    --------
+    >>> from dmo.datasets.text import Vocabulary
+    >>> vocabulary = Vocabulary.learn(["Wheat prices rose", "the ship carries wheat"])
+    >>> vocabulary.words
+    ['carries', 'prices', 'rose', 'ship', 'wheat']
+    >>> vocabulary.rows(["a ship of wheat"]).toarray().round(2)
+    array([[0.  , 0.  , 0.  , 0.81, 0.58]], dtype=float32)
+    """
 
     words: list[str]
-    frequency: np.ndarray
-    n_documents: int
+    idf: np.ndarray
 
     @classmethod
     def learn(cls, texts: Iterable[str], min_documents: int = 1) -> Vocabulary:
-        """Words that occur in at least `min_documents` of the texts; one pass, memory of the vocabulary alone.
+        """Take the words that occur in enough documents; one pass, in the memory of the vocabulary alone.
 
-        Raises DataError where no word is left.
+        Parameters
+        ----------
+        texts : iterable of str
+            The training documents.
+        min_documents : int, default=1
+            Number of documents that a word must occur in.
+
+        Returns
+        -------
+        Vocabulary
+            The words, sorted, with their inverse document frequencies.
+
+        Raises
+        ------
+        DataError
+            When no word is left.
         """
-        seen: Counter[str] = Counter()
+        frequency: Counter[str] = Counter()
         n = 0
         for text in texts:
-            seen.update(set(tokens(text)))
+            frequency.update(set(tokens(text)))
             n += 1
-        words = sorted(word for word, count in seen.items() if count >= min_documents)
+        words = sorted(word for word, count in frequency.items() if count >= min_documents)
         if not words:
             raise DataError(f"{n} documents have no word in {min_documents} or more of them; lower min_documents")
-        return cls(words, np.array([seen[word] for word in words], dtype=np.int64), n)
+        counts = np.array([frequency[word] for word in words], dtype=np.float64)
+        return cls(words, np.log((1 + n) / (1 + counts)) + 1)
 
     @cached_property
-    def columns(self) -> dict[str, int]:
-        """Word -> column."""
-        return {word: j for j, word in enumerate(self.words)}
-
-    @cached_property
-    def idf(self) -> np.ndarray:
-        """ln((1 + n) / (1 + df)) + 1 (d)."""
-        return np.log((1 + self.n_documents) / (1 + self.frequency)) + 1
+    def _fitted(self) -> TfidfVectorizer:
+        vectorizer = _vectorizer(self.words)
+        vectorizer.idf_ = self.idf
+        return vectorizer
 
     def rows(self, texts: Iterable[str]) -> scipy.sparse.csr_array:
-        """tf-idf rows of unit length (m x d, float32): (1 + ln tf) idf; words outside the vocabulary are left out."""
-        indices: list[int] = []
-        counts: list[int] = []
-        indptr = [0]
-        for text in texts:
-            found = Counter(column for word in tokens(text) if (column := self.columns.get(word)) is not None)
-            for column in sorted(found):
-                indices.append(column)
-                counts.append(found[column])
-            indptr.append(len(indices))
-        weights = (1 + np.log(np.array(counts, dtype=np.float64))) * self.idf[indices] if indices else np.zeros(0)
-        lengths = np.sqrt(np.add.reduceat(np.append(weights**2, 0.0), indptr[:-1])) if len(indptr) > 1 else np.ones(0)
-        sizes = np.diff(indptr)
-        weights /= np.repeat(np.where(sizes > 0, lengths, 1.0), sizes)
-        shape = (len(indptr) - 1, len(self.words))
-        return scipy.sparse.csr_array((weights.astype(np.float32), np.array(indices, np.int64), indptr), shape=shape)
+        """Weigh the words of some documents; words outside the vocabulary are left out.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            m documents.
+
+        Returns
+        -------
+        csr_array of shape (m, d), float32
+            Rows (1 + ln tf) idf, of unit length where a document has a known word.
+        """
+        texts = list(texts)
+        if not texts:  # scikit-learn refuses to transform no document
+            return scipy.sparse.csr_array((0, len(self.words)), dtype=np.float32)
+        return scipy.sparse.csr_array(self._fitted.transform(texts), dtype=np.float32)
 
     def source(self, n: int, texts: Callable[[], Iterator[str]], where: str, block: int = 1024) -> SequentialRows:
-        """The tf-idf rows of n texts as a row source that holds one block; `texts` starts again from the first."""
+        """Read the tf-idf rows of many documents block by block.
+
+        Parameters
+        ----------
+        n : int
+            Number of documents.
+        texts : callable
+            Starts again from the first document: returns an iterator over the n texts.
+        where : str
+            What the documents are, for errors.
+        block : int, default=1024
+            Documents in memory at a time.
+
+        Returns
+        -------
+        SequentialRows of shape (n, d), float32
+            A row source whose blocks are CSR.
+        """
 
         def start() -> Iterator[scipy.sparse.csr_array]:
-            batch: list[str] = []
-            for text in texts():
-                batch.append(text)
-                if len(batch) == block:
-                    yield self.rows(batch)
-                    batch = []
-            if batch:
+            remaining = texts()
+            while batch := list(islice(remaining, block)):
                 yield self.rows(batch)
 
         return SequentialRows((n, len(self.words)), np.dtype(np.float32), start, where)

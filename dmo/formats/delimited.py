@@ -1,4 +1,10 @@
-"""Numbers in columns of text (.csv, .tsv), and lists of names."""
+"""Numbers in columns of text (.csv, .tsv), and lists of names.
+
+NumPy parses the numbers, a block of lines at a time. pandas and pyarrow are faster by a factor of 1.2 in such blocks, and
+by 1.3 to 1.6 on whole files (20 000 x 300 values), and were not taken: pandas reads an empty cell and a row that is cut
+short as NaN (or, told not to, refuses a NaN that is written out), pyarrow reads empty cells as missing, and neither says
+in which line and column the text is that is no number.
+"""
 
 from __future__ import annotations
 
