@@ -19,7 +19,7 @@ import zarr
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.formats.files import DataError, existing
-from dmo.formats.matlab import ROWS_PER_BYTE
+from dmo.formats.matlab5 import ROWS_PER_BYTE
 
 _LARGEST = 1 << 48  # rows or columns
 _CHUNK, _ROW = 1 << 31, 1 << 25  # bytes of a chunk of a Zarr array, and of one of its rows

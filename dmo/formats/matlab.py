@@ -1,220 +1,102 @@
-"""MATLAB version 5 files (v5, v6, v7): numeric, logical and sparse matrices.
-
-Source: MathWorks, MAT-File Format (R2014b), "Level 5 MAT-File Format". A reader of its own because SciPy's trusts the
-counts inside a file: a damaged one ends the process (segmentation fault) instead of raising an error.
-"""
+"""MATLAB files of version 5 (v5, v6, v7) and 7.3: numeric, logical and sparse matrices."""
 
 from __future__ import annotations
 
-import math
 import os
-import struct
-import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse
 
+from dmo.formats import matlab5, matlab73
 from dmo.formats.files import DataError, existing
-
-HEADER = 128
-MATRIX, COMPRESSED = 14, 15
-TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-CLASSES = {
-    **{1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 6: "double", 7: "single"},
-    **{8: "int8", 9: "uint8", 10: "int16", 11: "uint16", 12: "int32", 13: "uint32", 14: "int64", 15: "uint64"},
-    **{16: "function", 17: "opaque"},
-}
-NUMERIC = {kind for code, kind in CLASSES.items() if 5 <= code <= 15}
-COMPLEX = 0x0800
-ENOUGH = 4096
-"""Bytes that hold the flags, dimensions and name of any matrix of a few dimensions."""
-ROWS_PER_BYTE = 1024
-"""Rows of a sparse matrix per byte that it takes in the file, above which its dimensions are taken as damaged."""
-
-
-class _Parts:
-    """The parts of one matrix, read one after the other from its bytes; DataError where one runs over their end."""
-
-    def __init__(self, data: bytes, order: str, where: str):
-        self.data, self.order, self.where, self.position = data, order, where, 0
-
-    def fail(self, expected: str) -> DataError:
-        return DataError(f"{self.where}, byte {self.position} in it: expected {expected}; the file is damaged")
-
-    def next(self, what: str, allowed: str = "iuf") -> np.ndarray:
-        """The numbers of the next part; `allowed`: kinds of number that `what` may have."""
-        start, order = self.position, self.order
-        if start + 8 > len(self.data):
-            raise self.fail(f"{what}, the matrix ends")
-        kind, count = struct.unpack_from(order + "II", self.data, start)
-        small = kind >> 16
-        if small:
-            kind, count, first, following = kind & 0xFFFF, small, start + 4, start + 8
-        else:
-            first = start + 8
-            following = first + count + -count % 8
-        dtype = np.dtype(order + TYPES[kind]) if kind in TYPES else None
-        if dtype is None or dtype.kind not in allowed or count % dtype.itemsize or (small and count > 4):
-            raise self.fail(f"{what}, got {count} bytes of type {kind}")
-        if first + count > len(self.data):
-            raise self.fail(f"{what} of {count} bytes, the matrix has {len(self.data) - first} more")
-        self.position = following
-        return np.frombuffer(self.data, dtype, count // dtype.itemsize, first)
-
-
-@dataclass(frozen=True)
-class _Matrix:
-    """Where a matrix lies in a file, and what it is."""
-
-    path: Path
-    position: int
-    count: int
-    compressed: bool
-    order: str
-
-    @property
-    def where(self) -> str:
-        return f"{self.path}: the {'compressed ' if self.compressed else ''}matrix at byte {self.position}"
-
-    def parts(self, limit: int = 0) -> _Parts:
-        """Its (first `limit`) bytes, decompressed."""
-        with open(self.path, "rb") as file:
-            file.seek(self.position + 8)
-            data = file.read(min(2 * limit, self.count) if limit else self.count)
-        if not self.compressed:
-            return _Parts(data, self.order, self.where)
-        try:
-            stream = zlib.decompressobj()
-            inner = stream.decompress(data, 8)
-            kind, count = struct.unpack(self.order + "II", inner) if len(inner) == 8 else (0, 0)
-            inner += stream.decompress(stream.unconsumed_tail, max(1, min(limit or count, count)))  # 0 means no limit
-            if not limit:  # to the end, where the checksum of the values is
-                inner += stream.decompress(stream.unconsumed_tail, 1)
-            if not limit and not stream.eof:
-                raise zlib.error("it holds more or less than its matrix")
-        except zlib.error as error:
-            raise DataError(f"{self.where} cannot be decompressed ({error}); fetch it again") from None
-        if kind != MATRIX or (not limit and len(inner) < 8 + count):
-            raise DataError(
-                f"{self.where} holds {len(inner)} bytes of type {kind}, expected a matrix; the file is damaged"
-            )
-        return _Parts(inner[8:], self.order, self.where)
-
-    def describe(self, parts: _Parts) -> tuple[str, tuple[int, ...], str, int]:
-        """Name, shape, class and flags, from the first parts."""
-        words = parts.next("array flags", "u")
-        if len(words) != 2:
-            raise parts.fail("two words of array flags")
-        flags = int(words[0])
-        shape = () if CLASSES.get(flags & 0xFF) == "opaque" else tuple(int(d) for d in parts.next("dimensions", "i"))
-        name = parts.next("a name", "i").tobytes().decode("latin-1")
-        if flags & 0xFF not in CLASSES or any(d < 0 for d in shape):
-            raise parts.fail(f"a class from 1 to 17 and dimensions, got {flags & 0xFF} and {shape}")
-        return name, shape, CLASSES[flags & 0xFF], flags
-
-
-def _matrices(path: Path) -> Iterator[_Matrix]:
-    """The matrices of a file; every one lies within it."""
-    size = path.stat().st_size
-    with open(path, "rb") as file:
-        head = file.read(HEADER)
-        if head[:19] == b"MATLAB 7.3 MAT-file" or head[:8] == b"\x89HDF\r\n\x1a\n":
-            raise DataError(f"{path}: is a MATLAB 7.3 (HDF5) file at byte 0, expected version 5; save it with -v7")
-        if len(head) < HEADER or head[126:128] not in (b"IM", b"MI"):
-            raise DataError(f"{path}: no byte order mark at byte 126, expected the header of a MATLAB version 5 file")
-        order = "<" if head[126:128] == b"IM" else ">"
-        position = HEADER
-        while position < size:
-            file.seek(position)
-            tag = file.read(8)
-            if len(tag) < 8:
-                raise DataError(
-                    f"{path}: ends at byte {size}, expected an 8-byte tag from byte {position} on; truncated"
-                )
-            kind, count = struct.unpack(order + "II", tag)
-            if kind not in (MATRIX, COMPRESSED):
-                raise DataError(
-                    f"{path}: element of type {kind} at byte {position}, expected a matrix ({MATRIX}) or a compressed "
-                    f"one ({COMPRESSED})"
-                )
-            if position + 8 + count > size:
-                raise DataError(
-                    f"{path}: ends at byte {size}, expected {count} bytes from byte {position + 8} on; truncated"
-                )
-            yield _Matrix(path, position, count, kind == COMPRESSED, order)
-            position += 8 + count
+from dmo.formats.matlab5 import NUMERIC
 
 
 def matlab_variables(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Names, shapes and classes of the variables of a MATLAB version 5 file: {name: (shape, class)}; reads no values.
+    """List the variables of a MATLAB file; no values are read.
 
-    Raises DataError with the byte where the file is truncated, damaged or of another format.
+    Parameters
+    ----------
+    path : path-like
+        A file of version 5 (v5, v6, v7) or, with `dmo[matlab]`, 7.3.
+
+    Returns
+    -------
+    dict of str to (tuple of int, str)
+        Name -> shape and class ("double", "uint8", "sparse", "char", ...; "uint8" for a logical one).
+
+    Raises
+    ------
+    DataError
+        Where the file is truncated, damaged or of another format, with the byte in a file of version 5.
+    ImportError
+        For a file of version 7.3 where h5py is not installed.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np, scipy.io
+    >>> from dmo.datasets import matlab_variables
+    >>> path = os.path.join(tempfile.mkdtemp(), "set.mat")
+    >>> scipy.io.savemat(path, {"X": np.ones((3, 2))})
+    >>> matlab_variables(path)
+    {'X': ((3, 2), 'double')}
     """
-    return {name: (shape, kind) for name, (_, shape, kind) in _variables(existing(path)).items()}
-
-
-def _variables(path: Path) -> dict[str, tuple[_Matrix, tuple[int, ...], str]]:
-    found = {}
-    for matrix in _matrices(path):
-        name, shape, kind, _ = matrix.describe(matrix.parts(ENOUGH))
-        if name:  # without a name: MATLAB's own data about objects
-            found[name] = (matrix, shape, kind)
-    return found
+    return {name: (variable.shape, variable.kind) for name, variable in _variables(existing(path)).items()}
 
 
 def read_matlab(
     path: str | os.PathLike[str], names: list[str] | None = None
 ) -> dict[str, np.ndarray | scipy.sparse.csr_array]:
-    """Matrices of a MATLAB version 5 file: {name: array}, dense in the type that MATLAB stored them in (the smallest
-    that holds the values), sparse ones as CSR.
+    """Read matrices of a MATLAB file.
 
-    Arguments: `path`; `names`, the variables wanted (None: every numeric one). Others are not read; cells, structs,
-    objects and functions never are.
-    Raises DataError with the byte where the file is truncated, damaged or of another format, and where a wanted
-    variable is missing, complex or not numeric.
+    Parameters
+    ----------
+    path : path-like
+        A file of version 5 (v5, v6, v7) or, with `dmo[matlab]`, 7.3.
+    names : list of str, default=None
+        The variables wanted; None: every numeric one. Others are not read; cells, structs, objects and functions
+        never are.
+
+    Returns
+    -------
+    dict of str to ndarray or csr_array
+        Name -> matrix, dense in the type that MATLAB stored it in (version 5: the smallest that holds the values), a
+        sparse one as CSR.
+
+    Raises
+    ------
+    DataError
+        Where the file is truncated, damaged or of another format, with the byte in a file of version 5, and where a
+        wanted variable is missing, complex or not numeric.
+    ImportError
+        For a file of version 7.3 where h5py is not installed.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np, scipy.io
+    >>> from dmo.datasets import read_matlab
+    >>> path = os.path.join(tempfile.mkdtemp(), "set.mat")
+    >>> scipy.io.savemat(path, {"X": np.ones((3, 2)), "name": "corel"})
+    >>> {name: matrix.shape for name, matrix in read_matlab(path).items()}
+    {'X': (3, 2)}
     """
     path = existing(path)
     variables = _variables(path)
-    if names is None:
-        names = [name for name, (_, _, kind) in variables.items() if kind in NUMERIC]
     found = {}
-    for name in names:
+    for name in [name for name, v in variables.items() if v.kind in NUMERIC] if names is None else names:
         if name not in variables:
             raise DataError(f"{path}: no variable {name!r}, expected one of {', '.join(variables) or 'none'}")
-        matrix, _, kind = variables[name]
-        if kind not in NUMERIC:
-            raise DataError(f"{path}: variable {name!r} is a {kind}, expected a numeric or sparse matrix")
-        parts = matrix.parts()
-        _, shape, _, flags = matrix.describe(parts)
-        if flags & COMPLEX:
-            raise DataError(f"{path}: variable {name!r} holds complex numbers, expected real ones")
-        found[name] = _sparse(parts, shape) if kind == "sparse" else _dense(parts, shape)
+        if variables[name].kind not in NUMERIC:
+            raise DataError(
+                f"{path}: variable {name!r} is a {variables[name].kind}, expected a numeric or sparse matrix"
+            )
+        found[name] = variables[name].read()
     return found
 
 
-def _dense(parts: _Parts, shape: tuple[int, ...]) -> np.ndarray:
-    values = parts.next("values")
-    if len(values) != math.prod(shape):
-        raise parts.fail(f"{math.prod(shape)} values of a matrix {shape} before it, got {len(values)}")
-    return np.ascontiguousarray(values.reshape(shape, order="F"), dtype=values.dtype.newbyteorder("="))
-
-
-def _sparse(parts: _Parts, shape: tuple[int, ...]) -> scipy.sparse.csr_array:
-    if len(shape) != 2:
-        raise parts.fail(f"two dimensions of a sparse matrix, got {shape}")
-    if shape[0] > ROWS_PER_BYTE * len(parts.data):
-        raise parts.fail(f"a matrix of {len(parts.data)} bytes to have fewer than {shape[0]} rows")
-    rows = parts.next("row numbers", "iu").astype(np.int64)
-    starts = parts.next("column starts", "iu").astype(np.int64)
-    values = parts.next("values")
-    n = int(starts[-1]) if len(starts) else -1
-    sound = len(starts) == shape[1] + 1 and starts[0] == 0 and np.all(np.diff(starts) >= 0)
-    if not sound or n > min(len(rows), len(values)) or (n > 0 and not 0 <= rows[:n].min() <= rows[:n].max() < shape[0]):
-        raise parts.fail(f"row numbers below {shape[0]} and {shape[1] + 1} rising column starts before it")
-    values = values[:n].astype(values.dtype.newbyteorder("="))
-    matrix = scipy.sparse.csr_array(scipy.sparse.csc_array((values, rows[:n], starts), shape=shape))
-    matrix.sum_duplicates()
-    return matrix
+def _variables(path: Path) -> Mapping[str, matlab5.Variable | matlab73.Variable]:
+    return (matlab73 if matlab73.is_hdf5(path) else matlab5).variables(path)

@@ -15,7 +15,8 @@ from dmo.formats.arff import Arff, open_arff
 from dmo.formats.arrays import open_npy, open_npz, open_zarr
 from dmo.formats.delimited import open_csv
 from dmo.formats.files import Block, DataError, SequentialRows, Stacked, dense, suffix
-from dmo.formats.matlab import NUMERIC, matlab_variables, read_matlab
+from dmo.formats.matlab import matlab_variables, read_matlab
+from dmo.formats.matlab5 import NUMERIC
 from dmo.formats.svmlight import label_ids, open_svmlight
 from dmo.formats.vecs import FORMATS as VECS
 from dmo.formats.vecs import open_vecs

@@ -10,6 +10,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import scipy.io
 import scipy.sparse
@@ -187,15 +188,23 @@ def _matlab() -> list[Seed]:
         found.append(single("a.mat", stream.getvalue()))
     parts = struct.pack(">4I2I2iHH4s", 6, 8, 6, 0, 5, 8, 2, 3, 1, 1, b"X") + struct.pack(">2I6d", 9, 48, *range(6))
     swapped = b" " * 124 + b"\x01\x00MI" + struct.pack(">2I", 14, len(parts)) + parts
-    hdf = (
-        b"MATLAB 7.3 MAT-file, Platform: GLNXA64"
-        + b" " * 86
-        + b"\x00\x02IM"
-        + b"\0" * 384
-        + b"\x89HDF\r\n\x1a\n"
-        + b"\0" * 64
-    )
-    return [*found, single("b.mat", swapped), single("c.mat", hdf)]
+    return [*found, single("b.mat", swapped)]
+
+
+def _matlab73() -> list[Seed]:
+    found = []
+    for options in ({}, {"compression": "gzip", "chunks": (2, 4)}):
+        stream = io.BytesIO()
+        with h5py.File(stream, "w", userblock_size=512) as file:
+            file.create_dataset("X", data=X.T, **options)
+            for name, part in {"data": np.ones(3), "ir": np.arange(3), "jc": np.arange(4)}.items():
+                file.create_dataset(f"S/{name}", data=part)
+            file["S"].attrs["MATLAB_sparse"] = np.uint64(9)
+            for node in file.values():
+                node.attrs["MATLAB_class"] = np.bytes_("double")
+        head = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\0\2IM"
+        found.append(single("a.mat", head + stream.getvalue()[len(head) :]))
+    return found
 
 
 def _read_matlab(path: Path) -> None:
@@ -330,6 +339,7 @@ FILES: dict[str, Reader] = {
     ),
     "vecs": Reader(_vecs, lambda path: read_rows(open_rows(path)), (b"\xff" * 4, b"\0" * 4, b"\x01\0")),
     "MATLAB 5": Reader(_matlab, _read_matlab, _MATLAB),
+    "MATLAB 7.3": Reader(_matlab73, _read_matlab, (b"OHDR", b"TREE", b"HEAP", b"SNOD", b"MATLAB_", *_MATLAB)),
     "npy": Reader(_npy_seeds, lambda path: read_rows(open_rows(path)), _NPY + NUMBERS),
     "npz": Reader(_npz_seeds, lambda path: read_rows(open_rows(path)), (*_NPY, b"PK\x01\x02", b"PK\x05\x06", *NUMBERS)),
     "foreign Zarr": Reader(_zarr_seeds, _read_zarr, _ZARR + NUMBERS),

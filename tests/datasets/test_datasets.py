@@ -9,11 +9,13 @@ import lzma
 import pickle
 import re
 import struct
+import sys
 import zipfile
 import zlib
 from collections import Counter
 from pathlib import Path
 
+import h5py
 import numcodecs
 import numpy as np
 import pytest
@@ -179,7 +181,8 @@ def test_matlab_refuses_bad_files(tmp_path):
     refuses(cut, "ends at byte 400, expected 696 bytes from byte 136 on; truncated", read_matlab)
     refuses(put(tmp_path, "tag.mat", good[:130]), "expected an 8-byte tag from byte 128", read_matlab)
     refuses(put(tmp_path, "text.mat", b"1,2,3\n" * 99), "no byte order mark at byte 126", read_matlab)
-    refuses(put(tmp_path, "v73.mat", b"MATLAB 7.3 MAT-file".ljust(200)), "is a MATLAB 7.3 (HDF5) file", read_matlab)
+    v73 = b"MATLAB 7.3 MAT-file".ljust(512) + b"\x89HDF\r\n\x1a\n"
+    refuses(put(tmp_path, "v73.mat", v73), "is no whole MATLAB 7.3 file", read_matlab)
     refuses(put(tmp_path, "type.mat", good[:128] + b"\x63" + good[129:]), "element of type 99 at byte 128", read_matlab)
     refuses(path, "no variable 'Y', expected one of X, cell, z, S", lambda path: read_matlab(path, ["Y"]))
     refuses(path, "variable 'cell' is a cell, expected a numeric", lambda path: read_matlab(path, ["cell"]))
@@ -231,6 +234,94 @@ def test_matlab_decompresses_no_more_than_the_matrix_has(tmp_path):
     inner = zlib.compress(zlib.decompress(data[136:]) + bytes(10**6))
     put(tmp_path, "a.mat", data[:132] + struct.pack("<I", len(inner)) + inner)
     refuses(path, "cannot be decompressed (it holds more or less than its matrix)", read_matlab)
+
+
+def test_matlab_73_as_matlab_wrote_it():
+    """SciPy, which does not read version 7.3, has a file that MATLAB wrote, so that it may say so."""
+    path = Path(scipy.io.__file__).parent / "matlab" / "tests" / "data" / "testhdf5_7.4_GLNX86.mat"
+    if not path.exists():
+        pytest.skip("SciPy was installed without its tests")
+    assert matlab_variables(path) == {"testdouble": ((1, 9), "double")}
+    np.testing.assert_allclose(read_matlab(path)["testdouble"], [np.arange(9) * np.pi / 4])
+
+
+def matlab73(path):
+    """A file laid out as MATLAB's: matrices transposed, their class and whether they are sparse or empty as attributes."""
+    rng = np.random.default_rng(0)
+    contents = {
+        "counts": rng.integers(0, 9, (70, 40)).astype(np.uint16),
+        "doubles": rng.normal(size=(3, 2)),
+        "flags": rng.integers(0, 2, (5, 2)).astype(np.uint8),
+        "nothing": np.zeros((0, 4)),
+        "words": scipy.sparse.random_array((7, 5), density=0.4, rng=0, format="csc"),
+        "blank": scipy.sparse.csc_array((3, 4)),
+    }
+    kinds = {"counts": "uint16", "flags": "logical"}
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, array in contents.items():
+            if scipy.sparse.issparse(array):
+                parts = {"data": array.data, "ir": array.indices, "jc": array.indptr}
+                for part, values in parts.items():
+                    if len(values):
+                        values = values if part == "data" else values.astype(np.uint64)
+                        file.create_dataset(f"{name}/{part}", data=values)
+                file[name].attrs["MATLAB_sparse"] = np.uint64(array.shape[0])
+            elif array.size:
+                file.create_dataset(name, data=array.T, compression="gzip" if name == "counts" else None)
+            else:
+                file.create_dataset(name, data=np.array(array.shape, np.uint64)).attrs["MATLAB_empty"] = np.uint8(1)
+            file[name].attrs["MATLAB_class"] = np.bytes_(kinds.get(name, "double"))
+        file.create_dataset("text", data=np.zeros((3, 1), np.uint16)).attrs["MATLAB_class"] = np.bytes_("char")
+        file["z"] = np.zeros((1, 1), [("real", "f8"), ("imag", "f8")])
+        file["z"].attrs["MATLAB_class"] = np.bytes_("double")
+        file.create_group("#refs#")
+    with open(path, "r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM")
+    return contents
+
+
+def test_matlab_73_matrices(tmp_path):
+    path = tmp_path / "a.mat"
+    contents = matlab73(path)
+    kinds = {"counts": "uint16", "flags": "uint8", "words": "sparse", "blank": "sparse"}
+    listed = {name: (array.shape, kinds.get(name, "double")) for name, array in contents.items()}
+    assert matlab_variables(path) == listed | {"text": ((), "char"), "z": ((1, 1), "double")}
+    found = read_matlab(path, list(contents))
+    for name, array in contents.items():
+        if scipy.sparse.issparse(array):
+            assert found[name].format == "csr"
+            array = array.toarray()
+            found[name] = found[name].toarray()
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+    refuses(path, "variable 'text' is a char, expected a numeric", lambda path: read_matlab(path, ["text"]))
+    refuses(path, "variable 'z' holds complex numbers", lambda path: read_matlab(path, ["z"]))
+    refuses(put(tmp_path, "cut.mat", path.read_bytes()[:3000]), "is no whole MATLAB 7.3 file", read_matlab)
+
+
+def test_matlab_73_values_come_from_that_file_and_fit_into_it(tmp_path):
+    path = tmp_path / "a.mat"
+    matlab73(path)
+    (tmp_path / "secret").write_bytes(bytes(80))
+    with h5py.File(path, "r+") as file:
+        del file["z"]
+        file["linked"] = h5py.ExternalLink(str(path), "/doubles")
+    refuses(path, "'linked' is missing, or a link to another file", read_matlab)
+    with h5py.File(path, "r+") as file:
+        del file["linked"]
+        outside = file.create_dataset("outside", (10, 1), "f8", external=[(str(tmp_path / "secret"), 0, 80)])
+        huge = file.create_dataset("huge", (1 << 40, 1), "f8", chunks=(1024, 1))
+        for dataset in (outside, huge):
+            dataset.attrs["MATLAB_class"] = np.bytes_("double")
+    refuses(path, "values in this file, got a reference to another one", lambda path: read_matlab(path, ["outside"]))
+    refuses(path, f"got {8 << 40}; the file is damaged", lambda path: read_matlab(path, ["huge"]))
+
+
+def test_a_missing_h5py_is_named_with_its_cure(tmp_path, monkeypatch):
+    matlab73(tmp_path / "a.mat")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(ImportError, match=r"MATLAB 7.3 files need h5py; pip install dmo\[matlab\]"):
+        read_matlab(tmp_path / "a.mat")
 
 
 # ---------------------------------------------------------------- .npy, .npz, Zarr
