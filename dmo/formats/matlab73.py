@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
+from dmo.errors import UserError
 from dmo.formats.files import DataError
 from dmo.formats.matlab5 import NUMERIC, checked_csr
 
@@ -97,7 +98,7 @@ def _described(node: h5py.Dataset | h5py.Group) -> tuple[tuple[int, ...], str]:
     if "MATLAB_empty" in node.attrs:
         shape = tuple(int(d) for d in node[:32])
         if math.prod(shape):
-            raise ValueError(f"an empty matrix of shape {shape}")
+            raise UserError(f"an empty matrix of shape {shape}")
         return shape, kind
     return node.shape[::-1], kind
 
@@ -107,7 +108,7 @@ def _child(group: h5py.Group, name: str) -> Any:
     import h5py
 
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-        raise ValueError(f"{name!r} is missing, or a link to another file")
+        raise UserError(f"{name!r} is missing, or a link to another file")
     return group[name]
 
 
