@@ -20,7 +20,7 @@ from projection_protocol import Row
 from dmo.errors import UserError
 from dmo.linalg.eigen import CUTOFF, solve_trace
 from dmo.methods.embeddings.mope import semi_supervised
-from dmo.methods.embeddings.quadratic_forms import directions
+from dmo.methods.embeddings.projected import directions
 from dmo.metrics import f1_scores
 
 Setting = dict[str, Any]
@@ -142,7 +142,7 @@ def run_method(method: Method, data: Thirds, components: int) -> Row:
             k, shrinkage, judge = tried[top]
             predicted = _given(judge.scores(Z[2][:, :k], shrinkage))
             best = {"validation": float(reached[top]), "components": k, "seconds": seconds}
-            best |= {"chosen": setting | {"shrinkage": shrinkage}}
+            best |= {"chosen": setting | {"classifier_shrinkage": shrinkage}}
     found = f1_scores(data.Y[2], predicted)
     scores = {"f1_macro": found.macro, "f1_micro": found.micro}
     return {"method": method.name, "family": method.family} | scores | best | {"slowest": slowest}
@@ -168,8 +168,9 @@ def _projections(method: Method, data: Thirds, components: int) -> Iterator[tupl
         if method.ridges:
             mean = data.X[0][known].mean(axis=0)
             own = data.X[0][known] - mean
-            forms = semi_supervised(model.proximity_, labels[known].any(axis=1), True, None, 1.0, "pca")
-            A, B = (form.projected(own) for form in forms)
+            labeled = labels[known].any(axis=1)
+            problem = semi_supervised(model.proximity_, labeled, "embedding", 0.0, True, None, 1.0, "pca")
+            A, B = problem.A.projected(own), problem.B.projected(own)
         for ridge in method.ridges:
             W = solve_trace(A, B + ridge * np.eye(len(B)), k).vectors
             yield setting | {"ridge": ridge}, [(X - mean) @ W for X in data.X], seconds

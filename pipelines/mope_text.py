@@ -45,9 +45,10 @@ REACHES: list[Setting] = [{"n_neighbors": 60}, {"n_neighbors": None}]
 """MOPE's neighbors, those of largest proximity, or all pairs."""
 RIDGES: list[Setting] = [{"ridge": c} for c in (0.001, 0.01, 0.1, 1.0)]
 """Of every constraint that has one, rivals' and ours."""
-PENALTIES: list[Setting] = [{"penalty": c} for c in (0.01, 0.1, 1.0)]
+REPULSIONS: list[Setting] = [{"repulsion": c} for c in (0.01, 0.1, 1.0)]
 WEIGHTED: list[Setting] = [{"weighted": False}, {"weighted": True}]
-BALANCES: list[Setting] = [{"balance": c} for c in (0.01, 0.1, 0.5)]
+PENALTIES: list[Setting] = [{"penalty": c} for c in (0.01, 0.1, 1.0)]
+MIXINGS: list[Setting] = [{"mixing": share} for share in (0.99, 0.9, 0.5)]
 SIMILARITIES = {
     "bits": ("sorensen", "hamming-exponential"),
     "projection": ("minkowski", "tanimoto"),
@@ -105,10 +106,10 @@ def unsupervised() -> list[Method]:
 
 def rivals() -> list[Method]:
     """MDDM, CCA, the three HSL and MORP."""
-    balances: list[Setting] = [{"balance": c} for c in (0.0, 0.1, 0.5)]
+    shrinkages: list[Setting] = [{"shrinkage": s} for s in (1.0, 0.9, 0.5)]
     shares: list[Setting] = [{"mixing": b} | c for b in (0.5, 0.9) for c in RIDGES]
     return [
-        Method("MDDM", "supervised", trace("mddm"), balances, of_labels=True),
+        Method("MDDM", "supervised", trace("mddm"), shrinkages, of_labels=True),
         Method("CCA", "supervised", trace("cca"), RIDGES, of_labels=True),
         *(Method(f"HSL{i}", "supervised", trace(f"hsl-{i}"), RIDGES, of_labels=True) for i in (1, 2, 3)),
         Method("MORP", "supervised", trace("morp"), shares),
@@ -119,7 +120,7 @@ def duplicating() -> list[Method]:
     """MESD of FDA, LFDA and OLPP-R, weighted or not."""
     fda = [w | c for w in WEIGHTED for c in RIDGES]
     lfda = [{"n_neighbors": k} | w | c for k in (NEIGHBORS, None) for w in WEIGHTED for c in RIDGES[1:3]]
-    repelled = [{"n_repelled": k} | w | c for k in (NEIGHBORS, 60) for w in WEIGHTED for c in PENALTIES[1:]]
+    repelled = [{"n_repelled": k} | w | c for k in (NEIGHBORS, 60) for w in WEIGHTED for c in REPULSIONS[1:]]
     return [
         Method("MESD-FDA", "supervised", mesd("fda"), fda, of_labels=True),
         Method("MESD-LFDA", "supervised", mesd("lfda"), lfda),
@@ -162,12 +163,12 @@ def mixtures() -> list[Method]:
     ]
     smooth: list[Setting] = [{"smoothness": s} | c for s in (0.01, 0.1) for c in RIDGES[:2]]
     return [
-        Method("SELF", "semi-supervised", trace("self", n_neighbors=NEIGHBORS), BALANCES),
+        Method("SELF", "semi-supervised", trace("self", n_neighbors=NEIGHBORS), MIXINGS),
         Method("SSFDA", "semi-supervised", trace("ssfda", n_neighbors=NEIGHBORS), smooth, of_labels=True),
         Method("SSMMC", "semi-supervised", trace("ssmmc", n_neighbors=NEIGHBORS), PENALTIES),
-        Method("mix CCA + PCA", "semi-supervised", mix("cca", "pca"), BALANCES),
-        Method("mix FDA + OLPP", "semi-supervised", mix("fda", "olpp"), BALANCES),
-        Method("mix LFDA + OLPP", "semi-supervised", mix("lfda", "olpp"), BALANCES),
+        Method("mix CCA + PCA", "semi-supervised", mix("cca", "pca"), MIXINGS),
+        Method("mix FDA + OLPP", "semi-supervised", mix("fda", "olpp"), MIXINGS),
+        Method("mix LFDA + OLPP", "semi-supervised", mix("lfda", "olpp"), MIXINGS),
         Method("SSMOPE", "semi-supervised", mope("classes", "priority"), shares),
     ]
 

@@ -567,7 +567,7 @@ def embedding(
     kernel: Annotated[str, typer.Option(help="linear: of the features themselves.")] = "linear",
     ridge: Annotated[float | None, typer.Option(min=0, help="Ridge, for methods that have one.")] = None,
     mixing: Annotated[float | None, typer.Option(min=0, max=1, help="Share of the labels (SLVM, MORP).")] = None,
-    balance: Annotated[float | None, typer.Option(min=0, max=1, help="Constraint of MDDM.")] = None,
+    shrinkage: Annotated[float | None, typer.Option(min=0, max=1, help="Of MDDM's constraint towards I.")] = None,
     split: Split = None,
     rank: Rank = None,
     approximation: Annotated[
@@ -578,7 +578,7 @@ def embedding(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Any projection of the catalogue, by name: PCA, CCA, PLS, MDDM, hypergraphs, LFDA ... of one view."""
+    """Any projection of the catalog, by name: PCA, CCA, PLS, MDDM, hypergraphs, LFDA ... of one view."""
     if method in [known["name"] for known in TraceEmbedding.methods() if not known["out_of_sample"]]:
         raise UserError(
             f"--method {method}: has coordinates for the samples that it was fitted on only, so there is no model to save; "
@@ -593,7 +593,7 @@ def embedding(
             kernel=setting.only_kernel("embedding"),
             ridge=ridge,
             mixing=mixing,
-            balance=balance,
+            shrinkage=shrinkage,
             approximation=setting.engine,
             random_state=seed,
         )

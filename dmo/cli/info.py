@@ -12,7 +12,7 @@ from dmo import stores
 from dmo.cli.options import Json
 from dmo.cli.session import grid, show
 from dmo.estimators import TraceEmbedding
-from dmo.methods.embeddings.catalogue import markdown
+from dmo.methods.embeddings.catalog import markdown
 from dmo.workflows.exits import DAMAGED
 from dmo.workflows.program import amount, session
 

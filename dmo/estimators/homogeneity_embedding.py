@@ -21,8 +21,9 @@ from dmo.kernels import Kernel, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.eigen import Eigenpairs
 from dmo.linalg.solve import SolveMethod
+from dmo.linalg.tall import LinearMap
 from dmo.methods.homogeneity.moments import HomogeneityFit
-from dmo.methods.homogeneity.operators import Map, alternating_least_squares, krylov
+from dmo.methods.homogeneity.operators import alternating_least_squares, krylov
 from dmo.persistence import Persistent
 from dmo.progress import stage
 from dmo.validation import check_views, per_view, positive
@@ -68,7 +69,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pe
         given = per_view(who, "ridge", self.ridge, views)
         return {view: positive(who, f"ridge of view {view!r}", given[view]) for view in views}
 
-    def _embed(self, apply: Map, n: int, k: int, labels: np.ndarray | None) -> Eigenpairs:
+    def _embed(self, apply: LinearMap, n: int, k: int, labels: np.ndarray | None) -> Eigenpairs:
         if self.solver == "krylov":
             pairs = krylov(apply, n, k, labels, self.tol, self.max_iter, self.random_state)
         elif self.solver == "als":

@@ -10,13 +10,13 @@ from sklearn.utils import Tags
 from dmo.errors import UserError
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import embed, options, refuse_unused
-from dmo.methods.embeddings.catalogue import NEIGHBORHOOD
+from dmo.methods.embeddings.catalog import METHODS
 from dmo.methods.embeddings.discriminant import DISCRIMINANTS, duplicated
-from dmo.methods.embeddings.quadratic_forms import Pencil
-from dmo.methods.embeddings.semisupervised import labeled
+from dmo.methods.embeddings.quadratic_forms import Problem
+from dmo.methods.embeddings.samples import Samples
 from dmo.validation import count_components, named, partial_labels, whole
 
-_OPTIONS = ("n_neighbors", "n_repelled", "adjacency", "metric", "regularization", "penalty", "ridge")
+_OPTIONS = ("n_neighbors", "n_repelled", "adjacency", "metric", "regularization", "penalty", "repulsion", "ridge")
 
 
 class MESD(Projection):
@@ -31,7 +31,8 @@ class MESD(Projection):
     n_components : int
     ridge : float >= 0; None: 0.001
         c of X'BX + c I (features in their own units), for fda, lfda and mfa.
-    n_neighbors, n_repelled, adjacency, metric, regularization, penalty : None: the method's own; see `TraceEmbedding`
+    n_neighbors, n_repelled, adjacency, metric, regularization, penalty, repulsion : None: the method's own
+        See `TraceEmbedding`.
     kernel, n_landmarks, variance, approximation, random_state : as in `TraceEmbedding`
 
     A parameter that the method does not use is refused. Samples without labels (rows of zeros or NaN) are left out of the
@@ -52,6 +53,7 @@ class MESD(Projection):
         metric: str | None = None,
         regularization: float | None = None,
         penalty: float | None = None,
+        repulsion: float | None = None,
         kernel: Any = "linear",
         n_landmarks: int | None = None,
         variance: float | None = None,
@@ -68,6 +70,7 @@ class MESD(Projection):
         self.metric = metric
         self.regularization = regularization
         self.penalty = penalty
+        self.repulsion = repulsion
         self.kernel = kernel
         self.n_landmarks = n_landmarks
         self.variance = variance
@@ -79,7 +82,7 @@ class MESD(Projection):
         if self.method not in DISCRIMINANTS:
             raise UserError(f"MESD: method = {self.method!r}; known: {', '.join(DISCRIMINANTS)}")
         who = f"MESD({self.method!r})"
-        uses = NEIGHBORHOOD[self.method].parameters
+        uses = METHODS[self.method].parameters
         refuse_unused(who, {name: getattr(self, name) for name in _OPTIONS}, uses)
         chosen = options(who, {name: getattr(self, name) for name in (*_OPTIONS, "n_landmarks")})
         view, source = self._source(X, reset=True)
@@ -87,13 +90,13 @@ class MESD(Projection):
         k = count_components("MESD", whole("MESD", "n_components", self.n_components), 1, n, n)
         Y = partial_labels(who, y, n)
 
-        def pencil(rows: Any) -> tuple[Pencil, np.ndarray]:
-            known, index = labeled(rows, Y)
+        def problem_of(rows: Any) -> tuple[Problem, np.ndarray]:
+            known, index = Samples(n, rows, Y).labeled()
             return duplicated(self.method, known, chosen, self.weighted), index
 
         try:
             road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
-            learnt = embed(who, pencil, view, source, k, *road)
+            learnt = embed(who, problem_of, view, source, k, *road)
         except UserError as error:
             raise named(who, error) from error
         self._learn(learnt)

@@ -24,10 +24,10 @@ from dmo.methods.embeddings.mope import (
     Constraint,
     project_kernel,
     project_long_rows,
-    project_rows,
     semi_supervised,
 )
-from dmo.methods.embeddings.quadratic_forms import LinearFit, SampleForm
+from dmo.methods.embeddings.projected import LinearFit, solve_projected
+from dmo.methods.embeddings.quadratic_forms import Problem
 from dmo.methods.embeddings.solvers import EmbeddingFit
 from dmo.validation import bounded, check_labels, count_components
 
@@ -171,18 +171,17 @@ class MOPE(Projection):
             raise UserError(f"MOPE: n_components must be a whole number, got {self.n_components!r}")
 
     def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:
-        S, B = self._proximities(X, Y)
+        problem = self._problem(X, Y)
         kernel = parse(self.kernel)
         if self.n_landmarks is not None:
-            self._learn(self._relations(view, X, S, B, k, kernel))
+            self._learn(self._relations(view, X, problem, k, kernel))
         elif isinstance(kernel, Linear) and kernel.normalize is None:
-            self._learn(self._linear(view, X, S, B, k))
+            self._learn(self._linear(view, X, problem, k))
         else:
-            self._learn(self._kernel(view, X, S, k, kernel))
+            self._learn(self._kernel(view, X, problem, k, kernel))
 
-    def _proximities(self, X: Any, Y: np.ndarray) -> tuple[SampleForm, SampleForm]:
-        """Psi (kept) on the graph of neighbors, mixed with the unsupervised part, which is on that of the features; and
-        the constraint "embedding"."""
+    def _problem(self, X: Any, Y: np.ndarray) -> Problem:
+        """Psi (kept) on the graph of neighbors, mixed with the unsupervised part, which is on that of the features."""
         measure = self._measure(X, Y)
         near = self.n_neighbors is not None and self.selection == "features"
         if self.n_neighbors is None:
@@ -202,7 +201,16 @@ class MOPE(Projection):
             if not near and self.unsupervised == "olpp":
                 graph = self._nearest(X)
             W = weigh(graph, X, self.weight, self.bandwidth, self.local)
-        return semi_supervised(self.proximity_, Y.sum(axis=1) > 0, self.center, W, share, self.unsupervised)
+        return semi_supervised(
+            self.proximity_,
+            Y.sum(axis=1) > 0,
+            self.constraint,
+            self.ridge,
+            self.center,
+            W,
+            share,
+            self.unsupervised,
+        )
 
     def _nearest(self, X: Any) -> Any:
         k = min(15, X.shape[0] - 1) if self.n_neighbors is None else self.n_neighbors
@@ -241,13 +249,13 @@ class MOPE(Projection):
             return root_mean_square(X), None
         return self.bandwidth, local_scales(X, self.local) if weight == "local" else None
 
-    def _linear(self, view: str, X: Any, S: Any, B: Any, k: int) -> Projected:
+    def _linear(self, view: str, X: Any, problem: Problem, k: int) -> Projected:
         X = X.astype(np.float64)
         n, d = X.shape
         if self.constraint == "coefficients":
             raise UserError("constraint 'coefficients' needs the kernel form; choose a kernel, or 'projection'")
         if min(n, d) <= _SMALL:
-            found = project_rows(S, B, X, k, self.constraint, self.center, self.ridge)
+            found = solve_projected(problem, X, k)
             return Projected(LinearExpansion(view, found.coefficients, found.offset), _fit(found), None)
         if self.constraint == "embedding":
             raise UserError(
@@ -255,14 +263,14 @@ class MOPE(Projection):
                 f"'projection', or relation features (n_landmarks=...)"
             )
         mean = np.asarray(X.mean(axis=0)).ravel() if self.center else None
-        fit = project_long_rows(S, X, k, mean, self.tol, self.max_iter, self.random_state)
+        fit = project_long_rows(problem.A, X, k, mean, self.tol, self.max_iter, self.random_state)
         self._warn(fit)
         offset = np.zeros(k) if mean is None else -mean @ fit.coefficients
         return Projected(LinearExpansion(view, fit.coefficients, offset), fit, None)
 
-    def _kernel(self, view: str, X: Any, S: Any, k: int, kernel: Kernel) -> Projected:
+    def _kernel(self, view: str, X: Any, problem: Problem, k: int, kernel: Kernel) -> Projected:
         K, fitted = gram_matrix(kernel, X, np.float64, self.random_state)
-        fit = project_kernel(S, _centered(K) if self.center else K, k, self.constraint, self.ridge)
+        fit = project_kernel(problem.A, _centered(K) if self.center else K, k, self.constraint, self.ridge)
         alpha, offset = fit.coefficients, np.zeros(k)
         if self.center:
             alpha = alpha - alpha.mean(axis=0)
@@ -270,7 +278,7 @@ class MOPE(Projection):
         expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: X}, alpha, offset, np.float64)
         return Projected(expansion, fit, K @ alpha + offset)
 
-    def _relations(self, view: str, X: Any, S: Any, B: Any, k: int, kernel: Kernel) -> Projected:
+    def _relations(self, view: str, X: Any, problem: Problem, k: int, kernel: Kernel) -> Projected:
         """Kernel values to random samples in the place of the features [MOPE 3.5]."""
         n, n_landmarks = X.shape[0], self.n_landmarks
         if isinstance(n_landmarks, bool) or not isinstance(n_landmarks, (int, np.integer)) or not 1 <= n_landmarks <= n:
@@ -282,7 +290,7 @@ class MOPE(Projection):
         picked = np.sort(np.random.default_rng(self.random_state).choice(n, int(n_landmarks), replace=False))
         fitted, known = kernel.fit(X, self.random_state), X[picked]
         R = fitted.tile(fitted.prepare(X, np.float64), fitted.prepare(known, np.float64))
-        found = project_rows(S, B, R, k, self.constraint, self.center, self.ridge)
+        found = solve_projected(problem, R, k)
         W, offset = found.coefficients, found.offset
         expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: known}, W, offset, np.float64)
         return Projected(expansion, _fit(found), R @ W + offset)

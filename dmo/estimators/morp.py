@@ -13,8 +13,8 @@ from dmo.estimators.projection import Projection
 from dmo.estimators.projector import FormTask, ProjectionOptions, project
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.decoding import unseen_last
-from dmo.methods.embeddings.global_methods import Settings
 from dmo.methods.embeddings.morp import FORMS, Form
+from dmo.methods.embeddings.samples import Options
 from dmo.validation import bounded, count_components, outputs_factor
 
 
@@ -118,7 +118,7 @@ def fit_form(model: Any, view: str, source: Any, y: Any, center: bool, road: Pro
         raise UserError(f"{who}: n_components must be a whole number, got {model.n_components!r}")
     k = count_components(who, model.n_components, 1, n, n)
     labels = outputs_factor(who, y, n, model.label_kernel)
-    task = FormTask(model.form, Settings(mixing=beta, ridge=ridge), center)
+    task = FormTask(model.form, Options(mixing=beta, ridge=ridge), center)
     try:
         return project(who, task, view, source, labels, k, road)
     except UserError as error:

@@ -28,10 +28,11 @@ from dmo.kernels import Linear, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.eigen import power_of
 from dmo.linalg.operators import Operator, RowGram
-from dmo.methods.embeddings.global_methods import Method, Samples, Settings
-from dmo.methods.embeddings.graph_methods import Options
+from dmo.methods.embeddings.catalog import CatalogEntry
 from dmo.methods.embeddings.morp import Form, morp_moments, morp_operator
-from dmo.methods.embeddings.quadratic_forms import LinearFit, Pencil, solve_projected
+from dmo.methods.embeddings.projected import LinearFit, solve_projected
+from dmo.methods.embeddings.quadratic_forms import Problem
+from dmo.methods.embeddings.samples import Options, Samples
 from dmo.methods.embeddings.solvers import ROWS, WEIGHTED, EmbeddingFit, fit_moments, fit_operator
 from dmo.validation import whole
 
@@ -66,29 +67,32 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class MethodTask:
-    """A method of the table."""
+    """A method of the catalog."""
 
     decodes: ClassVar[bool] = False
 
-    method: Method
-    settings: Settings
-    center: bool
+    entry: CatalogEntry
+    options: Options
+
+    @property
+    def center(self) -> bool:
+        return self.entry.center
 
     @property
     def ridge(self) -> float:
-        return self.settings.ridge if "ridge" in self.method.parameters else np.inf
+        return self.options.ridge if "ridge" in self.entry.parameters else np.inf
 
     def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
-        problem = self.method.problem(samples, self.settings)
-        return problem.factor, problem.diagonal
+        form = self.entry.problem(samples, self.options).A
+        return form.factor, form.diagonal
 
     def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit:
-        return fit_moments(self.method.problem(samples, self.settings), moments, k, self.center)
+        return fit_moments(self.entry.problem(samples, self.options), moments, k)
 
     def operator(
         self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
     ) -> EmbeddingFit:
-        return fit_operator(self.method.problem(samples, self.settings), K, k, tol, max_steps, random_state)
+        return fit_operator(self.entry.problem(samples, self.options), K, k, tol, max_steps, random_state)
 
 
 @dataclass(frozen=True)
@@ -98,30 +102,30 @@ class FormTask:
     decodes: ClassVar[bool] = True
 
     form: Form
-    settings: Settings
+    options: Options
     center: bool
 
     @property
     def ridge(self) -> float:
-        return 0.0 if self.form == "regularized" and self.settings.mixing else self.settings.ridge
+        return 0.0 if self.form == "regularized" and self.options.mixing else self.options.ridge
 
     def floored(self, ridge: float) -> FormTask:
         """The task with this ridge in the place of 0, where it solves for labels."""
-        settings = self.settings
-        if settings.ridge or not settings.mixing or self.form == "regularized":
+        options = self.options
+        if options.ridge or not options.mixing or self.form == "regularized":
             return self
-        return replace(self, settings=replace(settings, ridge=ridge))
+        return replace(self, options=replace(options, ridge=ridge))
 
     def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
         return samples.factor, None  # without mixing for the decoder alone
 
     def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit:
-        return morp_moments(self.form, samples, self.settings, moments, k)
+        return morp_moments(self.form, samples, self.options, moments, k)
 
     def operator(
         self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
     ) -> EmbeddingFit:
-        return morp_operator(self.form, samples, self.settings, K, k, tol, max_steps, random_state)
+        return morp_operator(self.form, samples, self.options, K, k, tol, max_steps, random_state)
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,7 @@ def project(
     who: str, task: Task, view: str, X: Rows, labels: np.ndarray | None, k: int, road: ProjectionOptions
 ) -> Projected:
     """Solve a task on rows X (n x d) and a label factor (n x q, or None)."""
-    samples = Samples(X.shape[0], 1.0, labels, task.center)
+    samples = Samples(X.shape[0], None, labels, 1.0, task.center)
     kernel = parse(road.kernel)
     linear = isinstance(kernel, Linear) and kernel.normalize is None
     if isinstance(road.approximation, str) and road.approximation == "auto":
@@ -309,29 +313,31 @@ def _pass(task: Task, view: str, X: Rows, samples: Samples, feature_map: Any) ->
 
 
 _WHOLE = ("n_neighbors", "n_repelled", "n_landmarks")
+_SHARES = ("mixing", "shrinkage")
 _CHOICES = {"adjacency": ("union", "mutual", "sum"), "metric": ("euclidean", "cosine")}
 
 
 def options(who: str, chosen: dict[str, Any]) -> Options:
-    """Checked options of the neighborhood methods; a value of None stands for the default."""
+    """Checked options of the catalog's methods; a value of None stands for the default."""
     given = {name: value for name, value in chosen.items() if value is not None}
     for name, value in given.items():
         if name in _WHOLE:
             whole(who, name, value)
         elif name in _CHOICES and value not in _CHOICES[name]:
             raise UserError(f"{who}: {name} = {value!r}; known: {', '.join(_CHOICES[name])}")
-        elif name in ("regularization", "penalty", "smoothness", "ridge", "balance"):
+        elif name in ("regularization", "penalty", "repulsion", "smoothness", "ridge", *_SHARES):
             least = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and 0 <= value < np.inf
             if not least:
                 raise UserError(f"{who}: {name} must be a number that is not negative, got {value!r}")
-    if given.get("balance", 0.0) > 1:
-        raise UserError(f"{who}: balance must be a number between 0 and 1, got {given['balance']!r}")
+    for name in _SHARES:
+        if given.get(name, 0.0) > 1:
+            raise UserError(f"{who}: {name} must be a number between 0 and 1, got {given[name]!r}")
     return Options(**{name: value for name, value in given.items() if name in Options.__dataclass_fields__})
 
 
 def embed(
     who: str,
-    pencil: Callable[[Any], tuple[Pencil, np.ndarray | None]],
+    problem_of: Callable[[Any], tuple[Problem, np.ndarray | None]],
     view: str,
     source: Rows,
     k: int,
@@ -341,9 +347,9 @@ def embed(
     random_state: int | None,
     variance: float | None = None,
 ) -> Projected:
-    """Solve a pencil on the features of a view, on their similarities to seed samples, or on low-rank factor rows.
+    """Solve a problem on the features of a view, on their similarities to seed samples, or on low-rank factor rows.
 
-    Arguments: `pencil`: rows in memory -> (the pencil, the samples that it is about; None: all); `kernel` "linear"
+    Arguments: `problem_of`: rows in memory -> (the problem, the samples that it is about; None: all); `kernel` "linear"
     without `n_landmarks`: the features; else similarities to `n_landmarks` random samples, None: to all (n x n, float64),
     which is the kernel form Z = K Gamma [MOPE 46, section 3.5]; `approximation` "auto": exact, but the better of Nystrom
     and MEKA where similarities to all samples do not fit in memory; `variance`: see `solve_projected`.
@@ -351,7 +357,7 @@ def embed(
     if variance is not None and not (isinstance(variance, (int, float, np.number)) and 0 < variance <= 1):
         raise UserError(f"{who}: variance must be a share above 0 and at most 1, got {variance!r}")
     X = read(source)
-    problem, index = pencil(X)
+    problem, index = problem_of(X)
     similarity = parse(kernel)
     plain = isinstance(similarity, Linear) and similarity.normalize is None and n_landmarks is None
     expansion: Expansion

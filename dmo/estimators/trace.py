@@ -7,31 +7,25 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils import Tags
 
+from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import MethodTask, ProjectionOptions, embed, options, project, refuse_unused
 from dmo.graphs.rows import read
 from dmo.labels.kernels import LabelKernel
 from dmo.linalg.eigen import TracePairs
-from dmo.methods.embeddings import catalogue
-from dmo.methods.embeddings import graph_methods as neighborhood
-from dmo.methods.embeddings.catalogue import NEIGHBORHOOD
-from dmo.methods.embeddings.discriminant import duplicated
-from dmo.methods.embeddings.global_methods import METHODS, Method, Settings
-from dmo.methods.embeddings.graph_methods import Options
-from dmo.methods.embeddings.quadratic_forms import Pencil
-from dmo.methods.embeddings.semisupervised import SEMISUPERVISED, SUPERVISED, UNSUPERVISED, labeled, mixed
-from dmo.validation import bounded, count_components, named, outputs_factor, partial_labels, whole
+from dmo.methods.embeddings import catalog
+from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, CatalogEntry
+from dmo.methods.embeddings.direct import solve_direct
+from dmo.methods.embeddings.quadratic_forms import Problem
+from dmo.methods.embeddings.samples import Options, Samples
+from dmo.validation import count_components, named, outputs_factor, partial_labels, whole
 
-_DIRECT = {
-    "usc": neighborhood.usc,
-    "le": neighborhood.eigenmaps,
-    "nsc": neighborhood.nsc,
-    "mds": neighborhood.mds,
-    "isomap": neighborhood.isomap,
-    "lle": neighborhood.lle,
-}
-_GRAPH = (
+_OPTIONS = (
+    "label_kernel",
+    "ridge",
+    "mixing",
+    "shrinkage",
     "n_neighbors",
     "n_repelled",
     "weight",
@@ -40,13 +34,13 @@ _GRAPH = (
     "metric",
     "regularization",
     "penalty",
+    "repulsion",
     "smoothness",
     "n_landmarks",
     "variance",
     "supervised",
     "unsupervised",
 )
-_DEFAULTS = {"label_kernel": "linear", "ridge": 1e-3, "mixing": 0.5, "balance": 0.5}
 
 
 class TraceEmbedding(Projection):
@@ -65,9 +59,9 @@ class TraceEmbedding(Projection):
     ridge : float >= 0; None: 0.001
         c of X'X + c I (features in their own units), or of the regression of new rows.
     mixing : float in [0, 1]; None: 0.5
-        beta: share of the labels.
-    balance : float in [0, 1]; None: 0.5
-        mu of MDDM's constraint mu X'X + (1 - mu) I; beta of "self", and the unsupervised share of "mix".
+        Share of the labels: beta of SLVM, MORP and MLSI, 1 - beta of SELF, 1 - lambda of "mix".
+    shrinkage : float in [0, 1]; None: 0.5
+        s of MDDM's constraint (1 - s) X'X + s I.
     n_neighbors : int; None: 15, or all other samples of the class (lfda, sonpp, donpp, onpp-r)
         Fewer in a class that has fewer samples.
     n_repelled : int; None: 15
@@ -80,7 +74,9 @@ class TraceEmbedding(Projection):
     regularization : float >= 0; None: 0.001
         Ridge of the reconstruction weights, relative to the trace of the local Gram matrix.
     penalty : float >= 0; None: 1
-        Weight of what is minimized or repelled: mu of mmc, b1 of ssmmc, lambda of dla, beta of olpp-r, donpp, onpp-r.
+        Weight of the within-class scatter: mu of mmc, b1 of ssmmc.
+    repulsion : float >= 0; None: 1
+        Weight of the neighbors of other classes: lambda of dla, beta of olpp-r, donpp, onpp-r.
     smoothness : float >= 0; None: 0.1
         Weight of X'Lap(W)X in ssfda and ssmmc.
     n_landmarks : int or None
@@ -114,7 +110,7 @@ class TraceEmbedding(Projection):
         label_kernel: LabelKernel | None = None,
         ridge: float | None = None,
         mixing: float | None = None,
-        balance: float | None = None,
+        shrinkage: float | None = None,
         n_neighbors: int | None = None,
         n_repelled: int | None = None,
         weight: Any = None,
@@ -123,6 +119,7 @@ class TraceEmbedding(Projection):
         metric: str | None = None,
         regularization: float | None = None,
         penalty: float | None = None,
+        repulsion: float | None = None,
         smoothness: float | None = None,
         n_landmarks: int | None = None,
         variance: float | None = None,
@@ -139,7 +136,7 @@ class TraceEmbedding(Projection):
         self.label_kernel = label_kernel
         self.ridge = ridge
         self.mixing = mixing
-        self.balance = balance
+        self.shrinkage = shrinkage
         self.n_neighbors = n_neighbors
         self.n_repelled = n_repelled
         self.weight = weight
@@ -148,6 +145,7 @@ class TraceEmbedding(Projection):
         self.metric = metric
         self.regularization = regularization
         self.penalty = penalty
+        self.repulsion = repulsion
         self.smoothness = smoothness
         self.n_landmarks = n_landmarks
         self.variance = variance
@@ -162,67 +160,63 @@ class TraceEmbedding(Projection):
     def methods() -> list[dict[str, Any]]:
         """One dict per method: name, title, family, problem (objective | constraint), parameters, labels, engines,
         out_of_sample, mesd (whether `MESD` has it), oracle of its test, paper."""
-        return catalogue.methods()
+        return catalog.methods()
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from samples X (n x d) and, where the method is supervised, outputs y (n x L, or as its kernel asks)."""
-        if self.method in NEIGHBORHOOD:
-            return self._fit_neighborhood(X, y)
-        method, settings = self._method()
-        view, source = self._source(X, reset=True)
-        k = count_components("TraceEmbedding", self._whole(), 1, source.shape[0], source.shape[0])
-        labels = None
-        if method.supervised:
-            kernel = "linear" if self.label_kernel is None else self.label_kernel
-            labels = outputs_factor(f"TraceEmbedding({self.method!r})", y, source.shape[0], kernel)
-        road = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
-        try:
-            learnt = project(
-                "TraceEmbedding", MethodTask(method, settings, method.center), view, source, labels, k, road
-            )
-        except UserError as error:
-            raise named(f"TraceEmbedding({self.method!r})", error) from error
-        self._learn(learnt)
-        return self
-
-    def _fit_neighborhood(self, X: Any, y: Any) -> Self:
-        """The methods on neighbor graphs and labels of samples."""
-        entry, who = NEIGHBORHOOD[self.method], f"TraceEmbedding({self.method!r})"
-        given = {name: getattr(self, name) for name in (*_DEFAULTS, *_GRAPH)}
+        if self.method not in METHODS:
+            raise UserError(f"TraceEmbedding: method = {self.method!r}; known: {', '.join(METHODS)}")
+        entry, who = METHODS[self.method], f"TraceEmbedding({self.method!r})"
+        given = {name: getattr(self, name) for name in _OPTIONS}
         refuse_unused(who, given, entry.parameters)
         chosen = options(who, given)
+        for name, part, known in (
+            ("supervised", chosen.supervised, SUPERVISED),
+            ("unsupervised", chosen.unsupervised, UNSUPERVISED),
+        ):
+            if part not in known:
+                raise UserError(f"{who}: {name} = {part!r}; known: {', '.join(known)}")
         view, source = self._source(X, reset=True)
         n = source.shape[0]
-        k = count_components("TraceEmbedding", self._whole(), 1, n, n)
-        Y = partial_labels(who, y, n) if entry.supervised else None
-        try:
-            if entry.form == "direct":
-                self._learn_direct(_DIRECT[self.method](read(source), chosen, k))
-            else:
-                road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
-                self._learn(embed(who, lambda rows: self._pencil(rows, Y, chosen), view, source, k, *road))
-        except UserError as error:
-            raise named(who, error) from error
+        k = count_components("TraceEmbedding", whole("TraceEmbedding", "n_components", self.n_components), 1, n, n)
+        fit = self._fit_global if entry.family == "global" else self._fit_rows
+        fit(who, entry, chosen, view, source, y, k)
         return self
 
-    def _pencil(self, X: Any, Y: np.ndarray | None, chosen: Options) -> tuple[Pencil, np.ndarray | None]:
-        """The problem, and the samples that it is about (None: all)."""
-        if Y is None:
-            return UNSUPERVISED[self.method](X, chosen), None
-        if self.method in SEMISUPERVISED:
-            return SEMISUPERVISED[self.method](X, Y, chosen), None
-        if self.method == "mix":
-            supervised = "fda" if self.supervised is None else self.supervised
-            unsupervised = "lpp" if self.unsupervised is None else self.unsupervised
-            for name, what, known in (
-                ("supervised", supervised, list(SUPERVISED)),
-                ("unsupervised", unsupervised, list(UNSUPERVISED)),
-            ):
-                if what not in known:
-                    raise UserError(f"{name} = {what!r}; known: {', '.join(known)}")
-            return mixed(supervised, unsupervised, X, Y, chosen), None
-        known_samples, index = labeled(X, Y)
-        return duplicated(self.method, known_samples, chosen), index
+    def _fit_global(
+        self, who: str, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int
+    ) -> None:
+        """The methods that know the samples by their kernel and their labels alone."""
+        kernel = "linear" if self.label_kernel is None else self.label_kernel
+        labels = outputs_factor(who, y, source.shape[0], kernel) if entry.labels else None
+        road = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
+        try:
+            learnt = project("TraceEmbedding", MethodTask(entry, chosen), view, source, labels, k, road)
+        except UserError as error:
+            raise named(who, error) from error
+        self._learn(learnt)
+
+    def _fit_rows(
+        self, who: str, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int
+    ) -> None:
+        """The methods that look at the rows: neighbor graphs, classes of samples."""
+        Y = partial_labels(who, y, source.shape[0]) if entry.labels else None
+
+        def problem_of(rows: Any) -> tuple[Problem, np.ndarray | None]:
+            """The problem, and the samples that it is about (None: all)."""
+            samples, index = Samples(rows.shape[0], rows, Y, center=entry.center), None
+            if entry.family == "supervised":
+                samples, index = samples.labeled()
+            return entry.problem(samples, chosen), index
+
+        try:
+            if entry.direct:
+                self._learn_direct(solve_direct(problem_of(read(source))[0], k))
+            else:
+                road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
+                self._learn(embed(who, problem_of, view, source, k, *road))
+        except UserError as error:
+            raise named(who, error) from error
 
     def _learn_direct(self, found: TracePairs) -> None:
         self.__dict__.pop("expansion_", None)
@@ -247,29 +241,8 @@ class TraceEmbedding(Projection):
             )
         return super()._arrays()
 
-    def _whole(self) -> int:
-        return whole("TraceEmbedding", "n_components", self.n_components)
-
-    def _method(self) -> tuple[Method, Settings]:
-        """The method and its settings, checked."""
-        if self.method not in METHODS:
-            known = ", ".join([*METHODS, *NEIGHBORHOOD])
-            raise UserError(f"TraceEmbedding: method = {self.method!r}; known: {known}")
-        method = METHODS[self.method]
-        for name in (*_DEFAULTS, *_GRAPH):
-            if getattr(self, name) is not None and name not in method.parameters:
-                uses = ", ".join(method.parameters) or "none"
-                raise UserError(
-                    f"TraceEmbedding: method {self.method!r} does not use {name}; leave it out (it uses: {uses})"
-                )
-        chosen: dict[str, Any] = {
-            name: _DEFAULTS[name] if getattr(self, name) is None else getattr(self, name) for name in _DEFAULTS
-        }
-        settings = {name: bounded("TraceEmbedding", name, chosen[name]) for name in ("ridge", "mixing", "balance")}
-        return method, Settings(**settings)
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        entry = METHODS.get(self.method) or NEIGHBORHOOD.get(self.method)
-        tags.target_tags.required = entry is not None and entry.supervised
+        entry = METHODS.get(self.method)
+        tags.target_tags.required = entry is not None and entry.labels
         return tags

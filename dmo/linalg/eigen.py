@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
 
 from dmo.errors import UserError
-from dmo.linalg.tall import gram, orthonormalize
+from dmo.linalg.tall import LinearMap, gram, orthonormalize
 from dmo.progress import stage
 
 
@@ -35,60 +34,119 @@ def fix_signs(vectors: np.ndarray) -> np.ndarray:
     return vectors * np.where(largest < 0, -1.0, 1.0)
 
 
+_PATIENCE = 12
+"""Block steps without a halved residual after which a generalized problem is given up: its maps have no more digits."""
+_INDEPENDENT = 1e-13
+"""Basis vectors whose length in x'Cx is below this share of the largest are left out of a generalized projection."""
+
+
 def block_krylov(
-    apply: Callable[[np.ndarray], np.ndarray],
+    apply: LinearMap,
     start: np.ndarray,
     k: int,
     tol: float = 1e-7,
     max_steps: int = 30,
     max_basis: int | None = None,
+    inner: LinearMap | None = None,
 ) -> Eigenpairs:
-    """The k algebraically largest eigenpairs of a symmetric map.
+    """The k algebraically largest eigenpairs of a symmetric map M, or of a product M = H C of two.
 
-    Arguments: `apply`: an n x m block to its image; `start`: n x s block of rank k at least that spans a good guess;
-    `tol`: residual |M u - theta u| relative to the largest |theta| found, at which a pair counts as converged;
-    `max_steps`: blocks to apply the map to; `max_basis`: columns (default 5 s + k) above which the basis restarts from
-    its 2 k best vectors. Two bases of that size are the memory, n x max_basis float64 each.
-    Raises ValueError for a start of rank below k, or a map whose values are not finite.
+    Arguments: `apply`: an n x m block to its image under M; `start`: n x s block of rank k at least that spans a good
+    guess; `tol`: residual |M u - theta u| relative to the largest |theta| found and to |u|, at which a pair counts as
+    converged; `max_steps`: blocks to apply the map to; `max_basis`: columns (default 5 s + k, 60 + k at least) above which
+    the basis restarts from its 2 k best vectors. Two bases of that size are the memory, n x max_basis float64 each.
+    `inner`: a block to its image under C, symmetric positive semidefinite; `apply` is then that of H, symmetric, and M = H C
+    is self-adjoint in the product x'Cy. A third basis holds the images under C. Pairs that have stopped improving while
+    their residual is above `tol` are returned as not converged.
+    Returns vectors of Euclidean length 1, orthogonal in that product. Raises ValueError for a start of rank below k, for a
+    C of rank below k, and for a map whose values are not finite.
+
+    On the numerics:
+    1. The basis V is orthonormal in the Euclidean product even where the problem's is x'Cy: C may be singular or badly
+       conditioned, and Gram-Schmidt in it would lose what little the basis has. V'CV is then whitened, and directions on
+       which C is all but zero stay out of the projection (they return with later blocks if they matter).
+    2. Every block is orthogonalized twice against the whole basis. The three-term recurrence of Lanczos would need two
+       blocks only, but loses orthogonality as soon as a pair converges, and returns it again as a copy.
+    3. Residuals are worked out from the stored images, M V y - theta V y, not from the recurrence, at the price of one
+       n x k product a step: what is reported is the true residual but for the rounding of the images themselves.
+    4. A restart keeps 2 k Ritz vectors, of which the k beyond those wanted hold the search in place (with k alone,
+       crowded eigenvalues are found over and over), and goes on with the residuals, which is where Krylov would go.
+    5. An empty new block means that the basis is invariant: what is left of the residual is rounding in the maps.
     """
-    basis = orthonormalize(start)
+    V = orthonormalize(start)
     if k < 1:
         raise UserError(f"k = {k} eigenpairs; ask for at least 1")
-    if basis.shape[1] < k:
-        raise UserError(f"the start spans {basis.shape[1]} dimensions, {k} eigenpairs need at least {k}")
-    limit = max_basis or 5 * start.shape[1] + k
-    image = np.zeros((len(basis), 0))
-    block, history, scale = basis, [], np.finfo(float).tiny
+    if inner is None and V.shape[1] < k:
+        raise UserError(f"the start spans {V.shape[1]} dimensions, {k} eigenpairs need at least {k}")
+    limit = max_basis or max(5 * start.shape[1], 60) + k
+    basis, block = _Basis(V, np.zeros((len(V), 0)), np.zeros((len(V), 0))), V
+    history: list[float] = []
+    scale, best, since = np.finfo(float).tiny, np.inf, 0
     with stage("eigenpairs (block steps)") as advance:
         while True:
-            new = apply(block)
-            image = np.hstack([image, new])
+            basis = basis.mapped(block, apply, inner)
             advance(1)
-            values, vectors = _leading(basis.T @ image)
-            ritz, mapped = basis @ vectors[:, :k], image @ vectors[:, :k]
-            scale = max(scale, np.abs(values).max())
-            residuals = np.linalg.norm(mapped - ritz * values[:k], axis=0) / scale
-            history.append(float(values[:k].sum()))
-            converged = bool((residuals <= tol).all())
-            if converged or len(history) >= max_steps:
+            values, vectors = basis.ritz()
+            scale = max(scale, np.abs(values).max(initial=0.0))
+            values, kept = values[:k], vectors[:, : 2 * k]
+            ritz, images = basis.V @ vectors[:, :k], basis.image @ vectors[:, :k]
+            rest = images - ritz * values
+            lengths = np.linalg.norm(ritz, axis=0)
+            residuals = np.linalg.norm(rest, axis=0) / (scale * lengths)
+            history.append(float(values.sum()))
+            converged = len(values) == k and bool((residuals <= tol).all())
+            best, since = (
+                (residuals.max(initial=0.0), 0) if residuals.max(initial=0.0) < best / 2 else (best, since + 1)
+            )
+            if converged or len(history) >= max_steps or (inner is not None and since >= _PATIENCE):
                 break
-            if basis.shape[1] + new.shape[1] > limit:
-                keep = min(basis.shape[1], 2 * k)
-                basis, image = basis @ vectors[:, :keep], image @ vectors[:, :keep]
-                new = mapped - ritz * values[:k]
-            block = orthonormalize(new, against=basis)
+            following = basis.image[:, -block.shape[1] :]
+            if basis.V.shape[1] + block.shape[1] > limit:
+                basis, following = basis.restarted(kept), rest
+            block = orthonormalize(following, against=basis.V)
             if not block.shape[1]:
+                converged = len(values) == k
                 break
-            basis = np.hstack([basis, block])
-    return Eigenpairs(values[:k], fix_signs(ritz), residuals, history, converged)
+            basis = basis.extended(block)
+    check_rank(len(values), k)
+    return Eigenpairs(values, fix_signs(ritz / lengths), residuals, history, converged)
 
 
-def _leading(projected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenpairs of the symmetric part of a small matrix, largest first."""
-    if not np.isfinite(projected).all():
-        raise UserError("eigenpairs: the map returned values that are not finite; check its input for NaN and inf")
-    values, vectors = np.linalg.eigh((projected + projected.T) / 2)
-    return values[::-1], vectors[:, ::-1]
+@dataclass(frozen=True)
+class _Basis:
+    """V (n x m, orthonormal), C V and M V; the last block of V may still lack its images. C V is V itself where C = I."""
+
+    V: np.ndarray
+    CV: np.ndarray
+    image: np.ndarray
+
+    def mapped(self, block: np.ndarray, apply: LinearMap, inner: LinearMap | None) -> _Basis:
+        """With the images of the last block."""
+        if inner is None:
+            return _Basis(self.V, self.V, np.hstack([self.image, apply(block)]))
+        within = inner(block)
+        return _Basis(self.V, np.hstack([self.CV, within]), np.hstack([self.image, apply(within)]))
+
+    def ritz(self) -> tuple[np.ndarray, np.ndarray]:
+        """All eigenpairs of M projected on the basis, largest first; vectors are combinations of its columns."""
+        projected = gram(self.CV, self.image)
+        if not np.isfinite(projected).all():
+            raise UserError("eigenpairs: the map returned values that are not finite; check its input for NaN and inf")
+        projected = (projected + projected.T) / 2
+        if self.CV is self.V:
+            return _largest(projected, len(projected))
+        whiten = _whitening(gram(self.V, self.CV), _INDEPENDENT)
+        return _whitened(projected, whiten, whiten.shape[1])
+
+    def extended(self, block: np.ndarray) -> _Basis:
+        """With one block more, which lacks its images."""
+        return _Basis(np.hstack([self.V, block]), self.CV, self.image)
+
+    def restarted(self, vectors: np.ndarray) -> _Basis:
+        """Cut down to these combinations, orthonormal again: in x'Cy alone they are so by themselves, and drift."""
+        Q, R = np.linalg.qr(self.V @ vectors)
+        change = scipy.linalg.solve_triangular(R, vectors.T, trans="T").T
+        return _Basis(Q, self.CV @ change, self.image @ change)
 
 
 CUTOFF = 1e-12
@@ -151,62 +209,3 @@ def power_of(A: np.ndarray, exponent: float, cutoff: float = CUTOFF) -> np.ndarr
     values, vectors = scipy.linalg.eigh((A + A.T) / 2, check_finite=False)
     keep = values > cutoff * max(values[-1], np.finfo(float).tiny)
     return (vectors[:, keep] * values[keep] ** exponent) @ vectors[:, keep].T
-
-
-Map = Callable[[np.ndarray], np.ndarray]
-_PATIENCE = 12
-
-
-def pencil_krylov(
-    inner: Map, outer: Map, start: np.ndarray, k: int, tol: float = 1e-7, max_steps: int = 100
-) -> Eigenpairs:
-    """The k algebraically largest eigenpairs of x -> outer(inner(x)), by block Krylov with Rayleigh-Ritz.
-
-    Arguments: `inner`: n x m blocks to C x, C symmetric positive semidefinite; `outer`: to H x, H symmetric: H C is
-    self-adjoint in the product x'Cy, in which it is projected; `start` n x s, s >= k; `tol`: residual
-    |HCx - theta x| relative to |theta_1||x|; `max_steps`: blocks that the map is applied to. It also stops where rounding
-    in the maps lets the residual fall no further (by half in `_PATIENCE` steps).
-    Returns vectors of Euclidean length 1, orthogonal in the product x'Cy. Raises ValueError where C's rank is below k.
-    """
-    V = orthonormalize(start)
-    limit, history = max(5 * V.shape[1], 60) + k, []
-    best, since = np.inf, 0
-    CV, image, block = np.zeros((len(V), 0)), np.zeros((len(V), 0)), V
-    with stage("eigenpairs (block steps)") as advance:
-        while True:
-            new = inner(block)
-            CV, image = np.hstack([CV, new]), np.hstack([image, outer(new)])
-            advance(1)
-            projected, whiten = gram(CV, image), _whitening(gram(V, CV), 1e-13)
-            values, vectors = _whitened((projected + projected.T) / 2, whiten, min(2 * k, whiten.shape[1]))
-            values = values[:k]
-            ritz, mapped = V @ vectors[:, :k], image @ vectors[:, :k]
-            lengths = np.linalg.norm(ritz, axis=0)
-            rest = mapped - ritz * values
-            residuals = np.linalg.norm(rest, axis=0) / (lengths * max(abs(values[0]), np.finfo(float).tiny))
-            history.append(float(values.sum()))
-            converged = len(values) == k and bool((residuals <= tol).all())
-            best, since = (residuals.max(), 0) if residuals.max() < best / 2 else (best, since + 1)
-            if converged or len(history) >= max_steps or since >= _PATIENCE:
-                break
-            if V.shape[1] + block.shape[1] > limit:
-                V, CV, image = _restart(V, CV, image, vectors)
-                following = rest
-            else:
-                following = image[:, -block.shape[1] :]
-            block = orthonormalize(following, against=V)
-            if not block.shape[1]:  # an invariant space: what is left of the residual is rounding in the maps
-                converged = len(values) == k
-                break
-            V = np.hstack([V, block])
-    check_rank(len(values), k)
-    return Eigenpairs(values, fix_signs(ritz / lengths), residuals, history, converged)
-
-
-def _restart(
-    V: np.ndarray, CV: np.ndarray, image: np.ndarray, vectors: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The basis, and its images, cut down to the Ritz vectors, orthonormal again."""
-    Q, R = np.linalg.qr(V @ vectors)
-    change = scipy.linalg.solve_triangular(R, vectors.T, trans="T").T
-    return Q, CV @ change, image @ change

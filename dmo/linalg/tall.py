@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-import scipy.sparse
+import scipy.linalg
 
 from dmo.blocks import row_blocks
+
+LinearMap = Callable[[np.ndarray], np.ndarray]
+"""A linear map of tall blocks: n x k to n x k."""
 
 
 def gram(F: np.ndarray, G: np.ndarray | None = None, size: int = 8192) -> np.ndarray:

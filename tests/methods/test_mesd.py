@@ -17,9 +17,9 @@ from dmo import MESD, TraceEmbedding
 from dmo.functions import FactorExpansion, KernelExpansion
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.embeddings import discriminant
-from dmo.methods.embeddings.discriminant import DISCRIMINANTS, Labeled, duplicated
-from dmo.methods.embeddings.graph_methods import Options
-from dmo.methods.embeddings.quadratic_forms import solve_projected
+from dmo.methods.embeddings.discriminant import DISCRIMINANTS, duplicated
+from dmo.methods.embeddings.projected import solve_projected
+from dmo.methods.embeddings.samples import Options, Samples
 
 RNG = np.random.default_rng(0)
 N, D, C = 36, 5, 4
@@ -27,7 +27,7 @@ Y = (RNG.random((N, C)) < 0.35).astype(float)
 Y[~Y.any(axis=1), 0] = 1.0
 X = RNG.standard_normal((N, D)) + Y @ RNG.standard_normal((C, D))
 ONE = RNG.integers(0, 3, N)
-NEAR = Options(n_neighbors=4, n_repelled=3, penalty=0.7, ridge=0.1)
+NEAR = Options(n_neighbors=4, n_repelled=3, penalty=0.7, repulsion=0.7, ridge=0.1)
 
 
 def angle(A, B):
@@ -150,7 +150,7 @@ CASES += [(name, replace(NEAR, n_neighbors=None)) for name in ("lfda", "sonpp", 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_matrices_are_those_of_real_duplicates(name, options, weighted):
-    given = Labeled(X, Y)
+    given = Samples(N, X, Y)
     pencil, real = duplicated(name, given, options, weighted), Duplicates(X, Y)
     E = real.E / Y.sum(axis=1) if weighted else real.E
     A, B = real.problem(name, options)

@@ -259,12 +259,12 @@ def test_trace_embedding_engines_agree_at_full_rank(name):
 def test_methods_are_listed():
     listed = {row["name"]: row for row in TraceEmbedding.methods()}
     assert {"pca", "lsi", "pls", "opls", "cca", "mddm", "hsic-0", "hsic-1", "hsl-1", "hsl-2", "hsl-3"} <= set(listed)
-    assert listed["mddm"]["parameters"] == ["label_kernel", "balance"]
+    assert listed["mddm"]["parameters"] == ["label_kernel", "shrinkage"]
 
 
 BAD = {
     "an unknown method": (TraceEmbedding("ldaa"), Y, "method = 'ldaa'; known: pca, lsi"),
-    "a setting it has not": (TraceEmbedding("pca", ridge=1.0), None, "method 'pca' does not use ridge"),
+    "a setting it has not": (TraceEmbedding("pca", ridge=1.0), None, "TraceEmbedding\\('pca'\\): does not use ridge"),
     "no outputs": (TraceEmbedding("cca"), None, "requires y to be passed"),
     "too many components": (TraceEmbedding("cca", n_components=7), Y, "has only 6 directions"),
     "other rows": (MORP(), Y[:50], "y has 50 rows, X has 150"),

@@ -8,11 +8,14 @@ from sklearn.decomposition import PCA, KernelPCA, TruncatedSVD
 from sklearn.linear_model import Ridge
 
 from dmo.engines.moments import LABELS, Moments
-from dmo.linalg.eigen import pencil_krylov, solve_trace
+from dmo.linalg.eigen import block_krylov, solve_trace
 from dmo.linalg.operators import Dense, Operator
-from dmo.methods.embeddings.global_methods import METHODS, Problem, Samples, Settings
+from dmo.methods.embeddings.catalog import METHODS as CATALOG
+from dmo.methods.embeddings.quadratic_forms import Problem
+from dmo.methods.embeddings.samples import Options, Samples
 from dmo.methods.embeddings.solvers import ROWS, WEIGHTED, fit_moments, fit_operator
 
+METHODS = {name: entry for name, entry in CATALOG.items() if entry.family == "global"}
 RNG = np.random.default_rng(0)
 N, D, L, K = 120, 9, 5, 3
 X = RNG.standard_normal((N, D)) @ RNG.standard_normal((D, D)) + 3.0
@@ -23,10 +26,10 @@ H = np.eye(N) - 1 / N
 
 def moments_of(problem: Problem, rows: np.ndarray) -> Moments:
     groups = {ROWS: rows}
-    if problem.factor is not None:
-        groups[LABELS] = problem.factor
-    if problem.diagonal is not None:
-        groups[WEIGHTED] = problem.diagonal[:, None] * rows
+    if problem.A.factor is not None:
+        groups[LABELS] = problem.A.factor
+    if problem.A.diagonal is not None:
+        groups[WEIGHTED] = problem.A.diagonal[:, None] * rows
     return Moments.collect([{name: part[i : i + 50] for name, part in groups.items()} for i in range(0, N, 50)])
 
 
@@ -34,9 +37,9 @@ def both(name: str, k: int = K, labels: np.ndarray = Y, **settings: float):
     """Coordinates of the training samples by moments and by operators, and the eigenvalues of both."""
     method = METHODS[name]
     centered = XC if method.center else X
-    samples = Samples(N, float((centered**2).sum()), labels if method.supervised else None, method.center)
-    problem = method.problem(samples, Settings(**settings))
-    small = fit_moments(problem, moments_of(problem, X), k, method.center)
+    samples = Samples(N, None, labels if method.labels else None, float((centered**2).sum()), method.center)
+    problem = method.problem(samples, Options(**settings))
+    small = fit_moments(problem, moments_of(problem, X), k)
     exact = fit_operator(problem, Dense(centered @ centered.T), k, tol=1e-13)
     return centered @ small.coefficients, centered @ (centered.T @ exact.coefficients), small, exact
 
@@ -50,8 +53,8 @@ def angle(A: np.ndarray, B: np.ndarray) -> float:
 def moments_only(name: str, k: int = K, **settings: float) -> np.ndarray:
     """Coordinates by moments; for covariance constraints without a ridge, where K of rank D has no inverse."""
     method = METHODS[name]
-    problem = method.problem(Samples(N, float((XC**2).sum()), Y, method.center), Settings(**settings))
-    return XC @ fit_moments(problem, moments_of(problem, X), k, method.center).coefficients
+    problem = method.problem(Samples(N, None, Y, float((XC**2).sum()), method.center), Options(**settings))
+    return XC @ fit_moments(problem, moments_of(problem, X), k).coefficients
 
 
 def same(name: str, wanted: np.ndarray, **settings: float) -> None:
@@ -94,7 +97,7 @@ def test_cca_is_scikit_learns_cca():
 def test_regularized_cca_is_ridge_cca(shrinkage):
     from cca_zoo.linear import RidgeCCA
 
-    reference = RidgeCCA(n_components=K, shrinkage=shrinkage).fit([XC, YC])
+    reference = RidgeCCA(n_components=K, shrinkage=[shrinkage, 0.0]).fit([XC, YC])
     same("cca", XC @ reference.weights_[0], ridge=shrinkage / (1 - shrinkage) * (N - 1))
 
 
@@ -105,13 +108,13 @@ def test_opls_is_its_formula_and_for_one_label_ridge_regression():
     assert angle(both("opls", 1, Y[:, :1], ridge=ridge)[0], predicted.reshape(-1, 1)) < 1e-5
 
 
-@pytest.mark.parametrize("balance", [0.0, 0.3, 1.0])
-def test_mddm_in_both_constraints(balance):
-    A, B = XC.T @ Y @ Y.T @ XC, balance * XC.T @ XC + (1 - balance) * np.eye(D)
+@pytest.mark.parametrize("shrinkage", [0.0, 0.7, 1.0])
+def test_mddm_in_both_constraints(shrinkage):
+    A, B = XC.T @ Y @ Y.T @ XC, (1 - shrinkage) * XC.T @ XC + shrinkage * np.eye(D)
     wanted = XC @ by_formula(A, B)
-    if balance < 1:
-        same("mddm", wanted, balance=balance)
-    assert angle(moments_only("mddm", balance=balance), wanted) < 1e-5
+    if shrinkage > 0:
+        same("mddm", wanted, shrinkage=shrinkage)
+    assert angle(moments_only("mddm", shrinkage=shrinkage), wanted) < 1e-5
 
 
 def test_hsic_estimates_are_their_definitions():
@@ -175,8 +178,8 @@ def test_engines_agree_on_a_kernel_of_full_rank(name):
     method = METHODS[name]
     kernel = H @ KERNEL @ H if method.center else KERNEL
     rows = np.linalg.cholesky(KERNEL + 1e-13 * np.eye(N))
-    problem = method.problem(Samples(N, float(np.trace(kernel)), Y, method.center), Settings(ridge=0.1))
-    small = fit_moments(problem, moments_of(problem, rows), K, method.center)
+    problem = method.problem(Samples(N, None, Y, float(np.trace(kernel)), method.center), Options(ridge=0.1))
+    small = fit_moments(problem, moments_of(problem, rows), K)
     operator: Operator = Dense(KERNEL).centered() if method.center else Dense(KERNEL)
     exact = fit_operator(problem, operator, K, tol=1e-13)
     centered = rows - rows.mean(axis=0) if method.center else rows
@@ -185,12 +188,12 @@ def test_engines_agree_on_a_kernel_of_full_rank(name):
 
 
 def test_kernel_cca_predicts_its_own_correlations():
-    """Kernel CCA with a ridge on both sides: the eigenvalues are squared correlations of the regularized problem."""
+    """Kernel CCA with a ridge on the kernel's side: the eigenvalues are squared correlations of the regularized problem."""
     ridge, kernel = 0.1, H @ KERNEL @ H
     inverse = np.linalg.inv(kernel + ridge * np.eye(N))
-    labels = YC @ np.linalg.inv(YC.T @ YC + ridge * np.eye(L)) @ YC.T
+    labels = YC @ np.linalg.inv(YC.T @ YC) @ YC.T
     wanted = np.sort(np.linalg.eigvals(inverse @ kernel @ labels).real)[::-1][:K]
-    problem = METHODS["cca"].problem(Samples(N, float(np.trace(kernel)), Y), Settings(ridge=ridge))
+    problem = METHODS["cca"].problem(Samples(N, None, Y), Options(ridge=ridge))
     fit = fit_operator(problem, Dense(KERNEL).centered(), K)
     np.testing.assert_allclose(fit.values, wanted, rtol=1e-8)
 
@@ -214,7 +217,7 @@ def test_pencil_restarts_and_still_converges():
     C = np.diag(np.linspace(1.0, 2.0, n))
     S = rng.standard_normal((n, n))
     S = S + S.T
-    pairs = pencil_krylov(lambda B: C @ B, lambda B: S @ B, rng.standard_normal((n, 6)), 4, 1e-10, 300)
+    pairs = block_krylov(lambda B: S @ B, rng.standard_normal((n, 6)), 4, 1e-10, 300, inner=lambda B: C @ B)
     assert pairs.converged
     assert pairs.steps > 12, "the basis was restarted"
     root = np.sqrt(C)
@@ -223,17 +226,17 @@ def test_pencil_restarts_and_still_converges():
 
 
 def test_a_ridge_of_zero_is_refused_where_the_kernel_has_no_inverse():
-    problem = METHODS["cca"].problem(Samples(N, 1.0, Y), Settings(ridge=0.0))
+    problem = METHODS["cca"].problem(Samples(N, None, Y), Options(ridge=0.0))
     with pytest.raises(ValueError, match="the kernel of 120 samples has not full rank"):
         fit_operator(problem, Dense(XC @ XC.T), 2)
     with pytest.raises(ValueError, match="hsic-1 needs at least 4 samples"):
-        METHODS["hsic-1"].problem(Samples(3, 1.0, Y[:3]), Settings())
+        METHODS["hsic-1"].problem(Samples(3, None, Y[:3]), Options())
     with pytest.raises(ValueError, match="need labels of 0 and 1"):
-        METHODS["hsl-1"].problem(Samples(N, 1.0, Y * 2), Settings())
+        METHODS["hsl-1"].problem(Samples(N, None, Y * 2), Options())
 
 
 def test_the_table_names_paper_and_formula():
     for name, method in METHODS.items():
         assert "|" in method.formula, name
         assert any(character.isdigit() for character in method.source), name
-        assert set(method.parameters) <= {"label_kernel", "ridge", "mixing", "balance"}
+        assert set(method.parameters) <= {"label_kernel", "ridge", "mixing", "shrinkage"}

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dmo.methods.embeddings.catalogue import markdown
+from dmo.methods.embeddings.catalog import markdown
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -19,5 +19,5 @@ def test_the_example_runs(tmp_path):
     assert f1 > 0.8
 
 
-def test_the_catalogue_is_the_codes_own():
+def test_the_catalog_is_the_codes_own():
     assert markdown().strip() in README.read_text()

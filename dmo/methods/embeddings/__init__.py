@@ -1,1 +1,1 @@
-"""The trace template: MOPE, MESD, MORP and the catalogue of spectral methods."""
+"""The trace template: MOPE, MESD, MORP and the catalog of spectral methods."""

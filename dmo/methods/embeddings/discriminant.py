@@ -9,7 +9,6 @@ those of (i, l) in its class have label l, those outside have not. Weighted (33)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,79 +17,55 @@ from scipy.sparse import csr_array
 
 from dmo.errors import UserError
 from dmo.graphs import Neighbors, adjacency, laplacian, nearest, neighbors, reconstruction_weights, weigh
-from dmo.methods.embeddings.graph_methods import Options, reach
-from dmo.methods.embeddings.quadratic_forms import Pencil, SampleForm
+from dmo.methods.embeddings.graph_methods import reach
+from dmo.methods.embeddings.quadratic_forms import Problem, QuadraticForm
+from dmo.methods.embeddings.samples import Options, Samples
 
 PAIRS = 10_000_000
 """Most pairs of samples of one class that are taken where no number of neighbors is given."""
 
 
-@dataclass(frozen=True, eq=False)
-class Labeled:
-    """Rows X (n x d, dense or CSR) and labels Y (n x c, 0/1), every sample with at least one."""
-
-    X: Any
-    Y: np.ndarray
-
-    @property
-    def n(self) -> int:
-        return len(self.Y)
-
-    @property
-    def counts(self) -> np.ndarray:
-        """m: labels of every sample."""
-        return self.Y.sum(axis=1)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """n_c: samples of every label, at least 1."""
-        return np.maximum(self.Y.sum(axis=0), 1.0)
-
-    def members(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Every label with its samples."""
-        for label in range(self.Y.shape[1]):
-            own = np.flatnonzero(self.Y[:, label])
-            if len(own):
-                yield label, own
-
-
-def scatter_within(given: Labeled) -> SampleForm:
+def scatter_within(samples: Samples) -> QuadraticForm:
     """M - Y Nc^-1 Y'."""
-    return SampleForm(given.n, None, given.Y, np.diag(-1 / given.sizes), given.counts)
+    return QuadraticForm(samples.n, None, samples.Y, np.diag(-1 / samples.sizes), samples.counts)
 
 
-def scatter_between(given: Labeled) -> SampleForm:
+def scatter_between(samples: Samples) -> QuadraticForm:
     """Y Nc^-1 Y' - mm'/N."""
-    m = given.counts
-    core = np.diag(np.append(1 / given.sizes, -1 / m.sum()))
-    return SampleForm(given.n, None, np.column_stack([given.Y, m]), core)
+    m = samples.counts
+    core = np.diag(np.append(1 / samples.sizes, -1 / m.sum()))
+    return QuadraticForm(samples.n, None, np.column_stack([samples.Y, m]), core)
 
 
-def fda(given: Labeled, options: Options) -> Pencil:
+def fda(samples: Samples, options: Options) -> Problem:
     """X'(Y Nc^-1 Y' - mm'/N)X | X'(M - Y Nc^-1 Y')X + c I."""
-    return Pencil(scatter_between(given), scatter_within(given), options.ridge)
+    return Problem(scatter_between(samples), scatter_within(samples), options.ridge)
 
 
-def mmc(given: Labeled, options: Options) -> Pencil:
+def mmc(samples: Samples, options: Options) -> Problem:
     """S_b - mu S_w | I."""
-    return Pencil(scatter_between(given) - scatter_within(given).times(options.penalty))
+    return Problem(scatter_between(samples) - scatter_within(samples).times(options.penalty))
 
 
-def lfda(given: Labeled, options: Options) -> Pencil:
+def lfda(samples: Samples, options: Options) -> Problem:
     """X'Lap(W^b)X | X'Lap(W^w)X + c I, W^w = A/n_c in class, W^b = A(1/N - 1/n_c) in class and 1/N outside."""
-    n, m, total = given.n, given.counts, given.counts.sum()
+    n, m, total = samples.n, samples.counts, samples.counts.sum()
     within, between = csr_array((n, n)), csr_array((n, n))
-    for label, graph in in_class(given, options.n_neighbors):
-        own = np.flatnonzero(given.Y[:, label])
-        A = _placed(_local_affinity(csr_array(graph.maximum(graph.T)), given.X[own]), own, n)
-        within = within + A / given.sizes[label]
-        between = between + A * (1 / total - 1 / given.sizes[label])
+    for label, graph in in_class(samples, options.n_neighbors):
+        own = np.flatnonzero(samples.Y[:, label])
+        A = _placed(_local_affinity(csr_array(graph.maximum(graph.T)), samples.rows[own]), own, n)
+        within = within + A / samples.sizes[label]
+        between = between + A * (1 / total - 1 / samples.sizes[label])
     # Lap((mm' - YY')/N): what lies between classes
-    core = np.diag(np.append(np.full(given.Y.shape[1], 1 / total), -1 / total))
-    far = SampleForm(
-        n, laplacian(csr_array(between)), np.column_stack([given.Y, m]), core, m - given.Y @ given.Y.sum(axis=0) / total
+    core = np.diag(np.append(np.full(samples.Y.shape[1], 1 / total), -1 / total))
+    far = QuadraticForm(
+        n,
+        laplacian(csr_array(between)),
+        np.column_stack([samples.Y, m]),
+        core,
+        m - samples.Y @ samples.Y.sum(axis=0) / total,
     )
-    return Pencil(far, SampleForm(n, laplacian(csr_array(within))), options.ridge)
+    return Problem(far, QuadraticForm(n, laplacian(csr_array(within))), options.ridge)
 
 
 def _local_affinity(graph: csr_array, X: Any) -> csr_array:
@@ -132,91 +107,91 @@ def _centered_gram(X: Any) -> np.ndarray:
     return (G + G.T) / 2
 
 
-def mfa(given: Labeled, options: Options) -> Pencil:
+def mfa(samples: Samples, options: Options) -> Problem:
     """X'Lap(W^b)X | X'Lap(W^w)X + c I, W^w: k1 neighbors in class, W^b: the k2 closest pairs (in, out) of every class."""
-    n, m = given.n, given.counts
+    n, m = samples.n, samples.counts
     within = csr_array((n, n))
-    for label, graph in in_class(given, reach(options.n_neighbors, n)):
-        within = within + _placed(csr_array(graph.maximum(graph.T)), np.flatnonzero(given.Y[:, label]), n)
-    pairs = _closest_pairs(given, reach(options.n_repelled, n))
+    for label, graph in in_class(samples, reach(options.n_neighbors, n)):
+        within = within + _placed(csr_array(graph.maximum(graph.T)), np.flatnonzero(samples.Y[:, label]), n)
+    pairs = _closest_pairs(samples, reach(options.n_repelled, n))
     M = scipy.sparse.diags_array(m)
     between = pairs @ M + M @ pairs.T - pairs.multiply(pairs.T)
-    return Pencil(
-        SampleForm(n, laplacian(csr_array(between))), SampleForm(n, laplacian(csr_array(within))), options.ridge
+    return Problem(
+        QuadraticForm(n, laplacian(csr_array(between))), QuadraticForm(n, laplacian(csr_array(within))), options.ridge
     )
 
 
-def _closest_pairs(given: Labeled, k: int) -> csr_array:
+def _closest_pairs(samples: Samples, k: int) -> csr_array:
     """How many labels of i have (i, j), j without the label, among their k closest pairs."""
-    total = csr_array((given.n, given.n))
-    for _, own, others, found in _outside(given, k):
+    total = csr_array((samples.n, samples.n))
+    for _, own, others, found in _outside(samples, k):
         order = np.argsort(found.distances.ravel(), kind="stable")[:k]
         rows, columns = own[order // found.k], others[found.indices.ravel()[order]]
         total = total + csr_array((np.ones(len(order)), (rows, columns)), shape=total.shape)
     return csr_array(total)
 
 
-def dla(given: Labeled, options: Options) -> Pencil:
+def dla(samples: Samples, options: Options) -> Problem:
     """-X'[Lap(A^w + A^w') - lam Lap(A^b + A^b')]X | I, A^w: k1 neighbors in class, A^b: k2 outside."""
-    W, R = _attracted(given, options), repelled(given, reach(options.n_repelled, given.n))
-    L = laplacian(W) - options.penalty * laplacian(R)
-    return Pencil(SampleForm(given.n, csr_array(-L)))
+    W, R = _attracted(samples, options), repelled(samples, reach(options.n_repelled, samples.n))
+    L = laplacian(W) - options.repulsion * laplacian(R)
+    return Problem(QuadraticForm(samples.n, csr_array(-L)))
 
 
-def _attracted(given: Labeled, options: Options) -> csr_array:
-    total = csr_array((given.n, given.n))
-    for label, graph in in_class(given, reach(options.n_neighbors, given.n)):
-        total = total + _placed(csr_array(graph + graph.T), np.flatnonzero(given.Y[:, label]), given.n)
+def _attracted(samples: Samples, options: Options) -> csr_array:
+    total = csr_array((samples.n, samples.n))
+    for label, graph in in_class(samples, reach(options.n_neighbors, samples.n)):
+        total = total + _placed(csr_array(graph + graph.T), np.flatnonzero(samples.Y[:, label]), samples.n)
     return csr_array(total)
 
 
-def repelled(given: Labeled, k: int) -> csr_array:
+def repelled(samples: Samples, k: int) -> csr_array:
     """A + A', A_ij: pairs of duplicates of i and j of which j is among the k samples nearest to i without i's label."""
-    n, total = given.n, csr_array((given.n, given.n))
-    for _, own, others, found in _outside(given, k):
+    n, total = samples.n, csr_array((samples.n, samples.n))
+    for _, own, others, found in _outside(samples, k):
         rows = np.repeat(own, found.k)
         columns = others[found.indices.ravel()]
-        total = total + csr_array((given.counts[columns], (rows, columns)), shape=(n, n))
+        total = total + csr_array((samples.counts[columns], (rows, columns)), shape=(n, n))
     return csr_array(total + total.T)
 
 
-def dne(given: Labeled, options: Options) -> Pencil:
+def dne(samples: Samples, options: Options) -> Problem:
     """-X'Lap(F)X | I, F = +1, -1 on pairs of neighbors in, between classes; positive eigenvalues are kept."""
-    R = _neighbor_graph(given, options.n_neighbors, options)
-    F = _on_pattern(R, given, 2.0, 1.0)
-    return Pencil(SampleForm(given.n, csr_array(-laplacian(F))), positive=True)
+    R = _neighbor_graph(samples, options.n_neighbors, options)
+    F = _on_pattern(R, samples, 2.0, 1.0)
+    return Problem(QuadraticForm(samples.n, csr_array(-laplacian(F))), positive=True)
 
 
-def olpp_r(given: Labeled, options: Options) -> Pencil:
+def olpp_r(samples: Samples, options: Options) -> Problem:
     """-X'(Lap(W^s) - beta Lap(W^r))X | I, W^s = 1/n_c in class, W^r: neighbors of different classes."""
-    R = _on_pattern(_neighbor_graph(given, options.n_repelled, options), given, -1.0, -1.0)
-    return Pencil(SampleForm(given.n, csr_array(options.penalty * laplacian(R))) - scatter_within(given))
+    R = _on_pattern(_neighbor_graph(samples, options.n_repelled, options), samples, -1.0, -1.0)
+    return Problem(QuadraticForm(samples.n, csr_array(options.repulsion * laplacian(R))) - scatter_within(samples))
 
 
-def sonpp(given: Labeled, options: Options) -> Pencil:
+def sonpp(samples: Samples, options: Options) -> Problem:
     """-X'(I - S)'(I - S)X | I, S reconstructs every sample from the others of its class."""
-    return Pencil(SampleForm(given.n, _class_residual(given, options).tocsr()))
+    return Problem(QuadraticForm(samples.n, _class_residual(samples, options).tocsr()))
 
 
-def donpp(given: Labeled, options: Options) -> Pencil:
+def donpp(samples: Samples, options: Options) -> Problem:
     """-X'[(I - S)'(I - S) - beta Lap(A^b + A^b')]X | I, S as SONPP, A^b: k2 neighbors outside the class."""
-    R = repelled(given, reach(options.n_repelled, given.n))
-    residual = _class_residual(given, options)
-    return Pencil(SampleForm(given.n, csr_array(residual + options.penalty * laplacian(R))))
+    R = repelled(samples, reach(options.n_repelled, samples.n))
+    residual = _class_residual(samples, options)
+    return Problem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
 
 
-def onpp_r(given: Labeled, options: Options) -> Pencil:
+def onpp_r(samples: Samples, options: Options) -> Problem:
     """-X'[(I - S)'(I - S) - beta Lap(W^r)]X | I, S as SONPP, W^r as OLPP-R."""
-    R = _on_pattern(_neighbor_graph(given, options.n_repelled, options), given, -1.0, -1.0)
-    residual = _class_residual(given, options)
-    return Pencil(SampleForm(given.n, csr_array(residual + options.penalty * laplacian(R))))
+    R = _on_pattern(_neighbor_graph(samples, options.n_repelled, options), samples, -1.0, -1.0)
+    residual = _class_residual(samples, options)
+    return Problem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
 
 
-def _class_residual(given: Labeled, options: Options) -> csr_array:
+def _class_residual(samples: Samples, options: Options) -> csr_array:
     """-(I - S)'(I - S) of every label on its samples, added up."""
-    n, total = given.n, csr_array((given.n, given.n))
-    for _, own in given.members():
-        S = _reconstruction(given.X[own], options)
+    n, total = samples.n, csr_array((samples.n, samples.n))
+    for _, own in samples.members():
+        S = _reconstruction(samples.rows[own], options)
         C = np.eye(len(own)) - S if isinstance(S, np.ndarray) else scipy.sparse.eye_array(len(own)) - S
         total = total - _placed(csr_array(C.T @ C), own, n)
     return csr_array(total)
@@ -258,44 +233,44 @@ def _from_all_others(X: Any, reg: float) -> np.ndarray:
     return W / W.sum(axis=1, keepdims=True)
 
 
-def in_class(given: Labeled, k: int | None) -> Iterator[tuple[int, csr_array]]:
+def in_class(samples: Samples, k: int | None) -> Iterator[tuple[int, csr_array]]:
     """Every label with the directed graph of k neighbors (None: all) among its samples, or of fewer where it has fewer."""
-    pairs = float((given.Y.sum(axis=0) ** 2).sum())
+    pairs = float((samples.Y.sum(axis=0) ** 2).sum())
     if k is None and pairs > PAIRS:
         raise UserError(
             f"the classes have {pairs:.2g} pairs of samples; pass n_neighbors (such as 15) to take the nearest ones"
         )
-    for label, own in given.members():
+    for label, own in samples.members():
         size = len(own)
         if size == 1:
             yield label, csr_array((1, 1))
         elif k is None or k >= size - 1:
             yield label, csr_array(np.ones((size, size)) - np.eye(size))
         else:
-            graph = adjacency(neighbors(given.X[own], k), "directed")
+            graph = adjacency(neighbors(samples.rows[own], k), "directed")
             yield label, graph
 
 
-def _outside(given: Labeled, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, Neighbors]]:
+def _outside(samples: Samples, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, Neighbors]]:
     """Every label, its samples, the others, and the k others (or all) that are nearest to each of its samples."""
-    for label, own in given.members():
-        others = np.flatnonzero(given.Y[:, label] == 0)
+    for label, own in samples.members():
+        others = np.flatnonzero(samples.Y[:, label] == 0)
         if len(others):
-            yield label, own, others, nearest(given.X[own], given.X[others], min(k, len(others)))
+            yield label, own, others, nearest(samples.rows[own], samples.rows[others], min(k, len(others)))
 
 
-def _neighbor_graph(given: Labeled, k: int | None, options: Options) -> csr_array:
-    return adjacency(neighbors(given.X, reach(k, given.n), options.metric), options.adjacency)
+def _neighbor_graph(samples: Samples, k: int | None, options: Options) -> csr_array:
+    return adjacency(neighbors(samples.rows, reach(k, samples.n), options.metric), options.adjacency)
 
 
-def _on_pattern(R: csr_array, given: Labeled, same: float, all_pairs: float) -> csr_array:
+def _on_pattern(R: csr_array, samples: Samples, same: float, all_pairs: float) -> csr_array:
     """R o (same YY' - all_pairs mm') on R's pattern alone; the pairs of different classes for (-1, -1)."""
     R = csr_array(R)
-    left = np.repeat(np.arange(given.n), np.diff(R.indptr))
-    values, m = np.empty(R.nnz), given.counts
+    left = np.repeat(np.arange(samples.n), np.diff(R.indptr))
+    values, m = np.empty(R.nnz), samples.counts
     for start in range(0, R.nnz, 65536):
         i, j = left[start : start + 65536], R.indices[start : start + 65536]
-        shared = np.einsum("ij,ij->i", given.Y[i], given.Y[j])
+        shared = np.einsum("ij,ij->i", samples.Y[i], samples.Y[j])
         values[start : start + 65536] = same * shared - all_pairs * m[i] * m[j]
     return csr_array((R.data * values, R.indices, R.indptr), shape=R.shape)
 
@@ -307,8 +282,7 @@ def _placed(W: csr_array, own: np.ndarray, n: int) -> csr_array:
     return csr_array((W.data, (own[rows], own[columns])), shape=(n, n))
 
 
-Discriminant = Callable[[Labeled, Options], Pencil]
-DISCRIMINANTS: dict[str, Discriminant] = {
+DISCRIMINANTS: dict[str, Callable[[Samples, Options], Problem]] = {
     "fda": fda,
     "lfda": lfda,
     "mfa": mfa,
@@ -322,7 +296,7 @@ DISCRIMINANTS: dict[str, Discriminant] = {
 }
 
 
-def duplicated(name: str, given: Labeled, options: Options, weighted: bool = False) -> Pencil:
-    """The pencil of a method on duplicates, E'A_dup E; `weighted`: divided by m_i m_j [MOPE 32, 33]."""
-    pencil = DISCRIMINANTS[name](given, options)
-    return pencil.scaled(1 / given.counts) if weighted else pencil
+def duplicated(name: str, samples: Samples, options: Options, weighted: bool = False) -> Problem:
+    """The problem of a method on duplicates, E'A_dup E; `weighted`: divided by m_i m_j [MOPE 32, 33]."""
+    problem = DISCRIMINANTS[name](samples, options)
+    return problem.weighted(1 / samples.counts) if weighted else problem

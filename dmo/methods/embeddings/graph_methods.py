@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,36 +10,12 @@ from scipy.sparse import csr_array
 
 from dmo.errors import UserError
 from dmo.graphs import adjacency, geodesics, laplacian, neighbors, reconstruction_weights, weigh
-from dmo.graphs.adjacency import Mode, check_symmetric
-from dmo.graphs.search import Metric
-from dmo.linalg.eigen import CUTOFF, TracePairs, check_rank
-from dmo.methods.embeddings.quadratic_forms import Pencil, SampleForm, centering, solve_direct
+from dmo.graphs.adjacency import check_symmetric
+from dmo.methods.embeddings.quadratic_forms import Problem, QuadraticForm
+from dmo.methods.embeddings.samples import Options, Samples
 
 NEIGHBORS = 15
 """Neighbors where none are asked for."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the neighborhood methods may use.
-
-    `n_neighbors` k or k1 (None: 15, or all samples of the class), `n_repelled` k2; `weight`: a kind of `graphs.weigh` or
-    an n x n matrix; `bandwidth` of Gaussian weights; `adjacency`: the mode of `graphs.adjacency`; `metric`;
-    `regularization` of reconstruction weights; `penalty`: beta, lam or mu; `smoothness` of the Laplacian term; `balance`
-    and `ridge`.
-    """
-
-    n_neighbors: int | None = None
-    n_repelled: int | None = None
-    weight: Any = "constant"
-    bandwidth: float | str = "mean"
-    adjacency: Mode = "union"
-    metric: Metric = "euclidean"
-    regularization: float = 1e-3
-    penalty: float = 1.0
-    smoothness: float = 0.1
-    balance: float = 0.5
-    ridge: float = 1e-3
 
 
 def reach(k: int | None, n: int) -> int:
@@ -73,95 +48,85 @@ def degrees(W: csr_array) -> np.ndarray:
     return found
 
 
-def residual(X: Any, options: Options) -> SampleForm:
+def residual(X: Any, options: Options) -> QuadraticForm:
     """-(I - S)'(I - S), S the reconstruction weights of the neighbors."""
     n = X.shape[0]
     found = neighbors(X, reach(options.n_neighbors, n), options.metric)
     C = scipy.sparse.eye_array(n) - reconstruction_weights(X, found, options.regularization)
-    return SampleForm(n, csr_array(-(C.T @ C)))
+    return QuadraticForm(n, csr_array(-(C.T @ C)))
 
 
-def smooth(X: Any, options: Options) -> SampleForm:
+def smooth(X: Any, options: Options) -> QuadraticForm:
     """Lap(W)."""
-    return SampleForm(X.shape[0], laplacian(weight_graph(X, options)))
+    return QuadraticForm(X.shape[0], laplacian(weight_graph(X, options)))
 
 
-def lpp(X: Any, options: Options) -> Pencil:
+def lpp(samples: Samples, options: Options) -> Problem:
     """-X'Lap(W)X | X'DX + c I."""
-    W = weight_graph(X, options)
-    D = SampleForm(X.shape[0], diagonal=degrees(W))
-    return Pencil(SampleForm(X.shape[0], csr_array(-laplacian(W))), D, options.ridge, center=False)
+    W = weight_graph(samples.rows, options)
+    D = QuadraticForm(samples.n, diagonal=degrees(W))
+    return Problem(QuadraticForm(samples.n, csr_array(-laplacian(W))), D, options.ridge, center=False)
 
 
-def olpp(X: Any, options: Options) -> Pencil:
+def olpp(samples: Samples, options: Options) -> Problem:
     """-X'Lap(W)X | I."""
-    return Pencil(smooth(X, options).times(-1.0))
+    return Problem(smooth(samples.rows, options).times(-1.0))
 
 
-def npp(X: Any, options: Options) -> Pencil:
+def npp(samples: Samples, options: Options) -> Problem:
     """-X'(I - S)'(I - S)X | X'X + c I."""
-    return Pencil(
-        residual(X, options), SampleForm(X.shape[0], diagonal=np.ones(X.shape[0])), options.ridge, center=False
-    )
+    constraint = QuadraticForm(samples.n, identity=1.0)
+    return Problem(residual(samples.rows, options), constraint, options.ridge, center=False)
 
 
-def onpp(X: Any, options: Options) -> Pencil:
+def onpp(samples: Samples, options: Options) -> Problem:
     """-X'(I - S)'(I - S)X | I."""
-    return Pencil(residual(X, options))
+    return Problem(residual(samples.rows, options))
 
 
-def total(X: Any, options: Options) -> Pencil:
-    """X'HX | I."""
-    return Pencil(centering(X.shape[0]))
-
-
-def usc(X: Any, options: Options, k: int) -> TracePairs:
+def usc(samples: Samples, options: Options) -> Problem:
     """-Lap(W) | I on Z itself, without the constant."""
-    return solve_direct(smooth(X, options).times(-1.0), k, constant=True)
+    return _embedding(smooth(samples.rows, options).times(-1.0), constant=True)
 
 
-def eigenmaps(X: Any, options: Options, k: int) -> TracePairs:
+def eigenmaps(samples: Samples, options: Options) -> Problem:
     """-Lap(W) | D on Z itself, without the constant."""
-    W = weight_graph(X, options)
-    return solve_direct(SampleForm(X.shape[0], csr_array(-laplacian(W))), k, degrees(W), constant=True)
+    W = weight_graph(samples.rows, options)
+    D = QuadraticForm(samples.n, diagonal=degrees(W))
+    return _embedding(QuadraticForm(samples.n, csr_array(-laplacian(W))), D, constant=True)
 
 
-def nsc(X: Any, options: Options, k: int) -> TracePairs:
+def nsc(samples: Samples, options: Options) -> Problem:
     """D^-1/2 W D^-1/2 | I on Z itself, rows of length 1."""
-    W = weight_graph(X, options)
-    form = SampleForm(X.shape[0], W).scaled(1 / np.sqrt(degrees(W)))
-    found = solve_direct(form, k)
-    lengths = np.linalg.norm(found.vectors, axis=1, keepdims=True)
-    return TracePairs(found.values, found.vectors / np.where(lengths > 0, lengths, 1.0))
+    W = weight_graph(samples.rows, options)
+    return _embedding(QuadraticForm(samples.n, W).weighted(1 / np.sqrt(degrees(W))), unit_rows=True)
 
 
-def lle(X: Any, options: Options, k: int) -> TracePairs:
+def lle(samples: Samples, options: Options) -> Problem:
     """-(I - S)'(I - S) | I on Z itself, without the constant."""
-    return solve_direct(residual(X, options), k, constant=True)
+    return _embedding(residual(samples.rows, options), constant=True)
 
 
-def mds(X: Any, options: Options, k: int) -> TracePairs:
+def mds(samples: Samples, options: Options) -> Problem:
     """-1/2 H D2 H | I on Z itself, columns scaled by sqrt(lambda); of Euclidean distances: Xc Xc'."""
-    Xc = X.toarray() if scipy.sparse.issparse(X) else X
-    return _scaled(SampleForm(X.shape[0], None, Xc - Xc.mean(axis=0)), k)
+    X = samples.rows.toarray() if scipy.sparse.issparse(samples.rows) else samples.rows
+    return _embedding(QuadraticForm(samples.n, factor=X - X.mean(axis=0)), scaled=True)
 
 
-def isomap(X: Any, options: Options, k: int) -> TracePairs:
+def isomap(samples: Samples, options: Options) -> Problem:
     """-1/2 H D2 H | I on Z itself with geodesic distances D, columns scaled by sqrt(lambda)."""
-    n = X.shape[0]
-    found = neighbors(X, reach(options.n_neighbors, n), options.metric)
-    squared = geodesics(weigh(adjacency(found, options.adjacency), X, "distance")) ** 2
-    return _scaled(double_centered(squared), k)
+    found = neighbors(samples.rows, reach(options.n_neighbors, samples.n), options.metric)
+    squared = geodesics(weigh(adjacency(found, options.adjacency), samples.rows, "distance")) ** 2
+    return _embedding(double_centered(squared), scaled=True)
 
 
-def double_centered(squared: np.ndarray) -> SampleForm:
+def double_centered(squared: np.ndarray) -> QuadraticForm:
     """-1/2 H D2 H of squared distances D2 (n x n, dense)."""
     means = squared.mean(axis=0)
     B = -0.5 * (squared - means - means[:, None] + means.mean())
-    return SampleForm(len(B), (B + B.T) / 2)
+    return QuadraticForm(len(B), (B + B.T) / 2)
 
 
-def _scaled(form: SampleForm, k: int) -> TracePairs:
-    found = solve_direct(form, k)
-    check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
-    return TracePairs(found.values, found.vectors * np.sqrt(found.values))
+def _embedding(A: QuadraticForm, B: QuadraticForm | None = None, **more: bool) -> Problem:
+    """Of Z itself; without a regression of new rows."""
+    return Problem(A, B, ridge=0.0, center=False, direct=True, **more)

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from dmo.errors import UserError
 from dmo.graphs import laplacian
 from dmo.linalg.eigen import CUTOFF, block_krylov, check_rank, fix_signs, solve_trace
-from dmo.methods.embeddings.quadratic_forms import LinearFit, Pencil, SampleForm, solve_projected
+from dmo.methods.embeddings.quadratic_forms import Problem, QuadraticForm, mix
 from dmo.methods.embeddings.solvers import EmbeddingFit
 
 Constraint = Literal["projection", "embedding", "coefficients"]
@@ -27,12 +27,14 @@ Z (Z'Z = Gamma'KK Gamma), or Gamma."""
 def semi_supervised(
     psi: csr_array,
     labeled: np.ndarray,
+    constraint: Constraint,
+    ridge: float,
     center: bool,
     W: csr_array | None,
     mixing: float,
     method: Literal["pca", "olpp"],
-) -> tuple[SampleForm, SampleForm]:
-    """(A, B) over n samples: mixing Psi + (1 - mixing) A_un, and the same mix of Z_l'Z_l and Z'Z.
+) -> Problem:
+    """mixing times Psi plus (1 - mixing) times A_un, over n samples; P'P = I, or the same mix of Z_l'Z_l and Z'Z plus a ridge.
 
     Arguments: `labeled` (n bool): the samples of Psi, which is 0 on others; `center`: less the mean of these alone;
     A_un = I for method "pca" (LSI of rows that are not centered), -Lap(W) for "olpp"; `W` None: mixing is 1.
@@ -40,35 +42,25 @@ def semi_supervised(
     """
     if method not in ("pca", "olpp"):
         raise UserError(f"unsupervised = {method!r}; known: pca, olpp")
-    n, e = len(labeled), labeled.astype(np.float64)
-    A, B = SampleForm(n, psi), SampleForm(n, diagonal=e)
-    if center and not labeled.all():
-        sums, m = psi @ e, max(e.sum(), 1.0)
-        A += SampleForm(n, None, np.column_stack([e, sums]), np.array([[e @ sums / m**2, -1 / m], [-1 / m, 0.0]]))
-        B += SampleForm(n, None, e[:, None], np.array([[-1 / m]]))
+    n, index = len(labeled), np.flatnonzero(labeled)
+
+    def problem(A: QuadraticForm) -> Problem:
+        if constraint == "embedding":
+            return Problem(A, QuadraticForm(A.n, identity=1.0), ridge, center)
+        return Problem(A, center=center)
+
+    own = problem(QuadraticForm(len(index), csr_array(psi[index][:, index])))
+    if center and len(index) < n:
+        own = own.centered()
+    own = own.spread(index, n)
     if W is None:
-        return A, B
-    identity = SampleForm(n, diagonal=np.ones(n))
-    unsupervised = identity if method == "pca" else SampleForm(n, csr_array(-laplacian(W)))
-    return tuple(  # type: ignore[return-value]
-        form.times(mixing) + other.times(1 - mixing) for form, other in ((A, unsupervised), (B, identity))
-    )
-
-
-def project_rows(
-    A: SampleForm, B: SampleForm, X: Any, k: int, constraint: Constraint, center: bool, ridge: float = 0.0
-) -> LinearFit:
-    """Coefficients (d x k) of features: X'AX | I, or | X'BX + ridge I for "embedding", through matrices of min(n, d) rows.
-
-    Arguments: `X` n x d, dense or CSR; `center`: less its mean. Raises ValueError where k is above its rank.
-    """
-    if constraint == "embedding":
-        return solve_projected(Pencil(A, B, ridge, center=center), X, k)
-    return solve_projected(Pencil(A, center=center), X, k)
+        return own
+    other = QuadraticForm(n, identity=1.0) if method == "pca" else QuadraticForm(n, csr_array(-laplacian(W)))
+    return mix(own, problem(other), mixing)
 
 
 def project_long_rows(
-    S: SampleForm, X: Any, k: int, mean: np.ndarray | None, tol: float, max_steps: int, random_state: int | None
+    S: QuadraticForm, X: Any, k: int, mean: np.ndarray | None, tol: float, max_steps: int, random_state: int | None
 ) -> EmbeddingFit:
     """The problem X'SX | I of rows less their `mean` (d, or None) by block Krylov: products with X and S alone."""
 
@@ -87,7 +79,7 @@ def project_long_rows(
     return EmbeddingFit(found.values, found.vectors, found.steps, found.converged, float(found.residuals.max()))
 
 
-def project_kernel(S: SampleForm, K: np.ndarray, k: int, constraint: Constraint, ridge: float = 0.0) -> EmbeddingFit:
+def project_kernel(S: QuadraticForm, K: np.ndarray, k: int, constraint: Constraint, ridge: float = 0.0) -> EmbeddingFit:
     """Coefficients Gamma (n x k) of Z = K Gamma: the kernel form, in the eigenbasis of K (n x n, centered or not).
 
     K = V diag(l) V', Gamma = V (s / l) q: q are the eigenvectors of s V'SV s, s = l^e with e of the constraint; with a

@@ -23,38 +23,40 @@ from dmo.engines.moments import LABELS, Moments
 from dmo.errors import UserError
 from dmo.linalg.eigen import CUTOFF, power_of
 from dmo.linalg.operators import Operator
-from dmo.methods.embeddings.global_methods import Problem, Samples, Settings, morp_direct, morp_simplified
+from dmo.methods.embeddings.global_methods import morp_direct, morp_simplified
+from dmo.methods.embeddings.quadratic_forms import Problem
+from dmo.methods.embeddings.samples import Options, Samples
 from dmo.methods.embeddings.solvers import ROWS, EmbeddingFit, FullRank, fit_moments, fit_operator
 
 Form = Literal["simplified", "regularized", "direct"]
 FORMS = ("simplified", "regularized", "direct")
 
 
-def morp_moments(form: Form, samples: Samples, settings: Settings, moments: Moments, k: int) -> EmbeddingFit:
+def morp_moments(form: Form, samples: Samples, options: Options, moments: Moments, k: int) -> EmbeddingFit:
     """A form from the moments of groups ROWS (factor rows F of K = F F') and LABELS (the label factor, unscaled)."""
     if form != "regularized":
-        problem = (morp_simplified if form == "simplified" else morp_direct)(samples, settings)
-        return fit_moments(problem, moments, k, samples.center)
+        problem = (morp_simplified if form == "simplified" else morp_direct)(samples, options)
+        return fit_moments(problem, moments, k)
     places, gram = moments.places(), (moments.centered() if samples.center else moments).gram
     G = gram[places[ROWS], places[ROWS]]
     spectrum = np.linalg.eigvalsh(G)
     rank, full = int((spectrum > CUTOFF * spectrum[-1]).sum()), samples.n - int(samples.center)
-    if rank < full and settings.mixing:
+    if rank < full and options.mixing:
         raise UserError(
             f"form 'regularized' needs a kernel of full rank {full}, got rank {rank}: with a rank-deficient kernel it loses "
             f"the labels altogether; take form='direct' (or 'simplified')"
         )
     smoothness = np.zeros((0, 0))
-    if settings.mixing:
+    if options.mixing:
         half = power_of(G, -1.0) @ gram[places[ROWS], places[LABELS]]
         smoothness = half.T @ half
-    return fit_moments(regularized(samples, settings, smoothness), moments, k, samples.center)
+    return fit_moments(regularized(samples, options, smoothness), moments, k)
 
 
 def morp_operator(
     form: Form,
     samples: Samples,
-    settings: Settings,
+    options: Options,
     K: Operator,
     k: int,
     tol: float = 1e-7,
@@ -62,7 +64,7 @@ def morp_operator(
     random_state: int | None = 0,
 ) -> EmbeddingFit:
     """A form from products and solves with the kernel (centered by the caller where `samples` says so)."""
-    if form == "regularized" and settings.mixing:
+    if form == "regularized" and options.mixing:
         try:
             full = FullRank(K)
         except UserError as error:
@@ -71,21 +73,21 @@ def morp_operator(
                 f"altogether ({error}); take form='direct' (or 'simplified')"
             ) from error
         T = samples.factor
-        problem = regularized(samples, settings, T.T @ full(T))
+        problem = regularized(samples, options, T.T @ full(T))
     elif form == "regularized":
-        problem = regularized(samples, settings, np.zeros((0, 0)))
+        problem = regularized(samples, options, np.zeros((0, 0)))
     else:
-        problem = (morp_simplified if form == "simplified" else morp_direct)(samples, settings)
+        problem = (morp_simplified if form == "simplified" else morp_direct)(samples, options)
     return fit_operator(problem, K, k, tol, max_steps, random_state)
 
 
-def regularized(samples: Samples, settings: Settings, smoothness: np.ndarray) -> Problem:
+def regularized(samples: Samples, options: Options, smoothness: np.ndarray) -> Problem:
     """The regularized form as an eigenproblem over the samples; `smoothness`: T'K^-1 T (q x q) of the label factor."""
-    plain = morp_simplified(samples, settings)
-    kappa, gamma = plain.kernel, settings.ridge
+    plain = morp_simplified(samples, options)
+    kappa, gamma = plain.A.kernel, options.ridge
     damping, core = 1 + gamma * kappa, None
-    if plain.core is not None:
-        share = plain.core[0, 0]
+    if plain.A.core is not None:
+        share = plain.A.core[0, 0]
         damped = np.eye(len(smoothness)) + gamma / damping * share * (smoothness + smoothness.T) / 2
         core = share * np.linalg.inv(damped) / damping**2
-    return replace(plain, kernel=kappa / damping, core=core, ridge=0.0)
+    return replace(plain, A=replace(plain.A, kernel=kappa / damping, core=core), ridge=0.0)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -16,15 +15,14 @@ from dmo.linalg.eigen import (
     block_krylov,
     check_rank,
     fix_signs,
-    pencil_krylov,
     power_of,
     solve_trace,
 )
 from dmo.linalg.operators import Centered, Operator
 from dmo.linalg.solution import IllConditioned
 from dmo.linalg.solve import factorize
-from dmo.linalg.tall import orthonormalize
-from dmo.methods.embeddings.global_methods import Problem
+from dmo.linalg.tall import LinearMap, orthonormalize
+from dmo.methods.embeddings.quadratic_forms import Problem, QuadraticForm
 
 ROWS = "rows"
 """Name of the samples' columns (features or factor rows) among the groups of the moments."""
@@ -44,31 +42,29 @@ class EmbeddingFit:
     residual: float = 0.0
 
 
-def fit_moments(problem: Problem, moments: Moments, k: int, center: bool) -> EmbeddingFit:
+def fit_moments(problem: Problem, moments: Moments, k: int) -> EmbeddingFit:
     """Solve a problem from the moments of groups ROWS (F, n x r), LABELS (T, n x q) and, if S has a diagonal, WEIGHTED.
 
     Raises ValueError where the problem has fewer than k directions.
     """
-    places = moments.places()
-    gram = moments.centered().gram if center else moments.gram
+    places, form = moments.places(), problem.A
+    gram = moments.centered().gram if problem.center else moments.gram
     G = gram[places[ROWS], places[ROWS]]
-    N = gram[places[ROWS], places[LABELS]] if problem.factor is not None else np.zeros((len(G), 0))
-    if problem.constraint == "samples":
-        T = gram[places[LABELS], places[LABELS]] if problem.factor is not None else np.zeros((0, 0))
-        if problem.core is not None:
-            root = power_of(problem.core, 0.5)
+    N = gram[places[ROWS], places[LABELS]] if form.factor is not None else np.zeros((len(G), 0))
+    if problem.direct:
+        T = gram[places[LABELS], places[LABELS]] if form.factor is not None else np.zeros((0, 0))
+        if form.core is not None:
+            root = power_of(form.core, 0.5)
             N, T = N @ root, root @ T @ root
         return _regress_moments(problem, G, N, T, k)
-    A = problem.identity * G + N @ (N.T if problem.core is None else problem.core @ N.T)
-    if problem.kernel:
-        A = A + problem.kernel * (G @ G)
-    if problem.diagonal is not None:
-        A = A + _weighted(problem.diagonal, moments, center)
-    B = None
-    if problem.constraint == "covariance":
-        B = problem.weight * (G + problem.ridge * np.eye(len(G)))
+    A = form.identity * G + N @ (N.T if form.core is None else form.core @ N.T)
+    if form.kernel:
+        A = A + form.kernel * (G @ G)
+    if form.diagonal is not None:
+        A = A + _weighted(form.diagonal, moments, problem.center)
+    B = None if problem.B is None else problem.B.identity * G + problem.ridge * np.eye(len(G))
     found = solve_trace(A, B, k)
-    if problem.diagonal is None:  # A is semidefinite: what is left over is no direction of the problem
+    if form.diagonal is None:  # A is semidefinite: what is left over is no direction of the problem
         check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
     return EmbeddingFit(found.values, _scale(problem, found.values, found.vectors))
 
@@ -86,9 +82,9 @@ def _weighted(diagonal: np.ndarray, moments: Moments, center: bool) -> np.ndarra
 
 def _regress_moments(problem: Problem, G: np.ndarray, N: np.ndarray, T: np.ndarray, k: int) -> EmbeddingFit:
     """Eigenvectors Z of S = b F F' + T T' through the Gram matrix of [sqrt(b) F, T], regressed on F."""
-    b = np.sqrt(problem.kernel)
-    inner = np.block([[b * b * G, b * N], [b * N.T, T]]) if problem.kernel else T
-    cross = np.hstack([b * G, N]) if problem.kernel else N
+    b = np.sqrt(problem.A.kernel)
+    inner = np.block([[b * b * G, b * N], [b * N.T, T]]) if b else T
+    cross = np.hstack([b * G, N]) if b else N
     found = solve_trace(inner, None, min(k, len(inner)))
     check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
     right = cross @ (found.vectors / np.sqrt(found.values))  # F'Z
@@ -102,9 +98,6 @@ def _regress_moments(problem: Problem, G: np.ndarray, N: np.ndarray, T: np.ndarr
 
 def _scale(problem: Problem, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return vectors * np.sqrt(np.maximum(values, 0.0)) if problem.scaled else vectors
-
-
-Map = Callable[[np.ndarray], np.ndarray]
 
 
 def fit_operator(
@@ -122,36 +115,27 @@ def fit_operator(
     Raises ValueError where it has not, or where the problem has fewer than k directions.
     """
     search = Search(K, k, tol, max_steps, random_state)
-    if problem.constraint != "identity":
-        problem = problem.absorbed()
-    if problem.constraint == "samples":
+    if problem.direct or problem.B is not None:
+        problem = replace(problem, A=problem.A.absorbed())
+    form = problem.A
+    if problem.direct:
         return _regress(problem, search)
-    if _is_factored(problem) and problem.factor is not None:
+    if _is_factored(form):
         return _factored(problem, K, k)
-    if problem.constraint == "covariance":
+    if problem.B is not None:
         return _covariance(problem, search)
-    if problem.factor is None and problem.diagonal is None and not problem.kernel:
-        pairs = search.eigen(lambda B: problem.identity * (K @ B), None)
+    if form.factor is None and form.diagonal is None and not form.kernel:
+        pairs = search.eigen(lambda B: form.identity * (K @ B), None)
         return _dual(problem, pairs, pairs.vectors / np.sqrt(pairs.values))
-    S = middle(problem, K.product)
-    pairs = pencil_krylov(K.product, S, search.start(problem.factor), k, tol, max_steps)
+    S = applied(form, K.product)
+    pairs = block_krylov(S, search.start(form.factor), k, tol, max_steps, inner=K.product)
     alpha = pairs.vectors / np.sqrt(np.einsum("ij,ij->j", pairs.vectors, K @ pairs.vectors))
     return _dual(problem, pairs, alpha)
 
 
-def middle(problem: Problem, product: Map) -> Map:
+def applied(form: QuadraticForm, product: LinearMap) -> LinearMap:
     """B -> S B. `product`: B -> K B; in float64 for a pencil, whose small directions amplify what rounding adds."""
-
-    def apply(B: np.ndarray) -> np.ndarray:
-        out = problem.identity * B
-        if problem.kernel:
-            out = out + problem.kernel * product(B)
-        if problem.factor is not None:
-            inner = problem.factor.T @ B
-            out = out + problem.factor @ (inner if problem.core is None else problem.core @ inner)
-        return out if problem.diagonal is None else out + problem.diagonal[:, None] * B
-
-    return apply
+    return lambda B: form.apply(B, product)
 
 
 @dataclass(frozen=True)
@@ -171,61 +155,65 @@ class Search:
         noise = np.random.default_rng(self.random_state).standard_normal((n, min(n, self.k + 10)))
         return np.hstack([known, self.K @ noise])
 
-    def eigen(self, apply: Map, factor: np.ndarray | None) -> Eigenpairs:
+    def eigen(self, apply: LinearMap, factor: np.ndarray | None) -> Eigenpairs:
         check_rank(self.K.n, self.k)
         return block_krylov(apply, self.start(factor), self.k, self.tol, self.max_steps)
 
 
-def _is_factored(problem: Problem) -> bool:
-    return not (problem.kernel or problem.identity or problem.diagonal is not None or problem.core is not None)
+def _is_factored(form: QuadraticForm) -> bool:
+    """Whether the form is T T' alone."""
+    others = form.kernel or form.identity or form.diagonal is not None or form.core is not None
+    return form.factor is not None and not others
 
 
 def _factored(problem: Problem, K: Operator, k: int) -> EmbeddingFit:
-    """S = T T': q from the q x q matrix T'K T or T'H T, H = K (K + c I)^-1."""
-    T = problem.factor
+    """S = T T': q from the q x q matrix T'K T or, with B = w I, T'H T / w, H = K (K + c I)^-1 and w c the ridge."""
+    T, weight = problem.A.factor, 1.0 if problem.B is None else problem.B.identity
     assert T is not None
-    if problem.constraint == "identity":
+    if problem.B is None:
         image, columns = K @ T, T
     else:
-        columns = inverse(K, problem.ridge, T)
-        image = T - problem.ridge * columns
-    found = solve_trace(T.T @ image, None, min(k, T.shape[1]))
+        columns = inverse(K, problem.ridge / weight, T)
+        image = T - problem.ridge / weight * columns
+    found = solve_trace(T.T @ image / weight, None, min(k, T.shape[1]))
     check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
-    alpha = columns @ (found.vectors / np.sqrt(found.values * problem.weight))
-    values = found.values / (problem.weight if problem.constraint == "covariance" else 1.0)
-    return EmbeddingFit(values, fix_signs(_scale(problem, values, alpha)))
+    alpha = columns @ (found.vectors / (weight * np.sqrt(found.values)))
+    return EmbeddingFit(found.values, fix_signs(_scale(problem, found.values, alpha)))
 
 
 def _covariance(problem: Problem, search: Search) -> EmbeddingFit:
     """H S t = lambda t, self-adjoint in t'S t; alpha = (K + c I)^-1 S t / lambda, alpha'(K^2 + c K)alpha = 1."""
-    K, S = search.K, middle(problem, search.K.product)
-    solves = bool(problem.ridge) or problem.factor is not None  # else K^-1 S = b I
-    invert = Inverse(K, problem.ridge, search.k) if solves else None
-    if invert is not None and problem.ridge:
-        start = search.start(problem.factor)
-        pairs = pencil_krylov(S, lambda B: B - problem.ridge * invert(B), start, search.k, search.tol, search.max_steps)
+    assert problem.B is not None
+    weight = problem.B.identity
+    ridge = problem.ridge / weight
+    K, S = search.K, applied(problem.A, search.K.product)
+    solves = bool(ridge) or problem.A.factor is not None  # else K^-1 S = b I
+    invert = Inverse(K, ridge, search.k) if solves else None
+    if invert is not None and ridge:
+        start = search.start(problem.A.factor)
+        pairs = block_krylov(lambda B: B - ridge * invert(B), start, search.k, search.tol, search.max_steps, inner=S)
     else:
-        pairs = search.eigen(S, problem.factor)
+        pairs = search.eigen(S, problem.A.factor)
     image = S(pairs.vectors)
-    columns = problem.kernel * pairs.vectors if invert is None else invert(image)
-    lengths = np.sqrt(np.einsum("ij,ij->j", pairs.vectors, image) * pairs.values * problem.weight)
-    values = pairs.values / problem.weight
-    found = Eigenpairs(values, pairs.vectors, pairs.residuals, pairs.history, pairs.converged)
-    return _dual(problem, found, columns / lengths)
+    columns = problem.A.kernel * pairs.vectors if invert is None else invert(image)
+    lengths = np.sqrt(np.einsum("ij,ij->j", pairs.vectors, image) * pairs.values * weight)
+    return _dual(problem, replace(pairs, values=pairs.values / weight), columns / lengths)
 
 
 def _regress(problem: Problem, search: Search) -> EmbeddingFit:
     """Eigenvectors Z of S, and alpha = (K + c I)^-1 Z."""
-    if not problem.kernel and problem.core is None and problem.factor is not None:
-        T = problem.factor
+    form = problem.A
+    if _is_factored(form):
+        T = form.factor
+        assert T is not None
         found = solve_trace(T.T @ T, None, min(search.k, T.shape[1]))
         check_rank(int((found.values > CUTOFF * found.values[0]).sum()), search.k)
         Z, residuals = T @ (found.vectors / np.sqrt(found.values)), np.zeros(search.k)
         pairs = Eigenpairs(found.values, Z, residuals, [], True)
     else:
-        pairs = search.eigen(middle(problem, lambda B: search.K @ B), problem.factor)
-    if problem.factor is None and not problem.ridge:  # kernel PCA: K Z = Z values / b, no solve
-        return _dual(problem, pairs, pairs.vectors * (problem.kernel / pairs.values))
+        pairs = search.eigen(applied(form, lambda B: search.K @ B), form.factor)
+    if form.factor is None and not problem.ridge:  # kernel PCA: K Z = Z values / b, no solve
+        return _dual(problem, pairs, pairs.vectors * (form.kernel / pairs.values))
     return _dual(problem, pairs, inverse(search.K, problem.ridge, pairs.vectors))
 
 

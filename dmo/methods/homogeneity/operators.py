@@ -7,19 +7,17 @@ CCA weights all views by 1, homogeneity analysis takes indicator matrices and c 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.linalg
 
 from dmo.linalg.eigen import Eigenpairs, block_krylov, fix_signs
-from dmo.linalg.tall import orthonormalize
+from dmo.linalg.tall import LinearMap, orthonormalize
 from dmo.progress import stage
 
-Map = Callable[[np.ndarray], np.ndarray]
 
-
-def homogeneity_map(smoothers: Sequence[Map], weights: Sequence[float]) -> Map:
+def homogeneity_map(smoothers: Sequence[LinearMap], weights: Sequence[float]) -> LinearMap:
     """B -> M B, M = H [sum_j w_j H_j] H / sum_j w_j."""
     total_weight = float(sum(weights))
 
@@ -34,7 +32,7 @@ def homogeneity_map(smoothers: Sequence[Map], weights: Sequence[float]) -> Map:
 
 
 def krylov(
-    apply: Map,
+    apply: LinearMap,
     n: int,
     k: int,
     labels: np.ndarray | None = None,
@@ -53,7 +51,7 @@ def krylov(
 
 
 def alternating_least_squares(
-    apply: Map, n: int, k: int, tol: float = 1e-6, max_iter: int = 300, random_state: int | None = None
+    apply: LinearMap, n: int, k: int, tol: float = 1e-6, max_iter: int = 300, random_state: int | None = None
 ) -> Eigenpairs:
     """The paper's iteration: X <- Gram-Schmidt(M X) from a random start, until the objective tr(X'M X) stands still.
 

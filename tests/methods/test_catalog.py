@@ -1,4 +1,4 @@
-"""The embeddings of the catalogue, each against scikit-learn or against its formula on explicit n x n matrices."""
+"""The embeddings of the catalog, each against scikit-learn or against its formula on explicit n x n matrices."""
 
 import json
 
@@ -18,9 +18,8 @@ from typer.testing import CliRunner
 import dmo
 from dmo import TraceEmbedding
 from dmo.cli.app import app
-from dmo.methods.embeddings import quadratic_forms as forms
-from dmo.methods.embeddings.catalogue import NEIGHBORHOOD, markdown
-from dmo.methods.embeddings.global_methods import METHODS
+from dmo.methods.embeddings import direct as solvers
+from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, markdown
 
 RNG = np.random.default_rng(0)
 N, D, K, P = 90, 6, 8, 3
@@ -122,10 +121,10 @@ def test_sparse_solvers_find_what_the_dense_one_finds(monkeypatch):
     names = [("usc", {}), ("le", {}), ("lle", {"n_neighbors": 12}), ("nsc", {}), ("mds", {}), ("isomap", {})]
     roll = make_swiss_roll(400, random_state=0)[0]
     dense = [TraceEmbedding(name, n_components=2, **more).fit(roll) for name, more in names]
-    monkeypatch.setattr(forms, "DENSE", 10)
+    monkeypatch.setattr(solvers, "DENSE", 10)
     for restarts, most in ((1000, 10), (1, 10**9), (1, 10)):  # Lanczos; shift and invert; LOBPCG
-        monkeypatch.setattr(forms, "RESTARTS", restarts)
-        monkeypatch.setattr(forms, "FACTORED", most)
+        monkeypatch.setattr(solvers, "RESTARTS", restarts)
+        monkeypatch.setattr(solvers, "FACTORED", most)
         last = restarts == 1 and most == 10
         for (name, more), reference in zip(names, dense):
             if name == "lle" and restarts == 1000:
@@ -182,7 +181,7 @@ def test_indefinite_methods_take_the_algebraically_largest_eigenvalues():
     R = graph() * (y[:, None] != y)
     A = -X.T @ ((np.eye(N) - PI) - 0.05 * lap(R)) @ X
     assert np.abs(np.linalg.eigvalsh(A)).argmax() == 0
-    same(fitted("olpp-r", 2, y, penalty=0.05, n_repelled=K), *top(A, k=2))
+    same(fitted("olpp-r", 2, y, repulsion=0.05, n_repelled=K), *top(A, k=2))
 
 
 def test_discriminant_neighborhood_embedding_keeps_positive_eigenvalues():
@@ -216,7 +215,7 @@ def scatters_of_known():
 def test_semi_supervised_methods_are_their_formulas():
     (b, w), (sb, sw) = scatters_of_known()
     L = X.T @ lap(graph()) @ X
-    same(fitted("self", 2, PART, balance=0.3), *top(0.7 * b + 0.3 * X.T @ H @ X, 0.7 * w + 0.3 * EYE, 2))
+    same(fitted("self", 2, PART, mixing=0.7), *top(0.7 * b + 0.3 * X.T @ H @ X, 0.7 * w + 0.3 * EYE, 2))
     more = {"n_neighbors": K, "smoothness": 0.2}
     same(fitted("ssfda", 2, PART, ridge=0.5, **more), *top(sb, sw + 0.2 * L + 0.5 * EYE, 2))
     same(fitted("ssmmc", 2, PART, penalty=0.4, **more), *top(sb - 0.4 * sw - 0.2 * L, None, 2))
@@ -226,12 +225,90 @@ def test_any_pair_of_methods_mixes():
     (b, w), (sb, sw) = scatters_of_known()
     W, M = graph(), reconstruction()
     B = 0.4 * (X.T @ np.diag(W.sum(axis=1)) @ X + 0.1 * EYE) + 0.6 * (sw + 0.1 * EYE)
-    found = fitted("mix", 2, PART, balance=0.4, ridge=0.1, n_neighbors=K)
+    found = fitted("mix", 2, PART, mixing=0.6, ridge=0.1, n_neighbors=K)
     same(found, *top(0.6 * sb - 0.4 * X.T @ lap(W) @ X, B, 2))
-    found = fitted("mix", 2, PART, supervised="lfda", unsupervised="pca", balance=0.3, ridge=0.1)
+    found = fitted("mix", 2, PART, supervised="lfda", unsupervised="pca", mixing=0.7, ridge=0.1)
     same(found, *top(0.7 * b + 0.3 * X.T @ H @ X, 0.7 * (w + 0.1 * EYE) + 0.3 * EYE, 2))
-    found = fitted("mix", 2, PART, supervised="mmc", unsupervised="onpp", balance=0.3, n_neighbors=K)
+    found = fitted("mix", 2, PART, supervised="mmc", unsupervised="onpp", mixing=0.7, n_neighbors=K)
     same(found, *top(0.7 * (sb - sw) - 0.3 * X.T @ M @ X, None, 2))
+
+
+def supervised_pairs(ridge, share, shrinkage):
+    """(A, B) of the global supervised methods on the labeled samples (B None: P'P = I), written out; `share` of the labels."""
+    n = int(KNOWN.sum())
+    Yl, Xl, Hl = ONE_HOT[KNOWN], X[KNOWN], np.eye(n) - 1 / n
+    T, K = Hl @ Yl, Hl @ Xl @ Xl.T @ Hl
+    KY, trace = T @ T.T, np.trace
+    S = Yl @ Yl.T / 20  # one label each, of 20 samples: the three expansions agree
+    off = Yl @ Yl.T - np.diag(np.diag(Yl @ Yl.T))
+    sums = off.sum(axis=1)
+    Q = off + sums.sum() / ((n - 1) * (n - 2)) * (np.ones((n, n)) - np.eye(n))
+    Q = (Q - (sums[:, None] + sums - 2 * np.diag(sums)) / (n - 2)) / (n * (n - 3))
+    joint = (1 - share) * K + share * trace(K) / trace(KY) * KY
+    plain, plain_y = Xl @ Xl.T, Yl @ Yl.T
+    return {
+        "pls": (KY, None, 1.0),
+        "opls": (KY, Hl, ridge),
+        "cca": (T @ np.linalg.pinv(T.T @ T) @ T.T, Hl, ridge),
+        "mddm": (KY, (1 - shrinkage) * Hl, shrinkage),
+        "hsic-0": (KY / (n - 1) ** 2, None, 1.0),
+        "hsic-1": (Q, None, 1.0),
+        **dict.fromkeys(("hsl-1", "hsl-2", "hsl-3"), (Hl @ S @ Hl, Hl, ridge)),
+        "slvm": ((1 - share) * K + share * KY, Hl, ridge),
+        "kde": (KY, Hl, ridge),
+        **dict.fromkeys(("morp", "morp-simplified"), (joint, Hl, ridge)),
+        "mlsi": ((1 - share) * plain + share * trace(plain) / trace(plain_y) * plain_y, np.eye(n), ridge),
+    }
+
+
+@pytest.mark.parametrize("name", supervised_pairs(1.0, 0.5, 0.5))
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
+def test_every_global_supervised_method_mixes(name, make):
+    """[MOPE 44, 45] with lambda = 0.4: 0.4 of PCA on all samples and 0.6 of the method on those with labels."""
+    A, B, c = supervised_pairs(0.5, 0.6, 0.3)[name]
+    Xl = X[KNOWN]
+    wanted = 0.6 * Xl.T @ A @ Xl + 0.4 * X.T @ H @ X
+    constraint = None if B is None else 0.6 * (Xl.T @ B @ Xl + c * EYE) + 0.4 * EYE
+    found = TraceEmbedding(
+        "mix", n_components=2, supervised=name, unsupervised="pca", mixing=0.6, ridge=0.5, shrinkage=0.3
+    )
+    same(found.fit(make(X), PART), *top(wanted, constraint, 2))
+
+
+def test_every_unsupervised_method_mixes():
+    sb, sw = scatters_of_known()[1]
+    W, M = graph(), reconstruction()
+    degrees = np.diag(W.sum(axis=1))
+    half = np.diag(W.sum(axis=1) ** -0.5)
+    geodesic = scipy.sparse.csgraph.shortest_path(graph() * DISTANCE, directed=False)
+    pairs = {
+        "pca": (H, None),
+        "lsi": (np.eye(N), None),
+        "usc": (-lap(W), np.eye(N)),
+        "le": (-lap(W), degrees),
+        "nsc": (half @ W @ half, np.eye(N)),
+        "mds": (H @ X @ X.T @ H, np.eye(N)),
+        "isomap": (-H @ geodesic**2 @ H / 2, np.eye(N)),
+        "lle": (-M, np.eye(N)),
+        "lpp": (-lap(W), degrees),
+        "olpp": (-lap(W), None),
+        "npp": (-M, np.eye(N)),
+        "onpp": (-M, None),
+    }
+    assert set(pairs) == set(UNSUPERVISED)
+    for name, (A, B) in pairs.items():
+        constraint = EYE if B is None else X.T @ B @ X + 0.5 * EYE
+        found = fitted("mix", 2, PART, unsupervised=name, mixing=0.7, ridge=0.5, n_neighbors=K)
+        vectors, values = top(0.7 * sb + 0.3 * X.T @ A @ X, 0.7 * (sw + 0.5 * EYE) + 0.3 * constraint, 2)
+        np.testing.assert_allclose(found.eigenvalues_, values, rtol=1e-7, err_msg=name)
+        assert angle(found.expansion_.coefficients, vectors) < 1e-5, name
+
+
+def test_any_supervised_method_is_offered_with_any_unsupervised_one():
+    for supervised in SUPERVISED:
+        for unsupervised in UNSUPERVISED:
+            found = fitted("mix", 1, PART, supervised=supervised, unsupervised=unsupervised, n_neighbors=K)
+            assert np.isfinite(found.transform(NEW)).all()
 
 
 def test_rows_without_labels_are_written_in_four_ways():
@@ -262,14 +339,14 @@ def test_similarities_to_samples_take_the_place_of_features(name, seeds):
     np.testing.assert_allclose(model.transform(NEW), expected, atol=1e-9)
 
 
-PROJECTED = [name for name, entry in NEIGHBORHOOD.items() if entry.out_of_sample]
+PROJECTED = [name for name, entry in METHODS.items() if not entry.direct and entry.family != "global"]
 
 
 @pytest.mark.parametrize("name", PROJECTED)
 def test_sparse_rows_rechunked_rows_and_saved_models_change_nothing(name, tmp_path):
     import dask.array as da
 
-    target = PART if NEIGHBORHOOD[name].supervised else None
+    target = PART if METHODS[name].labels else None
     reference = fitted(name, 1, target)
     coordinates = reference.transform(NEW)
     assert coordinates.shape == (11, 1)
@@ -281,8 +358,8 @@ def test_sparse_rows_rechunked_rows_and_saved_models_change_nothing(name, tmp_pa
 
 
 def test_direct_methods_have_no_coordinates_for_new_rows(tmp_path):
-    for name, entry in NEIGHBORHOOD.items():
-        if entry.form == "direct":
+    for name, entry in METHODS.items():
+        if entry.direct:
             model = TraceEmbedding(name, n_components=2)
             assert model.fit_transform(X).shape == (N, 2)
             with pytest.raises(ValueError, match="new ones have no coordinates; use fit_transform, or the projection"):
@@ -308,8 +385,8 @@ def test_bad_input_is_named():
     refused("requires y to be passed", "lfda")
     refused("does not use smoothness", "lfda", y, smoothness=1.0)
     refused("does not use n_neighbors", "pca", n_neighbors=3)
-    refused("supervised = 'pca'; known: fda", "mix", PART, supervised="pca")
-    refused("balance must be a number between 0 and 1, got 1.5", "self", PART, balance=1.5)
+    refused("supervised = 'pca'; known: pls", "mix", PART, supervised="pca")
+    refused("mixing must be a number between 0 and 1, got 1.5", "self", PART, mixing=1.5)
     refused("n_landmarks = 91, but there are 90 samples", "lpp", n_landmarks=91)
     refused("variance must be a share above 0 and at most 1, got 0", "olpp", variance=0)
     refused("variance must be a share above 0 and at most 1, got 1.5", "fda", y, variance=1.5)
@@ -330,7 +407,7 @@ def test_parts_of_a_disconnected_graph_are_told_apart():
 
 def test_the_table_is_whole():
     found = TraceEmbedding.methods()
-    assert [row["name"] for row in found] == [*METHODS, *NEIGHBORHOOD]
+    assert [row["name"] for row in found] == [*METHODS]
     known = set(TraceEmbedding().get_params())
     for row in found:
         assert "|" in row["problem"], row["name"]
