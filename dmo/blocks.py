@@ -22,7 +22,31 @@ Block: TypeAlias = np.ndarray | scipy.sparse.csr_array
 
 
 def row_blocks(n: int, size: int) -> list[slice]:
-    """Slices of at most `size` rows that cover 0..n in order."""
+    """Cut n rows into blocks.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    size : int
+        Rows in a block, at most.
+
+    Returns
+    -------
+    list of slice
+        Slices that cover 0..n in order.
+
+    Raises
+    ------
+    UserError
+        For a size below 1.
+
+    Examples
+    --------
+    >>> from dmo.blocks import row_blocks
+    >>> row_blocks(5, 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
     if size < 1:
         raise UserError(f"block size must be at least 1, got {size}")
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
@@ -32,8 +56,27 @@ def row_blocks(n: int, size: int) -> list[slice]:
 class Subset:
     """Some rows of a row source, in the order of `index`, without reading the others.
 
-    Arguments: `source`, a row source of n rows; `index`, an integer array of row numbers in 0..n-1. A slice reads every
-    chunk of the source that it touches once, one at a time. Raises ValueError for an index of another kind.
+    A slice reads every chunk of the source that it touches once, one at a time.
+
+    Parameters
+    ----------
+    source : row source of shape (n, d)
+        Anything with `shape`, `dtype` and row slices.
+    index : ndarray of int of shape (m,)
+        Row numbers in 0..n-1, in any order, repeated or not.
+
+    Raises
+    ------
+    UserError
+        For an index that is no list of row numbers of the source.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import Subset
+    >>> part = Subset(np.arange(8).reshape(4, 2), np.array([3, 0]))
+    >>> part.shape, part[:1]
+    ((2, 2), array([[6, 7]]))
     """
 
     source: Rows
@@ -54,10 +97,12 @@ class Subset:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(m, d)."""
         return len(self.index), self.source.shape[1]
 
     @property
     def dtype(self) -> np.dtype:
+        """The source's."""
         return self.source.dtype
 
     def __len__(self) -> int:
@@ -95,9 +140,27 @@ def _chunk_rows(source: Rows) -> int:
 
 
 def rows(source: Rows, where: slice | None = None) -> Block:
-    """Read rows `where` (None: all) of a row source into memory: a NumPy array, or CSR where the source is sparse.
+    """Read rows of a row source into memory; they may share memory with it, so copy them before writing to them.
 
-    The result may share memory with the source: copy it before writing to it.
+    Parameters
+    ----------
+    source : row source of shape (n, d)
+        A NumPy, SciPy CSR, dask or Zarr array, a view of a feature store, a `Subset`, or what slices like these.
+    where : slice, default=None
+        The rows; None: all.
+
+    Returns
+    -------
+    ndarray or csr_array
+        The rows, CSR where the source is sparse.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dmo.blocks import rows
+    >>> rows(da.arange(6, chunks=2).reshape(3, 2), slice(1, 3))
+    array([[2, 3],
+           [4, 5]])
     """
     block = source[slice(None) if where is None else where]
     if hasattr(block, "compute"):
@@ -118,6 +181,28 @@ def _computed(block: Any) -> Any:
 
 
 def iterate(source: Rows, size: int) -> Iterator[tuple[slice, Block]]:
-    """Pairs (slice, rows) of blocks of at most `size` rows, in order."""
+    """Read a row source block by block, in order.
+
+    Parameters
+    ----------
+    source : row source of shape (n, d)
+        As `rows` takes it.
+    size : int
+        Rows in a block, at most.
+
+    Yields
+    ------
+    slice
+        Where the block lies.
+    ndarray or csr_array
+        Its rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import iterate
+    >>> [(where.start, float(block.sum())) for where, block in iterate(np.ones((5, 2)), 3)]
+    [(0, 6.0), (3, 4.0)]
+    """
     for where in row_blocks(source.shape[0], size):
         yield where, rows(source, where)

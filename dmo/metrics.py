@@ -19,9 +19,29 @@ from dmo.progress import stage
 
 @dataclass(frozen=True, eq=False)
 class AnnotationScores:
-    """Annotation with `top` labels a sample: label means (fractions 0..1) over the `n_labels` labels that occur in Y.
+    """How good the annotation with a fixed number of labels a sample is; label means run over the labels that occur in Y.
 
-    `per_label_precision` and `per_label_recall` have L entries; the recall of a label that never occurs is NaN.
+    Attributes
+    ----------
+    precision, recall : float
+        Means over those labels, fractions 0..1.
+    f1 : float
+        2PR / (P + R) of the two means.
+    n_plus : int
+        Labels with recall above 0.
+    per_label_precision, per_label_recall : ndarray of shape (L,)
+        Of every label; the recall of a label that never occurs is NaN.
+    top : int
+        Labels given to every sample.
+    n_labels : int
+        Labels that occur in Y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import annotation_scores
+    >>> annotation_scores(np.array([[1, 0], [0, 1]]), np.array([[0.9, 0.1], [0.8, 0.2]]), top=1).n_plus
+    1
     """
 
     precision: float
@@ -36,7 +56,24 @@ class AnnotationScores:
 
 @dataclass(frozen=True, eq=False)
 class F1Scores:
-    """F1 of 0/1 predictions: mean over all L labels, of the pooled counts, and per label."""
+    """F1 of 0/1 predictions.
+
+    Attributes
+    ----------
+    macro : float
+        Mean over all L labels.
+    micro : float
+        From counts pooled over labels.
+    per_label : ndarray of shape (L,)
+        Of every label.
+
+    Examples
+    --------
+    >>> from dmo.metrics import f1_scores
+    >>> import numpy as np
+    >>> f1_scores(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 1]])).per_label.round(2)
+    array([0.67, 1.  ])
+    """
 
     macro: float
     micro: float
@@ -45,7 +82,26 @@ class F1Scores:
 
 @dataclass(frozen=True, eq=False)
 class AUCScores:
-    """Area under the ROC curve over labels with both classes; `left_out` labels had only one (NaN in `per_label`)."""
+    """Area under the ROC curve over the labels with both classes.
+
+    Attributes
+    ----------
+    macro : float
+        Mean over those labels.
+    micro : float
+        Of all their pairs (sample, label) pooled.
+    per_label : ndarray of shape (L,)
+        Of every label; NaN where it has only one class.
+    left_out : int
+        Labels with only one class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import auc_scores
+    >>> auc_scores(np.array([[1, 1], [0, 1]]), np.array([[0.9, 0.1], [0.8, 0.2]])).left_out
+    1
+    """
 
     macro: float
     micro: float
@@ -55,7 +111,26 @@ class AUCScores:
 
 @dataclass(frozen=True, eq=False)
 class TopNAccuracy:
-    """Share of positives among the `top` best rows: mean over labels, per label; `left_out` had no positive (NaN)."""
+    """Share of positives among the rows that score highest.
+
+    Attributes
+    ----------
+    mean : float
+        Mean over the labels with a positive candidate.
+    per_label : ndarray of shape (L,)
+        Of every label; NaN without a positive candidate.
+    top : int
+        Rows taken of every label.
+    left_out : int
+        Labels without a positive candidate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import top_n_accuracy
+    >>> top_n_accuracy(np.array([[1, 0], [0, 0]]), np.array([[0.9, 0.1], [0.8, 0.2]]), top=1)
+    TopNAccuracy(mean=1.0, per_label=array([ 1., nan]), top=1, left_out=1)
+    """
 
     mean: float
     per_label: np.ndarray
@@ -65,7 +140,27 @@ class TopNAccuracy:
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRecall:
-    """One label's precision and recall at each distinct score, highest first, and its average precision."""
+    """Precision and recall of one label at each distinct score, highest first.
+
+    Attributes
+    ----------
+    label : int
+        Column of the label.
+    precision, recall : ndarray of shape (m,)
+        At the m distinct scores.
+    thresholds : ndarray of shape (m,)
+        The scores, falling.
+    average_precision : float
+        Sum of (R_i - R_(i-1)) P_i.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import precision_recall_curves
+    >>> curve, = precision_recall_curves(np.array([[1], [0], [1]]), np.array([[0.9], [0.8], [0.7]]))
+    >>> curve.recall
+    array([0.5, 0.5, 1. ])
+    """
 
     label: int
     precision: np.ndarray
@@ -75,13 +170,45 @@ class PrecisionRecall:
 
 
 def annotation_scores(Y: Rows, S: Rows, top: int = 5, block: int | None = None) -> AnnotationScores:
-    """Precision, recall, F1 and N+ when every sample is given its `top` labels of highest score.
+    """Precision, recall, F1 and N+ when every sample is given its labels of highest score.
 
-    Arguments: `Y` n x L, 0/1; `S` n x L scores; `top` labels a sample, 1..L; `block` rows read at a time (default:
-    about 4 million entries). Label means run over the labels that occur in Y; the precision of a label that is never
-    given is 0; F1 = 2PR/(P+R) of the two means; N+ counts the labels with recall above 0.
-    Raises ValueError for shapes that differ, labels not 0/1, NaN scores, `top` outside 1..L, no label in Y.
-    Source: Guillaumin et al. 2009 (TagProp), section 4; Makadia et al. 2008 (JEC).
+    Label means run over the labels that occur in Y; the precision of a label that is never given is 0; F1 = 2PR / (P + R)
+    of the two means; N+ counts the labels with recall above 0.
+
+    Parameters
+    ----------
+    Y : row source of shape (n, L)
+        Labels, 0/1, dense or CSR.
+    S : row source of shape (n, L)
+        Scores without NaN.
+    top : int, default=5
+        Labels given to every sample, 1..L.
+    block : int, default=None
+        Rows read at a time; None: about 4 million entries.
+
+    Returns
+    -------
+    AnnotationScores
+        The means, and precision and recall per label.
+
+    Raises
+    ------
+    UserError
+        For shapes that differ, labels that are not 0/1, NaN scores, `top` outside 1..L, and where no label occurs in Y.
+
+    References
+    ----------
+    Guillaumin et al. 2009 (TagProp), section 4; Makadia et al. 2008 (JEC).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import annotation_scores
+    >>> Y = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 1]])
+    >>> S = np.array([[0.9, 0.2, 0.1], [0.3, 0.6, 0.5], [0.8, 0.1, 0.7]])
+    >>> found = annotation_scores(Y, S, top=2)
+    >>> round(found.precision, 3), found.recall, found.n_plus
+    (0.667, 1.0, 3)
     """
     _, n_labels = _shapes(Y, S, "scores")
     top = _whole("top", top, n_labels, "labels")
@@ -97,9 +224,32 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5, block: int | None = None) 
 
 
 def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
-    """Exactly `top` labels of highest score in every row, as n x L uint8 0/1; ties go to the lower label index.
+    """Choose exactly `top` labels of highest score in every row; ties go to the lower label index.
 
-    Arguments: `S` n x L scores without NaN, in memory; `top` in 1..L. Raises ValueError otherwise.
+    Parameters
+    ----------
+    S : ndarray of shape (n, L)
+        Scores without NaN, in memory.
+    top : int
+        Labels of every row, 1..L.
+
+    Returns
+    -------
+    ndarray of shape (n, L), uint8
+        1 where a label is chosen.
+
+    Raises
+    ------
+    UserError
+        For NaN scores, and `top` outside 1..L.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import top_label_sets
+    >>> top_label_sets(np.array([[0.1, 0.9, 0.9], [0.5, 0.2, 0.4]]), top=1)
+    array([[0, 1, 0],
+           [1, 0, 0]], dtype=uint8)
     """
     _matrix(S, "scores")
     S = _numbers(S, "scores", slice(0, len(S)))
@@ -116,8 +266,34 @@ def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
 def f1_scores(Y: Rows, P: Rows, block: int | None = None) -> F1Scores:
     """Macro and micro F1 of 0/1 predictions.
 
-    Arguments: `Y`, `P` n x L, 0/1; `block` as in `annotation_scores`. F1 = 2 TP / (2 TP + FP + FN); a label without
-    positives and without predictions has F1 0 and counts in the macro mean. Raises ValueError as `annotation_scores`.
+    F1 = 2 TP / (2 TP + FP + FN); a label without positives and without predictions has F1 0 and counts in the macro mean.
+
+    Parameters
+    ----------
+    Y : row source of shape (n, L)
+        Labels, 0/1, dense or CSR.
+    P : row source of shape (n, L)
+        Predictions, 0/1, dense or CSR.
+    block : int, default=None
+        Rows read at a time; None: about 4 million entries.
+
+    Returns
+    -------
+    F1Scores
+        Both means, and F1 per label.
+
+    Raises
+    ------
+    UserError
+        For shapes that differ, and values that are not 0/1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import f1_scores
+    >>> found = f1_scores(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 1]]))
+    >>> round(found.macro, 3), found.micro
+    (0.833, 0.8)
     """
     _shapes(Y, P, "predictions")
     hits, given, positives = _counts(Y, P, None, block)
@@ -127,22 +303,84 @@ def f1_scores(Y: Rows, P: Rows, block: int | None = None) -> F1Scores:
 
 
 def f1_macro(Y: Rows, P: Rows) -> float:
-    """Mean over labels of the F1 of 0/1 predictions; see `f1_scores`."""
+    """Mean over labels of the F1 of 0/1 predictions; see `f1_scores`.
+
+    Parameters
+    ----------
+    Y, P : row source of shape (n, L)
+        Labels and predictions, 0/1.
+
+    Returns
+    -------
+    float
+        The mean, 0..1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import f1_macro
+    >>> f1_macro(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [1, 1]]))
+    1.0
+    """
     return f1_scores(Y, P).macro
 
 
 def f1_micro(Y: Rows, P: Rows) -> float:
-    """F1 of 0/1 predictions from counts pooled over labels; see `f1_scores`."""
+    """F1 of 0/1 predictions from counts pooled over labels; see `f1_scores`.
+
+    Parameters
+    ----------
+    Y, P : row source of shape (n, L)
+        Labels and predictions, 0/1.
+
+    Returns
+    -------
+    float
+        The pooled F1, 0..1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import f1_micro
+    >>> f1_micro(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 1]]))
+    0.8
+    """
     return f1_scores(Y, P).micro
 
 
 def auc_scores(Y: Rows, S: Rows, block: int | None = None) -> AUCScores:
-    """Exact area under the ROC curve: mean over labels (macro) and of all pairs (sample, label) pooled (micro).
+    """Exact area under the ROC curve: mean over labels (macro), and of all pairs (sample, label) pooled (micro).
 
-    Arguments: `Y` n x L, 0/1; `S` n x L scores; `block` as in `annotation_scores`. Both averages take the labels that
-    have positives and negatives. Reads the rows twice; holds the scores of the positive pairs only (8 bytes each or
-    less). AUC = P(positive above negative) + P(tie) / 2 (Mann-Whitney). Raises ValueError as `annotation_scores`, and
-    when no label has both classes.
+    Both averages take the labels that have positives and negatives. Reads the rows twice; holds the scores of the positive
+    pairs only, at most 8 bytes each. AUC = P(positive above negative) + P(tie) / 2 (Mann-Whitney).
+
+    Parameters
+    ----------
+    Y : row source of shape (n, L)
+        Labels, 0/1, dense or CSR.
+    S : row source of shape (n, L)
+        Scores without NaN.
+    block : int, default=None
+        Rows read at a time; None: about 4 million entries.
+
+    Returns
+    -------
+    AUCScores
+        Both averages, the area per label, and how many labels are left out.
+
+    Raises
+    ------
+    UserError
+        For shapes that differ, labels that are not 0/1, NaN scores, and where no label has both classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import auc_scores
+    >>> Y = np.array([[1, 0], [0, 1], [1, 0]])
+    >>> S = np.array([[0.9, 0.2], [0.6, 0.7], [0.5, 0.1]])
+    >>> auc_scores(Y, S).per_label
+    array([0.5, 1. ])
     """
     n, n_labels = _shapes(Y, S, "scores")
     labels, values = [], []
@@ -172,25 +410,94 @@ def auc_scores(Y: Rows, S: Rows, block: int | None = None) -> AUCScores:
 
 
 def auc_macro(Y: Rows, S: Rows) -> float:
-    """Mean area under the ROC curve over the labels with both classes; see `auc_scores`, which also says how many."""
+    """Mean area under the ROC curve over the labels with both classes; see `auc_scores`, which also says how many.
+
+    Parameters
+    ----------
+    Y, S : row source of shape (n, L)
+        Labels, 0/1, and scores.
+
+    Returns
+    -------
+    float
+        The mean, 0..1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import auc_macro
+    >>> auc_macro(np.array([[1], [0], [1]]), np.array([[0.9], [0.6], [0.5]]))
+    0.5
+    """
     return auc_scores(Y, S).macro
 
 
 def auc_micro(Y: Rows, S: Rows) -> float:
-    """Area under the ROC curve of all pairs of the labels with both classes; see `auc_scores`."""
+    """Area under the ROC curve of all pairs of the labels with both classes; see `auc_scores`.
+
+    Parameters
+    ----------
+    Y, S : row source of shape (n, L)
+        Labels, 0/1, and scores.
+
+    Returns
+    -------
+    float
+        The pooled area, 0..1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import auc_micro
+    >>> auc_micro(np.array([[1], [0], [1]]), np.array([[0.9], [0.6], [0.5]]))
+    0.5
+    """
     return auc_scores(Y, S).micro
 
 
 def top_n_accuracy(
     Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = None, block: int | None = None
 ) -> TopNAccuracy:
-    """Share of positives among the `top` rows that score highest, averaged over labels (users who like items).
+    """Share of positives among the rows that score highest, averaged over labels (users who like items).
 
-    Arguments: `Y` n x L, 0/1 (1: user l likes item i); `S` n x L scores; `top` rows a label, 1..n; `candidates` n x L,
-    0/1: the pairs that may be ranked (default all; leave out ratings seen in training); `block` as in
-    `annotation_scores`. Ties go to the lower row; a label with fewer candidates than `top` is divided by what it has;
-    labels without a positive candidate are left out and counted. Raises ValueError as `annotation_scores`, and when
-    every label is left out. Source: Yu, Yu, Tresp 2005 (MORP), preference prediction.
+    Ties go to the lower row; a label with fewer candidates than `top` is divided by what it has; labels without a positive
+    candidate are left out and counted.
+
+    Parameters
+    ----------
+    Y : row source of shape (n, L)
+        1 where user l likes item i, else 0.
+    S : row source of shape (n, L)
+        Scores without NaN.
+    top : int, default=10
+        Rows of every label, 1..n.
+    candidates : row source of shape (n, L), default=None
+        1 for the pairs that may be ranked (leave out ratings seen in training), else 0; None: all.
+    block : int, default=None
+        Rows read at a time; None: about 4 million entries.
+
+    Returns
+    -------
+    TopNAccuracy
+        The mean, and the share per label.
+
+    Raises
+    ------
+    UserError
+        As `annotation_scores`, and where every label is left out.
+
+    References
+    ----------
+    Yu, Yu, Tresp 2005 (MORP), preference prediction.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import top_n_accuracy
+    >>> Y = np.array([[1, 0], [0, 1], [1, 1]])
+    >>> S = np.array([[0.9, 0.8], [0.7, 0.6], [0.1, 0.7]])
+    >>> top_n_accuracy(Y, S, top=2).mean
+    0.5
     """
     n, n_labels = _shapes(Y, S, "scores")
     top = _whole("top", top, n, "rows")
@@ -215,8 +522,33 @@ def top_n_accuracy(
 def jaccard_accuracy(Y: Rows, P: Rows, block: int | None = None) -> float:
     """Mean over samples of |H & Z| / |H | Z|, H the predicted and Z the true label set; two empty sets agree (1).
 
-    Arguments: `Y`, `P` n x L, 0/1; `block` as in `annotation_scores`. Raises ValueError as `annotation_scores`.
-    Source: Liu, Lin, Yu 2009 (LLT), the accuracy of its multi-label experiments.
+    Parameters
+    ----------
+    Y, P : row source of shape (n, L)
+        Labels and predictions, 0/1.
+    block : int, default=None
+        Rows read at a time; None: about 4 million entries.
+
+    Returns
+    -------
+    float
+        The mean, 0..1.
+
+    Raises
+    ------
+    UserError
+        For shapes that differ, and values that are not 0/1.
+
+    References
+    ----------
+    Liu, Lin, Yu 2009 (LLT), the accuracy of its multi-label experiments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import jaccard_accuracy
+    >>> jaccard_accuracy(np.array([[1, 1], [0, 0]]), np.array([[1, 0], [0, 0]]))
+    0.75
     """
     n, _ = _shapes(Y, P, "predictions")
     ratios = np.empty(n)
@@ -228,11 +560,38 @@ def jaccard_accuracy(Y: Rows, P: Rows, block: int | None = None) -> float:
 def precision_recall_curves(
     Y: Rows, S: Rows, labels: Sequence[int] | None = None, block: int | None = None
 ) -> list[PrecisionRecall]:
-    """Precision-recall curves of `labels` (default all), in that order; labels without a positive are left out.
+    """Precision-recall curves of some labels, in that order; labels without a positive are left out.
 
-    Arguments: `Y` n x L, 0/1; `S` n x L scores; `block` as in `annotation_scores`. Holds n x len(labels) scores in
-    memory. Average precision = sum of (R_i - R_(i-1)) P_i over falling thresholds. Raises ValueError as
-    `annotation_scores`, and for a label outside 0..L-1.
+    Average precision is the sum of (R_i - R_(i-1)) P_i over falling thresholds. Holds n x len(labels) scores in memory.
+
+    Parameters
+    ----------
+    Y : row source of shape (n, L)
+        Labels, 0/1, dense or CSR.
+    S : row source of shape (n, L)
+        Scores without NaN.
+    labels : sequence of int, default=None
+        Columns of Y; None: all.
+    block : int, default=None
+        Rows read at a time; None: about 4 million entries.
+
+    Returns
+    -------
+    list of PrecisionRecall
+        One curve a label.
+
+    Raises
+    ------
+    UserError
+        As `annotation_scores`, and for a label outside 0..L-1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import precision_recall_curves
+    >>> Y, S = np.array([[1, 0], [0, 0], [1, 0]]), np.array([[0.9, 1], [0.6, 2], [0.5, 3]])
+    >>> [(curve.label, round(curve.average_precision, 3)) for curve in precision_recall_curves(Y, S)]
+    [(0, 0.833)]
     """
     n, n_labels = _shapes(Y, S, "scores")
     picked = np.arange(n_labels) if labels is None else np.asarray(labels, dtype=np.intp).reshape(-1)

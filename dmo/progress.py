@@ -27,7 +27,28 @@ _EVERY = 5.0  # seconds between two events of one stage
 
 @contextmanager
 def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict[str, float]]:
-    """Show every `stage` in this block as a bar on standard error; yields a dict stage -> seconds, filled as they end."""
+    """Show every `stage` inside the `with` block as a bar on standard error.
+
+    Parameters
+    ----------
+    console : rich.console.Console, default=None
+        Where to; None: standard error.
+    disable : bool, default=False
+        Show nothing, and take the times alone.
+
+    Yields
+    ------
+    dict of str to float
+        Stage -> seconds, filled as the stages end.
+
+    Examples
+    --------
+    >>> from dmo.progress import bars, stage
+    >>> with bars(disable=True) as seconds, stage("read", total=3) as advance:
+    ...     advance(3)
+    >>> list(seconds)
+    ['read']
+    """
     columns = (
         TextColumn("{task.description:<28}"),
         BarColumn(),
@@ -47,9 +68,27 @@ def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict
 
 @contextmanager
 def listen(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Call `listener` with every event of the stages in this block: a dictionary of JSON values.
+    """Call a function with every event of the stages inside the `with` block.
 
-    Keys: stage, state ("started", "running" at most every 5 s, "done", "failed"), done and total (steps), seconds.
+    Parameters
+    ----------
+    listener : callable
+        Takes a dictionary of JSON values: `stage`, `state` ("started", "running" at most every 5 s, "done", "failed"),
+        `done` and `total` (steps), `seconds`.
+
+    Yields
+    ------
+    None
+        Nothing; the listener is in force until the block ends.
+
+    Examples
+    --------
+    >>> from dmo.progress import listen, stage
+    >>> events = []
+    >>> with listen(events.append), stage("read", total=3) as advance:
+    ...     advance(3)
+    >>> [(event["state"], event["done"]) for event in events]
+    [('started', 0), ('done', 3)]
     """
     token = _listener.set(listener)
     try:
@@ -60,10 +99,29 @@ def listen(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A named stage of at most `total` steps; yields `advance(steps)`. Stages may be nested.
+    """Tell the progress of a named stage to whoever shows or listens to it; stages may be nested.
 
     A stage that ends is shown as complete with the steps it took; one that raises stops where it stands, as "failed". One
     that comes again takes the line of the last of its name, with the time of all of them.
+
+    Parameters
+    ----------
+    name : str
+        What is being done, in a few words.
+    total : int, default=None
+        Steps, at most; None: not known.
+
+    Yields
+    ------
+    callable
+        `advance(steps)`, to be called as steps are done.
+
+    Examples
+    --------
+    >>> from dmo.progress import stage
+    >>> with stage("add up", total=3) as advance:
+    ...     for number in range(3):
+    ...         advance(1)
     """
     display, seconds, start, done = _display.get(), _seconds.get(), time.perf_counter(), 0
     listener, told = _listener.get(), start

@@ -17,11 +17,35 @@ Mode = Literal["union", "mutual", "directed", "sum"]
 
 
 def adjacency(neighbors: Neighbors, mode: Mode = "union") -> csr_array:
-    """The n x n matrix of a neighbor list, CSR with sorted columns; the one place where lists become symmetric.
+    """Turn a neighbor list into a graph; the one place where lists become symmetric.
 
-    Argument `mode`: "directed": 1 where j is among i's neighbors; "union": 1 where either is among the other's;
-    "mutual": 1 where both are; "sum": the directed matrix plus its transpose, which is 2 where "mutual" has 1, and
-    the "union" elsewhere. Raises ValueError for another mode.
+    Parameters
+    ----------
+    neighbors : Neighbors
+        The list, n x k.
+    mode : {"union", "mutual", "directed", "sum"}, default="union"
+        "directed": 1 where j is among i's neighbors; "union": 1 where either is among the other's; "mutual": 1 where both
+        are; "sum": the directed matrix plus its transpose, which is 2 where "mutual" has 1, and the "union" elsewhere.
+
+    Returns
+    -------
+    csr_array of shape (n, n), float64
+        Columns are sorted.
+
+    Raises
+    ------
+    UserError
+        For another mode.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import adjacency, neighbors
+    >>> found = neighbors(np.array([[0.0], [1.0], [3.0]]), k=1)
+    >>> adjacency(found, "sum").toarray()
+    array([[0., 2., 0.],
+           [2., 0., 1.],
+           [0., 1., 0.]])
     """
     if mode not in ("union", "mutual", "directed", "sum"):
         raise UserError(f"adjacency: mode = {mode!r}; known: union, mutual, directed, sum")
@@ -39,9 +63,37 @@ def adjacency(neighbors: Neighbors, mode: Mode = "union") -> csr_array:
 
 
 def threshold_graph(X: Rows, radius: float, metric: Metric = "euclidean", block: int = 2048) -> csr_array:
-    """1 for every pair of different rows (n x d, read into memory) at a distance of at most `radius`, CSR.
+    """Join every pair of different rows that are near enough; memory is the graph's, so choose `radius` accordingly.
 
-    Raises ValueError for a radius that is not a positive number. Memory is the graph's: choose `radius` accordingly.
+    Parameters
+    ----------
+    X : row source of shape (n, d)
+        Dense or CSR, read into memory.
+    radius : float
+        The largest distance of a pair, above 0.
+    metric : {"euclidean", "cosine"}, default="euclidean"
+        "cosine" is 1 - cos.
+    block : int, default=2048
+        Rows and columns of a tile.
+
+    Returns
+    -------
+    csr_array of shape (n, n), float64
+        1 for each pair, both ways.
+
+    Raises
+    ------
+    UserError
+        For a radius that is not a positive number, values not finite, an unknown metric.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import threshold_graph
+    >>> threshold_graph(np.array([[0.0], [1.0], [3.0]]), radius=1.5).toarray()
+    array([[0., 1., 0.],
+           [1., 0., 0.],
+           [0., 0., 0.]])
     """
     if not radius > 0 or not np.isfinite(radius):
         raise UserError(f"threshold_graph: radius must be a positive number, got {radius!r}")
@@ -50,6 +102,7 @@ def threshold_graph(X: Rows, radius: float, metric: Metric = "euclidean", block:
         raise UserError(f"threshold_graph: metric = {metric!r}; known: euclidean, cosine")
     ready = prepare(X, metric)
     limit, left, right = (2 * radius if metric == "cosine" else radius**2), [], []
+    # Rounded products choose the pairs, with so much to spare that none is lost; exact distances then decide.
     slack = (ready.rounding or 1e-12) * (ready.length + np.sqrt(limit)) ** 2
     slices = row_blocks(len(ready), block)
     for b, columns in enumerate(slices):
@@ -71,7 +124,33 @@ def threshold_graph(X: Rows, radius: float, metric: Metric = "euclidean", block:
 
 
 def check_symmetric(W: Any, n: int, what: str = "the weight matrix") -> csr_array:
-    """A user's matrix as CSR of float64. Raises ValueError where it is not n x n, finite and symmetric."""
+    """Take a user's weight matrix, where it is one of the samples, finite and symmetric.
+
+    Parameters
+    ----------
+    W : array-like or sparse of shape (n, n)
+        The weights.
+    n : int
+        Number of samples.
+    what : str, default="the weight matrix"
+        What it is, for errors.
+
+    Returns
+    -------
+    csr_array of shape (n, n), float64
+        The same weights, columns sorted.
+
+    Raises
+    ------
+    UserError
+        Where it is not n x n, finite and symmetric (to 1e-8 of its largest entry).
+
+    Examples
+    --------
+    >>> from dmo.graphs import check_symmetric
+    >>> check_symmetric([[0, 2], [2, 0]], n=2).nnz
+    2
+    """
     given = csr_array(W if scipy.sparse.issparse(W) else np.asarray(W), dtype=np.float64)
     if given.shape != (n, n):
         raise UserError(f"{what} has shape {given.shape}, the samples are {n}; pass one row and one column per sample")
@@ -90,9 +169,33 @@ def check_symmetric(W: Any, n: int, what: str = "the weight matrix") -> csr_arra
 
 
 def laplacian(W: csr_array, normalized: bool = False) -> csr_array:
-    """diag(W 1) - W (n x n, CSR); `normalized`: D^-1/2 (D - W) D^-1/2, whose rows are 0 where W's are.
+    """The Laplacian diag(W 1) - W of a graph.
 
-    Raises ValueError for a normalized Laplacian of weights whose row sums are negative.
+    Parameters
+    ----------
+    W : csr_array of shape (n, n)
+        Edge weights.
+    normalized : bool, default=False
+        D^-1/2 (D - W) D^-1/2 with D = diag(W 1), whose rows are 0 where W's are.
+
+    Returns
+    -------
+    csr_array of shape (n, n), float64
+        The Laplacian.
+
+    Raises
+    ------
+    UserError
+        For a normalized Laplacian of weights whose row sums are negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import csr_array
+    >>> from dmo.graphs import laplacian
+    >>> laplacian(csr_array(np.array([[0.0, 2.0], [2.0, 0.0]]))).toarray()
+    array([[ 2., -2.],
+           [-2.,  2.]])
     """
     W = csr_array(W)
     degree = np.asarray(W.sum(axis=1), np.float64).ravel()
@@ -110,21 +213,65 @@ def laplacian(W: csr_array, normalized: bool = False) -> csr_array:
 
 
 def geodesics(graph: csr_array, symmetric: bool = True) -> np.ndarray:
-    """Lengths (n x n, float64, dense) of the shortest paths along edges of the lengths in `graph`, by Dijkstra.
+    """Lengths of the shortest paths between all pairs of samples, by Dijkstra's algorithm.
 
-    Argument `graph`: n x n CSR of lengths, as `weigh(graph, X, "distance")` gives them; a stored 0 is an edge;
-    `symmetric`: an edge leads both ways, whichever way it is stored.
-    Raises ValueError for negative lengths, and for a disconnected graph, with the sizes of its components.
+    Parameters
+    ----------
+    graph : csr_array of shape (n, n)
+        Lengths of the edges, as `weigh(graph, X, "distance")` gives them; a stored 0 is an edge.
+    symmetric : bool, default=True
+        An edge leads both ways, whichever way it is stored.
+
+    Returns
+    -------
+    ndarray of shape (n, n), float64
+        The lengths, dense: 8 n^2 bytes.
+
+    Raises
+    ------
+    UserError
+        For negative lengths, and for a disconnected graph, with the sizes of its components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import adjacency, geodesics, neighbors, weigh
+    >>> X = np.array([[0.0], [1.0], [3.0]])
+    >>> geodesics(weigh(adjacency(neighbors(X, k=1)), X, "distance"))
+    array([[0., 1., 3.],
+           [1., 0., 2.],
+           [3., 2., 0.]])
     """
     graph = csr_array(graph, dtype=np.float64)
     if graph.nnz and graph.data.min() < 0:
         raise UserError(f"geodesics: the graph has a length of {graph.data.min():.3g}; lengths must not be negative")
     check_connected(graph, "geodesics")
+    # One search per sample with a heap of its edges, n^2 k log n: with k neighbors each far below Floyd and Warshall's n^3.
+    # Lengths of 0 between repeated rows are stored entries, which SciPy's sparse graphs keep as edges and dense ones drop.
     return np.asarray(scipy.sparse.csgraph.dijkstra(scipy.sparse.csr_matrix(graph), directed=not symmetric))
 
 
 def check_connected(graph: csr_array, who: str) -> None:
-    """Raise ValueError for a graph of several components, with their number and sizes."""
+    """Refuse a graph of several components.
+
+    Parameters
+    ----------
+    graph : csr_array of shape (n, n)
+        Its stored entries are edges, both ways.
+    who : str
+        Who needs it, for errors.
+
+    Raises
+    ------
+    UserError
+        Where there are several, with their number and sizes.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> from dmo.graphs import check_connected
+    >>> check_connected(csr_array([[0, 1], [1, 0]]), "Isomap")
+    """
     count, member = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_matrix(graph), directed=False)
     if count > 1:
         sizes = np.sort(np.bincount(member))[::-1]

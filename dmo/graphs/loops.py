@@ -2,6 +2,11 @@
 
 The candidates of a row are a heap, the worst at its root: keys (n x m, inf where empty) and row numbers (n x m, -1).
 Equal keys go to the lower row number, so that the result does not depend on the order of the visits.
+
+After the first tiles nearly every key is worse than the root. So a tile is scanned in pieces of `_PIECE` entries: first a
+loop without branches, which the compiler turns into vector instructions, asks whether any key of the piece is good
+enough; only then are they looked at one by one. `scan_columns` keeps a copy of the roots of a piece of columns, so that
+the tile is read row by row, as it lies in memory.
 """
 
 from __future__ import annotations

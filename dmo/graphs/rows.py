@@ -93,7 +93,30 @@ class _Lazy:
 
 
 def read(X: Rows) -> Matrix:
-    """All rows in memory: finite real numbers, C-contiguous float32 or float64, or CSR of float64, columns sorted."""
+    """Take all rows into memory in the form that the search computes with.
+
+    Parameters
+    ----------
+    X : row source of shape (n, d)
+        Dense or sparse real numbers.
+
+    Returns
+    -------
+    ndarray or csr_array of shape (n, d)
+        C-contiguous float32 or float64, or CSR of float64 with sorted columns.
+
+    Raises
+    ------
+    UserError
+        For other shapes and types, NaN and infinity.
+
+    Examples
+    --------
+    >>> from dmo.graphs.rows import read
+    >>> read([[1, 2], [3, 4]])
+    array([[1., 2.],
+           [3., 4.]])
+    """
     block: Any = rows(X if hasattr(X, "shape") else np.asarray(X))
     if len(block.shape) != 2 or block.dtype.kind not in "buif":
         raise UserError(f"graphs: needs a matrix of numbers, got shape {block.shape} of {block.dtype}")

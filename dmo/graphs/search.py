@@ -1,4 +1,15 @@
-"""Exact nearest neighbors by blocks: matrix products, the best kept on the way, distances again in float64."""
+"""Exact nearest neighbors by blocks: matrix products, the best kept on the way, distances again in float64.
+
+1. |x_i - x_j|^2 = |x_i|^2 + |x_j|^2 - 2 x_i'x_j, and |x_i|^2 is the same for all candidates of row i: the key
+   h_j - 2 x_i'x_j with h_j = |x_j|^2 orders them, so that the work is a matrix product per tile.
+2. A tile serves its rows and its columns, so each pair of blocks is multiplied once. No n x n array exists:
+   every row keeps a heap of its k + `_SPARE` best keys, and most entries of a tile fail at its root, by one comparison.
+3. Keys are float32 for dense rows, and cancel where rows are long and near each other. Rows are centered first, which
+   changes no distance and shortens them; and the keys only choose: the candidates' distances are summed again from
+   differences, in float64 (`_finish`).
+4. A neighbor can still be lost, where rounding put it behind the last candidate kept. The error of a key is bounded
+   (`Ready.rounding`), so such rows are known: those are searched again with float64 products (`_again`).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +37,25 @@ _SPARE = 8
 
 @dataclass(frozen=True)
 class Neighbors:
-    """`indices` (n x k int64, nearest first, -1: none) and `distances` (n x k float64, inf: none) in `metric`."""
+    """The nearest rows of every row.
+
+    Parameters
+    ----------
+    indices : ndarray of shape (n, k), int64
+        Row numbers, nearest first; -1: none.
+    distances : ndarray of shape (n, k), float64
+        Their distances; inf where there is none.
+    metric : {"euclidean", "cosine"}, default="euclidean"
+        What the distances are in.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import neighbors
+    >>> found = neighbors(np.array([[0.0], [1.0], [3.0]]), k=1)
+    >>> found.indices.ravel(), found.distances.ravel()
+    (array([1, 0, 1]), array([1., 1., 2.]))
+    """
 
     indices: np.ndarray
     distances: np.ndarray
@@ -34,6 +63,7 @@ class Neighbors:
 
     @property
     def k(self) -> int:
+        """Neighbors of every row."""
         return self.indices.shape[1]
 
     def __len__(self) -> int:
@@ -51,15 +81,53 @@ def neighbors(
     random_state: int | None = 0,
     client: Any = None,
 ) -> Neighbors:
-    """The k nearest other rows of every row.
+    """Find the k nearest other rows of every row; equally distant ones by their lower row numbers.
 
-    Arguments: `X`: n x d row source, dense or CSR, read into memory; `k` < n; `metric`: "cosine" is 1 - cos, and 1 from
-    a row of zeros; `groups`: n integers: neighbors of the same group only, or with `other` of the other groups only,
-    -1 and inf where there are fewer than k; `block`: rows per tile, of block^2 numbers; `method`: "approximate" needs
-    pynndescent (see `recall`), which `random_state` seeds; `client`: a Dask client whose workers share the exact search.
-    Dense rows are centered and multiplied in float32; where rounding could have hidden a neighbor, its row is
-    searched again in float64. Equally distant rows: the lower row numbers.
-    Raises ValueError for k outside 1..n-1, groups of another length, values not finite, an unknown metric or method.
+    Dense rows are centered and multiplied in float32; where rounding could have hidden a neighbor, its row is searched
+    again in float64, and all distances are worked out in float64.
+
+    Parameters
+    ----------
+    X : row source of shape (n, d)
+        Dense or CSR, read into memory.
+    k : int
+        Neighbors of every row, 1..n-1.
+    metric : {"euclidean", "cosine"}, default="euclidean"
+        "cosine" is 1 - cos, and 1 from a row of zeros.
+    groups : array-like of int of shape (n,), default=None
+        Neighbors are of the same group only; -1 and inf where it has fewer than k.
+    other : bool, default=False
+        Neighbors are of the other groups only.
+    block : int, default=1024
+        Rows and columns of a tile; a thread holds block x block numbers (float32 for dense rows, else float64).
+    method : {"exact", "approximate"}, default="exact"
+        "approximate" needs pynndescent; `recall` says what it misses.
+    random_state : int, default=0
+        Seed of the approximate search.
+    client : distributed.Client, default=None
+        Its workers share the exact search; None: the threads of this process.
+
+    Returns
+    -------
+    Neighbors
+        Row numbers and distances, n x k.
+
+    Raises
+    ------
+    UserError
+        For k outside 1..n-1, groups of another length, values not finite, an unknown metric or method.
+    ImportError
+        For the approximate search without pynndescent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import neighbors
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 3.0], [1.0, 3.0]])
+    >>> neighbors(X, k=1).indices.ravel()
+    array([1, 0, 3, 2])
+    >>> neighbors(X, k=1, groups=[0, 0, 1, 1], other=True).indices.ravel()
+    array([2, 3, 0, 1])
     """
     X = read(X)
     n = X.shape[0]
@@ -88,7 +156,38 @@ def neighbors(
 
 
 def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean", block: int = 1024) -> Neighbors:
-    """The k nearest rows of X (n x d) for every row of X_new (m x d); a row of X is a neighbor of itself here."""
+    """Find the k nearest known rows of every new row; a known row that is equal to a new one is its neighbor.
+
+    Parameters
+    ----------
+    X_new : row source of shape (m, d)
+        Dense or CSR, read into memory.
+    X : row source of shape (n, d)
+        The known rows, read into memory.
+    k : int
+        Neighbors of every new row, 1..n.
+    metric : {"euclidean", "cosine"}, default="euclidean"
+        "cosine" is 1 - cos, and 1 from a row of zeros.
+    block : int, default=1024
+        Rows and columns of a tile.
+
+    Returns
+    -------
+    Neighbors
+        Row numbers of X and distances, m x k.
+
+    Raises
+    ------
+    UserError
+        For k outside 1..n, other numbers of features, values not finite, an unknown metric.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import nearest
+    >>> nearest(np.array([[0.9]]), np.array([[0.0], [1.0], [3.0]]), k=2).indices
+    array([[1, 0]])
+    """
     X, X_new = read(X), read(X_new)
     X_new = alike(X_new, X)
     if X_new.shape[1] != X.shape[1]:
@@ -101,7 +200,32 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean", block: i
 
 
 def recall(found: Neighbors, X: Rows, sample: int = 500, random_state: int | None = 0) -> float:
-    """Share of the true k nearest that `found` has, on `sample` rows; one as near as the k-th counts as true."""
+    """Share of the true nearest rows that a list of neighbors has; one as near as the k-th counts as true.
+
+    Parameters
+    ----------
+    found : Neighbors
+        The list, n x k.
+    X : row source of shape (n, d)
+        The rows it was made from.
+    sample : int, default=500
+        Rows that are looked at.
+    random_state : int, default=0
+        Seed of the sample.
+
+    Returns
+    -------
+    float
+        The share, 0..1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import neighbors, recall
+    >>> X = np.random.default_rng(0).normal(size=(50, 3))
+    >>> recall(neighbors(X, k=5), X)
+    1.0
+    """
     X = read(X)
     n, k = found.indices.shape
     picked = np.random.default_rng(random_state).choice(n, min(sample, n), replace=False)
@@ -159,7 +283,7 @@ def _scan(
     group = np.zeros(1, np.int64) if member is None else member
     held: tuple[int, Any] = (-1, None)
     for i, j in pairs:
-        if held[0] != j:
+        if held[0] != j:  # pairs come column block by column block: a transposed one serves many tiles
             held = j, transposed(ready, slices[j])
         S = product(ready, slices[i], held[1])
         r, c, h = slices[i].start, slices[j].start, ready.h
@@ -210,7 +334,9 @@ def _finish(
     indices, squared = _sorted(new, ready, rows)
     reach = np.where(np.isfinite(squared[:, k - 1]), squared[:, k - 1], 0.0)
     rounding = max(new.rounding, ready.rounding)
-    if rounding and rows.shape[1] < len(ready) - own:
+    if rounding and rows.shape[1] < len(ready) - own:  # else every row is a candidate, and none can have been lost
+        # A neighbor nearer than the k-th has a true key below reach - |x|^2, and |y| <= |x| + sqrt(reach) = radius. It can
+        # be missing only if its rounded key came out above the worst key kept: only if the error bound spans that gap.
         radius = new.length + np.sqrt(reach)
         doubt = rounding * radius**2 > keys.max(axis=1) - (reach - new.h64)
         doubt &= (rows >= 0).all(axis=1) & (new.scale > 0)
@@ -231,7 +357,7 @@ def _again(
     member: np.ndarray | None,
 ) -> None:
     """Search the rows `picked` again in float64, with one more candidate for the row itself."""
-    some = new.take(picked).doubled()
+    some = new.take(picked).doubled()  # the known rows follow block by block, since twice as wide they may not fit
     groups = None if member is None else (member[picked], member)
     m = min(indices.shape[1] + own, len(ready))
     rows, _ = _search(some, ready.like64(), m, 1024, False, groups)

@@ -39,18 +39,55 @@ def weigh(
     local: int = 7,
     scales: np.ndarray | None = None,
 ) -> csr_array:
-    """Weights of the edges of a graph (n x n CSR, its values do not count) from rows X (n x d, dense or CSR).
+    """Weights of the edges of a graph, from the rows that it joins.
 
-    Argument `kind`, with d_ij the Euclidean distance: "constant" 1; "distance" d_ij, for `geodesics`;
-    "gaussian" exp(-d_ij^2 / (2 s^2)), s = `bandwidth`, a number or "mean", the mean length of the edges [MOPE 7];
-    "local" exp(-d_ij^2 / (s_i s_j)), s_i the distance to the `local`-th neighbor (at most the n - 1st), or
-    `scales` (n) where given [MOPE 8; Zelnik-Manor, Perona 2004];
-    "inverse" 1 / d_ij over its row's sum, averaged with that over its column's sum where the graph is symmetric;
-    "cosine", "pearson", "spearman", "kendall" (tau-b): similarities of the two rows, which may be negative;
-    or an n x n matrix, dense or sparse, whose values on the graph are taken once it is found symmetric.
+    With d_ij the Euclidean distance, the kinds are
+
+    - "constant": 1;
+    - "distance": d_ij, for `geodesics`;
+    - "gaussian": exp(-d_ij^2 / (2 s^2)), s = `bandwidth` [MOPE 7];
+    - "local": exp(-d_ij^2 / (s_i s_j)), s_i the distance to the `local`-th neighbor [MOPE 8; Zelnik-Manor, Perona 2004];
+    - "inverse": 1 / d_ij over its row's sum, averaged with that over its column's sum where the graph is symmetric;
+    - "cosine", "pearson", "spearman", "kendall" (tau-b): similarities of the two rows, which may be negative;
+    - an n x n matrix, dense or sparse, whose values on the graph are taken once it is found symmetric.
+
     A zero or constant row has cosine or correlation 0; in "inverse" a zero distance counts as the graph's smallest other
-    one, in "local" a zero scale as the smallest other scale. Raises ValueError for another kind or shape, for a bandwidth
-    that is not positive, and for negative scales.
+    one, in "local" a zero scale as the smallest other scale.
+
+    Parameters
+    ----------
+    graph : csr_array of shape (n, n)
+        The edges; its values do not count.
+    X : row source of shape (n, d)
+        Dense or CSR, read into memory.
+    kind : str or matrix of shape (n, n), default="constant"
+        One of `KINDS`, or the weights.
+    bandwidth : float or "mean", default="mean"
+        Of "gaussian", in units of the distance; "mean": the mean length of the edges.
+    local : int, default=7
+        Of "local": which neighbor gives the scale, at most the n - 1st.
+    scales : ndarray of shape (n,), default=None
+        Of "local": the scales themselves.
+
+    Returns
+    -------
+    csr_array of shape (n, n), float64
+        The weights on the graph's pattern.
+
+    Raises
+    ------
+    UserError
+        For another kind or shape, a bandwidth that is not positive, negative scales.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import adjacency, neighbors, weigh
+    >>> X = np.array([[0.0], [1.0], [3.0]])
+    >>> weigh(adjacency(neighbors(X, k=1)), X, "gaussian", bandwidth=1.0).toarray().round(2)
+    array([[0.  , 0.61, 0.  ],
+           [0.61, 0.  , 0.14],
+           [0.  , 0.14, 0.  ]])
     """
     graph = csr_array(graph, dtype=np.float64)
     graph.sort_indices()
@@ -84,13 +121,51 @@ def weigh(
 
 
 def local_scales(X: Rows, local: int = 7) -> np.ndarray:
-    """Distance (n) of every row to its `local`-th neighbor, or to its farthest where there are fewer rows."""
+    """Distance of every row to one of its neighbors, or to its farthest where there are fewer rows.
+
+    Parameters
+    ----------
+    X : row source of shape (n, d)
+        Dense or CSR, read into memory.
+    local : int, default=7
+        Which neighbor, 1 for the nearest.
+
+    Returns
+    -------
+    ndarray of shape (n,), float64
+        The distances.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import local_scales
+    >>> local_scales(np.array([[0.0], [1.0], [3.0]]), local=2)
+    array([3., 2., 3.])
+    """
     X = read(X)
     return neighbors(X, min(local, X.shape[0] - 1)).distances[:, -1]
 
 
 def root_mean_square(X: Rows) -> float:
-    """Root mean square of the distances of all pairs of different rows (n x d, dense or CSR)."""
+    """Root mean square of the distances of all pairs of different rows, from the rows' variances alone.
+
+    Parameters
+    ----------
+    X : row source of shape (n, d)
+        Dense or CSR, read into memory.
+
+    Returns
+    -------
+    float
+        The distance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import root_mean_square
+    >>> root_mean_square(np.array([[0.0], [2.0]]))
+    2.0
+    """
     X = read(X)
     n, mean = X.shape[0], np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
     if not scipy.sparse.issparse(X):
@@ -99,7 +174,25 @@ def root_mean_square(X: Rows) -> float:
 
 
 def ends(graph: csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, columns) of the stored entries of a CSR matrix, in their order."""
+    """The two ends of every edge.
+
+    Parameters
+    ----------
+    graph : csr_array of shape (n, n)
+        Its stored entries are edges.
+
+    Returns
+    -------
+    rows, columns : ndarray of shape (edges,), int64
+        In the order of the stored entries.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> from dmo.graphs import ends
+    >>> ends(csr_array([[0, 1], [1, 0]]))
+    (array([0, 1]), array([1, 0]))
+    """
     return np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr)), graph.indices.astype(np.int64)
 
 
@@ -159,9 +252,28 @@ def _inverse(graph: csr_array, squared: np.ndarray) -> csr_array:
 
 
 def edge_dots(X: Matrix, left: np.ndarray, right: np.ndarray, Z: Matrix | None = None) -> np.ndarray:
-    """Inner products (edges, float64) of the rows left[e] of X and right[e] of Z (None: X), dense or both CSR, sorted.
+    """Inner products of given pairs of rows, by a matrix product where the pairs are most of those of a range of rows.
 
-    By a matrix product where the pairs are most of those of a range of rows.
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n, d)
+        Rows of the left ends; CSR with sorted columns.
+    left, right : ndarray of int of shape (edges,)
+        Row numbers of X and of Z.
+    Z : ndarray or csr_array of shape (m, d), default=None
+        Rows of the right ends, dense where X is; None: X.
+
+    Returns
+    -------
+    ndarray of shape (edges,), float64
+        The inner products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import edge_dots
+    >>> edge_dots(np.array([[1.0, 0.0], [2.0, 3.0]]), np.array([0, 1]), np.array([1, 1]))
+    array([ 2., 13.])
     """
     Z = X if Z is None else Z
     if _crowded(left, Z.shape[0]):
@@ -234,11 +346,38 @@ _CORRELATIONS: dict[str, Callable[[Matrix, np.ndarray, np.ndarray], np.ndarray]]
 
 
 def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> csr_array:
-    """S (n x n, CSR): weights with sum 1 per row by which the neighbors of a row reconstruct it best.
+    """Weights with sum 1 by which the neighbors of a row reconstruct it best.
 
-    Arguments: `X` n x d, dense or CSR; `neighbors` of every row, of one class too; `reg`: the ridge of the local Gram
-    matrix relative to its trace. A row without neighbors stays 0. Raises ValueError for another number of rows.
-    Source: Roweis, Saul 2000; SONPP with the neighbors of one class.
+    Parameters
+    ----------
+    X : row source of shape (n, d)
+        Dense or CSR, read into memory.
+    neighbors : Neighbors
+        Of every row; also of its own class alone.
+    reg : float, default=1e-3
+        Ridge of the local Gram matrix, relative to its trace.
+
+    Returns
+    -------
+    csr_array of shape (n, n), float64
+        Row i holds the weights of its neighbors; a row without neighbors stays 0.
+
+    Raises
+    ------
+    UserError
+        For another number of rows.
+
+    References
+    ----------
+    Roweis, Saul 2000; SONPP with the neighbors of one class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.graphs import neighbors, reconstruction_weights
+    >>> X = np.array([[0.0], [1.0], [2.0]])
+    >>> reconstruction_weights(X, neighbors(X, k=2)).toarray()[1].round(2)
+    array([0.5, 0. , 0.5])
     """
     X = read(X)
     n, k = neighbors.indices.shape

@@ -22,12 +22,29 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True)
 class SetKernel:
-    """Similarity of two sets A and B of labels, tags or items.
+    """Similarity of two sets A and B of labels, tags or items; all measures are positive semidefinite.
 
-    Argument `measure`: "intersection" |A & B|, "cosine" |A & B| / sqrt(|A||B|), "jaccard" |A & B| / |A | B|, or "dice"
-    2 |A & B| / (|A| + |B|); two empty sets are equal (1) for the last two, and have similarity 0 for the first two. All
-    are positive semidefinite.
-    Source: Gower, Legendre 1986, table 1 (Jaccard, Dice).
+    Parameters
+    ----------
+    measure : {"intersection", "cosine", "jaccard", "dice"}, default="jaccard"
+        |A & B|, |A & B| / sqrt(|A||B|), |A & B| / |A | B|, or 2 |A & B| / (|A| + |B|). Two empty sets are equal (1) for the
+        last two, and have similarity 0 for the first two.
+
+    Raises
+    ------
+    UserError
+        For another measure.
+
+    References
+    ----------
+    Gower, Legendre 1986, table 1 (Jaccard, Dice).
+
+    Examples
+    --------
+    >>> from dmo.labels.kernels import SetKernel
+    >>> SetKernel("dice").matrix([{"sky", "sea"}, {"sky"}]).round(2)
+    array([[1.  , 0.67],
+           [0.67, 1.  ]])
     """
 
     measure: Literal["intersection", "cosine", "jaccard", "dice"] = "jaccard"
@@ -37,7 +54,18 @@ class SetKernel:
             raise UserError(f"SetKernel: measure = {self.measure!r}; known: {', '.join(_SET_MEASURES)}")
 
     def matrix(self, outputs: Sequence[Iterable[Hashable]]) -> np.ndarray:
-        """The n x n similarities."""
+        """Similarities of all pairs.
+
+        Parameters
+        ----------
+        outputs : sequence of iterable
+            n sets.
+
+        Returns
+        -------
+        ndarray of shape (n, n), float64
+            The similarities.
+        """
         members = _counts([Counter(set(output)) for output in outputs])
         common = np.asarray((members @ members.T).toarray(), np.float64)
         return _SET_MEASURES[self.measure](common, common.diagonal())
@@ -45,11 +73,31 @@ class SetKernel:
 
 @dataclass(frozen=True)
 class SequenceKernel:
-    """Blended spectrum kernel: common contiguous subsequences of at most `length` symbols, counted with multiplicity.
+    """Blended spectrum kernel: common contiguous subsequences, counted with multiplicity.
 
-    Arguments: `length`, the longest subsequence; `normalize`: divide by the lengths of the count vectors, so that a
-    sequence has similarity 1 with itself. A sequence is a string, or a list of hashable symbols.
-    Source: Leslie, Eskin, Noble 2002; Shawe-Taylor, Cristianini 2004, section 11.2.
+    Parameters
+    ----------
+    length : int, default=3
+        Symbols of the longest subsequence.
+    normalize : bool, default=True
+        Divide by the lengths of the count vectors, so that a sequence has similarity 1 with itself.
+
+    Raises
+    ------
+    UserError
+        For a length below 1.
+
+    References
+    ----------
+    Leslie, Eskin, Noble 2002; Shawe-Taylor, Cristianini 2004, section 11.2.
+
+    Examples
+    --------
+    >>> from dmo.labels.kernels import SequenceKernel
+    >>> T = SequenceKernel(length=2).factor(["abab", "abba"])
+    >>> (T @ T.T).toarray().round(2)
+    array([[1.  , 0.92],
+           [0.92, 1.  ]])
     """
 
     length: int = 3
@@ -60,7 +108,18 @@ class SequenceKernel:
             raise UserError(f"SequenceKernel: length = {self.length}; a subsequence has at least one symbol")
 
     def factor(self, outputs: Sequence[Sequence[Hashable]]) -> scipy.sparse.csr_array:
-        """T (n x subsequences, CSR), K_Y = T T'."""
+        """Counts of the subsequences, T with K_Y = T T'.
+
+        Parameters
+        ----------
+        outputs : sequence of sequence
+            n strings, or lists of hashable symbols.
+
+        Returns
+        -------
+        csr_array of shape (n, subsequences), float64
+            The factor.
+        """
         counts = _counts([Counter(_grams(output, self.length)) for output in outputs])
         if not self.normalize:
             return counts
@@ -73,12 +132,34 @@ LabelKernel = str | Kernel | SetKernel | SequenceKernel
 
 
 def label_factor(kernel: LabelKernel, outputs: Any) -> np.ndarray:
-    """T (n x q, float64) with T T' = K_Y.
+    """A factor T of a label kernel, T T' = K_Y; of a kernel that is not linear, q is the numerical rank of K_Y, up to n.
 
-    Arguments: `kernel`: see `LabelKernel`; `outputs`: n x L numbers for "linear" and for kernels on rows (dense or
-    sparse); the n x n matrix for "precomputed"; n sets or 0/1 rows for a SetKernel; n sequences for a SequenceKernel.
-    Of a kernel that is not linear, q is the numerical rank of K_Y: up to n.
-    Raises ValueError for a matrix that is not square, symmetric and positive semidefinite, and for values not finite.
+    Parameters
+    ----------
+    kernel : str, Kernel, SetKernel or SequenceKernel
+        "linear" (K_Y = Y Y'), "precomputed" (`outputs` is K_Y itself), or a kernel on rows, sets or sequences.
+    outputs : array-like, sparse or sequence
+        n x L numbers for "linear" and for kernels on rows; the n x n matrix for "precomputed"; n sets or 0/1 rows for a
+        SetKernel; n sequences for a SequenceKernel.
+
+    Returns
+    -------
+    ndarray of shape (n, q), float64
+        The factor.
+
+    Raises
+    ------
+    UserError
+        For a matrix that is not square, symmetric and positive semidefinite, and for values not finite.
+
+    Examples
+    --------
+    >>> from dmo.labels.kernels import SetKernel, label_factor
+    >>> T = label_factor(SetKernel("jaccard"), [{"sky", "sea"}, {"sky"}, set()])
+    >>> (T @ T.T).round(2)
+    array([[1. , 0.5, 0. ],
+           [0.5, 1. , 0. ],
+           [0. , 0. , 1. ]])
     """
     if isinstance(kernel, SetKernel):
         return factorize_kernel(kernel.matrix(_as_sets(outputs)), "the set kernel")
@@ -95,9 +176,31 @@ def label_factor(kernel: LabelKernel, outputs: Any) -> np.ndarray:
 
 
 def factorize_kernel(K: np.ndarray, what: str = "the label kernel") -> np.ndarray:
-    """T (n x q) with T T' = K by pivoted Cholesky, q the numerical rank of K (n x n).
+    """Factor a kernel matrix by pivoted Cholesky.
 
-    Raises ValueError where K is not square, not symmetric, or not positive semidefinite.
+    Parameters
+    ----------
+    K : ndarray of shape (n, n)
+        Symmetric and positive semidefinite.
+    what : str, default="the label kernel"
+        What it is, for errors.
+
+    Returns
+    -------
+    ndarray of shape (n, q), float64
+        T with T T' = K, q the numerical rank of K.
+
+    Raises
+    ------
+    UserError
+        Where K is not square, not symmetric, or not positive semidefinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.labels.kernels import factorize_kernel
+    >>> factorize_kernel(np.ones((3, 3))).shape
+    (3, 1)
     """
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
         raise UserError(f"{what} has shape {K.shape}; needed is samples x samples")

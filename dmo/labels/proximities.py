@@ -34,18 +34,47 @@ PAIRS = 4_000_000
 
 @dataclass(frozen=True)
 class Proximity:
-    """A label proximity G.
+    """A label proximity G: how alike the labels of two samples are.
 
-    Arguments: `scheme` and `similarity`:
-    "bits", of the label sets, h the number of labels that differ, L of all labels: "sorensen" 2 |A & B| / (|A| + |B|)
-    (34), "scaled-sorensen" the same with every label counted 1 / its samples (35), "jaccard" |A & B| / |A | B| (36),
-    "hamming-exponential" exp(-h / bandwidth) (37), "hamming-linear" 1 - h / L (38);
-    "projection", of coordinates z: "minkowski" 1 / (1 + |z_i - z_j|_p) (40), "tanimoto" z_i'z_j / (|z_i|^2 + |z_j|^2 -
-    z_i'z_j) (41), or a feature weight of `dmo.graphs.weigh`;
-    "classes", D^-1 Y Sigma Y' D^-1 with D = diag(Y 1) (42): "counts" Sigma = Y'Y, or a similarity of the other schemes
-    between the columns of Y, or, with `class_features`, between the class means of the features.
-    `rank`: coordinates of "projection" (None: as many as there are); `p` >= 1 of "minkowski"; `bandwidth` > 0 of
-    "hamming-exponential" (a number of labels). Raises ValueError for what is none of these.
+    Parameters
+    ----------
+    scheme : {"bits", "projection", "classes"}, default="classes"
+        "bits" compares label sets, "projection" their coordinates z in a smaller space; "classes" is
+        D^-1 Y Sigma Y' D^-1 with D = diag(Y 1) [MOPE 42].
+    similarity : str, default="sorensen"
+        Of "bits", h the number of labels that differ, L of all labels: "sorensen" 2 |A & B| / (|A| + |B|) [34],
+        "scaled-sorensen" the same with every label counted 1 / its samples [35], "jaccard" |A & B| / |A | B| [36],
+        "hamming-exponential" exp(-h / bandwidth) [37], "hamming-linear" 1 - h / L [38].
+        Of "projection": "minkowski" 1 / (1 + |z_i - z_j|_p) [40], "tanimoto" z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41],
+        or a feature weight of `dmo.graphs.weigh`.
+        Of "classes": "counts" Sigma = Y'Y, or a similarity of the other schemes between the columns of Y.
+    rank : int, default=None
+        Coordinates of "projection"; None: as many as there are.
+    p : float, default=2.0
+        Order of "minkowski", at least 1.
+    bandwidth : float, default=1.0
+        Of "hamming-exponential": a number of labels, above 0.
+    class_features : bool, default=False
+        "classes" compares the class means of the features instead of the columns of Y.
+
+    Raises
+    ------
+    UserError
+        For what is none of these.
+
+    References
+    ----------
+    Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], equations 34-42.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.labels.proximities import Proximity, all_pairs
+    >>> Y = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 1]])
+    >>> Proximity("bits", "jaccard").on(all_pairs(3), Y).toarray()
+    array([[0. , 0.5, 0. ],
+           [0.5, 0. , 0. ],
+           [0. , 0. , 0. ]])
     """
 
     scheme: Scheme = "classes"
@@ -74,7 +103,22 @@ class Proximity:
             )
 
     def on(self, graph: csr_array, Y: Any, X: Any = None) -> csr_array:
-        """G on the pattern of a graph (n x n CSR), from labels Y (n x L, 0/1); X (n x d) for class features."""
+        """Evaluate G on the edges of a graph.
+
+        Parameters
+        ----------
+        graph : csr_array of shape (n, n)
+            Its stored entries are edges.
+        Y : array-like or sparse of shape (n, L)
+            Labels, 0/1.
+        X : ndarray or csr_array of shape (n, d), default=None
+            Features, for `class_features`.
+
+        Returns
+        -------
+        csr_array of shape (n, n), float64
+            G on the graph's pattern.
+        """
         Y = as_bits(Y)
         graph = csr_array(graph)
         graph.sort_indices()
@@ -90,11 +134,28 @@ class Proximity:
         return csr_array((values, graph.indices.copy(), graph.indptr.copy()), shape=graph.shape)
 
     def factor(self, Y: Any, X: Any = None) -> np.ndarray:
-        """T (n x q, float64) with T T' = G, where G is positive semidefinite.
+        """A factor of G where it is positive semidefinite.
 
-        "classes": q <= L. Otherwise through the matrix of the different label sets, of which there may be `MOST_SETS`.
-        Raises ValueError where G is indefinite, where there are more sets, and for "local" and "inverse" of
-        "projection", which are defined on a graph.
+        "classes" has q <= L columns; the others go through the matrix of the different label sets, of which there may be
+        `MOST_SETS`.
+
+        Parameters
+        ----------
+        Y : array-like or sparse of shape (n, L)
+            Labels, 0/1.
+        X : ndarray or csr_array of shape (n, d), default=None
+            Features, for `class_features`.
+
+        Returns
+        -------
+        ndarray of shape (n, q), float64
+            T with T T' = G.
+
+        Raises
+        ------
+        UserError
+            Where G is indefinite, where there are more sets, and for "local", "inverse" and "gaussian" of "projection", which
+            are scaled by the edges of a graph.
         """
         Y = as_bits(Y)
         what = f"the label proximity {self.scheme}/{self.similarity}"
@@ -119,9 +180,34 @@ class Proximity:
 
 
 def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarray:
-    """Sigma (L x L, float64): similarities of the classes, the columns of Y (n x L) or their mean rows of X (n x d).
+    """Similarities of the classes: of the columns of Y, or of their mean rows of X.
 
-    Source: [MOPE 42]. Raises ValueError where `proximity` asks for class features and there are none.
+    Parameters
+    ----------
+    Y : array-like or sparse of shape (n, L)
+        Labels, 0/1.
+    proximity : Proximity
+        Says which similarity, and whether of features.
+    X : ndarray or csr_array of shape (n, d), default=None
+        Features, for `class_features`.
+
+    Returns
+    -------
+    ndarray of shape (L, L), float64
+        Sigma of [MOPE 42].
+
+    Raises
+    ------
+    UserError
+        Where `proximity` asks for class features and there are none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.labels.proximities import Proximity, class_similarities
+    >>> class_similarities(np.array([[1, 1], [1, 0]]), Proximity("classes", "counts"))
+    array([[2., 1.],
+           [1., 1.]])
     """
     Y = as_bits(Y)
     name, columns = proximity.similarity, csr_array(Y.T)
@@ -144,7 +230,32 @@ def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarra
 
 
 def label_coordinates(Y: Any, rank: int | None = None) -> np.ndarray:
-    """Y P (n x rank, float64), P the top right singular vectors of the centered labels, largest entries positive [MOPE 39]."""
+    """Coordinates of the label sets: the labels projected on the directions in which they vary most.
+
+    Parameters
+    ----------
+    Y : array-like or sparse of shape (n, L)
+        Labels, 0/1.
+    rank : int, default=None
+        Directions; None: as many as there are.
+
+    Returns
+    -------
+    ndarray of shape (n, rank), float64
+        Y P, P the top right singular vectors of the centered labels, largest entries positive [MOPE 39].
+
+    Raises
+    ------
+    UserError
+        For a rank that the labels do not have.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.labels.proximities import label_coordinates
+    >>> label_coordinates(np.array([[1, 0], [0, 1], [1, 0]])).shape
+    (3, 1)
+    """
     Y = as_bits(Y)
     n, mean = Y.shape[0], _sizes(Y) / Y.shape[0]
     C = np.asarray((Y.T @ Y).toarray()) - n * np.outer(mean, mean)
@@ -166,12 +277,39 @@ def combine(
     beta: float = 1.0,
     c: float = 1.0,
 ) -> csr_array:
-    """Psi of label proximities G and feature weights W, CSR on the same pattern.
+    """Put label proximities g and feature weights w of the same edges together.
 
-    Argument `combination`: "priority" g^a / (1 + beta (1 - w^b))^c, a, b > 0, beta, c >= 0, which is [MOPE 43] at c = 1:
-    the labels decide, and features lower what they do not share; "hadamard" g w; "sum" beta g + (1 - beta) w, beta a
-    share; "labels" g; "features" w. Raises ValueError for parameters out of range, and for "priority" of negative
-    proximities or of weights outside [0, 1].
+    Parameters
+    ----------
+    G, W : csr_array of shape (n, n)
+        Proximities and weights on the same pattern.
+    combination : {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
+        "priority" g^a / (1 + beta (1 - w^b))^c, which is [MOPE 43] at c = 1: the labels decide, and features lower what they
+        do not share; "hadamard" g w; "sum" beta g + (1 - beta) w; "labels" g; "features" w.
+    a, b : float, default=1.0
+        Exponents of "priority", above 0.
+    beta : float, default=1.0
+        Of "priority", at least 0; of "sum", the share of the labels in [0, 1].
+    c : float, default=1.0
+        Exponent of "priority", at least 0.
+
+    Returns
+    -------
+    csr_array of shape (n, n), float64
+        Psi on the same pattern.
+
+    Raises
+    ------
+    UserError
+        For parameters out of range, other patterns, and for "priority" of negative proximities or of weights outside [0, 1].
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> from dmo.labels.proximities import combine
+    >>> G, W = csr_array([[0.0, 0.5], [0.5, 0.0]]), csr_array([[0.0, 0.5], [0.5, 0.0]])
+    >>> combine(G, W).data.round(3)
+    array([0.333, 0.333])
     """
     if not np.array_equal(G.indptr, W.indptr) or not np.array_equal(G.indices, W.indices):
         raise UserError("combine: G and W are on different graphs; evaluate both on one")
@@ -202,10 +340,40 @@ def _check_priority(g: np.ndarray, w: np.ndarray, a: float, b: float, beta: floa
 
 
 def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neighbors:
-    """The k other samples of every sample whose proximity is largest, with fewer where fewer are above 0.
+    """The other samples of every sample whose proximity is largest, with fewer where fewer are above 0.
 
-    Arguments: `measure`: a pattern (n x n CSR) -> proximities on it; all pairs are evaluated, some rows at a time, so that
-    time grows with n^2 and memory does not; `k` < n. Proximities stand as negative distances. Source: [MOPE 43].
+    All pairs are evaluated, some rows at a time: time grows with n^2, memory does not.
+
+    Parameters
+    ----------
+    measure : callable
+        Takes a pattern (n x n CSR), returns proximities on it.
+    n : int
+        Number of samples.
+    k : int
+        Neighbors of every sample, 1..n-1.
+
+    Returns
+    -------
+    Neighbors
+        n x k; proximities stand as negative distances.
+
+    Raises
+    ------
+    UserError
+        For k outside 1..n-1.
+
+    References
+    ----------
+    Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], equation 43.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.labels.proximities import Proximity, strongest
+    >>> Y = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 1]])
+    >>> strongest(lambda pairs: Proximity("bits", "jaccard").on(pairs, Y), n=3, k=1).indices.ravel()
+    array([ 1,  0, -1])
     """
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
         raise UserError(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
@@ -225,7 +393,24 @@ def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neig
 
 
 def all_pairs(n: int) -> csr_array:
-    """The graph of all pairs of different samples, n x n CSR."""
+    """The graph of all pairs of different samples.
+
+    Parameters
+    ----------
+    n : int
+        Number of samples.
+
+    Returns
+    -------
+    csr_array of shape (n, n), float64
+        1 off the diagonal.
+
+    Examples
+    --------
+    >>> from dmo.labels.proximities import all_pairs
+    >>> all_pairs(3).nnz
+    6
+    """
     return csr_array(np.ones((n, n)) - np.eye(n))
 
 
@@ -236,7 +421,29 @@ def _pairs_of(picked: np.ndarray, n: int) -> csr_array:
 
 
 def as_bits(Y: Any) -> csr_array:
-    """Labels (n x L) as CSR of 0.0 and 1.0. Raises ValueError for other values and shapes."""
+    """Take labels as a sparse matrix of 0 and 1.
+
+    Parameters
+    ----------
+    Y : array-like or sparse of shape (n, L)
+        Labels, 0/1.
+
+    Returns
+    -------
+    csr_array of shape (n, L), float64
+        Without stored zeros.
+
+    Raises
+    ------
+    UserError
+        For other values and shapes.
+
+    Examples
+    --------
+    >>> from dmo.labels.proximities import as_bits
+    >>> as_bits([[1, 0], [1, 1]]).indices.tolist()
+    [0, 0, 1]
+    """
     made = csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y, dtype=np.float64), dtype=np.float64)
     if made.has_canonical_format and made.nnz == np.count_nonzero(made.data) and (made.data == 1).all():
         return made
