@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -14,6 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from dmo import stores
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
+
+ATTACHED = "attached"
+"""The start of the names of the arrays that are attached to a model."""
+Attached: TypeAlias = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 
 
 class Persistent:
@@ -26,10 +30,18 @@ class Persistent:
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
-    def save(self, path: str, provenance: stores.Provenance | None = None) -> None:
-        """Write the fitted model to a model store; an existing one at `path` is replaced as a whole.
+    def save(
+        self,
+        path: str,
+        provenance: stores.Provenance | None = None,
+        overwrite: bool = True,
+        attached: Mapping[str, Attached] | None = None,
+    ) -> None:
+        """Write the fitted model to a model store, all of it at once.
 
-        `provenance`: what it was made from, kept in the store (default: nothing but dmo's version).
+        Arguments: `provenance`: what it was made from, kept in the store (default: nothing but dmo's version);
+        `overwrite`: replace a model at `path`, which stays until the new one is whole; `attached`: what else belongs to
+        the model, by name, for `load_attached`. Raises as `stores.save_model` does.
         """
         check_is_fitted(self)
         arrays, meta = self._arrays()
@@ -42,8 +54,20 @@ class Persistent:
                 arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # a store holds no objects
         kind = type(self)
         parameters = {key: encode(value) for key, value in self.get_params(deep=False).items()}  # type: ignore[attr-defined]
-        description = {"estimator": kind.__name__, "parameters": parameters, "fitted": meta}
-        stores.save_model(path, arrays, description, provenance=provenance)
+        abouts = {}
+        for name, (parts, about) in (attached or {}).items():
+            arrays |= with_prefix(f"{ATTACHED}/{name}", parts)
+            abouts[name] = dict(about)
+        description = {"estimator": kind.__name__, "parameters": parameters, "fitted": meta, ATTACHED: abouts}
+        stores.save_model(path, arrays, description, overwrite, provenance)
+
+
+def load_attached(path: str, name: str) -> Attached | None:
+    """What was saved with a model under this name, arrays and JSON; None where there is nothing."""
+    prefix = f"{ATTACHED}/{name}"
+    arrays, meta = stores.load_model(path, f"{prefix}/")
+    about = meta.get(ATTACHED, {}).get(name)
+    return None if about is None else (without_prefix(prefix, arrays), about)
 
 
 def load(path: str) -> Any:
@@ -61,7 +85,7 @@ def load(path: str) -> Any:
         for key in ("classes_", "feature_names_in_"):
             if key in arrays:
                 setattr(model, key, arrays[key])
-        model._restore(arrays, fitted)
+        model._restore({key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}, fitted)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         reason = (str(error).splitlines() or [""])[0][:200]
         raise stores.StoreError(

@@ -73,7 +73,7 @@ def demo(
         runs = {name: _run(name, model, store) for name, model in methods().items()}
         with stage("save model and labels", 2) as advance:
             runs["KGHA"].model.label_names_ = list(store.label_names or ())
-            save(runs["KGHA"].model, str(out / "kgha.zarr"), store, "train", SEED)
+            save(runs["KGHA"].model, str(out / "kgha.zarr"), store, "train", SEED, overwrite=True)
             advance(1)
             _write_labels(out, store, runs["KGHA"])
             advance(1)

@@ -72,7 +72,7 @@ def _fit(out: Path, store: stores.FeatureStore) -> dict[str, Path]:
             advance(1)
         model.label_names_ = list(store.label_names or ())
         paths[name] = out / f"{name.lower()}.zarr"
-        save(model, str(paths[name]), store, "train", SEED)
+        save(model, str(paths[name]), store, "train", SEED, overwrite=True)
     return paths
 
 

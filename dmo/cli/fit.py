@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -22,7 +23,7 @@ from dmo.estimators import KGHA, MLSI, MORP, MultiSetCCA, MultiViewRidge, TraceE
 from dmo.estimators.projection import Projection
 from dmo.workflows import apply
 from dmo.workflows.apply import free, origin
-from dmo.workflows.images import carry_recipe, store_extractor
+from dmo.workflows.images import attached_recipe, store_extractor
 from dmo.workflows.plan import STEPS, Plan, Work, plan, plan_linear, plan_low_rank
 from dmo.workflows.program import Session, quiet, session
 
@@ -320,7 +321,7 @@ def only(who: str, kernels: Mapping[str, str]) -> str:
 def fit(request: Request, make: Callable[[Setting], Any], seed: int) -> None:
     """Open, plan, fit, save, report; on a dry run only the first two."""
     free(request.model, request.overwrite or request.dry_run, "model")
-    with session(request.json) as run, connect(request.scheduler) as backend:
+    with session(request.json) as run, _reserved(request), connect(request.scheduler) as backend:
         store = stores.open_features(request.store)
         store_extractor(store)  # a damaged recipe is refused before the work, not after it
         setting = _setting(run, request, store)
@@ -335,7 +336,7 @@ def fit(request: Request, make: Callable[[Setting], Any], seed: int) -> None:
             if store.label_names is not None and setting.Y is not None:
                 estimator.label_names_ = list(store.label_names)
             costs = {"plan": expected.to_dict(), **run.costs()}
-            save(estimator, request.model, store, setting.split, seed, costs)
+            save(estimator, request.model, store, setting.split, seed, request.overwrite, costs)
     title = f"{_who(estimator)} on {request.store}"
     record: dict[str, Any] = {"store": request.store, "split": setting.split, "n_samples": _n(setting)}
     record |= {"estimator": type(estimator).__name__, "kernels": setting.kernel}
@@ -350,6 +351,11 @@ def fit(request: Request, make: Callable[[Setting], Any], seed: int) -> None:
         return
     record |= {"model": request.model, **_learnt(estimator), **run.costs()}
     show(record, _rows(record, setting), title, request.json)
+
+
+def _reserved(request: Request) -> AbstractContextManager[None]:
+    """The path of the model, for this process alone from before the work."""
+    return nullcontext() if request.dry_run else stores.reserve_model(request.model, request.overwrite)
 
 
 def _setting(run: Session, request: Request, store: stores.FeatureStore) -> Setting:
@@ -401,7 +407,13 @@ def _plan(setting: Setting, estimator: Any) -> Plan:
 
 
 def save(
-    estimator: Any, path: str, store: stores.FeatureStore, split: str | None, seed: int, costs: Any = None
+    estimator: Any,
+    path: str,
+    store: stores.FeatureStore,
+    split: str | None,
+    seed: int,
+    overwrite: bool,
+    costs: Any = None,
 ) -> None:
     """Save a fitted estimator with where it comes from: the store, its own provenance, and the split.
 
@@ -410,8 +422,7 @@ def save(
     """
     source = origin([store.url], store, split, seed)
     parameters = dict(source.parameters) | ({} if costs is None else {"costs": costs})
-    estimator.save(path, stores.Provenance(source.parents, parameters, seed))
-    carry_recipe(store, path)
+    estimator.save(path, stores.Provenance(source.parents, parameters, seed), overwrite, attached_recipe(store))
 
 
 def _learnt(estimator: Any) -> dict[str, Any]:

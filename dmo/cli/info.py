@@ -20,7 +20,8 @@ Rows = list[tuple[str, str]]
 
 
 def info(
-    path: Annotated[str, typer.Argument(help="A store of any kind: features, kernel, rows, model.")], json: Json = False
+    path: Annotated[str, typer.Argument(help="A store of any kind: features, kernel, results, model.")],
+    json: Json = False,
 ) -> None:
     """Say what a store holds, where it comes from, and what is missing of an unfinished one."""
     found = stores.describe(path)
@@ -136,7 +137,7 @@ def methods_command(
 
 
 def verify(
-    path: Annotated[str, typer.Argument(help="A store of any kind: features, kernel, rows, model.")],
+    path: Annotated[str, typer.Argument(help="A store of any kind: features, kernel, results, model.")],
     repair: Annotated[
         bool, typer.Option("--repair", help="Open a damaged store again: what made it then writes the bad blocks anew.")
     ] = False,

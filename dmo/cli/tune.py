@@ -181,7 +181,8 @@ def tune(asked: Sweep) -> None:
     """Open, sweep, refit, save, report."""
     free(asked.model, asked.overwrite, "model")
     title = f"{type(asked.estimator).__name__} tuned on {asked.store}"
-    with session(asked.json) as run, connect(asked.scheduler):
+    reserved = stores.reserve_model(asked.model, asked.overwrite)
+    with session(asked.json) as run, reserved, connect(asked.scheduler):
         opened = stores.open_features(asked.store)
         names = apply.chosen_views(opened, asked.views)
         specs, notes = options.kernels(opened, names, asked.kernel or ())
@@ -194,7 +195,7 @@ def tune(asked: Sweep) -> None:
         result = sweep(estimator, used, Y, asked.tried, asked.folds, asked.metric, asked.seed)
         if opened.label_names is not None:
             result.best_estimator.label_names_ = list(opened.label_names)
-        save(result.best_estimator, asked.model, opened, chosen, asked.seed)
+        save(result.best_estimator, asked.model, opened, chosen, asked.seed, asked.overwrite)
         record = {
             "store": asked.store,
             "model": asked.model,

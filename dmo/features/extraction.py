@@ -21,6 +21,7 @@ from dmo.features.images import UnreadableImage, digest, need_library, read_imag
 from dmo.features.listing import Listing
 from dmo.features.sets import Recipe, SourceImage
 from dmo.features.words import Vocabulary, learn_vocabulary
+from dmo.persistence import load_attached
 from dmo.progress import stage
 from dmo.stores import (
     FeatureStore,
@@ -36,6 +37,7 @@ from dmo.stores import (
 
 PART = "images"
 """Where a store or model keeps the recipe and the vocabularies of its images."""
+_AGAIN = "make the store again with dmo extract, and fit again"
 SAMPLE_IMAGES, SAMPLE_DESCRIPTORS = 1000, 120_000
 """Training images and local descriptors of each kind that a vocabulary is learnt from, at most."""
 Unreadable = Literal["skip", "refuse"]
@@ -80,27 +82,44 @@ class Extractor:
         }
         return views, failures
 
-    def save(self, store: str) -> None:
-        """Keep recipe and vocabularies inside a store or model."""
+    def parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Recipe and vocabularies as arrays and JSON, to be attached to a model under the name `PART`."""
         arrays = {name: vocabulary.centers for name, vocabulary in self.vocabularies.items()}
-        save_model(f"{store}/{PART}", arrays, {"recipe": self.recipe.to_dict(), "fingerprint": self.fingerprint})
+        return arrays, {"recipe": self.recipe.to_dict(), "fingerprint": self.fingerprint}
+
+    def save(self, store: str) -> None:
+        """Keep recipe and vocabularies inside a feature store."""
+        save_model(f"{store}/{PART}", *self.parts())
 
     @classmethod
     def load(cls, store: str, fingerprint: str | None = None) -> Extractor:
-        """What `save` kept in a store or model, checked by its hash.
+        """What `save` kept in a feature store, checked by its hash.
 
         Arguments: `fingerprint` that the store's provenance states. Raises StoreError where the store has none or
         another one.
         """
-        cure = "make the store again with dmo extract, and fit again"
         try:
             arrays, meta = load_model(f"{store}/{PART}")
         except FileNotFoundError:
-            raise StoreError(f"{store} was not made from images: it holds no recipe; {cure}") from None
+            raise StoreError(f"{store} was not made from images: it holds no recipe; {_AGAIN}") from None
+        return cls._of(store, arrays, meta, fingerprint)
+
+    @classmethod
+    def of_model(cls, model: str, fingerprint: str | None = None) -> Extractor:
+        """What was attached to a model, checked as `load` does."""
+        found = load_attached(model, PART)
+        if found is None:
+            raise StoreError(f"{model} was not fitted on images: it holds no recipe; {_AGAIN}")
+        return cls._of(model, *found, fingerprint)
+
+    @classmethod
+    def _of(
+        cls, path: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], fingerprint: str | None
+    ) -> Extractor:
         recipe = Recipe.from_dict(meta["recipe"])
         found = cls(recipe, {name: Vocabulary(arrays[name]) for name in recipe.local})
         if found.fingerprint != meta["fingerprint"] or fingerprint not in (None, found.fingerprint):
-            raise StoreError(f"{store}: its recipe and vocabularies are not those it was made with; {cure}")
+            raise StoreError(f"{path}: its recipe and vocabularies are not those it was made with; {_AGAIN}")
         return found
 
 

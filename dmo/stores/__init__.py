@@ -11,7 +11,7 @@ from dmo.stores._views import DenseView, SparseView
 from dmo.stores.audit import describe, reopen, verify
 from dmo.stores.features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
 from dmo.stores.kernels import KernelStore, KernelWriter, create_kernel, open_kernel
-from dmo.stores.models import delete_model, load_model, model_contents, save_model
+from dmo.stores.models import load_model, model_contents, reserve_model, save_model
 from dmo.stores.results import ResultStore, ResultWriter, create_results, open_results
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "create_features",
     "create_kernel",
     "create_results",
-    "delete_model",
     "describe",
     "load_model",
     "model_contents",
@@ -38,6 +37,7 @@ __all__ = [
     "open_kernel",
     "open_results",
     "reopen",
+    "reserve_model",
     "save_model",
     "verify",
 ]

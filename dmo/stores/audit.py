@@ -74,6 +74,9 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
         _try(problems, _whole.read_strings if known["dtype"] == "string" else _whole.read_dense, folder, name, known)
     for array in arrays.values():
         problems.extend(_verify_array(array, root["complete"]))
+    for name in sorted(set(folder.names()) - {*arrays, *SMALL[root["kind"]], "manifest", "journal"}):
+        if folder.get(f"{name}/zarr.json") is not None:  # what else was kept in it: the recipe of a store of images
+            problems.extend(verify(f"{folder.url}/{name}"))
     return problems
 
 
@@ -149,7 +152,9 @@ def _verify_model(folder: Folder, root: dict[str, Any]) -> list[str]:
         _try(problems, models.read_array, folder.child(root["generation"]), known)
     for name in sorted(folder.names()):
         if name not in ("zarr.json", root["generation"]):
-            problems.append(f"{folder.url}: {name} is left over from a save that died; it is safe to delete")
+            problems.append(
+                f"{folder.url}: {name} is no part of the model; the next save removes what one that died left"
+            )
     return problems
 
 

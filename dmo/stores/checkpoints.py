@@ -177,7 +177,8 @@ class Checkpoint:
         return self._place is not None and time.monotonic() - self._last >= self._wait
 
     def save(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-        """Write the next generation. A disk that refuses is told as a warning, and the iteration goes on unsaved."""
+        """Write the next generation. Where the disk or another run with the same state is in the way, this is told as a
+        warning, and the iteration goes on unsaved."""
         place = self._place
         if place is None:
             return
@@ -191,7 +192,7 @@ class Checkpoint:
         try:
             # in a context of its own, which shows no progress: a long run saves often
             Context().run(stores.save_model, f"{place.folder}/{name}", stored, about | {"meta": dict(meta)})
-        except OSError as error:
+        except (OSError, stores.StoreError) as error:
             log.warning("%s: its state cannot be kept: %s", self._kind, error)
         else:
             self._serial += 1

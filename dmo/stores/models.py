@@ -2,7 +2,8 @@
 
 The arrays of a model lie in a sub-folder of its own name, a generation; the root names the generation that counts and
 is written last, in one piece. So a model is replaced at once, on a disk and in an object store alike: whoever loads it
-meanwhile finds the old one or the new one, and a save that dies leaves the old one as it was.
+meanwhile finds the old one or the new one, and a save that dies leaves the old one as it was; what it has written is
+removed by the next save. One process saves at a time, see `_lock`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import uuid
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -26,9 +28,11 @@ from dmo.stores import _whole
 from dmo.stores._arrays import check_csr, group_json
 from dmo.stores._errors import StoreError, writing
 from dmo.stores._folder import Folder
-from dmo.stores._schema import KINDS, Provenance, check_kind, new_attributes, open_root, plain, read_root, write_root
+from dmo.stores._lock import acquire, alone, release
+from dmo.stores._schema import ROOT, Provenance, check_kind, new_attributes, open_root, plain, read_root, write_root
 
 PARTS = ("indptr", "indices", "data")
+GENERATION = re.compile("[0-9a-f]{32}")
 
 
 def save_model(
@@ -43,31 +47,51 @@ def save_model(
     Arguments: `path`, a local path or an fsspec URL; `arrays`, name -> ndarray (booleans, numbers or strings, any
     shape) or SciPy CSR; `meta`, a JSON dictionary; `overwrite`, replace a model at `path`.
     Raises TypeError for other values (pickled objects, other sparse formats), StoreError where `path` holds something
-    else than a model or where a model is there and `overwrite` is False, OSError where the disk refuses.
+    else than a model, where a model is there and `overwrite` is False, or where another process writes one there, OSError
+    where the disk refuses.
     """
     folder = Folder.at(path)
     stored = {name: _check_array(name, value) for name, value in arrays.items()}
     paths = _paths(stored)
     attributes = new_attributes("model", {}, None, provenance)
     attributes["meta"] = plain(dict(meta), "the meta of a model")
-    fresh = not _may_write(folder, overwrite)
-    if fresh:
-        write_root(folder, attributes)
-    generation = uuid.uuid4().hex
+    _check_target(folder, overwrite)
+    with alone(folder):
+        fresh = not _check_target(folder, overwrite)
+        if fresh:  # says what the folder is, should this save die
+            write_root(folder, attributes)
+        generation = uuid.uuid4().hex
+        try:
+            configuration = _write_arrays(folder.child(generation), stored, paths)
+            attributes.update(configuration=configuration, complete=True, generation=generation)
+            write_root(folder, attributes)
+        except BaseException:
+            if not _counts(folder, generation):
+                _discard(folder, generation, *([ROOT] if fresh else []))
+            raise
+        left = [name for name in folder.names() if GENERATION.fullmatch(name) and name != generation]
+        _discard(folder, *left)
+        folder.sweep()
+
+
+@contextmanager
+def reserve_model(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[None]:
+    """Keep other processes from writing a model to `path` until the block ends, from before the work that it takes.
+
+    Raises as `save_model` does, at the start of the block.
+    """
+    folder = Folder.at(path)
+    _check_target(folder, overwrite)
+    acquire(folder)
     try:
-        attributes["configuration"] = _write_arrays(folder.child(generation), stored, paths)
-    except BaseException:
-        _discard(folder, generation, *(["zarr.json"] if fresh else []))
-        raise
-    attributes.update(complete=True, generation=generation)
-    previous = (read_root(folder) or {"attributes": {}})["attributes"].get("generation")
-    write_root(folder, attributes)
-    if previous is not None:
-        _discard(folder, previous)
+        _check_target(folder, overwrite)
+        yield
+    finally:
+        release(folder.url)
 
 
-def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays (ndarray or scipy.sparse.csr_array) and the meta of a model.
+def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays (ndarray or scipy.sparse.csr_array) whose names begin with `prefix`, and the meta of a model.
 
     Raises FileNotFoundError, or StoreError for a store that is no model, incomplete, newer, or damaged.
     """
@@ -76,7 +100,8 @@ def load_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         attributes = open_root(folder, "model")
         inside = folder.child(attributes["generation"])
         try:
-            arrays = {name: read_array(inside, known) for name, known in attributes["configuration"].items()}
+            wanted = {name: known for name, known in attributes["configuration"].items() if name.startswith(prefix)}
+            arrays = {name: read_array(inside, known) for name, known in wanted.items()}
         except StoreError:
             if open_root(folder, "model")["generation"] == attributes["generation"]:
                 raise
@@ -89,23 +114,6 @@ def model_contents(path: str | os.PathLike[str]) -> str:
     attributes = open_root(Folder.at(path), "model")
     described = json.dumps([attributes["meta"], attributes["configuration"]], sort_keys=True)
     return hashlib.sha256(described.encode()).hexdigest()
-
-
-def delete_model(path: str | os.PathLike[str]) -> None:
-    """Remove a model store, if there is one. Raises StoreError where `path` holds something else."""
-    folder = Folder.at(path)
-    document = read_root(folder)
-    if document is None:
-        return
-    kind = document["attributes"]["kind"]
-    if kind != "model":
-        raise StoreError(f"{folder.url} is a {KINDS[kind]}, it is not removed as a model; choose another path")
-    with writing(folder.url, "away the model"):
-        for name in folder.names():
-            folder.delete(name)
-    if folder.is_local:
-        with suppress(OSError):
-            os.rmdir(folder.url)
 
 
 def read_array(folder: Folder, known: Mapping[str, Any]) -> Any:
@@ -153,20 +161,28 @@ def _paths(names: Iterable[str]) -> dict[str, str]:
     return paths
 
 
-def _may_write(folder: Folder, overwrite: bool) -> bool:
+def _check_target(folder: Folder, overwrite: bool) -> bool:
     """Whether there is a model to replace; refuses a path that holds anything else."""
     document = read_root(folder)
     if document is None:
         if folder.names():
             raise StoreError(f"{folder.url} exists and is not a dmo store; choose another path or remove it")
         return False
-    kind, complete = document["attributes"]["kind"], document["attributes"]["complete"]
-    check_kind(folder.url, kind, "model")
+    check_kind(folder.url, document["attributes"]["kind"], "model")
+    complete = document["attributes"]["complete"]
     if complete and not overwrite:
         raise StoreError(
             f"{folder.url} holds a model; pass overwrite=True (--overwrite) to replace it, or choose another path"
         )
-    return True
+    return complete
+
+
+def _counts(folder: Folder, generation: str) -> bool:
+    """Whether the root names this generation."""
+    with suppress(OSError, StoreError):
+        document = read_root(folder)
+        return document is not None and document["attributes"].get("generation") == generation
+    return False
 
 
 def _write_arrays(folder: Folder, arrays: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from dmo.workflows.program import Session
 ALL = "all"
 """The name that stands for all samples where a split is asked for."""
 OTHER_CSV = "pass --overwrite to replace it, or choose another path"
+T = TypeVar("T")
 BLOCK = 1024
 """Samples that are worked on at a time."""
 
@@ -65,7 +66,7 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
     Arguments: `needs`: the method that the model must have. Raises StoreError where the model cannot be used so, or the
     store lacks one of its views or has it in another width.
     """
-    fitted, contents = _loaded(model)
+    fitted, contents = read_with_contents(model, load)
     store = stores.open_features(features)
     if not hasattr(fitted, needs):
         cure = "annotate and evaluate need `dmo fit kgha` or `ridge`, transform `dmo fit kgha` or `multisetcca`"
@@ -85,13 +86,13 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
     return AppliedModel(fitted, contents, store, used, Y, index, chosen)
 
 
-def _loaded(path: str) -> tuple[Any, str]:
-    """A model and the digest of its contents, both of the same one where it is replaced meanwhile."""
+def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
+    """What `read` finds in a model and the digest of its contents, both of the same one where it is replaced meanwhile."""
     while True:
         contents = stores.model_contents(path)
-        fitted = load(path)
+        found = read(path)
         if stores.model_contents(path) == contents:
-            return fitted, contents
+            return found, contents
 
 
 _VERBS = {"transform": "transform samples", "decision_function": "score labels"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import fsspec
 import numpy as np
 
 from dmo import stores
@@ -19,9 +17,9 @@ from dmo.errors import UserError
 from dmo.features.extraction import PART, Extractor
 from dmo.features.images import UnreadableImage, digest, find_images
 from dmo.methods.decoding import top_labels
-from dmo.persistence import load
+from dmo.persistence import Attached, load
 from dmo.progress import stage
-from dmo.workflows.apply import as_csv, label_count, label_names, replace_text
+from dmo.workflows.apply import as_csv, label_count, label_names, read_with_contents, replace_text
 from dmo.workflows.program import Session, say_unreadable
 
 BATCH = 256
@@ -59,12 +57,14 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     same model knows what is done. The output is CSV or JSON by its ending, else a result store. Returns what was done.
     """
     _check_out(request)
-    extractor, model = model_extractor(request.model), load(request.model)
+    (extractor, model), model_contents = read_with_contents(
+        request.model, lambda path: (model_extractor(path), load(path))
+    )
     if not hasattr(model, "decision_function"):
         raise stores.StoreError(f"{request.model} is a {type(model).__name__}, which cannot score labels")
     names = label_names(model)
     top = label_count(request.top, model)
-    heading = {"model": _identity(request.model), "fingerprint": extractor.fingerprint, "top": top}
+    heading = {"model": model_contents, "fingerprint": extractor.fingerprint, "top": top}
     known = {} if request.overwrite else _read_journal(run, request.journal, heading)
     contents, failures = _contents(request.folder)
     known = {name: entry for name, entry in known.items() if contents.get(name) == entry["contents"]}
@@ -130,12 +130,6 @@ def _scored(
     for name, row, best in zip(names, scores, top_labels(scores, top)):
         values = [float(row[label]) for label in best]
         yield {"file": name, "contents": contents[name], "labels": best.tolist(), "scores": values}
-
-
-def _identity(path: str) -> str:
-    """A hash that changes whenever a model is saved."""
-    with fsspec.open(f"{path.rstrip('/')}/zarr.json", "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
 
 
 def _read_journal(run: Session, journal: Path, heading: Mapping[str, Any]) -> dict[str, Annotation]:
@@ -204,11 +198,10 @@ def is_image_folder(path: str) -> bool:
     return "://" not in path and os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json"))
 
 
-def carry_recipe(store: stores.FeatureStore, model: str) -> None:
-    """Keep the recipe and vocabularies of a store of images inside a model; nothing for other stores."""
+def attached_recipe(store: stores.FeatureStore) -> dict[str, Attached]:
+    """What a model of a store of images has attached, to describe others in the same way; nothing for other stores."""
     extractor = store_extractor(store)
-    if extractor is not None:
-        extractor.save(model)
+    return {} if extractor is None else {PART: extractor.parts()}
 
 
 def store_extractor(store: stores.FeatureStore) -> Extractor | None:
@@ -224,11 +217,12 @@ def model_extractor(path: str) -> Extractor:
     Raises StoreError where it was not made from images, or its recipe is another.
     """
     found = stores.describe(path)
-    parameters = found["provenance"]["parameters"]
-    if found["kind"] == "model":
+    parameters, is_model = found["provenance"]["parameters"], found["kind"] == "model"
+    if is_model:
         parameters = (parameters.get("features") or {}).get("parameters", {})
     if parameters.get("dataset") != PART:
         raise stores.StoreError(
             f"{path} was not made from images; make a feature store with dmo extract, and fit the model on it"
         )
-    return Extractor.load(path, parameters["fingerprint"])
+    fingerprint = parameters["fingerprint"]
+    return Extractor.of_model(path, fingerprint) if is_model else Extractor.load(path, fingerprint)

@@ -10,6 +10,7 @@ from made_files import onnx_model
 from PIL import Image
 from shell import record, run
 
+import dmo
 from dmo import features, stores
 from dmo.demo.scenes import LABEL_NAMES, draw_images, draw_scene
 from dmo.features import embedding, extraction
@@ -301,19 +302,47 @@ def test_only_new_and_changed_images_are_annotated(work, images, tmp_path):
     assert record(*command[:-1], 2, "--overwrite")["new"] == N
 
 
+def saved_again(model, path, attached):
+    known = stores.describe(model)["provenance"]
+    provenance = stores.Provenance(known["parents"], known["parameters"], known["seed"])
+    dmo.load(str(model)).save(str(path), provenance, attached=attached)
+
+
 def test_a_folder_is_annotated_with_the_training_vocabularies_or_not_at_all(work, tmp_path):
-    shutil.copytree(work / "m.zarr", tmp_path / "m.zarr")
-    extractor = Extractor.load(str(work / "m.zarr"))
+    extractor = Extractor.of_model(str(work / "m.zarr"))
     changed = {name: features.Vocabulary(v.centers + 1) for name, v in extractor.vocabularies.items()}
-    Extractor(extractor.recipe, changed).save(str(tmp_path / "m.zarr"))
+    saved_again(work / "m.zarr", tmp_path / "m.zarr", {"images": Extractor(extractor.recipe, changed).parts()})
     error = run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "p.csv", code=2).stderr
     assert "not those it was made with" in error
     shutil.copytree(work / "f.zarr", tmp_path / "f.zarr")
     Extractor(extractor.recipe, changed).save(str(tmp_path / "f.zarr"))
     assert "not those it was made with" in run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "n.zarr", code=2).stderr
     assert not (tmp_path / "n.zarr").exists()
-    shutil.rmtree(tmp_path / "m.zarr" / "images")
+    saved_again(work / "m.zarr", tmp_path / "m.zarr", {})
     assert "holds no recipe" in run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "p.csv", code=2).stderr
+
+
+def test_a_model_of_images_is_whole_with_its_recipe_and_not_without(work, tmp_path):
+    """The recipe is a part of the model: checked with it, and named where it is damaged."""
+    shutil.copytree(work / "m.zarr", tmp_path / "m.zarr")
+    assert record("verify", tmp_path / "m.zarr")["whole"]
+    assert record("verify", work / "f.zarr")["whole"]
+    chunk = next((tmp_path / "m.zarr").glob("*/attached/images/*/c.*"))
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    run("verify", tmp_path / "m.zarr", code=4)
+    shutil.copytree(work / "f.zarr", tmp_path / "f.zarr")
+    chunk = next((tmp_path / "f.zarr").glob("images/*/*/c.*"))
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    run("verify", tmp_path / "f.zarr", code=4)
+
+
+def test_the_same_model_saved_again_annotates_nothing_anew(work, images, tmp_path):
+    shutil.copytree(work / "m.zarr", tmp_path / "m.zarr")
+    command = ["annotate", tmp_path / "m.zarr", images, tmp_path / "p.csv"]
+    assert record(*command)["new"] == N
+    attached = {"images": Extractor.of_model(str(work / "m.zarr")).parts()}
+    saved_again(work / "m.zarr", tmp_path / "m.zarr", attached)
+    assert record(*command)["new"] == 0
 
 
 def test_what_cannot_be_annotated_is_refused_in_one_sentence(work, images, tmp_path):

@@ -368,3 +368,89 @@ def test_bytes_are_on_the_disk_before_their_names_unless_storage_is_scratch(tmp_
     assert steps == []
     with dask.config.set({"dmo.stores.fsync": "no"}), pytest.raises(ValueError, match="expected true or false"):
         begin(tmp_path / "other.zarr")
+
+
+HOLD_MODEL = """
+import sys
+from dmo import stores
+with stores.reserve_model(sys.argv[1]):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_fits_to_one_path_are_not_begun(tmp_path: Path) -> None:
+    """Refused before the hours of the second fit, with --overwrite as well; a fit that was killed is in no one's way."""
+    features, path = tmp_path / "f.zarr", tmp_path / "model.zarr"
+    specs = {"x": stores.ViewSpec(4)}
+    writer = stores.create_features(features, 50, specs, labels=np.eye(50, 3, dtype=np.uint8), block=50)
+    writer.write("x", 0, ROWS)
+    writer.finish()
+    command = [sys.executable, "-c", HOLD_MODEL, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for more in ([], ["--overwrite"]):
+            refused = CliRunner().invoke(app, ["fit", "ridge", str(features), str(path), *more])
+            assert refused.exit_code == 2
+            assert f"is being written by process {process.pid}" in refused.stderr
+        with pytest.raises(stores.StoreError, match="is being written by process"):
+            stores.save_model(path, {"a": ROWS}, {})
+        process.kill()
+    assert CliRunner().invoke(app, ["fit", "ridge", str(features), str(path)]).exit_code == 0
+    assert stores.verify(path) == []
+    with stores.reserve_model(tmp_path / "unused.zarr"):
+        pass
+    assert not (tmp_path / "unused.zarr").exists()
+
+
+KILLED_SAVES = """
+import os, sys
+import numpy as np
+from dmo import stores
+path, replace = sys.argv[1], os.replace
+
+def save(number):
+    stores.save_model(path, {"a": np.full(9, number), "attached/b": np.full(3, number)}, {"number": number})
+
+def killed_at(step):
+    done = [0]
+    def counted(source, target):
+        done[0] += 1
+        if done[0] == step:
+            os._exit(9)
+        replace(source, target)
+    os.replace = counted
+    save(step)
+    os._exit(0)
+
+def state():
+    try:
+        arrays, meta = stores.load_model(path)
+    except FileNotFoundError:
+        return None
+    except stores.StoreError as error:
+        assert "is incomplete" in str(error)
+        return None
+    assert {*arrays["a"], *arrays["attached/b"]} == {meta["number"]}
+    return meta["number"]
+
+last = None
+for round in ("new", "replaced"):
+    step, code = 0, 9
+    while code == 9:
+        step += 1
+        child = os.fork() or killed_at(step)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert state() == (last if code == 9 else step), (round, step, state())
+    assert step > 6
+    last = step
+    left = os.listdir(path)
+    assert len(left) == 2, left
+"""
+
+
+def test_a_save_that_is_killed_anywhere_leaves_the_old_model_and_is_swept_by_the_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED_SAVES, str(tmp_path / "model.zarr")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

