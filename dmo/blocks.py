@@ -170,6 +170,12 @@ def rows(source: Rows, where: slice | None = None) -> Block:
     return np.asarray(block)
 
 
+def double(block: Any) -> Any:
+    """A block of real numbers (NumPy or SciPy CSR) in this machine's float64, which holds them all but the largest integers
+    exactly: the way to take rows of any type (big-endian, whole numbers, half precision) into a computation."""
+    return block.astype(np.float64, copy=False) if scipy.sparse.issparse(block) else np.asarray(block, np.float64)
+
+
 def _computed(block: Any) -> Any:
     """The values of a dask array: by threads of this process, by its cluster where it is persisted on one."""
     try:

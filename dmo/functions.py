@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dmo.blocks import Rows, row_blocks, rows
+from dmo.blocks import Rows, double, row_blocks, rows
+from dmo.kernels import normalize_rows
 from dmo.kernels.multikernel import MultiKernel
 from dmo.lowrank import FeatureMap
 from dmo.persistence import with_prefix, without_prefix
@@ -108,6 +109,36 @@ class FactorExpansion:
         return cls(meta["view"], feature_map, arrays["coefficients"], arrays["offset"])
 
 
+@dataclass(frozen=True)
+class LinearExpansion:
+    """f(x) = x W + offset, on the rows of one view, dense or sparse, `normalize`d first where the kernel does so."""
+
+    view: str
+    coefficients: np.ndarray
+    offset: np.ndarray
+    normalize: str | None = None
+
+    def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
+        source = views[self.view]
+        out = np.empty((source.shape[0], len(self.offset)))
+        for where in row_blocks(source.shape[0], _BLOCK):
+            block = double(rows(source, where))
+            if self.normalize is not None:
+                block = normalize_rows(block, self.normalize)
+            out[where] = block @ self.coefficients + self.offset
+        return out
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(arrays, JSON meta) for a model store."""
+        meta = {"view": self.view} | ({} if self.normalize is None else {"normalize": self.normalize})
+        return {"coefficients": self.coefficients, "offset": self.offset}, meta
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LinearExpansion:
+        """The expansion that `to_arrays` described."""
+        return cls(meta["view"], arrays["coefficients"], arrays["offset"], meta.get("normalize"))
+
+
 def store_expansions(expansions: Mapping[str, Expansion]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Expansions and, once, the training rows that they share, as (arrays, JSON meta)."""
     sources: dict[str, Rows] = {}
@@ -126,32 +157,13 @@ def load_expansions(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[
     loaded: dict[str, Expansion] = {}
     for name, parts in meta["expansions"].items():
         own = without_prefix(f"expansions/{name}", arrays)
-        loaded[name] = (
-            FactorExpansion.from_arrays(own, parts)
-            if "map" in parts
-            else KernelExpansion.from_arrays(own, parts, sources)
-        )
+        if "map" in parts:
+            loaded[name] = FactorExpansion.from_arrays(own, parts)
+        elif "kernel" in parts:
+            loaded[name] = KernelExpansion.from_arrays(own, parts, sources)
+        else:
+            loaded[name] = LinearExpansion.from_arrays(own, parts)
     return loaded
-
-
-@dataclass(frozen=True)
-class LinearExpansion:
-    """f(x) = x W + offset, on the rows of one view as they are, dense or sparse."""
-
-    view: str
-    coefficients: np.ndarray
-    offset: np.ndarray
-
-    def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
-        source = views[self.view]
-        out = np.empty((source.shape[0], len(self.offset)))
-        for where in row_blocks(source.shape[0], _BLOCK):
-            out[where] = rows(source, where) @ self.coefficients + self.offset
-        return out
-
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, JSON meta) for a model store."""
-        return {"coefficients": self.coefficients, "offset": self.offset}, {"view": self.view}
 
 
 @dataclass(frozen=True)

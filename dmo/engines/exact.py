@@ -5,27 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import psutil
+import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 from dmo import stores
-from dmo.blocks import Rows, Subset, rows
+from dmo.blocks import Rows, Subset, double, rows
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried
 from dmo.errors import UserError
-from dmo.functions import KernelExpansion
+from dmo.functions import Expansion, KernelExpansion, LinearExpansion
 from dmo.hashing import fingerprint
 from dmo.kernels import Kernel, Linear, Precomputed, gram_matrix, normalize_rows
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.tiles import FeatureTiles
-from dmo.linalg.operators import Dense, LowRank, Operator
-from dmo.linalg.smoothers import Smoother
-from dmo.linalg.solve import SolveMethod, factorize
+from dmo.linalg.operators import Dense, Operator
+from dmo.linalg.row_gram import CenteredRows, RowGram
+from dmo.linalg.smoothers import LinearSmoother, Smoother, leave_one_out
+from dmo.linalg.solve import SolveMethod, factorize, small_side_fits
 from dmo.linalg.tiles import Tiles
 from dmo.progress import stage
 
@@ -39,6 +41,9 @@ Precision = Literal["auto", "float32", "float64"]
 @dataclass(frozen=True)
 class Exact:
     """The exact engine: all entries of the kernel, no approximation.
+
+    Linear kernels are solved from the rows themselves, in float64, wherever these fit in this process's memory: what is
+    said below of entries and tiles is then without effect.
 
     Arguments: `storage`: "memory" (one NumPy array in this process), "resident" (tiles in the workers' memory),
     "recomputed" (tiles from features at every product), "stored" (tiles in a kernel store under `path`, streamed at
@@ -150,6 +155,8 @@ def build(
 ) -> FittedKernel:
     """The operator of `kernel` (not yet fitted) over the rows of `sources`; `ridge`: the smallest that will be used."""
     used = {name: sources[name] for name in kernel.kernels}
+    if is_linear(kernel) and _rows_fit(used):
+        return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
     first = {name: k.fit(rows(used[name], slice(0, _LOOK)), random_state) for name, k in kernel.kernels.items()}
     kinds = [choose_dtype(who, engine, name, first[name], used[name], ridge) for name in used]
     dtype = np.result_type(*kinds)
@@ -165,13 +172,6 @@ def _in_memory(
     kernel: MultiKernel, sources: Mapping[str, Rows], dtype: np.dtype, random_state: int | None
 ) -> FittedKernel:
     fitted: dict[str, Kernel] = {}
-    if len(sources) == 1:
-        ((name, part),) = kernel.kernels.items()
-        n, d = sources[name].shape
-        if isinstance(part, Linear) and 2 * d < n:  # a linear kernel is its own factor
-            fitted[name] = part.fit(sources[name], random_state)
-            factor = normalize_rows(rows(sources[name]), part.normalize).astype(np.float64)
-            return FittedKernel(replace(kernel, kernels=fitted), LowRank(factor), np.dtype(np.float64))
     total: np.ndarray | None = None
     for name, part in kernel.kernels.items():
         matrix, fitted[name] = gram_matrix(part, rows(sources[name]), dtype, random_state)
@@ -226,27 +226,119 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
     return stores.open_kernel(path)
 
 
-@dataclass
-class FittedView:
-    """One view of the exact engine: its kernel and operator (centered where asked) and the smoother of K + c I."""
+class FittedView(Protocol):
+    """One view of the exact engine under its ridge.
 
+    `smoother`: B -> K (K + c I)^-1 B. `coefficients` of the function that smooths the columns of B are what the other
+    methods take; they are linear in B.
+    """
+
+    @property
+    def smoother(self) -> Callable[[np.ndarray], np.ndarray]: ...
+
+    def coefficients(self, B: np.ndarray) -> np.ndarray: ...
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        """The function of new rows, as a sum of expansions by name."""
+        ...
+
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Its values at every training row, had that row been left out."""
+        ...
+
+
+@dataclass
+class KernelView:
+    """A view known by the entries of its kernel: coefficients are dual ones, (K + c I)^-1 B."""
+
+    name: str
     built: FittedKernel
     sources: Mapping[str, Rows]
     operator: Operator
     smoother: Smoother
 
-    def expansion(self, dual: np.ndarray) -> KernelExpansion:
-        """x -> K(x) alpha for dual coefficients alpha (n x k), with the operator's centering."""
-        coefficients, offset = self.operator.expansion(dual)
-        rows_first = np.ascontiguousarray(
-            coefficients
-        )  # as a store gives it back, so that a loaded model is bit-identical
-        return KernelExpansion(self.built.kernel, self.sources, rows_first, offset, self.built.dtype)
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        return self.smoother.dual(B)
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        dual, offset = self.operator.expansion(coefficients)
+        rows_first = np.ascontiguousarray(dual)  # as a store gives it back, so that a loaded model is bit-identical
+        return {self.name: KernelExpansion(self.built.kernel, self.sources, rows_first, offset, self.built.dtype)}
+
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        return leave_one_out(B, coefficients, self.smoother.inverse_diagonal())
+
+
+@dataclass
+class LinearView:
+    """A view of linear kernels, known by its rows: coefficients are those of the features, W = (X'X + c I)^-1 X'B.
+
+    Neither the n x n kernel nor dual coefficients are needed, and with them goes their cancellation: see `FactorSystem`.
+    """
+
+    kernel: MultiKernel
+    sources: Mapping[str, Rows]
+    factor: CenteredRows
+    smoother: LinearSmoother
+
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        return self.smoother.loadings(B)
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        return linear_expansions(self.kernel, self.sources, self.factor, coefficients, np.zeros(coefficients.shape[1]))
+
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        return self.smoother.leave_one_out(B, coefficients)
+
+
+def is_linear(kernel: MultiKernel) -> bool:
+    """Whether the kernel is x'y of (normalized) rows, or a weighted sum of such over views."""
+    return kernel.combine == "sum" and all(isinstance(part, Linear) for part in kernel.kernels.values())
+
+
+def _rows_fit(sources: Mapping[str, Rows]) -> bool:
+    """Whether the rows fit in this process's memory as float64, with a copy to work on."""
+    if all(scipy.sparse.issparse(source) for source in sources.values()):
+        return True
+    return (
+        16.0 * sum(float(np.prod(source.shape)) for source in sources.values()) <= psutil.virtual_memory().available / 2
+    )
+
+
+def linear_rows(kernel: MultiKernel, views: Mapping[str, Rows]) -> Any:
+    """The rows of all views side by side, as their linear kernels take them: normalized, times the root of the weight."""
+    parts = []
+    for name, part in kernel.kernels.items():
+        block = double(rows(views[name]))
+        normalize = part.normalize if isinstance(part, Linear) else None
+        block = block if normalize is None else normalize_rows(block, normalize)
+        weight = kernel.weights[name]
+        parts.append(block if weight == 1.0 else block * np.sqrt(weight))
+    if len(parts) == 1:
+        return parts[0]
+    if all(scipy.sparse.issparse(part) for part in parts):
+        return scipy.sparse.csr_array(scipy.sparse.hstack(parts, format="csr"))
+    return np.hstack([part.toarray() if scipy.sparse.issparse(part) else part for part in parts])
+
+
+def linear_expansions(
+    kernel: MultiKernel, views: Mapping[str, Rows], factor: CenteredRows, W: np.ndarray, offset: np.ndarray
+) -> dict[str, Expansion]:
+    """f(x) = sum_v x_v W_v + offset from coefficients W of `linear_rows`, of rows less their mean where the factor's are."""
+    rest = offset if factor.mean is None else offset - factor.mean @ W
+    found: dict[str, Expansion] = {}
+    for name, part in kernel.kernels.items():
+        mine, W = np.split(W, [views[name].shape[1]])
+        scaled = np.ascontiguousarray(np.sqrt(kernel.weights[name]) * mine)
+        normalize = part.normalize if isinstance(part, Linear) else None
+        found[name] = LinearExpansion(name, scaled, rest if not found else np.zeros_like(rest), normalize)
+    return found
 
 
 def fit_view(
     who: str,
     engine: Exact,
+    name: str,
     kernel: MultiKernel,
     views: Mapping[str, Rows],
     ridge: float,
@@ -258,13 +350,30 @@ def fit_view(
 ) -> FittedView:
     """Build the kernel's operator over the rows of `views` and factorize it with the ridge, for `columns` right-hand
     sides in all (None: many)."""
-    sources = {name: views[name] for name in kernel.kernels}
+    sources = {view: views[view] for view in kernel.kernels}
     built = build(who, engine, kernel, sources, ridge, storage, random_state)
+    return view_of(who, name, built, sources, ridge, center, method, random_state, columns)
+
+
+def view_of(
+    who: str,
+    name: str,
+    built: FittedKernel,
+    sources: Mapping[str, Rows],
+    ridge: float,
+    center: bool,
+    method: SolveMethod,
+    random_state: int | None,
+    columns: int | None = None,
+) -> FittedView:
+    """A built kernel under a ridge."""
     operator = built.operator.centered() if center else built.operator
     if method == "auto" and isinstance(built.operator, Tiles):
         method = "cg"
     try:
+        if isinstance(operator, RowGram) and small_side_fits(operator.factor):
+            return LinearView(built.kernel, sources, operator.factor, LinearSmoother(operator.factor, ridge))
         solver = factorize(operator, ridge, method, random_state=random_state, columns=columns)
     except UserError as error:
-        raise UserError(f"{who}: view {'+'.join(sources)!r}: {error}") from error
-    return FittedView(built, sources, operator, Smoother(solver, ridge))
+        raise type(error)(f"{who}: view {'+'.join(sources)!r}: {error}") from error
+    return KernelView(name, built, sources, operator, Smoother(solver, ridge))

@@ -10,13 +10,14 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, rows
-from dmo.engines.exact import build, choose_storage, exact_engine
+from dmo.engines.exact import FittedKernel, build, choose_storage, exact_engine, linear_expansions, linear_rows
 from dmo.engines.lowrank import fit_maps, is_exact
 from dmo.errors import UserError
 from dmo.functions import Expansion, FactorExpansion, Function, KernelExpansion, KernelFunction, PrecomputedFunction
 from dmo.kernels import Precomputed, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.operators import Dense, LowRank, Operator
+from dmo.linalg.row_gram import CenteredRows, RowGram
 from dmo.linalg.solve import SolveMethod
 from dmo.linalg.tiles import Tiles
 from dmo.lowrank import FeatureMap
@@ -51,6 +52,8 @@ def prepare_kernel(
         engine = replace(engine, precision="float64")
     combined = MultiKernel(kernels, {view: 1.0 / len(kernels) for view in kernels})
     built = build(who, engine, combined, views, _RIDGE / C, storage, random_state)
+    if isinstance(built.operator, RowGram):
+        return _linear(built, views)
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Function:
         inner, shift = built.operator.expansion(coefficients)
@@ -58,6 +61,18 @@ def prepare_kernel(
         return KernelFunction({"all": expansion})
 
     return Fitted(built.operator, "cg" if isinstance(built.operator, Tiles) else "auto", function)
+
+
+def _linear(built: FittedKernel, views: Mapping[str, Rows]) -> Fitted:
+    """Linear kernels, of rows less their mean: the dual coefficients of a regression with a bias sum to 0, so the bias alone
+    sees the difference, and features far from the origin keep their digits."""
+    factor = CenteredRows.of(linear_rows(built.kernel, views), center=True)
+
+    def function(coefficients: np.ndarray, offset: np.ndarray) -> Function:
+        W = factor.t_dot(coefficients)
+        return KernelFunction(linear_expansions(built.kernel, views, factor, W, offset))
+
+    return Fitted(RowGram(factor), "auto", function)
 
 
 def _precomputed(who: str, views: Mapping[str, Rows]) -> Fitted:

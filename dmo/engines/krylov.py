@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, iterate
+from dmo.blocks import Rows, double, iterate
 from dmo.errors import UserError
 from dmo.progress import stage
 
@@ -57,7 +57,7 @@ def find_subspace(
     image, sums, squares = np.zeros((d, q + method.extra)), np.zeros(d), 0.0
     with stage("subspace (passes over the rows)", method.steps) as advance:
         for where, block in iterate(X, _BLOCK):
-            block = block.astype(np.float64)
+            block = double(block)
             targets = np.hstack([labels[where], rng.standard_normal((block.shape[0], method.extra))])
             image += block.T @ targets
             sums += np.asarray(block.sum(axis=0)).ravel()
@@ -69,7 +69,7 @@ def find_subspace(
             image = _orthonormal(image)  # else the largest eigenvalue drowns the others
             following = np.zeros_like(image)
             for _, block in iterate(X, _BLOCK):
-                block = block.astype(np.float64)
+                block = double(block)
                 following += block.T @ (block @ image)
             image = following - n * np.outer(mean, mean @ image)
             parts.append(image)

@@ -180,7 +180,8 @@ def _add_dense(moments: Moments, groups: Mapping[str, np.ndarray], places: Mappi
     """Add the products of dense groups to their cells: one product for all groups of one precision."""
     for left_kind in {part.dtype for part in groups.values()}:
         names = [name for name, part in groups.items() if part.dtype == left_kind]
-        working = left_kind if left_kind in (np.float32, np.float64) else np.dtype(np.float32)
+        single = np.promote_types(left_kind, np.float32) == np.float32  # which holds all values of that type
+        working = np.dtype(np.float32 if single else np.float64)
         stacked = np.hstack([groups[name].astype(working, copy=False) for name in names])
         columns = np.concatenate([np.arange(places[name].start, places[name].stop) for name in names])
         moments.sums[columns] += stacked.sum(axis=0, dtype=np.float64)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, rows
+from dmo.blocks import Rows, double, rows
 from dmo.engines.krylov import Subspace
 from dmo.linalg.operators import dense
 
@@ -20,10 +20,8 @@ class _AsIs:
     shift: np.ndarray | None
 
     def raw(self, block: Any) -> Any:
-        if scipy.sparse.issparse(block):
-            return block
-        block = block if block.dtype.kind == "f" else block.astype(np.float64)
-        return block if self.shift is None else block - self.shift
+        block = double(block)
+        return block if self.shift is None or scipy.sparse.issparse(block) else block - self.shift
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class _InSubspace:
 
     def raw(self, block: Any) -> Any:
         Q = self.subspace.basis
-        return np.asarray(block @ Q) - self.subspace.mean @ Q
+        return np.asarray(double(block) @ Q) - self.subspace.mean @ Q
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pe
             for view in views:
                 kernel = MultiKernel.of(view, kernels[view])
                 fitted[view] = fit_view(
-                    name, engine, kernel, views, ridges[view], self.center, storage, method, self.random_state
+                    name, engine, view, kernel, views, ridges[view], self.center, storage, method, self.random_state
                 )
                 advance(1)
         return fitted

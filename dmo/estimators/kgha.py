@@ -15,9 +15,10 @@ from dmo.estimators.base import Annotator
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.shared_fits import HeldOut, SharedViews
+from dmo.functions import Expansion
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.smoothers import LinearSmoother
-from dmo.methods.decoding import ScoreRule, leave_one_out
+from dmo.methods.decoding import ScoreRule
 from dmo.methods.homogeneity.moments import RotatedMoments, SharedHomogeneity, homogeneity
 from dmo.methods.homogeneity.operators import decoder, homogeneity_map, krylov
 from dmo.persistence import with_prefix, without_prefix
@@ -124,13 +125,13 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.embedding_ = pairs.vectors
         self.decoder_ = decoder(labels.loadings(pairs.vectors))
         loo = np.zeros((n, k))
-        expansions = {}
-        with stage("dual coefficients", len(views)) as advance:
-            for name, view in fitted.items():
-                dual = view.smoother.dual(pairs.vectors)
-                expansions[name] = view.expansion(dual)
+        expansions: dict[str, Expansion] = {}
+        with stage("coefficients of the views", len(views)) as advance:
+            for view in fitted.values():
+                coefficients = view.coefficients(pairs.vectors)
+                expansions |= view.expansions(coefficients)
                 if self.standardize:
-                    loo += leave_one_out(pairs.vectors, dual, view.smoother.inverse_diagonal()) / len(views)
+                    loo += view.leave_one_out(pairs.vectors, coefficients) / len(views)
                 advance(1)
         self.expansions_ = expansions
         held = loo @ self.decoder_
@@ -192,10 +193,10 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             pairs = krylov(apply, len(Y), k, Y, model.tol, model.max_iter, model.random_state)
             values, loo = np.zeros((shared.n_new, k)), np.zeros((len(Y), k))
             for view in views:
-                dual = view.smoother.dual(pairs.vectors)
-                values += view.predict(dual) / len(views)
+                coefficients = view.coefficients(pairs.vectors)
+                values += view.predict(coefficients) / len(views)
                 if needs_loo:
-                    loo += leave_one_out(pairs.vectors, dual, view.inverse_diagonal()) / len(views)
+                    loo += view.leave_one_out(pairs.vectors, coefficients) / len(views)
             return HeldOut(components, frequency, values, labels.loadings(pairs.vectors), loo if needs_loo else None)
 
         return run

@@ -64,5 +64,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         fitted = self._fit_views(views)
         apply = homogeneity_map([view.smoother for view in fitted.values()], [1.0] * len(views))
         pairs = self._embed(apply, n, k, None)
-        self.expansions_ = {name: v.expansion(v.smoother.dual(pairs.vectors)) for name, v in fitted.items()}
+        self.expansions_ = {}
+        for view in fitted.values():
+            self.expansions_ |= view.expansions(view.coefficients(pairs.vectors))
         return self

@@ -27,7 +27,8 @@ from dmo.graphs.rows import read
 from dmo.kernels import Linear, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.eigen import power_of
-from dmo.linalg.operators import Operator, RowGram
+from dmo.linalg.operators import Operator
+from dmo.linalg.row_gram import RowGram
 from dmo.methods.embeddings.catalog import CatalogEntry
 from dmo.methods.embeddings.morp import Form, morp_moments, morp_operator
 from dmo.methods.embeddings.projected import LinearFit, solve_projected
@@ -212,15 +213,14 @@ def _kernel(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, 
 
 def _dual(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
     """A linear kernel through n x n products with the rows; the function of new rows is linear again."""
-    gram = RowGram(rows(X).astype(np.float64))
-    operator = gram.centered() if task.center else gram
+    operator = RowGram.of(rows(X), task.center)
     if road.floor and isinstance(task, FormTask):
         task = task.floored(road.floor * float(operator.diagonal().mean()))
     fit = _solve(who, task, samples, operator, k, road)
-    alpha = fit.coefficients - fit.coefficients.mean(axis=0) if task.center else fit.coefficients
-    W = np.asarray(gram.X.T @ alpha)
-    offset = -np.asarray(gram.X.mean(axis=0)).ravel() @ W if task.center else np.zeros(k)
-    embedding = operator @ fit.coefficients
+    centered = operator.factor
+    W = centered.t_dot(fit.coefficients)
+    offset = np.zeros(k) if centered.mean is None else -(centered.mean @ W)
+    embedding = centered.dot(W)
     return Projected(LinearExpansion(view, W, offset), fit, embedding, decode_rows(task, samples, embedding))
 
 

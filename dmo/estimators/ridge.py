@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
-import scipy.linalg
 from sklearn.base import BaseEstimator
 
 from dmo.blocks import Rows
@@ -20,7 +19,8 @@ from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
-from dmo.methods.decoding import ScoreRule, leave_one_out
+from dmo.linalg.linear import positive_solve
+from dmo.methods.decoding import ScoreRule
 from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
 from dmo.validation import check_labels, check_views, per_view, positive
@@ -88,19 +88,28 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         kernels = self._kernels(list(views))
         ridges = self._ridges(list(views), list(kernels))
         storage = choose_storage(engine, n, len(kernels))
-        expansions = {}
+        expansions: dict[str, Expansion] = {}
         loo = np.zeros(Y.shape)
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
                 columns = None if self.standardize else targets.shape[1]
                 view = fit_view(
-                    who, engine, kernel, views, ridges[name], self.center, storage, "auto", self.random_state, columns
+                    who,
+                    engine,
+                    name,
+                    kernel,
+                    views,
+                    ridges[name],
+                    self.center,
+                    storage,
+                    "auto",
+                    self.random_state,
+                    columns,
                 )
-                dual = view.smoother.dual(targets)
-                share = self._share(name)
-                expansions[name] = view.expansion(share * dual)
+                found, share = view.coefficients(targets), self._share(name)
+                expansions |= view.expansions(share * found)
                 if self.standardize:
-                    loo += share * leave_one_out(targets, dual, view.smoother.inverse_diagonal())
+                    loo += share * view.leave_one_out(targets, found)
                 advance(1)
         self.expansions_: Mapping[str, Expansion] = expansions
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), loo, self.intercept, self.standardize, self.prior_power)
@@ -160,10 +169,10 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
             values, loo = np.zeros((shared.n_new, Y.shape[1])), np.zeros(Y.shape)
             for name, c in model._ridges(list(old), list(kernels)).items():
                 view, share = shared.view(name, c, model.center), model._share(name)
-                dual = view.smoother.dual(targets)
-                values += share * view.predict(dual)
+                found = view.coefficients(targets)
+                values += share * view.predict(found)
                 if needs_loo:
-                    loo += share * leave_one_out(targets, dual, view.inverse_diagonal())
+                    loo += share * view.leave_one_out(targets, found)
             return HeldOut(components, frequency, values, None, loo if needs_loo else None)
 
         return run
@@ -236,9 +245,8 @@ def ridge(
     columns = np.concatenate([np.arange(places[view].start, places[view].stop) for view in weights])
     scale = np.concatenate([np.full(moments.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
     small = used.gram[np.ix_(columns, columns)] * scale[:, None] * scale
-    small.flat[:: len(small) + 1] += c
     right = scale[:, None] * used.gram[columns, places[LABELS]]
-    beta = scale[:, None] * scipy.linalg.solve(small, right, assume_a="pos", overwrite_a=True, check_finite=False)
+    beta = scale[:, None] * positive_solve(small, c, right)
     offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
     edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
     return dict(zip(weights, np.split(beta, edges), strict=True)), offset

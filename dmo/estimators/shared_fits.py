@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +11,14 @@ from sklearn.base import clone
 
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster import current_client
-from dmo.engines.exact import build, exact_engine
+from dmo.engines.exact import FittedKernel, FittedView, KernelView, build, exact_engine, view_of
 from dmo.engines.lowrank import fit_maps
 from dmo.engines.moments import Moments
 from dmo.engines.passes import BLOCK, FeatureRows, collect_moments
 from dmo.errors import UserError
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import in_threads, thread_count
-from dmo.linalg.operators import Operator
-from dmo.linalg.smoothers import Smoother
-from dmo.linalg.solve import factorize
+from dmo.linalg.row_gram import RowGram
 from dmo.methods.homogeneity.operators import decoder
 from dmo.validation import label_rank
 
@@ -64,23 +62,35 @@ def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -
 
 @dataclass
 class SharedView:
-    """One kernel of one fold under one ridge: its smoother, and predictions of the held-out rows."""
+    """One kernel of one fold under one ridge, and its functions of the held-out rows.
 
-    operator: Operator
-    cross: np.ndarray
-    smoother: Smoother
-    _inverse_diagonal: np.ndarray | None = None
+    `cross`: kernel of the held-out rows and the training rows, with the operator's own means not yet taken off; None for
+    linear kernels, whose functions take the held-out rows `new` themselves.
+    """
 
-    def predict(self, dual: np.ndarray) -> np.ndarray:
-        """K(new, old) alpha with the operator's centering (m x k)."""
-        coefficients, offset = self.operator.expansion(dual)
-        return self.cross @ coefficients.astype(self.cross.dtype, copy=False) + offset
+    view: FittedView
+    new: Mapping[str, Rows]
+    cross: np.ndarray | None
 
-    def inverse_diagonal(self) -> np.ndarray:
-        """diag((K + c I)^-1), computed once."""
-        if self._inverse_diagonal is None:
-            self._inverse_diagonal = self.smoother.inverse_diagonal()
-        return self._inverse_diagonal
+    @property
+    def smoother(self) -> Callable[[np.ndarray], np.ndarray]:
+        return self.view.smoother
+
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        """Of the function that smooths the columns of B."""
+        return self.view.coefficients(B)
+
+    def predict(self, coefficients: np.ndarray) -> np.ndarray:
+        """Its values at the held-out rows (m x k)."""
+        if not isinstance(self.view, KernelView):
+            return np.asarray(sum(part(self.new) for part in self.view.expansions(coefficients).values()))
+        assert self.cross is not None
+        dual, offset = self.view.operator.expansion(coefficients)
+        return self.cross @ dual.astype(self.cross.dtype, copy=False) + offset
+
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Its values at every training row, had that row been left out."""
+        return self.view.leave_one_out(B, coefficients)
 
 
 class SharedViews:
@@ -89,25 +99,28 @@ class SharedViews:
     def __init__(
         self, who: str, model: Any, kernels: Mapping[str, MultiKernel], old: Mapping[str, Rows], new: Mapping[str, Rows]
     ):
+        self.who, self.old, self.new = who, old, new
         self.n_new = next(iter(new.values())).shape[0]
         engine = exact_engine(who, model.approximation)
-        self._parts = {}
+        self._parts: dict[str, tuple[FittedKernel, np.ndarray | None]] = {}
         for name, kernel in kernels.items():
             used = {view: old[view] for view in kernel.kernels}
             built = build(who, engine, kernel, used, np.inf, "memory", model.random_state)
-            x = built.kernel.prepare(new, slice(None), built.dtype)
-            cross = built.kernel.tile(x, built.kernel.prepare(old, slice(None), built.dtype))
-            self._parts[name] = (built.operator, built.operator.centered(), cross)
+            cross = None
+            if not isinstance(built.operator, RowGram):
+                x = built.kernel.prepare(new, slice(None), built.dtype)
+                cross = built.kernel.tile(x, built.kernel.prepare(old, slice(None), built.dtype))
+            self._parts[name] = (built, cross)
         self._last: dict[str, tuple[tuple[float, bool], SharedView]] = {}
 
     def view(self, name: str, ridge: float, center: bool) -> SharedView:
         """The view under a ridge; the factor is kept until another ridge is asked for."""
         key = (ridge, center)
         if name not in self._last or self._last[name][0] != key:
-            plain, centered, cross = self._parts[name]
-            operator = centered if center else plain
-            smoother = Smoother(factorize(operator, ridge, "cholesky"), ridge)
-            self._last[name] = (key, SharedView(operator, cross, smoother))
+            built, cross = self._parts[name]
+            sources = {view: self.old[view] for view in built.kernel.kernels}
+            view = view_of(self.who, name, built, sources, ridge, center, "cholesky", None)
+            self._last[name] = (key, SharedView(view, self.new, cross))
         return self._last[name][1]
 
 

@@ -203,14 +203,16 @@ def normalize_rows(X: blocks.Rows, how: str | None, dtype: Any = None) -> Matrix
     """Rows scaled to an absolute sum of 1 ("l1"), to length 1 ("l2"), or square roots of the former ("hellinger").
 
     Arguments: `X` n x d, read whole, dense or CSR, which stays CSR; `how` None leaves the values; `dtype` of the
-    result, by default float32, or float64 where X is float64. Rows of zeros stay zero.
+    result, by default float32 where that holds every value of X's type (whole numbers of 16 bits, half and single
+    precision), else float64. Rows of zeros stay zero.
     Raises ValueError for an unknown `how`, NaN or infinite entries, and negative entries with "hellinger".
     """
     owner = "normalize_rows"
     check_normalization(how, owner)
     block = read(X, owner)
     if dtype is None:
-        dtype = np.float64 if getattr(X, "dtype", block.dtype) == np.float64 else np.float32
+        exact = np.promote_types(getattr(X, "dtype", block.dtype), np.float32) == np.float32
+        dtype = np.float32 if exact else np.float64
     return ready(block, how, None, dtype, False, how == "hellinger", owner)[0]
 
 

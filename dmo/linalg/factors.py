@@ -10,6 +10,7 @@ import numpy as np
 
 from dmo.linalg.block_rows import BlockRows
 from dmo.linalg.operators import Centered, Cross, LowRank, Operator, Scaled, Sum
+from dmo.linalg.row_gram import RowGram
 from dmo.linalg.tall import gram
 
 
@@ -225,6 +226,8 @@ def low_rank_factor(A: Operator) -> Factor | None:
         return DenseFactor(A.factor.astype(np.float64, copy=False))
     if isinstance(A, BlockLowRank):
         return A.block_factor()
+    if isinstance(A, RowGram):
+        return A.factor
     if isinstance(A, Centered):
         F = low_rank_factor(A.inner)
         return None if F is None else F.centered()

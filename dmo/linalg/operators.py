@@ -8,7 +8,6 @@ NumPy blocks (n x k); building an operator computes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,7 +94,12 @@ class Operator:
         """A + c I."""
         return Shifted(self, c)
 
-    def centered(self) -> Centered:
+    @property
+    def is_centered(self) -> bool:
+        """Whether A 1 = 0 by construction."""
+        return False
+
+    def centered(self) -> Operator:
         """H A H, H = I - 11'/n."""
         return Centered(self)
 
@@ -274,6 +278,10 @@ class Centered(Operator):
         self._means: np.ndarray | None = None
 
     @property
+    def is_centered(self) -> bool:
+        return True
+
+    @property
     def means(self) -> np.ndarray:
         """Mean of every row of A (n, float64); computed at the first use by one product."""
         if self._means is None:
@@ -308,37 +316,6 @@ class Centered(Operator):
         centered = coefficients - coefficients.mean(axis=0)
         inner, offset = self.inner.expansion(centered)
         return inner, offset - self.means @ centered
-
-
-@dataclass(frozen=True)
-class RowGram(Operator):
-    """X X' of rows in memory, through products with X: sparse rows stay sparse until a factorization asks for `dense`."""
-
-    X: Any
-
-    @property
-    def n(self) -> int:  # type: ignore[override]
-        return self.X.shape[0]
-
-    @property
-    def dtype(self) -> np.dtype:  # type: ignore[override]
-        return self.X.dtype
-
-    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        return np.asarray(self.X @ (self.X.T @ B), dtype)
-
-    def diagonal(self) -> np.ndarray:
-        square = self.X.multiply(self.X) if scipy.sparse.issparse(self.X) else self.X * self.X
-        return np.asarray(square.sum(axis=1), np.float64).ravel()
-
-    def columns(self, index: np.ndarray) -> np.ndarray:
-        return dense(self.X @ self.X[index].T)
-
-    def dense(self, dtype: Any = np.float64) -> np.ndarray:
-        out = np.empty((self.n, self.n), dtype)
-        for where in row_blocks(self.n, 512):  # a sparse product of all rows at once would hold every entry twice
-            out[where] = dense(self.X[where] @ self.X.T)
-        return out
 
 
 def dense(block: Any) -> np.ndarray:

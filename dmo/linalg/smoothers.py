@@ -6,11 +6,11 @@ import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning
 
+from dmo.linalg.factors import DenseFactor, Factor
+from dmo.linalg.linear import FactorSystem
 from dmo.linalg.solution import Solver
-from dmo.linalg.tall import gram
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Smoother:
         if start is not None and start.shape != B.shape:
             start = None
         solution = self.solver.solve(B, start, check=False)
-        if not solution.converged:
+        if not solution.converged and self.solver.method == "cg":  # direct methods have told of it themselves
             worst = np.nan if solution.residuals is None else solution.residuals.max()
             warnings.warn(
                 f"a kernel solve with ridge {self.ridge:g} stopped at a relative residual of {worst:.1e}; "
@@ -47,20 +47,35 @@ class Smoother:
 
 
 class LinearSmoother:
-    """The smoother of a linear kernel K = F F', by push-through: F (F'F + c I)^-1 F'B; nothing n x n.
+    """The smoother of a linear kernel K = F F', by its coefficients W = (F'F + c I)^-1 F'B: H B = F W.
 
-    Arguments: `F` n x d, the labels or the features (centered by the caller where they should be); `ridge` c > 0.
+    Never B - c (K + c I)^-1 B, nor W as F' (K + c I)^-1 B from that: see `FactorSystem`. Nothing is larger than the
+    smaller side of F squared.
+
+    Arguments: `F` n x d, an array or a `Factor` (the labels or features; centered by the caller where they should be);
+    `ridge` c > 0.
     """
 
-    def __init__(self, F: np.ndarray, ridge: float):
-        self.F = np.asarray(F, np.float64)
-        small = gram(self.F)
-        small.flat[:: len(small) + 1] += ridge
-        self._factor = scipy.linalg.cho_factor(small, lower=True)
+    def __init__(self, F: np.ndarray | Factor, ridge: float):
+        self.F: Factor = DenseFactor(np.asarray(F, np.float64)) if isinstance(F, np.ndarray) else F
+        self._solver = FactorSystem(self.F, ridge)
 
     def loadings(self, B: np.ndarray) -> np.ndarray:
         """Q = F'(F F' + c I)^-1 B = (F'F + c I)^-1 F'B (d x p); of the labels: Y'alpha_Y of eq. 31."""
-        return scipy.linalg.cho_solve(self._factor, gram(self.F, B))
+        return self._solver.loadings(B)
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
-        return self.F @ self.loadings(B)
+        return self._solver.smooth(B)
+
+    def leave_one_out(self, B: np.ndarray, W: np.ndarray) -> np.ndarray:
+        """Values at every row of the function that smooths B (with loadings W) without that row: b - (b - s) / (1 - h)."""
+        return B - (B - self.F.dot(W)) / (1 - self._solver.leverages())[:, None]
+
+
+def leave_one_out(targets: np.ndarray, dual: np.ndarray, inverse_diagonal: np.ndarray) -> np.ndarray:
+    """Predictions of a kernel ridge for every training row when that row is left out: t_i - a_i / [(K + c I)^-1]_ii.
+
+    Arguments: `targets` n x k; `dual` a = (K + c I)^-1 targets; `inverse_diagonal` n.
+    Source: Rifkin, Lippert 2007, section 3.
+    """
+    return targets - dual / inverse_diagonal[:, None]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from dmo.errors import UserError
 from dmo.linalg.operators import Operator
@@ -13,6 +15,35 @@ from dmo.linalg.operators import Operator
 
 class IllConditioned(UserError):
     """A + c I is not positive definite in the arithmetic at hand."""
+
+
+class InaccurateSolve(ConvergenceWarning):
+    """A direct solve whose solution does not satisfy its equation as well as float64 numbers should."""
+
+
+TOLERATED = 1e-6
+"""Relative residual of a direct solve above which it is told: the smoothed values are off by up to as much."""
+
+
+PROBES = 3
+"""Columns whose residual is computed where nobody asked for residuals: a wrong factor spoils all of them."""
+
+
+def relative_error(R: np.ndarray, B: np.ndarray) -> float:
+    """max_j |r_j| / |b_j|, of the columns that are not zero."""
+    scale = np.linalg.norm(B, axis=0)
+    return float((np.linalg.norm(R, axis=0)[scale > 0] / scale[scale > 0]).max(initial=0.0))
+
+
+def warn_of_error(what: str, ridge: float, error: float) -> None:
+    """An InaccurateSolve where the relative error is more than rounding."""
+    if not error <= TOLERATED:  # NaN as well
+        warnings.warn(
+            f"{what} with ridge {ridge:g} has a relative residual of {error:.1e}, above {TOLERATED:g}: the ridge is too "
+            f"small for the scale of the data; raise it, or take float64 kernels",
+            InaccurateSolve,
+            stacklevel=2,
+        )
 
 
 @dataclass(frozen=True)

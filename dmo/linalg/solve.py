@@ -16,7 +16,7 @@ import psutil
 from dmo.errors import UserError
 from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank
 from dmo.linalg.direct import CholeskySolver, MixedSolver, WoodburySolver
-from dmo.linalg.factors import low_rank_factor
+from dmo.linalg.factors import Factor, low_rank_factor
 from dmo.linalg.operators import Operator
 from dmo.linalg.solution import Solution, Solver
 
@@ -50,7 +50,7 @@ def factorize(
     if method == "auto":
         budget = psutil.virtual_memory().available / 2 if memory is None else memory
         direct = _direct_method(A, ridge, budget, columns)
-        if factor is not None and factor.shape[1] < A.n:
+        if factor is not None and factor.shape[1] < A.n and small_side_fits(factor, budget):
             method = "woodbury"
         elif direct is None:
             method = "cg"
@@ -71,6 +71,12 @@ def factorize(
             preconditioner = NystromPreconditioner.of(A, default_rank(A.n), random_state)
         return BlockCG(A, ridge, preconditioner, tol, max_products)
     raise UserError(f"unknown method {method!r}; known: 'auto', 'cholesky', 'mixed', 'cg', 'woodbury'")
+
+
+def small_side_fits(factor: Factor, memory: float | None = None) -> bool:
+    """Whether a system of the factor's smaller side fits in `memory` bytes (default: half of what is free)."""
+    budget = psutil.virtual_memory().available / 2 if memory is None else memory
+    return 8.0 * min(factor.shape) ** 2 <= budget
 
 
 def _direct_method(

@@ -100,15 +100,6 @@ def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
     return out
 
 
-def leave_one_out(targets: np.ndarray, dual: np.ndarray, inverse_diagonal: np.ndarray) -> np.ndarray:
-    """Predictions of a kernel ridge for every training row when that row is left out: t_i - a_i / [(K + c I)^-1]_ii.
-
-    Arguments: `targets` n x k; `dual` a = (K + c I)^-1 targets; `inverse_diagonal` n.
-    Source: Rifkin, Lippert 2007, section 3.
-    """
-    return targets - dual / inverse_diagonal[:, None]
-
-
 def top_labels(scores: np.ndarray, top: int) -> np.ndarray:
     """The numbers of the `top` highest labels of every row (m x top, best first); equal scores: the lower number first."""
     return np.argsort(-scores, axis=1, kind="stable")[:, :top]

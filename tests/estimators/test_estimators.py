@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import zarr
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -14,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import dmo
 from dmo import KGHA, MLSI, MORP, Exact, HomogeneityAnalysis, LabelPropagation, MultiSetCCA, MultiViewRidge, Nystrom
 from dmo.kernels import RBF
+from dmo.linalg.solution import InaccurateSolve
 from dmo.stores import StoreError
 
 RNG = np.random.default_rng(0)
@@ -183,5 +185,107 @@ def test_a_ridge_below_the_rounding_of_float32_is_refused_or_taken_in_float64():
     y = rng.integers(0, 2, 2300)
     with pytest.raises(ValueError, match=r"ridge 1e-09 is below the noise floor .* float32 kernel of view 'x'"):
         MultiViewRidge(ridge=1e-9, approximation=Exact(precision="float32")).fit(X, y)
-    model = MultiViewRidge(ridge=1e-9).fit(X, y)
+    model = MultiViewRidge(ridge=1e-7).fit(X, y)
     assert next(iter(model.expansions_.values())).dtype == np.float64
+
+
+def whole_numbers(n=300, d=4, labels=6, seed=0):
+    """Features of 0..50, every sum of which float64 holds, and labels that they tell something of."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 51, (n, d)).astype(np.float64)
+    raw = X @ rng.standard_normal((d, labels)) + 9 * rng.standard_normal((n, labels))
+    return X, (raw > np.quantile(raw, 0.7, axis=0)).astype(np.uint8)
+
+
+def svd_ridge(X, ridge, Y):
+    """Scores of a linear ridge regression on centered features and labels, by singular values."""
+    U, s, _ = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    return U @ ((s**2 / (s**2 + ridge))[:, None] * (U.T @ (Y - Y.mean(axis=0))))
+
+
+@pytest.mark.parametrize("d", [4, 400])
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e3, 1e4, 1e5, 1e7])
+def test_a_linear_ridge_regression_is_that_of_singular_values_at_every_scale(factor, d):
+    X, Y = whole_numbers(d=d)
+    for ridge in (0.01, 0.01 * factor**2):
+        model = MultiViewRidge("linear", ridge=ridge, approximation="exact").fit(X * factor, Y)
+        assert_allclose(model.decision_function(X * factor), svd_ridge(X * factor, ridge, Y), atol=1e-9)
+
+
+@pytest.mark.parametrize("combine", ["predictions", "kernels"])
+def test_views_of_every_scale_and_offset_are_averaged_as_they_should(combine):
+    X, Y = whole_numbers(d=7)
+    left, right = X[:, :4], X[:, 4:]
+    views = {"a": left * 1e4 + 1e9, "b": right * 1e-4}
+    model = MultiViewRidge("linear", ridge=0.5, combine=combine, approximation="exact").fit(views, Y)
+    wanted = (svd_ridge(left * 1e4, 0.5, Y) + svd_ridge(right * 1e-4, 0.5, Y)) / 2
+    if combine == "kernels":
+        wanted = svd_ridge(np.hstack([left * 1e4, right * 1e-4]) / np.sqrt(2), 0.5, Y)
+    assert_allclose(model.decision_function(views), wanted, atol=1e-8)
+
+
+def test_leave_one_out_statistics_of_a_linear_kernel_are_those_of_as_many_fits():
+    X, Y = whole_numbers(n=40)
+    model = MultiViewRidge("linear", ridge=1e-4, center=False, standardize=1.0, approximation="exact").fit(X * 1e4, Y)
+    held = np.empty(Y.shape)
+    for i in range(len(X)):
+        rest = np.arange(len(X)) != i
+        augmented = np.vstack([X[rest] * 1e4, np.sqrt(1e-4) * np.eye(X.shape[1])])
+        padded = np.vstack([Y[rest], np.zeros((X.shape[1], Y.shape[1]))])
+        held[i] = X[i] * 1e4 @ np.linalg.lstsq(augmented, padded, rcond=None)[0]
+    assert_allclose(model.rule_.mean, held.mean(axis=0), atol=1e-10)
+    assert_allclose(model.rule_.deviation, held.std(axis=0), atol=1e-10)
+
+
+LINEAR = {
+    "ridge": lambda: MultiViewRidge("linear", ridge=0.1, approximation="exact"),
+    "kgha": lambda: KGHA("linear", ridge=0.1, n_components=3, tol=1e-11, approximation="exact"),
+    "multiset": lambda: MultiSetCCA("linear", ridge=1e4, n_components=2, tol=1e-11, approximation="exact"),
+    "svr": lambda: dmo.LLTSVR("linear", C=1e-3, frame="identity", tol=1e-9, max_iter=20_000),
+    "morp": lambda: dmo.MORP("linear", ridge=0.1, n_components=3),
+}
+KINDS = {
+    "sparse": scipy.sparse.csr_array,
+    "sparse whole": lambda X: scipy.sparse.csr_array(X.astype(np.int64)),
+    "big-endian": lambda X: X.astype(">f8"),
+    "whole": lambda X: X.astype(np.int64),
+    "big-endian whole": lambda X: X.astype(">i4"),
+    "half": lambda X: X.astype(np.float16),
+    "single": lambda X: X.astype(np.float32),
+    "whole far away": lambda X: X.astype(np.int64) + 10**8,
+}
+
+
+def learnt(model, X, Y):
+    model.fit(X, Y)
+    apply = next(getattr(model, name) for name in ("decision_function", "predict", "transform") if hasattr(model, name))
+    return apply(X)
+
+
+@pytest.mark.parametrize("estimator", LINEAR)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("d", [4, 60])
+def test_rows_of_every_type_are_taken_as_the_numbers_that_they_are(estimator, kind, d):
+    X, Y = whole_numbers(n=90, d=d)
+    wanted, got = (learnt(LINEAR[estimator](), rows, Y) for rows in (X, KINDS[kind](X)))
+    tol = 1e-4 if estimator == "svr" else 1e-7
+    assert_allclose(got, wanted, atol=tol * np.abs(wanted).max())
+
+
+def test_a_ridge_that_rounding_hides_is_refused_with_the_smallest_that_it_does_not():
+    X, Y = whole_numbers()
+    depends = np.hstack([X, X @ [[0.1], [0.2], [0.3], [0.4]]]) * 1e9
+    with pytest.raises(
+        ValueError, match=r"MultiViewRidge: view 'x': ridge 1e-09 is below .* can honor is \S+: raise"
+    ) as got:
+        MultiViewRidge("linear", ridge=1e-9, approximation="exact").fit(depends, Y)
+    assert "\n" not in str(got.value)
+    least = float(str(got.value).split("can honor is ")[1].split(":")[0])
+    model = MultiViewRidge("linear", ridge=2 * least, approximation="exact").fit(depends, Y)
+    assert_allclose(model.decision_function(depends), svd_ridge(X, 0.0, Y), atol=1e-6)
+
+
+def test_a_kernel_solve_that_rounding_spoils_is_told():
+    rng = np.random.default_rng(0)
+    with pytest.warns(InaccurateSolve, match=r"ridge 1e-11 has a relative residual of .*, above 1e-06: .* raise it"):
+        MultiViewRidge(ridge=1e-11, center=False).fit(rng.standard_normal((700, 2)), rng.integers(0, 2, 700))

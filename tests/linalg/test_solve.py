@@ -9,12 +9,15 @@ from cases import CASES, F, K, N, gaussian, low_rank, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
 
 from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank
-from dmo.linalg.direct import cholesky_in_place
-from dmo.linalg.factors import low_rank_factor
+from dmo.linalg.cholesky import cholesky_in_place
+from dmo.linalg.factors import DenseFactor, low_rank_factor
+from dmo.linalg.linear import FactorSystem, positive_solve
 from dmo.linalg.operators import Dense, LowRank, Operator
-from dmo.linalg.solution import IllConditioned, Solution
+from dmo.linalg.row_gram import CenteredRows, RowGram
+from dmo.linalg.solution import IllConditioned, InaccurateSolve, Solution
 from dmo.linalg.solve import SolveMethod, factorize, solve
 
 RNG = np.random.default_rng(11)
@@ -439,3 +442,66 @@ def test_the_blocked_cholesky_is_numpy_s():
         np.testing.assert_allclose(np.tril(factor), expected, rtol=1e-9, atol=1e-12)
     A[30, 30] = -1.0
     assert cholesky_in_place(A.copy(order="F"), 8) == 31
+
+
+def stacked_least_squares(F: np.ndarray, ridge: float, B: np.ndarray) -> np.ndarray:
+    """(F'F + c I)^-1 F'B as the least squares solution of [F; sqrt(c) I] W = [B; 0], by singular values."""
+    d = F.shape[1]
+    right = np.vstack([B, np.zeros((d, B.shape[1]))])
+    return np.linalg.lstsq(np.vstack([F, np.sqrt(ridge) * np.eye(d)]), right, rcond=None)[0]
+
+
+@pytest.mark.parametrize("d", [1, 6, N - 1, N, N + 1, 300])
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_factor_s_coefficients_and_leverages_are_those_of_least_squares(d: int, center: bool, sparse: bool) -> None:
+    F = np.random.default_rng(d).poisson(0.4, (N, d)) + 1e6 * (not sparse)
+    plain = F - F.mean(axis=0) if center else F
+    for ridge in (1e-2, 10.0) if center else (1e8, 1e12):
+        system = FactorSystem(CenteredRows.of(csr_array(F) if sparse else F, center), ridge)
+        wanted = stacked_least_squares(plain, ridge, B)
+        assert_allclose(plain @ system.loadings(B), plain @ wanted, atol=1e-8)
+        assert_allclose(system.smooth(B), plain @ wanted, atol=1e-8)
+        hat = plain @ stacked_least_squares(plain, ridge, np.eye(N))
+        assert_allclose(system.leverages(), np.diagonal(hat), atol=1e-8)
+
+
+def test_dependent_columns_of_all_magnitudes_are_solved_by_singular_values() -> None:
+    G = np.random.default_rng(1).standard_normal((N, 5)) * [1e-8, 1e-4, 1.0, 1e4, 1e8]
+    F = np.hstack([G, G @ np.ones((5, 1))])
+    system = FactorSystem(DenseFactor(F), 0.1)
+    assert_allclose(system.smooth(B), F @ stacked_least_squares(F, 0.1, B), atol=1e-6)
+    Q = np.linalg.qr(F)[0][:, :5]
+    assert (system.leverages() <= 1 + 1e-12).all()
+    assert np.linalg.norm(system.smooth(B) - Q @ (Q.T @ system.smooth(B))) < 1e-6
+
+
+def test_sparse_columns_far_from_zero_keep_the_digits_of_their_gram_matrix() -> None:
+    F = np.random.default_rng(2).poisson(1.0, (N, 4)) + np.array([0, 10**3, 10**7, 10**9])
+    rows = CenteredRows.of(csr_array(F), center=True)
+    plain = F - F.mean(axis=0)
+    assert_allclose(rows.gram(), plain.T @ plain, atol=1e-5)
+    assert_allclose(rows.lengths(), (plain**2).sum(axis=1), atol=1e-5)
+    operator = RowGram(rows)
+    assert_allclose(operator.dense(), plain @ plain.T, atol=1e-5)
+    assert_allclose(operator.columns(np.array([3, 1])), (plain @ plain.T)[:, [3, 1]], atol=1e-5)
+
+
+def test_small_systems_of_moments_are_refined_and_refused_where_rounding_hides_the_ridge() -> None:
+    G = np.random.default_rng(3).standard_normal((40, 6)) * 10.0 ** np.arange(-6, 6, 2)
+    right = G.T @ B[:40]
+    wanted = stacked_least_squares(G, 1e-3, B[:40])
+    assert_allclose(G @ positive_solve(G.T @ G, 1e-3, right), G @ wanted, atol=1e-6)
+    twice = np.hstack([G, G])
+    with pytest.raises(IllConditioned, match=r"ridge 1e-09 is below the rounding of moments .* raise it to \S+, scale"):
+        positive_solve(twice.T @ twice, 1e-9, twice.T @ B[:40])
+
+
+def test_a_solve_that_misses_its_equation_is_told() -> None:
+    solver = factorize(Dense(K), 0.1, "cholesky")
+    solver._factor[5, 5] *= 1.5  # type: ignore[attr-defined]
+    solver._refinements = 0  # type: ignore[attr-defined]
+    with pytest.warns(
+        InaccurateSolve, match=r"a solve by cholesky with ridge 0.1 has a relative residual of .* raise it"
+    ):
+        solver.solve(B, check=False)

@@ -18,7 +18,8 @@ from dmo.linalg.eigen import (
     power_of,
     solve_trace,
 )
-from dmo.linalg.operators import Centered, Operator
+from dmo.linalg.linear import positive_solve
+from dmo.linalg.operators import Operator
 from dmo.linalg.solution import IllConditioned
 from dmo.linalg.solve import factorize
 from dmo.linalg.tall import LinearMap, orthonormalize
@@ -89,8 +90,7 @@ def _regress_moments(problem: Problem, G: np.ndarray, N: np.ndarray, T: np.ndarr
     check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
     right = cross @ (found.vectors / np.sqrt(found.values))  # F'Z
     if problem.ridge:
-        small = G + problem.ridge * np.eye(len(G))
-        W = scipy.linalg.solve(small, right, assume_a="pos", check_finite=False)
+        W = positive_solve(G, problem.ridge, right)
     else:
         W = power_of(G, -1.0) @ right
     return EmbeddingFit(found.values, fix_signs(_scale(problem, found.values, W)))
@@ -266,7 +266,7 @@ class FullRank:
     def __init__(self, K: Operator):
         matrix = K.dense(np.float64)
         n, scale = len(matrix), float(np.trace(matrix)) / len(matrix)
-        if isinstance(K, Centered):
+        if K.is_centered:
             matrix += scale / n  # the null direction 1 / sqrt(n) gets the mean eigenvalue
         norm = float(np.abs(matrix).sum(axis=0).max())
         factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)

@@ -1,0 +1,214 @@
+"""Linear systems through a tall or wide factor: (F'F + c I)^-1 F'B and what follows from it, to rounding."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from dmo.blocks import row_blocks
+from dmo.linalg.cholesky import cholesky_in_place
+from dmo.linalg.factors import Factor
+from dmo.linalg.row_gram import CenteredRows
+from dmo.linalg.solution import PROBES, IllConditioned, relative_error, warn_of_error
+
+_STRIP = 4096
+log = logging.getLogger("dmo")
+
+
+class FactorSystem:
+    """Solves for A = F F' (F: n x r) by the coefficients W = (F'F + c I)^-1 F'B (r x k) of a function of F's rows.
+
+    A W-first order of products, since the other one cancels: F W = A (A + c I)^-1 B is right to rounding, and so is the
+    solution (B - F W) / c as far as its own size goes, but F' times that solution, which is W again, would be off by
+    |F|^2 / c roundings. Who needs W (new rows) or F W (smoothers) asks for `loadings` and `smooth`.
+
+    1. The smaller side is factorized: F'F + c I, or F F' + c I where r > n, then W = F'(F F' + c I)^-1 B.
+    2. Its rows and columns are scaled to a diagonal of ones first, so that columns of all magnitudes count alike.
+    3. W is refined against the residual F'(B - F W) - c W, made from F itself: F'F has squared its condition. The error of
+       the fitted values F W is measured on the way, as |(F'F + c I)^-1/2 residual| / |B|.
+    4. Where that error does not fall to `_FIT` a singular value decomposition of F takes over: it squares nothing, holds
+       n x min(n, r) numbers more, and is accurate for every ridge that stands above the rounding of F itself. A smaller
+       one is refused if F has directions that are rounding.
+
+    With F = W T sparse by clusters, F'F costs n k_s^2 and the products n k_s.
+    """
+
+    _FIT = 1e-9  # error of the fitted values at which W needs no further correction
+    _REFINEMENTS = 3
+
+    def __init__(self, F: Factor, ridge: float):
+        self.ridge = ridge
+        self._F, self._primal = F, F.shape[1] <= F.shape[0]
+        self._svd: _Svd | None = None
+        self._lift = 0.0
+        small = F.gram() if self._primal else _outer(F)
+        self._centered = isinstance(F, CenteredRows) and F.mean is not None
+        if not self._primal and self._centered:
+            # The mean's direction has the eigenvalue c alone, however small. No W depends on it (F'1 = 0): lift it.
+            self._lift = float(np.trace(small)) / len(small)
+            small += self._lift / len(small)
+        small.flat[:: len(small) + 1] += ridge
+        try:
+            self._small: Equilibrated | None = Equilibrated(small)
+        except IllConditioned:
+            self._decompose()
+
+    def _decompose(self) -> None:
+        log.info("solve: ridge %g is small for the scale of the factor; taking its singular values", self.ridge)
+        empty = int(self._centered and self._F.shape[0] <= self._F.shape[1])  # what centering takes from n rows
+        self._svd, self._small = _Svd.of(self._F, self.ridge, empty), None
+
+    def loadings(self, B: np.ndarray) -> np.ndarray:
+        """W = (F'F + c I)^-1 F'B (r x k): F W is the smoothed B, and f W that of a new row f."""
+        if self._small is not None:
+            W, error = self._refined(self._small, B) if self._primal else self._from_rows(self._small, B)
+            if error <= self._FIT:
+                return W
+            self._decompose()
+        assert self._svd is not None
+        W = self._svd.loadings(B)
+        some = B[:, :PROBES]
+        warn_of_error(
+            "a linear solve", self.ridge, relative_error(self._F.dot(W[:, :PROBES]) - self._svd.smooth(some), some)
+        )
+        return W
+
+    def _refined(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
+        """W by the primal side, and the relative error of F W that is left before its last correction."""
+        W = small.solve(self._F.t_dot(B))
+        for _ in range(self._REFINEMENTS):
+            residual = self._F.t_dot(B - self._F.dot(W)) - self.ridge * W
+            error = relative_error(small.half(residual), B)
+            W = W + small.solve(residual)
+            if error <= self._FIT:
+                break
+        return W, error
+
+    def _from_rows(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
+        """W by the dual side: F'alpha, alpha = (F F' + c I)^-1 B, judged by the residual of alpha."""
+        alpha = small.solve(B)
+        for _ in range(self._REFINEMENTS):
+            residual = B - self._F.dot(self._F.t_dot(alpha)) - self.ridge * alpha - self._lift * alpha.mean(axis=0)
+            error = relative_error(residual, B)
+            alpha = alpha + small.solve(residual)
+            if error <= self._FIT:
+                break
+        return self._F.t_dot(alpha), error
+
+    def smooth(self, B: np.ndarray) -> np.ndarray:
+        """A (A + c I)^-1 B = F W, without the difference B - c (A + c I)^-1 B."""
+        W = self.loadings(B)
+        return self._F.dot(W) if self._svd is None else self._svd.smooth(B)
+
+    def leverages(self) -> np.ndarray:
+        """h_ii = f_i'(F'F + c I)^-1 f_i (n), for leave-one-out values t_i - (t_i - s_i) / (1 - h_ii)."""
+        if self._svd is not None:
+            return self._svd.leverages()
+        assert self._small is not None
+        out = np.empty(self._F.shape[0])
+        if self._primal:
+            for where in row_blocks(self._F.shape[0], _STRIP):
+                half = self._small.half(self._F.rows(where).T)
+                out[where] = np.einsum("ij,ij->j", half, half)
+            return out
+        n, half = self._F.shape[0], self._small.half(np.eye(self._F.shape[0]))
+        inverse = np.einsum("ij,ij->j", half, half)
+        if self._lift:  # of the mean's direction, the lifted inverse says 1 / (lift + c), the true one 1 / c
+            inverse += (1 / self.ridge - 1 / (self._lift + self.ridge)) / n
+        return 1 - self.ridge * inverse
+
+
+@dataclass(frozen=True)
+class _Svd:
+    """U diag(s) V' = F without the directions that are rounding, and the weights s^2 / (s^2 + c) of the others."""
+
+    U: np.ndarray
+    s: np.ndarray
+    Vt: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, F: Factor, ridge: float, empty: int) -> _Svd:
+        """`empty`: directions that F lacks by construction, and that may be rounding whatever the ridge."""
+        U, s, Vt = scipy.linalg.svd(F.rows(slice(0, F.shape[0])), full_matrices=False, check_finite=False)
+        noise = max(F.shape) * np.finfo(float).eps * s.max(initial=0.0)
+        keep = s > noise
+        if ridge < noise**2 and np.count_nonzero(s[~keep]) > empty:
+            raise IllConditioned(
+                f"ridge {ridge:g} is below what float64 can tell from rounding in features of this scale that depend on "
+                f"each other; the smallest it can honor is {noise**2:.1g}: raise the ridge to that, scale the features "
+                f"down, or leave out those that others determine"
+            )
+        s = s[keep]
+        return cls(U[:, keep], s, Vt[keep], s / (s + ridge / s))
+
+    def loadings(self, B: np.ndarray) -> np.ndarray:
+        return self.Vt.T @ ((self.weights / self.s)[:, None] * (self.U.T @ B))
+
+    def smooth(self, B: np.ndarray) -> np.ndarray:
+        return self.U @ (self.weights[:, None] * (self.U.T @ B))
+
+    def leverages(self) -> np.ndarray:
+        return np.einsum("ij,ij,j->i", self.U, self.U, self.weights)
+
+
+def _outer(F: Factor) -> np.ndarray:
+    """F F' (n x n)."""
+    n = F.shape[0]
+    out = np.empty((n, n))
+    for where in row_blocks(n, 512):
+        out[where] = F.dot(F.rows(where).T).T
+    return out
+
+
+class Equilibrated:
+    """The Cholesky factor of D A D for a small positive definite A (overwritten), D = diag(A)^-1/2.
+
+    The unit diagonal makes the factorization's error relative to every row by itself, so that features of different
+    units need no scaling by the user. Raises IllConditioned where A is not positive definite in float64.
+    """
+
+    def __init__(self, A: np.ndarray):
+        diagonal = A.diagonal()
+        if not (diagonal > 0).all():
+            raise IllConditioned("the matrix has a diagonal entry that is not positive; raise the ridge")
+        self._scale = 1 / np.sqrt(diagonal)
+        A *= self._scale[:, None]
+        A *= self._scale
+        self._factor = A.T  # LAPACK's order, of the same symmetric matrix
+        info = cholesky_in_place(self._factor)
+        if info != 0:
+            raise IllConditioned(f"the matrix is not positive definite (row {info} of {len(A)}); raise the ridge")
+
+    def half(self, B: np.ndarray) -> np.ndarray:
+        """R B with R'R = A^-1: its columns have the lengths sqrt(b'A^-1 b)."""
+        return scipy.linalg.solve_triangular(self._factor, self._scale[:, None] * B, lower=True, check_finite=False)
+
+    def solve(self, B: np.ndarray) -> np.ndarray:
+        """A^-1 B."""
+        X, _ = scipy.linalg.lapack.dpotrs(self._factor, self._scale[:, None] * B, lower=1)
+        return self._scale[:, None] * X
+
+
+def positive_solve(A: np.ndarray, ridge: float, B: np.ndarray) -> np.ndarray:
+    """(A + c I)^-1 B of a small matrix of moments (d x d, positive semidefinite), refined once and checked.
+
+    Raises IllConditioned where the ridge is below what rounding leaves of A's small eigenvalues.
+    """
+    shifted = A + ridge * np.eye(len(A))
+    try:
+        small = Equilibrated(shifted.copy())
+    except IllConditioned as error:
+        least = 4 * len(A) * np.finfo(float).eps * float(np.trace(A))
+        raise IllConditioned(
+            f"ridge {ridge:g} is below the rounding of moments of this scale; raise it to {least:.1g}, scale the "
+            f"features down, or take approximation='exact', which works from the rows"
+        ) from error
+    X = small.solve(B)
+    X += small.solve(B - shifted @ X)
+    some = B[:, :PROBES]
+    warn_of_error("a solve with moments", ridge, relative_error(some - shifted @ X[:, :PROBES], some))
+    return X
