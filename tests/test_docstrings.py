@@ -13,7 +13,7 @@ import pytest
 from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import Validator, validate
 
-ROOMS = ("blocks", "graphs", "labels", "metrics", "progress")
+ROOMS = ("blocks", "datasets", "formats", "graphs", "labels", "metrics", "progress")
 """Rooms of dmo/ whose docstrings are complete: add yours when it is."""
 CHECKS = {
     "GL03": "no double blank lines",

@@ -17,7 +17,23 @@ BEGIN, END = "<!-- facts: written by `python -m dmo.datasets data` -->", "<!-- e
 
 @dataclass(frozen=True)
 class File:
-    """A file: its name in the set's folder, the SHA-256 of its (decompressed) bytes, and where it can be had."""
+    """A file of a public data set.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the set's folder.
+    sha256 : str
+        SHA-256 of its decompressed bytes, in hexadecimal.
+    source : str
+        Where it can be had.
+
+    Examples
+    --------
+    >>> from dmo.datasets import CARDS
+    >>> CARDS["yeast"].files[0].name
+    'yeast-train.arff.xz'
+    """
 
     name: str
     sha256: str
@@ -26,9 +42,33 @@ class File:
 
 @dataclass(frozen=True)
 class ViewCard:
-    """A view: n x dimension numbers of `dtype`, whose sum over all samples is `total`, read from `files`.
+    """A view of a public data set: what its numbers must be.
 
-    `histogram`: the values are counts. `optional`: left out unless asked for.
+    Parameters
+    ----------
+    name : str
+        Its name in a feature store.
+    dimension : int
+        Columns.
+    dtype : str
+        Type to store.
+    total : float
+        Sum of all values over all samples.
+    files : tuple of str
+        What it is read from.
+    kind : {"dense", "sparse"}, default="dense"
+        How its rows are stored.
+    histogram : bool, default=False
+        The values are counts.
+    optional : bool, default=False
+        Left out unless asked for.
+
+    Examples
+    --------
+    >>> from dmo.datasets import CARDS
+    >>> view = CARDS["corel5k"].choose(["gist"])[0]
+    >>> view.dimension, view.dtype
+    (512, 'float32')
     """
 
     name: str
@@ -43,11 +83,37 @@ class ViewCard:
 
 @dataclass(frozen=True)
 class Card:
-    """A public data set.
+    """A public data set: what it must hold.
 
-    Attributes: `files`; `views`; `rows` and `positives` (positives) by split ("all" where there is none); `labels`,
-    how many; `annotations`, the files that hold labels, names and split; `regression`, of a set without views: file
-    -> (samples, inputs, outputs).
+    Parameters
+    ----------
+    name : str
+        Its name for `ingest`.
+    title : str
+        What it is.
+    files : tuple of File
+        All its files.
+    license, citation : str
+        What its users owe.
+    views : tuple of ViewCard, default=()
+        Its views.
+    rows : dict of str to int, default={}
+        Samples by split ("all" where there is none).
+    labels : int, default=0
+        Number of labels.
+    positives : dict of str to int, default={}
+        Positives by split.
+    annotations : tuple of str, default=()
+        The files that hold labels, names and split.
+    regression : dict of str to tuple of int, default={}
+        Of a set without views: file -> (samples, inputs, outputs).
+
+    Examples
+    --------
+    >>> from dmo.datasets import CARDS
+    >>> card = CARDS["corel5k"]
+    >>> card.n_samples, card.labels, card.rows
+    (4999, 260, {'train': 4500, 'test': 499})
     """
 
     name: str
@@ -68,7 +134,23 @@ class Card:
         return sum(self.rows.values())
 
     def choose(self, names: Sequence[str] | None) -> list[ViewCard]:
-        """The views `names` in that order (None: all that are not optional). Raises ValueError for an unknown name."""
+        """Find views by their names.
+
+        Parameters
+        ----------
+        names : sequence of str, default=None
+            Some of the set's views; None: all that are not optional.
+
+        Returns
+        -------
+        list of ViewCard
+            In that order.
+
+        Raises
+        ------
+        UserError
+            For an unknown name, and for none.
+        """
         known = {view.name: view for view in self.views}
         if names is None:
             return [view for view in self.views if not view.optional]
@@ -79,13 +161,41 @@ class Card:
         return [known[name] for name in dict.fromkeys(names)]
 
     def files_for(self, views: Sequence[ViewCard]) -> list[File]:
-        """The files that hold these views and the annotations."""
+        """Find the files that hold some views and the annotations.
+
+        Parameters
+        ----------
+        views : sequence of ViewCard
+            The views.
+
+        Returns
+        -------
+        list of File
+            What is needed.
+        """
         needed = {name for view in views for name in view.files} | set(self.annotations)
         return [file for file in self.files if file.name in needed]
 
 
 def markdown(card: Card) -> str:
-    """The facts of a card as Markdown, between two marks: shapes, label counts, files, license, citation."""
+    """Write the facts of a card as Markdown, between two marks: shapes, label counts, files, license, citation.
+
+    Parameters
+    ----------
+    card : Card
+        The data set.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Examples
+    --------
+    >>> from dmo.datasets.cards import CARDS, markdown
+    >>> markdown(CARDS["yeast"]).splitlines()[2]
+    '| split | samples | labels | positives | labels per sample |'
+    """
     lines = [BEGIN, ""]
     if card.rows:
         lines += ["| split | samples | labels | positives | labels per sample |", "|---|---|---|---|---|"]

@@ -30,13 +30,52 @@ def ingest(
 ) -> FeatureStore:
     """Read a data set by its name, check it against its card, and write it as a feature store.
 
-    Arguments: `name`, a public set (one of `READERS`), with its folder as `source`; or "files", with a JSON file as
-    `source` that holds the arguments of `ingest_files` (paths relative to it). `store`, where to write (path or URL);
-    `views`, some of the set's views (None: all that are not optional); `checksums`, whether the files must have the
-    card's SHA-256 (shapes, label counts and sums are checked in any case); `block`, rows a block; `overwrite`.
     A run that died goes on with the blocks that are missing when it is called again in the same way.
-    Raises FileNotFoundError with every missing file; DataError where a file is damaged or differs from the card
-    (nothing readable is left); ValueError for an unknown name or view; StoreError where `store` cannot be written.
+
+    Parameters
+    ----------
+    name : str
+        A public set of `CARDS` that has views, or "files".
+    source : path-like
+        The set's folder; of "files", a JSON file that holds the arguments of `ingest_files` (paths relative to it).
+    store : path-like
+        Where to write: a path or URL.
+    views : sequence of str, default=None
+        Some of the set's views; None: all that are not optional.
+    checksums : bool, default=True
+        The files must have the card's SHA-256. Shapes, label counts and sums are checked in any case.
+    block : int, default=1024
+        Rows in a block, which is what memory must hold of a view.
+    overwrite : bool, default=False
+        Replace a store that is there.
+
+    Returns
+    -------
+    FeatureStore
+        The finished store, opened.
+
+    Raises
+    ------
+    FileNotFoundError
+        With every missing file, and where it can be had.
+    DataError
+        Where a file is damaged or differs from the card; nothing readable is left.
+    UserError
+        For an unknown name or view.
+    StoreError
+        Where `store` cannot be written.
+
+    Examples
+    --------
+    >>> import json
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from dmo.datasets import ingest
+    >>> np.save("x.npy", np.eye(4))
+    >>> np.save("y.npy", np.eye(4, 2))
+    >>> _ = Path("set.json").write_text(json.dumps({"views": {"gist": "x.npy"}, "labels": "y.npy"}))
+    >>> ingest("files", "set.json", "set.zarr").n_samples
+    4
     """
     if name == "files":
         description = read_description(source)

@@ -38,12 +38,50 @@ def ingest_files(
 ) -> FeatureStore:
     """Write files of any format that dmo reads as a feature store.
 
-    Arguments: `views`, view -> one file, or split -> file ({"train": "a.fvec", "test": "b.fvec"}: rows in that order);
-    "PATH::ARRAY" names an array of an .npz, .mat or .zarr, "PATH::ARRAY.T" its transpose. `store`, path or URL.
-    `labels`: n x L of 0 and 1 in such files with the same splits; or a Mulan .xml list or a number (see `read_arff`)
-    that says which ARFF columns are labels; None: those that svmlight rows begin with, if any. `label_names`: L names,
-    or a text file with one a line. `histograms`, the views of counts. `dtypes`, view -> type to store (None: its own).
-    Raises as `ingest` does, and ValueError where rows or splits differ between views.
+    A file is "PATH", or "PATH::ARRAY" for an array of an .npz, .mat or .zarr, "PATH::ARRAY.T" for its transpose. Where there
+    are splits, it is a mapping such as {"train": "a.fvec", "test": "b.fvec"}: rows in that order.
+
+    Parameters
+    ----------
+    views : mapping of str to path-like or mapping
+        View -> one file, or split -> file.
+    store : path-like
+        Where to write: a path or URL.
+    labels : path-like, mapping or int, default=None
+        n x L of 0 and 1 in such files with the same splits; or a Mulan .xml list or a number (see `read_arff`) that says
+        which ARFF columns are labels; None: those that svmlight rows begin with, if any.
+    label_names : path-like or sequence of str, default=None
+        L names, or a text file with one a line.
+    histograms : collection of str, default=()
+        The views of counts.
+    dtypes : mapping of str to str, default=None
+        View -> type to store; others keep the files'.
+    block : int, default=1024
+        Rows in a block, which is what memory must hold of a view.
+    overwrite : bool, default=False
+        Replace a store that is there.
+
+    Returns
+    -------
+    FeatureStore
+        The finished store, opened.
+
+    Raises
+    ------
+    DataError, FileNotFoundError, StoreError
+        As `ingest`.
+    UserError
+        Where rows or splits differ between views.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets import ingest_files
+    >>> np.savetxt("x.csv", np.eye(4), delimiter=",")
+    >>> np.save("y.npy", np.eye(4, 2))
+    >>> store = ingest_files({"gist": "x.csv"}, "set.zarr", labels="y.npy", label_names=["sky", "sea"])
+    >>> store.views["gist"].shape, store.label_names
+    ((4, 4), ['sky', 'sea'])
     """
     if not views:
         raise UserError("ingest_files: got no view, needs at least one; pass {name: file}")
@@ -71,9 +109,30 @@ def ingest_files(
 
 
 def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The arguments of `ingest_files` from a JSON file; file names in it are taken relative to its folder.
+    """Read the arguments of `ingest_files` from a JSON file.
 
-    Raises DataError with line and column where it is not JSON, for an unknown key, and when it names no views.
+    Parameters
+    ----------
+    path : path-like
+        The file; names in it are taken relative to its folder.
+
+    Returns
+    -------
+    dict of str to object
+        "views", and perhaps "labels", "label_names", "histograms", "dtypes".
+
+    Raises
+    ------
+    DataError
+        With line and column where it is not JSON, for an unknown key, and where it names no views.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import read_description
+    >>> _ = Path("set.json").write_text('{"views": {"gist": "x.npy"}}')
+    >>> read_description("set.json")
+    {'views': {'gist': 'x.npy'}}
     """
     path = existing(path)
     try:

@@ -254,12 +254,49 @@ def ingest_reuters(
     overwrite: bool = False,
     random_state: int = 0,
 ) -> FeatureStore:
-    """Write a selection of Reuters-21578 as a feature store: view "words", tf-idf rows (CSR, float32), topics as labels.
+    """Write a selection of Reuters-21578 as a feature store: tf-idf rows of the words, topics as labels.
 
-    Arguments: `source`: see `read_reuters`; `store`: path or URL; `selection`: see `select`; `min_documents`: training
-    documents that a word must occur in; `block`: documents a block. The vocabulary (learnt from the training documents)
-    is the store's attribute "vocabulary", NEWIDs are sample ids, topics label names. Memory: the vocabulary, one block,
-    and the labels. Raises DataError and FileNotFoundError as `read_reuters`.
+    The view is "words" (CSR, float32). The vocabulary, learned from the training documents, is the store's attribute
+    "vocabulary"; NEWIDs are sample ids, topics label names. Memory: the vocabulary, one block, and the labels.
+
+    Parameters
+    ----------
+    source : path-like
+        As `read_reuters`.
+    store : path-like
+        Where to write: a path or URL.
+    selection : {"modapte", "modapte-90", "mlsi", "mope"}, default="modapte"
+        As `select`.
+    min_documents : int, default=1
+        Training documents that a word must occur in.
+    block : int, default=1024
+        Documents in a block.
+    overwrite : bool, default=False
+        Replace a store that is there.
+    random_state : int, default=0
+        Seed of the documents drawn by "mlsi".
+
+    Returns
+    -------
+    FeatureStore
+        The finished store, opened.
+
+    Raises
+    ------
+    DataError, FileNotFoundError
+        As `read_reuters`, and where no document belongs to the selection.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets.reuters import ingest_reuters
+    >>> story = '''<REUTERS TOPICS="YES" LEWISSPLIT="TRAIN" CGISPLIT="TRAINING-SET" NEWID="1">
+    ... <TOPICS><D>cocoa</D></TOPICS><TEXT><TITLE>BAHIA</TITLE><BODY>Showers</BODY></TEXT></REUTERS>
+    ... '''
+    >>> _ = Path("reut2-000.sgm").write_text(story)
+    >>> store = ingest_reuters("reut2-000.sgm", "reuters.zarr")
+    >>> store.label_names, store.attributes["vocabulary"]
+    (['cocoa'], ['bahia', 'showers'])
     """
     with stage("select documents"):
         chosen = select(read_reuters(source), selection, random_state)

@@ -23,9 +23,33 @@ ALL = "all"
 class Source:
     """What goes into a feature store.
 
-    Attributes: `views`, name -> row source n x d; `labels`, n x L of 0 and 1, or None; `label_names`; `sample_ids`;
-    `counts`, samples by split, in the order of the rows; `histograms`, the views of counts; `dtypes`, view -> type to
-    store (absent: the rows' own); `attributes`, JSON; `provenance`.
+    Parameters
+    ----------
+    views : dict of str to row source
+        Name -> n x d.
+    labels : ndarray of shape (n, L), default=None
+        0 and 1.
+    label_names : list of str, default=None
+        L names.
+    sample_ids : list of str, default=None
+        n names.
+    counts : dict of str to int, default={}
+        Samples by split, in the order of the rows.
+    histograms : set of str, default=set()
+        The views of counts.
+    dtypes : dict of str to numpy.dtype, default={}
+        View -> type to store; others keep the rows' own.
+    attributes : dict, default={}
+        JSON values.
+    provenance : Provenance, default=Provenance()
+        Where it comes from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets.writing import Source
+    >>> Source({"gist": np.eye(3)}, counts={"train": 2, "test": 1}).split
+    ['train', 'train', 'test']
     """
 
     views: dict[str, Rows]
@@ -56,10 +80,40 @@ def write(
 ) -> FeatureStore:
     """Write a source block by block as a feature store, skipping the blocks that an earlier run wrote.
 
-    Arguments: `store`, path or URL; `block`, rows a block; `totals`, view -> the sum of all its values (None: not
-    checked, and what is already written is not read again).
-    Raises DataError where a sum differs, and what the store raises. Data that are refused leave no store behind, unless
-    an earlier run had written some of its blocks: then those stay, unfinished, and no reader opens them.
+    Data that are refused leave no store behind, unless an earlier run had written some of its blocks: then those stay,
+    unfinished, and no reader opens them.
+
+    Parameters
+    ----------
+    source : Source
+        The rows, labels and names.
+    store : path-like
+        Where to write: a path or URL.
+    block : int, default=1024
+        Rows in a block.
+    overwrite : bool, default=False
+        Replace a store that is there.
+    totals : mapping of str to float, default=None
+        View -> the sum that its values must have; None: not checked, and what is already written is not read again.
+
+    Returns
+    -------
+    FeatureStore
+        The finished store, opened.
+
+    Raises
+    ------
+    DataError
+        Where a sum differs, or values do not fit the type to store.
+    StoreError
+        Where `store` cannot be written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets.writing import Source, write
+    >>> write(Source({"gist": np.eye(3)}), "set.zarr", totals={"gist": 3.0}).views["gist"].shape
+    (3, 3)
     """
     n = next(iter(source.views.values())).shape[0]
     specs = {

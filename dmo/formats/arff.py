@@ -25,10 +25,23 @@ _LONGEST = 1 << 24  # bytes of a label list: the longest public ones have some h
 
 @dataclass(frozen=True)
 class Attribute:
-    """A column: its name, and the declared values of a nominal one (None: numeric).
+    """A column of an ARFF file.
 
     A nominal value is read as the number it is where all values of the attribute are numbers, else as its position in
     `values`. A missing value ("?") is NaN.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    values : tuple of str, default=None
+        The declared values of a nominal attribute; None: numeric.
+
+    Examples
+    --------
+    >>> from dmo.datasets import Attribute
+    >>> Attribute("weather", ("sun", "rain")).code("rain")
+    1.0
     """
 
     name: str
@@ -43,7 +56,18 @@ class Attribute:
             return None
 
     def code(self, text: str) -> float | None:
-        """The number that `text` is read as; None where it is no value of this attribute."""
+        """Read a field of this column.
+
+        Parameters
+        ----------
+        text : str
+            The field, without quotes.
+
+        Returns
+        -------
+        float or None
+            The number that it is read as; None where it is no value of this attribute.
+        """
         if text == "?":
             return np.nan
         if self.values is not None and self.numbers is None:
@@ -57,9 +81,27 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Arff:
-    """The header of an ARFF file, and its rows block by block.
+    r"""The header of an ARFF file, and its rows block by block.
 
-    Attributes: `path`, `relation`, `attributes` (d of them), `first`: the number of the @data line.
+    Attributes
+    ----------
+    path : Path
+        The file.
+    relation : str
+        Its title.
+    attributes : tuple of Attribute
+        Its d columns.
+    first : int
+        The number of the @data line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import open_arff
+    >>> _ = Path("a.arff").write_text("@relation r\n@attribute x real\n@attribute y {0,1}\n@data\n2.5,1\n")
+    >>> arff = open_arff("a.arff")
+    >>> arff.names, [block.tolist() for block in arff.blocks()]
+    (['x', 'y'], [[[2.5, 1.0]]])
     """
 
     path: Path
@@ -73,7 +115,23 @@ class Arff:
         return [attribute.name for attribute in self.attributes]
 
     def columns(self, names: Sequence[str]) -> np.ndarray:
-        """The positions of the columns `names`; DataError where one is missing."""
+        """Find columns by their names.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of attributes.
+
+        Returns
+        -------
+        ndarray of shape (len(names),), intp
+            Their positions.
+
+        Raises
+        ------
+        DataError
+            Where one is missing.
+        """
         position = {name: i for i, name in enumerate(self.names)}
         missing = [name for name in names if name not in position]
         if missing:
@@ -84,9 +142,22 @@ class Arff:
         return np.array([position[name] for name in names], dtype=np.intp)
 
     def split(self, labels: Sequence[str] | int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the feature and of the label columns.
+        """Tell the feature columns from the label columns.
 
-        Arguments: `labels`, names, or a number as in MEKA's -C option: the first ones, or, negative, the last.
+        Parameters
+        ----------
+        labels : sequence of str or int
+            Names, or a number as in MEKA's -C option: the first columns, or, negative, the last.
+
+        Returns
+        -------
+        features, labels : ndarray, intp
+            Positions of the columns.
+
+        Raises
+        ------
+        DataError
+            Where a name is missing, or the number leaves no features or no labels.
         """
         if isinstance(labels, int):
             d = len(self.attributes)
@@ -100,9 +171,22 @@ class Arff:
         return np.setdiff1d(np.arange(len(self.attributes)), chosen), chosen
 
     def blocks(self, size: int = 4096) -> Iterator[Block]:
-        """The rows in order, at most `size` in a block: n_b x d float64, CSR where the file is sparse.
+        """Read the rows in order.
 
-        Raises DataError with the line where a row is not what the header declares, or no row follows.
+        Parameters
+        ----------
+        size : int, default=4096
+            Rows in a block, at most.
+
+        Yields
+        ------
+        ndarray or csr_array of shape (n_b, d), float64
+            CSR where the file is sparse.
+
+        Raises
+        ------
+        DataError
+            With the line, where a row is not what the header declares, or no row follows.
         """
         data = ((n, line) for n, line in lines(self.path) if n > self.first and line and not line.startswith(b"%"))
         sparse: bool | None = None
@@ -238,10 +322,35 @@ class Arff:
 
 
 def open_arff(path: str | os.PathLike[str]) -> Arff:
-    """Read the header of an ARFF file (.arff, or compressed: .arff.xz, .arff.gz, .arff.bz2).
+    r"""Read the header of an ARFF file.
 
-    Raises DataError with the line where the header is not ARFF, an attribute is neither numeric nor nominal, a name
-    appears twice, or @data is missing. Source: Weka's description of the attribute-relation file format.
+    Parameters
+    ----------
+    path : path-like
+        The file, plain (.arff) or compressed (.arff.xz, .arff.gz, .arff.bz2).
+
+    Returns
+    -------
+    Arff
+        What the header declares, and the way to the rows.
+
+    Raises
+    ------
+    DataError
+        With the line, where the header is not ARFF, an attribute is neither numeric nor nominal, a name appears twice, or
+        @data is missing.
+
+    References
+    ----------
+    Weka's description of the attribute-relation file format.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import open_arff
+    >>> _ = Path("a.arff").write_text("@relation r\n@attribute x real\n@attribute y {0,1}\n@data\n2.5,1\n")
+    >>> open_arff("a.arff").attributes[1]
+    Attribute(name='y', values=('0', '1'))
     """
     relation, attributes, number = "", dict[str, Attribute](), 0
     for number, line in lines(path):
@@ -266,11 +375,35 @@ def open_arff(path: str | os.PathLike[str]) -> Arff:
 
 
 def read_arff(path: str | os.PathLike[str], labels: Sequence[str] | int | None = None) -> tuple[Block, np.ndarray]:
-    """Read a whole ARFF file: features X (n x d float64, CSR where the file is sparse) and outputs Y (n x L float64).
+    r"""Read a whole ARFF file.
 
-    Arguments: `path`; `labels`, which columns are outputs: names (see `read_label_list`), a number (the first ones, or,
-    negative, the last ones; several numeric outputs of a regression set too), None: no outputs, L = 0.
-    Raises DataError as `open_arff` and `Arff.blocks` do.
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or compressed.
+    labels : sequence of str or int, default=None
+        Which columns are outputs: names (see `read_label_list`), or a number (the first ones, or, negative, the last ones;
+        several numeric outputs of a regression set too); None: no outputs, L = 0.
+
+    Returns
+    -------
+    X : ndarray or csr_array of shape (n, d), float64
+        Features, CSR where the file is sparse.
+    Y : ndarray of shape (n, L), float64
+        Outputs.
+
+    Raises
+    ------
+    DataError
+        As `open_arff` and `Arff.blocks`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import read_arff
+    >>> _ = Path("a.arff").write_text("@relation r\n@attribute x real\n@attribute y {0,1}\n@data\n2.5,1\n")
+    >>> read_arff("a.arff", labels=["y"])
+    (array([[2.5]]), array([[1.]]))
     """
     arff = open_arff(path)
     features, outputs = arff.split(() if labels is None else labels)
@@ -321,9 +454,30 @@ def _text(line: bytes) -> str:
 
 
 def read_label_list(path: str | os.PathLike[str]) -> list[str]:
-    """The label names of one of Mulan's XML files, plain or compressed, in its order (of a hierarchy: every node).
+    """Read the label names of one of Mulan's XML files, in its order (of a hierarchy: every node).
 
-    Raises DataError with line and column where it is not XML, and when it holds no label.
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or compressed.
+
+    Returns
+    -------
+    list of str
+        The names.
+
+    Raises
+    ------
+    DataError
+        With line and column where it is not XML, and where it holds no label.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import read_label_list
+    >>> _ = Path("l.xml").write_text('<labels><label name="sky"></label><label name="sea"></label></labels>')
+    >>> read_label_list("l.xml")
+    ['sky', 'sea']
     """
     with decompressing(path, lambda: ""), open_binary(path) as file:
         text = file.read(_LONGEST + 1)

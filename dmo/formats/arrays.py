@@ -53,9 +53,31 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
 
 
 def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
-    """Map a .npy file: an array of its shape, whose rows are read as they are sliced. Never unpickles.
+    """Map a .npy file: an array of its shape, whose rows are read as they are sliced; nothing is unpickled.
 
-    Raises DataError when the file is truncated, of another format, or holds Python objects.
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    ndarray
+        A memory map, read-only.
+
+    Raises
+    ------
+    DataError
+        Where the file is truncated, of another format, or holds Python objects.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets import open_npy
+    >>> np.save("x.npy", np.eye(3))
+    >>> open_npy("x.npy")[1:]
+    memmap([[0., 1., 0.],
+            [0., 0., 1.]])
     """
     path = existing(path)
     with open(path, "rb") as file:
@@ -66,10 +88,30 @@ def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 class NpzMember:
-    """One array of an .npz archive as a row source; its shape is known from the header, its rows are decompressed
-    as they are sliced (ascending slices are one pass; one reader at a time).
+    """One array of an .npz archive as a row source, whose rows are decompressed as they are sliced.
 
-    Attributes: `shape`, `dtype`. Raises DataError when the compressed bytes are damaged.
+    Ascending slices are one pass over the compressed bytes. One reader at a time.
+
+    Parameters
+    ----------
+    path : Path
+        The archive.
+    member : str
+        The file's name in it.
+
+    Raises
+    ------
+    DataError
+        Where the compressed bytes are damaged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets import open_npz
+    >>> np.savez_compressed("x.npz", X=np.eye(3))
+    >>> X = open_npz("x.npz")["X"]
+    >>> X.shape, X[:1]
+    ((3, 3), array([[1., 0., 0.]]))
     """
 
     def __init__(self, path: Path, member: str):
@@ -112,7 +154,13 @@ class NpzMember:
         return self._read(begin * row, max(stop - begin, 0) * row).reshape(-1, *self.shape[1:])
 
     def read(self) -> np.ndarray:
-        """The whole array."""
+        """Read the whole array.
+
+        Returns
+        -------
+        ndarray
+            The array.
+        """
         return self._read(0, math.prod(self.shape)).reshape(self.shape, order="F" if self._fortran else "C")
 
     def _read(self, first: int, count: int) -> np.ndarray:
@@ -134,10 +182,30 @@ class NpzMember:
 
 
 def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
-    """Open an .npz archive: {name: row source}, each with its shape known and its rows read as they are sliced.
+    """Open an .npz archive, each array with its shape known and its rows read as they are sliced; nothing is unpickled.
 
-    A matrix written by `scipy.sparse.save_npz` is one CSR matrix named "X". Never unpickles.
-    Raises DataError when the archive is truncated, of another format, or an array holds Python objects.
+    Parameters
+    ----------
+    path : path-like
+        The archive.
+
+    Returns
+    -------
+    dict of str to row source
+        By name; a matrix that `scipy.sparse.save_npz` wrote is one CSR matrix named "X".
+
+    Raises
+    ------
+    DataError
+        Where the archive is truncated, of another format, or an array holds Python objects.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets import open_npz
+    >>> np.savez("x.npz", X=np.eye(3), names=np.array(["a", "b", "c"]))
+    >>> sorted(open_npz("x.npz"))
+    ['X', 'names']
     """
     path = existing(path)
     try:
@@ -181,7 +249,25 @@ def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
 class ZarrRows:
     """A Zarr array as a row source that says which rows of which store cannot be decoded.
 
-    Attributes: `shape`, `dtype`. Raises DataError when a chunk is damaged.
+    Parameters
+    ----------
+    array : zarr.Array
+        n x d, chunked as it likes; a slice reads the chunks that it touches.
+    where : str
+        What it is, for errors.
+
+    Raises
+    ------
+    DataError
+        On slicing, where a chunk is damaged.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> from dmo.datasets import open_zarr
+    >>> _ = zarr.save_array("x.zarr", np.eye(3))
+    >>> open_zarr("x.zarr")[1:2]
+    array([[0., 1., 0.]])
     """
 
     def __init__(self, array: zarr.Array, where: str):
@@ -223,10 +309,35 @@ def _check_blosc(array: zarr.Array, begin: int, stop: int) -> None:
 
 
 def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows:
-    """Open an array of a Zarr store (v2 or v3, folder or fsspec URL) for reading, as a row source.
+    """Open an array of a Zarr store for reading, as a row source.
 
-    Arguments: `path`; `name`, the array inside a group (None: `path` is the array, or a group with one array).
-    Raises DataError when there is no such array, or the store says that it is not complete.
+    Parameters
+    ----------
+    path : path-like
+        A store of version 2 or 3: a folder, a zip archive, or an fsspec URL.
+    name : str, default=None
+        The array inside a group; None: `path` is the array, or a group with one array.
+
+    Returns
+    -------
+    ZarrRows
+        Its rows.
+
+    Raises
+    ------
+    DataError
+        Where there is no such array, or the store says that it is not complete.
+    FileNotFoundError
+        Where there is no store.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> from dmo.datasets import open_zarr
+    >>> group = zarr.open_group("x.zarr", mode="w")
+    >>> _ = group.create_array("gist", data=np.eye(3), chunks=(2, 3))
+    >>> open_zarr("x.zarr", "gist").shape
+    (3, 3)
     """
     try:
         node = zarr.open(str(path) if "://" in str(path) else _store_at(path), mode="r")

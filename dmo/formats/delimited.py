@@ -24,9 +24,27 @@ DELIMITERS = (",", ";", "\t")
 
 @dataclass(frozen=True)
 class Delimited:
-    """What one look at a file found, and its rows block by block.
+    r"""What one look at a .csv or .tsv file found, and its rows block by block.
 
-    Attributes: `path`; `delimiter`; `names` of the d columns (None: no header line); `columns`, d.
+    Attributes
+    ----------
+    path : Path
+        The file.
+    delimiter : str
+        What stands between two fields.
+    names : tuple of str or None
+        Names of the d columns; None: there is no header line.
+    columns : int
+        Their number, d.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import open_csv
+    >>> _ = Path("a.csv").write_text("width,height\n1,2\n3,4\n")
+    >>> file = open_csv("a.csv")
+    >>> file.names, file.count(), next(file.blocks()).tolist()
+    (('width', 'height'), 2, [[1.0, 2.0], [3.0, 4.0]])
     """
 
     path: Path
@@ -35,13 +53,32 @@ class Delimited:
     columns: int
 
     def count(self) -> int:
-        """The number of rows: one pass over the lines, no number is parsed."""
+        """Count the rows: one pass over the lines, no number is parsed.
+
+        Returns
+        -------
+        int
+            Their number, n.
+        """
         return sum(1 for _ in self._data())
 
     def blocks(self, size: int = 4096) -> Iterator[np.ndarray]:
-        """The rows in order, at most `size` in a block: n_b x d float64.
+        """Read the rows in order.
 
-        Raises DataError with line and column where a field is no number, or a row has more or fewer than d fields.
+        Parameters
+        ----------
+        size : int, default=4096
+            Rows in a block, at most.
+
+        Yields
+        ------
+        ndarray of shape (n_b, d), float64
+            A block.
+
+        Raises
+        ------
+        DataError
+            With line and column where a field is no number, or a row has more or fewer than d fields.
         """
         data = self._data()
         while block := list(islice(data, size)):
@@ -70,11 +107,35 @@ class Delimited:
 
 
 def open_csv(path: str | os.PathLike[str], delimiter: str | None = None, header: bool | None = None) -> Delimited:
-    """Look at the first line of a .csv or .tsv file (plain or compressed) of numbers.
+    r"""Look at the first line of a .csv or .tsv file of numbers.
 
-    Arguments: `path`; `delimiter` (None: a tab for .tsv, else the most frequent of comma, semicolon and tab);
-    `header`, whether the first line holds names (None: it does when none of its fields is a number).
-    Raises DataError when there is no line, the first line is not text, or it mixes numbers and names.
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or compressed.
+    delimiter : str, default=None
+        None: a tab for .tsv, else the most frequent of comma, semicolon and tab.
+    header : bool, default=None
+        Whether the first line holds names; None: it does when none of its fields is a number.
+
+    Returns
+    -------
+    Delimited
+        What was found, and the way to the rows.
+
+    Raises
+    ------
+    DataError
+        Where there is no line, the first line is not text, or it mixes numbers and names.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import open_csv
+    >>> _ = Path("a.csv").write_text("1;2\n3;4\n")
+    >>> file = open_csv("a.csv")
+    >>> file.delimiter, file.columns
+    (';', 2)
     """
     first = next((line for _, line in lines(path) if line), None)
     if first is None or b"\0" in first:
@@ -94,7 +155,36 @@ def open_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
 
 
 def read_csv(path: str | os.PathLike[str], delimiter: str | None = None, header: bool | None = None) -> np.ndarray:
-    """Read a whole .csv or .tsv file of numbers: n x d float64. Arguments and errors as `open_csv`."""
+    r"""Read a whole .csv or .tsv file of numbers.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or compressed.
+    delimiter : str, default=None
+        As `open_csv`.
+    header : bool, default=None
+        As `open_csv`.
+
+    Returns
+    -------
+    ndarray of shape (n, d), float64
+        The numbers.
+
+    Raises
+    ------
+    DataError
+        As `open_csv` and `Delimited.blocks`, and where no row follows the header.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import read_csv
+    >>> _ = Path("a.csv").write_text("width,height\n1,2\n3,4\n")
+    >>> read_csv("a.csv")
+    array([[1., 2.],
+           [3., 4.]])
+    """
     file = open_csv(path, delimiter, header)
     blocks = list(file.blocks())
     if not blocks:
@@ -103,9 +193,30 @@ def read_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
 
 
 def read_names(path: str | os.PathLike[str]) -> list[str]:
-    """The names in a text file, one a line (empty lines left out).
+    r"""Read the names in a text file, one a line (empty lines are left out).
 
-    Raises DataError with the line where a name is not UTF-8 text or appears a second time, or when there is none.
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or compressed, UTF-8.
+
+    Returns
+    -------
+    list of str
+        The names, in order.
+
+    Raises
+    ------
+    DataError
+        With the line where a name is not UTF-8 text or appears a second time, and where there is none.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import read_names
+    >>> _ = Path("words.txt").write_text("sky\nsea\n")
+    >>> read_names("words.txt")
+    ['sky', 'sea']
     """
     seen: dict[str, int] = {}
     for number, line in lines(path):

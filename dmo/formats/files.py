@@ -27,11 +27,49 @@ COMPRESSED: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.op
 
 
 class DataError(UserError):
-    """A data file that is not what it should be: one sentence with file, byte or line, and what was expected."""
+    r"""A data file that is not what it should be: one sentence with file, byte or line, and what was expected.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import DataError, read_csv
+    >>> _ = Path("a.csv").write_text("1,2\n3,x\n")
+    >>> try:
+    ...     read_csv("a.csv")
+    ... except DataError as error:
+    ...     print(error)
+    a.csv: line 2, column 2 is 'x', expected a number
+    """
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    """`path` as a Path; FileNotFoundError when there is no such file, DataError when it is a folder."""
+    r"""Take a path to a file that is there.
+
+    Parameters
+    ----------
+    path : path-like
+        The path.
+
+    Returns
+    -------
+    Path
+        The same.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is no such file.
+    DataError
+        Where it is a folder.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.formats.files import existing
+    >>> _ = Path("a.csv").write_text("1,2\n")
+    >>> existing("a.csv").name
+    'a.csv'
+    """
     path = Path(path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder, expected a file")
@@ -41,21 +79,94 @@ def existing(path: str | os.PathLike[str]) -> Path:
 
 
 def open_binary(path: str | os.PathLike[str]) -> BinaryIO:
-    """The bytes of a file, decompressed where its name ends in .xz, .gz or .bz2."""
+    """Open the bytes of a file, decompressed where its name ends in .xz, .gz or .bz2.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    BinaryIO
+        A stream for reading.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is no such file.
+    DataError
+        Where it is a folder.
+
+    Examples
+    --------
+    >>> import gzip
+    >>> from dmo.formats.files import open_binary
+    >>> with gzip.open("a.csv.gz", "wb") as file:
+    ...     _ = file.write(b"1,2")
+    >>> with open_binary("a.csv.gz") as file:
+    ...     file.read()
+    b'1,2'
+    """
     path = existing(path)
     opener = COMPRESSED.get(path.suffix.lower(), open)
     return opener(path, "rb")
 
 
 def suffix(path: str | os.PathLike[str]) -> str:
-    """The ending that names the format, lower case, without that of a compression: "a.ARFF.xz" -> ".arff"."""
+    """The ending that names the format, lower case, without that of a compression.
+
+    Parameters
+    ----------
+    path : path-like
+        A name.
+
+    Returns
+    -------
+    str
+        With its dot, or "".
+
+    Examples
+    --------
+    >>> from dmo.formats.files import suffix
+    >>> suffix("yeast.ARFF.xz")
+    '.arff'
+    """
     path = Path(path)
     return (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 
 
 @contextmanager
 def decompressing(path: str | os.PathLike[str], place: Callable[[], str]) -> Iterator[None]:
-    """Turn what a decompressor raises into one sentence with the place that was reached."""
+    """Turn what a decompressor raises inside the `with` block into one sentence with the place that was reached.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, for the sentence.
+    place : callable
+        Says where reading stands, such as " after line 3".
+
+    Yields
+    ------
+    None
+        Nothing; what is raised until the block ends is turned.
+
+    Raises
+    ------
+    DataError
+        For damaged bytes, in place of EOFError, LZMAError, zlib.error and OSError.
+
+    Examples
+    --------
+    >>> from dmo.formats.files import DataError, decompressing
+    >>> try:
+    ...     with decompressing("a.csv.xz", lambda: " after line 3"):
+    ...         raise EOFError("it ends too early")
+    ... except DataError as error:
+    ...     print(error)
+    a.csv.xz: cannot be decompressed after line 3 (it ends too early); fetch it again
+    """
     try:
         yield
     except (FileNotFoundError, PermissionError):
@@ -79,9 +190,30 @@ def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """SHA-256 (hex) of a file's bytes, decompressed where its name ends in .xz, .gz or .bz2.
+    r"""SHA-256 of a file's bytes, decompressed where its name ends in .xz, .gz or .bz2.
 
-    Raises DataError where the compressed bytes are damaged.
+    Parameters
+    ----------
+    path : path-like
+        The file, read in pieces of 1 MiB.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+
+    Raises
+    ------
+    DataError
+        Where the compressed bytes are damaged.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.formats.files import sha256
+    >>> _ = Path("a.csv").write_text("1,2\n")
+    >>> sha256("a.csv")[:12]
+    '52186c933993'
     """
     digest = hashlib.sha256()
     with decompressing(path, lambda: ""), open_binary(path) as file:
@@ -100,7 +232,25 @@ def stack(pieces: Sequence[Block]) -> Block:
 
 
 def dense(block: Block) -> np.ndarray:
-    """A row block as a NumPy array."""
+    """Take a row block as a NumPy array.
+
+    Parameters
+    ----------
+    block : ndarray or csr_array of shape (n_b, d)
+        The rows.
+
+    Returns
+    -------
+    ndarray of shape (n_b, d)
+        The same rows.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> from dmo.formats.files import dense
+    >>> dense(csr_array([[0, 2]]))
+    array([[0, 2]])
+    """
     return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
 
 
@@ -109,9 +259,31 @@ class SequentialRows:
 
     Slices in ascending order are one pass; a slice before the last one read starts again from the first row.
 
-    Arguments: `shape`, (n, d); `dtype`; `start`, which returns an iterator over the row blocks, first to last;
-    `where`, the name of the file for errors.
-    Raises DataError when fewer rows come than `shape` promises.
+    Parameters
+    ----------
+    shape : tuple of int
+        (n, d).
+    dtype : numpy.dtype
+        Of the values.
+    start : callable
+        Returns an iterator over the row blocks, first to last.
+    where : str or Path
+        The name of the file, for errors.
+
+    Raises
+    ------
+    DataError
+        On slicing, where fewer rows come than `shape` promises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets import SequentialRows
+    >>> X = np.arange(6.0).reshape(3, 2)
+    >>> source = SequentialRows((3, 2), X.dtype, lambda: iter([X[:2], X[2:]]), "numbers")
+    >>> source[1:3]
+    array([[2., 3.],
+           [4., 5.]])
     """
 
     def __init__(
@@ -151,10 +323,28 @@ class SequentialRows:
 
 
 class Stacked:
-    """Row sources with the same columns, one below the other (n = n_1 + n_2 + ...), as one row source.
+    """Row sources with the same columns, one below the other, as one row source.
 
-    Arguments: `parts`, row sources n_i x d; `where`, what they are, for errors.
-    Raises DataError when the parts differ in columns.
+    Parameters
+    ----------
+    parts : sequence of row source
+        n_i x d each.
+    where : str
+        What they are, for errors.
+
+    Raises
+    ------
+    DataError
+        Where the parts differ in columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets import Stacked
+    >>> both = Stacked([np.zeros((2, 3)), np.ones((1, 3))], "train and test")
+    >>> both.shape, both[1:]
+    ((3, 3), array([[0., 0., 0.],
+           [1., 1., 1.]]))
     """
 
     def __init__(self, parts: Sequence[Rows], where: str):

@@ -36,12 +36,10 @@ def matlab_variables(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[int,
 
     Examples
     --------
-    >>> import os, tempfile
     >>> import numpy as np, scipy.io
     >>> from dmo.datasets import matlab_variables
-    >>> path = os.path.join(tempfile.mkdtemp(), "set.mat")
-    >>> scipy.io.savemat(path, {"X": np.ones((3, 2))})
-    >>> matlab_variables(path)
+    >>> scipy.io.savemat("set.mat", {"X": np.ones((3, 2))})
+    >>> matlab_variables("set.mat")
     {'X': ((3, 2), 'double')}
     """
     return {name: (variable.shape, variable.kind) for name, variable in _variables(existing(path)).items()}
@@ -76,12 +74,10 @@ def read_matlab(
 
     Examples
     --------
-    >>> import os, tempfile
     >>> import numpy as np, scipy.io
     >>> from dmo.datasets import read_matlab
-    >>> path = os.path.join(tempfile.mkdtemp(), "set.mat")
-    >>> scipy.io.savemat(path, {"X": np.ones((3, 2)), "name": "corel"})
-    >>> {name: matrix.shape for name, matrix in read_matlab(path).items()}
+    >>> scipy.io.savemat("set.mat", {"X": np.ones((3, 2)), "name": "corel"})
+    >>> {name: matrix.shape for name, matrix in read_matlab("set.mat").items()}
     {'X': (3, 2)}
     """
     path = existing(path)

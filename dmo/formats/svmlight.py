@@ -21,10 +21,29 @@ Labels = list[tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Svmlight:
-    """What one pass over a file found, and its rows block by block.
+    r"""What one pass over an svmlight file found, and its rows block by block.
 
-    Attributes: `path`; `shape` (n, d), d one more than the largest index (or as the first line says); `base`, the index
-    of the first feature (0 or 1); `labels`, the label numbers of each row; `skip`, lines before the first row.
+    Attributes
+    ----------
+    path : Path
+        The file.
+    shape : tuple of int
+        (n, d), d one more than the largest index, or as the first line says.
+    base : int
+        The index of the first feature, 0 or 1.
+    labels : list of tuple of float
+        The label numbers of each row.
+    skip : int
+        Lines before the first row.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import open_svmlight
+    >>> _ = Path("a.svm").write_text("1,2 1:0.5 3:2\n2 2:1\n")
+    >>> file = open_svmlight("a.svm")
+    >>> file.shape, file.labels
+    ((2, 3), [(1.0, 2.0), (2.0,)])
     """
 
     path: Path
@@ -34,14 +53,38 @@ class Svmlight:
     skip: int
 
     def blocks(self, size: int = 4096) -> Iterator[scipy.sparse.csr_array]:
-        """The rows in order, at most `size` in a block: n_b x d, CSR float64."""
+        """Read the rows in order.
+
+        Parameters
+        ----------
+        size : int, default=4096
+            Rows in a block, at most.
+
+        Yields
+        ------
+        csr_array of shape (n_b, d), float64
+            A block.
+        """
         for X, _ in _parse(self.path, self.skip, size):
             yield _fit(X, self.base, self.shape[1])
 
     def indicator(self, ids: Sequence[float] | None = None) -> np.ndarray:
-        """The labels as an n x L uint8 matrix of 0 and 1, columns as `ids` (None: those of this file).
+        """The labels as a matrix.
 
-        Raises DataError where a row has a label that is not among `ids`.
+        Parameters
+        ----------
+        ids : sequence of float, default=None
+            Label number of each column; None: those of this file, ascending.
+
+        Returns
+        -------
+        ndarray of shape (n, L), uint8
+            1 where a row has the label.
+
+        Raises
+        ------
+        DataError
+            Where a row has a label that is not among `ids`.
         """
         ids = label_ids([self]) if ids is None else list(ids)
         column = {label: j for j, label in enumerate(ids)}
@@ -62,12 +105,36 @@ def label_ids(files: Sequence[Svmlight]) -> list[float]:
 
 
 def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_features: int | None = None) -> Svmlight:
-    """Scan an svmlight file (multi-label, plain or compressed): one pass that keeps the labels alone.
+    r"""Scan an svmlight file, multi-label or not: one pass that keeps the labels alone.
 
     A first line of three numbers "rows features labels", as in the extreme-classification repository, gives the shape.
-    Arguments: `path`; `base`, the index of the first feature (None: 0 if index 0 occurs, else 1); `n_features`, d
-    (None: from the first line, else from the largest index).
-    Raises DataError with the line where a row is not svmlight, an index exceeds d, or the rows are fewer than promised.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or compressed.
+    base : int, default=None
+        The index of the first feature; None: 0 if index 0 occurs, else 1.
+    n_features : int, default=None
+        d; None: from the first line, else from the largest index.
+
+    Returns
+    -------
+    Svmlight
+        Shape and labels, and the way to the rows.
+
+    Raises
+    ------
+    DataError
+        With the line where a row is not svmlight, where an index exceeds d, or the rows are fewer than promised.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import open_svmlight
+    >>> _ = Path("a.svm").write_text("1,2 1:0.5 3:2\n2 2:1\n")
+    >>> open_svmlight("a.svm", n_features=5).shape
+    (2, 5)
     """
     path, skip, promised = Path(path), 0, None
     head = next((line for _, line in lines(path)), b"").split()
@@ -105,9 +172,39 @@ def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_featu
 def read_svmlight(
     path: str | os.PathLike[str], base: int | None = None, n_features: int | None = None
 ) -> tuple[scipy.sparse.csr_array, np.ndarray, list[float]]:
-    """Read a whole svmlight file: X (n x d CSR float64), Y (n x L uint8, 0/1), the label number of each column.
+    r"""Read a whole svmlight file.
 
-    Arguments and errors as `open_svmlight`.
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or compressed.
+    base : int, default=None
+        As `open_svmlight`.
+    n_features : int, default=None
+        As `open_svmlight`.
+
+    Returns
+    -------
+    X : csr_array of shape (n, d), float64
+        Features.
+    Y : ndarray of shape (n, L), uint8
+        Labels, 0/1.
+    ids : list of float
+        The label number of each column of Y.
+
+    Raises
+    ------
+    DataError
+        As `open_svmlight`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import read_svmlight
+    >>> _ = Path("a.svm").write_text("1,2 1:0.5 3:2\n2 2:1\n")
+    >>> X, Y, ids = read_svmlight("a.svm")
+    >>> Y.tolist(), ids
+    ([[1, 1], [0, 1]], [1.0, 2.0])
     """
     file = open_svmlight(path, base, n_features)
     X = scipy.sparse.csr_array(scipy.sparse.vstack(list(file.blocks()), format="csr"))

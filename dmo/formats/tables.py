@@ -30,9 +30,26 @@ KNOWN = (*sorted(VECS), ".npy", ".npz", ".mat", ".csv", ".tsv", ".zarr", ".arff"
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one or more files, and the labels that stand in the same files (None: none).
+    r"""Rows of one or more files, and the labels that stand in the same files.
 
-    Attributes: `X`, a row source n x d; `counts`, rows by split; `Y`, n x L; `label_names`, L of them.
+    Attributes
+    ----------
+    X : row source of shape (n, d)
+        The rows.
+    counts : dict of str to int
+        Rows by split, in order.
+    Y : ndarray of shape (n, L) or None
+        The labels, if any.
+    label_names : list of str or None
+        L names.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.datasets import open_table
+    >>> _ = Path("a.svm").write_text("1,2 1:0.5 3:2\n2 2:1\n")
+    >>> open_table("words", {"all": "a.svm"}, with_labels=True).label_names
+    ['1', '2']
     """
 
     X: Rows
@@ -46,10 +63,36 @@ def open_table(
 ) -> Table:
     """Open the files of one view, one for each split, as one table, in the order of the mapping.
 
-    Arguments: `name` of the view, for errors; `files`, split -> "PATH", "PATH::ARRAY" (.npz, .mat, .zarr with several
-    arrays) or "PATH::ARRAY.T" (its transpose); `labels`, which ARFF columns are labels (names, of which all or
-    none must be there, or a number as in `read_arff`); `with_labels`: take the labels that svmlight rows begin with.
-    Raises DataError and FileNotFoundError as the readers do.
+    Parameters
+    ----------
+    name : str
+        The view, for errors.
+    files : mapping of str to path-like
+        Split -> "PATH", "PATH::ARRAY" (.npz, .mat, .zarr with several arrays) or "PATH::ARRAY.T" (its transpose).
+    labels : sequence of str or int, default=None
+        Which ARFF columns are labels: names, of which all or none must be there, or a number as in `read_arff`.
+    with_labels : bool, default=False
+        Take the labels that svmlight rows begin with.
+
+    Returns
+    -------
+    Table
+        The rows, and the labels where there are some.
+
+    Raises
+    ------
+    DataError, FileNotFoundError
+        As the readers do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets import open_table
+    >>> np.save("train.npy", np.zeros((3, 2)))
+    >>> np.save("test.npy", np.ones((1, 2)))
+    >>> table = open_table("gist", {"train": "train.npy", "test": "test.npy"})
+    >>> table.X.shape, table.counts
+    ((4, 2), {'train': 3, 'test': 1})
     """
     endings = {suffix(str(spec).partition("::")[0]) for spec in files.values()}
     if len(endings) > 1 and endings & {".arff", *SVMLIGHT}:
@@ -66,10 +109,31 @@ def open_table(
 
 
 def open_rows(spec: str | Path) -> Rows:
-    """Open "PATH", "PATH::ARRAY" or "PATH::ARRAY.T" of numbers as a row source n x d.
+    """Open a file of numbers as a row source.
 
-    Arguments: `spec`; the ending of PATH says the format: the .hvecs family, .npy, .npz, .mat, .csv, .tsv, .zarr.
-    Raises DataError when it is no n x d array of numbers, or as the readers do.
+    Parameters
+    ----------
+    spec : path-like
+        "PATH", "PATH::ARRAY" or "PATH::ARRAY.T" (transposed); the ending of PATH says the format: the .hvecs family, .npy,
+        .npz, .mat, .csv, .tsv, .zarr.
+
+    Returns
+    -------
+    row source of shape (n, d)
+        Its rows; text and archives are read forward, block by block.
+
+    Raises
+    ------
+    DataError
+        Where it is no n x d array of numbers, or as the readers do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets import open_rows
+    >>> np.savez("x.npz", X=np.zeros((3, 2)), Z=np.ones((2, 3)))
+    >>> open_rows("x.npz::Z.T").shape
+    (3, 2)
     """
     path, _, array = str(spec).partition("::")
     transposed = array.endswith(".T")

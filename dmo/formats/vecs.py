@@ -23,10 +23,34 @@ FORMATS[".hvecs32"] = FORMATS[".hvec32"]
 
 @dataclass(frozen=True)
 class Vecs:
-    """The rows of one file as a row source; the file is mapped, and only the rows asked for are read.
+    """The rows of a file of the .hvecs family as a row source; the file is mapped, and only the rows asked for are read.
 
-    Attributes: `path`; `shape` (n, d); `head`, bytes of the dimension before each row; `dtype` of the values.
-    Each read checks the dimension that leads every row and raises DataError with its byte where it is not d.
+    Each read checks the dimension that leads every row.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    shape : tuple of int
+        (n, d).
+    head : int
+        Bytes of the dimension before each row.
+    dtype : numpy.dtype
+        Of the values.
+
+    Raises
+    ------
+    DataError
+        On slicing, with the byte of a row whose dimension is not d.
+
+    Examples
+    --------
+    >>> import struct
+    >>> from pathlib import Path
+    >>> from dmo.datasets import open_vecs
+    >>> _ = Path("a.hvecs").write_bytes(struct.pack("<3H3H", 2, 5, 6, 2, 7, 8))
+    >>> open_vecs("a.hvecs")[1:]
+    array([[7, 8]], dtype=uint16)
     """
 
     path: Path
@@ -53,11 +77,35 @@ class Vecs:
 
 
 def open_vecs(path: str | os.PathLike[str]) -> Vecs:
-    """Open a .hvec(s) (uint16), .hvec(s)32 (uint32), .fvec(s) (float32) or .dvec(s) (float64) file.
+    """Open a file of the .hvecs family; the shape follows from the file's size and its first bytes.
 
-    Arguments: `path`; its ending says the format. Costs one read of the first bytes: the shape follows from the size.
-    Raises DataError when the ending is another one, the file is empty, or its size is no whole number of rows.
-    Source: Guillaumin et al., TagProp (ICCV 2009), the distributed features.
+    Parameters
+    ----------
+    path : path-like
+        Its ending says the type of the values: .hvec(s) uint16, .hvec(s)32 uint32, .fvec(s) float32, .dvec(s) float64.
+
+    Returns
+    -------
+    Vecs
+        Its rows.
+
+    Raises
+    ------
+    DataError
+        Where the ending is another one, the file is empty, or its size is no whole number of rows.
+
+    References
+    ----------
+    Guillaumin et al., TagProp (ICCV 2009), the distributed features.
+
+    Examples
+    --------
+    >>> import struct
+    >>> from pathlib import Path
+    >>> from dmo.datasets import open_vecs
+    >>> _ = Path("a.fvec").write_bytes(struct.pack("<IffIff", 2, 0.5, 1, 2, 2, 4))
+    >>> open_vecs("a.fvec").shape
+    (2, 2)
     """
     path = existing(path)
     if path.suffix.lower() not in FORMATS:
