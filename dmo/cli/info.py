@@ -25,9 +25,7 @@ def info(
 ) -> None:
     """Say what a store holds, where it comes from, and what is missing of an unfinished one."""
     found = stores.describe(path)
-    show(
-        found, _common(found) + DETAILS.get(found["kind"], _rows)(found) + _provenance(found), str(found["path"]), json
-    )
+    show(found, _common(found) + DETAILS[found["kind"]](found) + _provenance(found), str(found["path"]), json)
 
 
 def _common(found: Mapping[str, Any]) -> Rows:
@@ -64,7 +62,7 @@ def _kernel(found: Mapping[str, Any]) -> Rows:
     return [("entries", f"{found['n']} x {found['n']} {found['dtype']}, tiles of {found['block']} rows")]
 
 
-def _rows(found: Mapping[str, Any]) -> Rows:
+def _results(found: Mapping[str, Any]) -> Rows:
     shape = f"{found['n']} x {found['columns']} {found['dtype']}, blocks of {found['block']} rows"
     return [
         ("rows", shape),
@@ -83,7 +81,7 @@ def _model(found: Mapping[str, Any]) -> Rows:
     return rows
 
 
-DETAILS = {"features": _features, "kernel": _kernel, "rows": _rows, "model": _model}
+DETAILS = {"features": _features, "kernel": _kernel, "results": _results, "model": _model}
 
 
 def _provenance(found: Mapping[str, Any]) -> Rows:

@@ -1,4 +1,4 @@
-"""What is on disk: feature, kernel, row and model stores, in Zarr v3, on local paths and fsspec URLs.
+"""What is on disk: feature, kernel, result and model stores, in Zarr v3, on local paths and fsspec URLs.
 
 Every store is a Zarr group whose attributes are `kind`, `version`, `complete`, `provenance`, `configuration` and
 `attributes`. Stores of blocks are written a whole block at a time, by any number of processes; each block is recorded

@@ -12,6 +12,10 @@ class StoreError(UserError):
     """A store that cannot be used as asked; the message says what is wrong and what to do about it."""
 
 
+class DamagedRoot(StoreError):
+    """A root that dmo wrote and that was changed since."""
+
+
 @contextmanager
 def writing(url: str, what: str) -> Iterator[None]:
     """Say of any OSError inside (disk full, no permission) what was being written and how to go on."""

@@ -270,7 +270,7 @@ def _durable() -> bool:
     """Whether writes are to survive a power failure; scratch storage need not pay for that."""
     found = dask.config.get("dmo.stores.fsync", True)
     if not isinstance(found, bool):
-        raise ValueError(
+        raise UserError(
             f"the setting dmo.stores.fsync is {str(found)[:60]!r}, expected true or false; see dmo/cluster/dmo.yaml"
         )
     return found

@@ -13,13 +13,17 @@ import numpy as np
 
 from dmo.errors import UserError
 from dmo.stores._arrays import checksum, to_json
-from dmo.stores._errors import StoreError, writing
+from dmo.stores._errors import DamagedRoot, StoreError, writing
 from dmo.stores._folder import Folder
 from dmo.stores._lock import acquire, release
 from dmo.stores._valid import check_attributes
 
-KINDS = {"features": "feature store", "kernel": "kernel store", "rows": "result store", "model": "model"}
-VERSIONS = {"features": 1, "kernel": 1, "rows": 1, "model": 1}
+KINDS = {"features": "feature store", "kernel": "kernel store", "results": "result store", "model": "model"}
+VERSIONS = {"features": 1, "kernel": 1, "results": 2, "model": 2}
+OLDEST = {"features": 1, "kernel": 1, "results": 2, "model": 2}
+"""The first version that is still read: names inside of older ones have changed."""
+FORMER = {"rows": "results"}
+"""Kinds by the names that they had in older versions."""
 ROOT = "zarr.json"
 RESUME = "run what made it again, it goes on where it stopped"
 
@@ -88,24 +92,46 @@ def read_root(folder: Folder) -> dict[str, Any] | None:
     data = folder.get(ROOT)
     if data is None:
         return None
-    try:
-        document = json.loads(data)
-        kind, version = document["attributes"]["kind"], document["attributes"]["version"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        kind = version = None
-    if not isinstance(kind, str) or kind not in KINDS or type(version) is not int:
-        raise StoreError(f"{folder.url} is not a dmo store; pass the path of a store that dmo wrote")
+    document = _document(folder.url, data)
+    kind, version = document["attributes"]["kind"], document["attributes"]["version"]
     if version > VERSIONS[kind]:
         raise StoreError(
             f"{folder.url} is a {KINDS[kind]} of version {version}, this dmo reads up to {VERSIONS[kind]}; upgrade dmo"
         )
+    if version < OLDEST[kind]:
+        raise StoreError(
+            f"{folder.url} is a {KINDS[kind]} of version {version}, written before names in it changed, this dmo reads "
+            f"version {OLDEST[kind]}; remove it and {'fit it' if kind == 'model' else 'make it'} again"
+        )
     known = document["attributes"].pop("checksum", None)
     if known is not None and known != _checksum(document):
-        raise StoreError(
+        raise DamagedRoot(
             f"{folder.url}: the root fails its checksum; restore {ROOT} from a copy or make the store again"
         )
     check_attributes(folder.url, document["attributes"])
     return document
+
+
+def _document(url: str, data: bytes) -> dict[str, Any]:
+    """The document of a root whose kind and version are known; tells what is damaged from what dmo did not write."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        raise DamagedRoot(
+            f"{url}: {ROOT} is damaged, it is no JSON; restore it from a copy or make the store again"
+        ) from None
+    attributes = document.get("attributes") if isinstance(document, dict) else None
+    known = attributes if isinstance(attributes, dict) else {}
+    kind, version = known.get("kind"), known.get("version")
+    kind = FORMER.get(kind, kind) if isinstance(kind, str) else None
+    if kind in KINDS and type(version) is int:
+        return {**document, "attributes": {**known, "kind": kind}}
+    if {"checksum", "configuration", "provenance"} & set(known):
+        raise DamagedRoot(
+            f"{url}: {ROOT} is damaged, it does not say of which kind and version the store is; restore it from a copy "
+            "or make the store again"
+        )
+    raise StoreError(f"{url} is not a dmo store; pass the path of a store that dmo wrote")
 
 
 def _put_root(folder: Folder, document: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ LARGEST = 1 << 48
 """Rows or columns of an array."""
 BLOCKS = 1 << 22
 """Blocks of an array: a list of their checksums takes 64 MiB."""
-SMALL = {"features": ("labels", "label", "sample", "split"), "rows": ("column", "sample"), "kernel": ()}
+SMALL = {"features": ("labels", "label", "sample", "split"), "results": ("column", "sample"), "kernel": ()}
 """The arrays that are written in one go, by kind of store."""
 
 
@@ -89,13 +89,13 @@ def _kernel(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> None
     _need(url, known.get("dtype") in ("float32", "float64"), "dtype")
 
 
-def _rows(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+def _results(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     for name in ("n", "columns"):
         _need(url, _count(known.get(name)), name)
     _block(url, known.get("block"), known["n"])
     _need(url, isinstance(known.get("kind"), str), "kind")
     _need(url, _dtype(known.get("dtype"), "iufb"), "dtype")
-    _smalls(url, "rows", known)
+    _smalls(url, "results", known)
 
 
 def _model(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> None:
@@ -121,6 +121,6 @@ def _model(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> None:
 CHECKS: dict[str, Callable[[str, Mapping[str, Any], Mapping[str, Any]], None]] = {
     "features": _features,
     "kernel": _kernel,
-    "rows": _rows,
+    "results": _results,
     "model": _model,
 }

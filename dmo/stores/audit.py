@@ -12,7 +12,7 @@ import numpy as np
 from dmo.progress import stage
 from dmo.stores import _whole, features, kernels, models, results
 from dmo.stores._arrays import Index, entry_at
-from dmo.stores._errors import StoreError
+from dmo.stores._errors import DamagedRoot, StoreError
 from dmo.stores._folder import Folder
 from dmo.stores._lock import acquire, release
 from dmo.stores._schema import RESUME, existing_root, set_complete
@@ -62,7 +62,10 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     time. Raises FileNotFoundError where there is nothing, StoreError where there is no dmo store.
     """
     folder = Folder.at(path)
-    root = existing_root(folder)["attributes"]
+    try:
+        root = existing_root(folder)["attributes"]
+    except DamagedRoot as error:
+        return [str(error)]
     if root["kind"] == "model":
         return _verify_model(folder, root)
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""Row stores: results with one row a sample (embeddings, scores, labels), written block by block."""
+"""Result stores: one row a sample (embeddings, scores, labels), written block by block."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def create_results(
         "block": min(block, n),
         **{name: whole.to_dict() for name, whole in small.items()},
     }
-    wanted = new_attributes("rows", configuration, attributes, provenance)
+    wanted = new_attributes("results", configuration, attributes, provenance)
     array = stored_array(folder, configuration)
     visible = {array.name: array.metadata(), **{name: whole.metadata for name, whole in small.items()}}
     found = begin(folder, wanted, visible, overwrite)
@@ -122,7 +122,7 @@ class ResultWriter:
 def open_results(path: str | os.PathLike[str]) -> ResultStore:
     """Open a complete result store for reading. Raises FileNotFoundError, or StoreError with its cure."""
     folder = Folder.at(path)
-    attributes = open_root(folder, "rows")
+    attributes = open_root(folder, "results")
     array = stored_array(folder, attributes["configuration"])
     return ResultStore(folder, attributes, DenseView(array, ledger(array).load()))
 

@@ -354,7 +354,7 @@ def test_what_cannot_be_annotated_is_refused_in_one_sentence(work, images, tmp_p
     assert "--like" in run("annotate", model, images, tmp_path / "q.zarr", "--scores", code=2).stderr
     (tmp_path / "r.csv").write_text("mine")
     assert "exists" in run("annotate", model, images, tmp_path / "r.csv", code=2).stderr
-    assert "there are 2" in run("annotate", model, images, tmp_path / "q.csv", "--top", 99, code=2).stderr
+    assert "have a training sample" in run("annotate", model, images, tmp_path / "q.csv", "--top", 99, code=2).stderr
     run("ingest", "digits", tmp_path / "d.zarr")
     assert (
         "was not made from images"

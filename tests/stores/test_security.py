@@ -224,6 +224,48 @@ def test_a_model_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
         load(str(path))
 
 
+FORMER_ROOT = {
+    "zarr_format": 3,
+    "node_type": "group",
+    "attributes": {
+        "kind": "model",
+        "version": 1,
+        "complete": True,
+        "provenance": {"dmo": "0.1.0", "parents": [], "parameters": {}, "seed": None},
+        "configuration": {},
+        "attributes": {},
+        "meta": {"estimator": "MORP", "parameters": {"form": "regularised", "gamma": 0.001, "supervision": 0.5}},
+        "generation": "0" * 32,
+    },
+}
+
+
+@pytest.mark.parametrize(("kind", "again"), [("model", "fit it again"), ("rows", "make it again")])
+def test_a_store_with_the_names_of_before_is_refused_in_one_sentence(tmp_path: Path, kind: str, again: str) -> None:
+    (tmp_path / "old.zarr").mkdir()
+    former = {**FORMER_ROOT, "attributes": {**FORMER_ROOT["attributes"], "kind": kind}}
+    (tmp_path / "old.zarr" / "zarr.json").write_text(json.dumps(former), encoding="utf-8")
+    reads: list[Any] = [load, stores.load_model, stores.open_results, stores.describe, stores.verify]
+    for read in reads:
+        with pytest.raises(stores.StoreError, match=f"of version 1, written before .* remove it and {again}$"):
+            read(str(tmp_path / "old.zarr"))
+
+
+def test_a_damaged_root_is_not_called_another_things_root(tmp_path: Path) -> None:
+    path = tmp_path / "m.zarr"
+    stores.save_model(path, {"a": np.arange(3.0)}, {})
+    whole = (path / "zarr.json").read_bytes()
+    for damaged in (whole[: len(whole) // 2], whole.replace(b'"model"', b'"moddl"'), whole.replace(b"true", b"null")):
+        (path / "zarr.json").write_bytes(damaged)
+        assert len(stores.verify(path)) == 1
+        assert "restore" in stores.verify(path)[0]
+        with pytest.raises(stores.StoreError, match="restore"):
+            stores.load_model(path)
+    (path / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group", "attributes": {}}', encoding="utf-8")
+    with pytest.raises(stores.StoreError, match="is not a dmo store"):
+        stores.verify(path)
+
+
 def test_a_row_store_cannot_point_out_of_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "rows.zarr"
     writer = stores.create_results(path, 2, 2, provenance=Provenance())
