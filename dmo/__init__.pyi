@@ -12,9 +12,10 @@ from .engines.exact import Exact
 from .engines.krylov import Krylov
 from .engines.moments import Moments
 from .errors import UserError
+from .estimators.coupled_svr import CoupledSVR
 from .estimators.homogeneity import HomogeneityAnalysis
 from .estimators.kgha import KGHA
-from .estimators.llt import LLTSVR, CoupledSVR
+from .estimators.llt_svr import LLTSVR
 from .estimators.mesd import MESD
 from .estimators.mlsi import MLSI
 from .estimators.mope import MOPE

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils import _safe_indexing
 
 from dmo.blocks import Rows, Subset
 from dmo.engines.lowrank import choose_engine
@@ -29,7 +30,7 @@ from dmo.metrics import annotation_scores, auc_macro, auc_micro, f1_macro, f1_mi
 from dmo.persistence import encode
 from dmo.progress import stage
 from dmo.stores.checkpoints import Checkpoint, part_of_more
-from dmo.validation import check_labels, check_views
+from dmo.validation import check_labels, check_parameter, check_views, naming, sample_count
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
@@ -96,9 +97,13 @@ def sweep(
     _check_grid(estimator, grid)
     score = metric_of(metric)
     probe = clone(estimator)
-    sources = check_views(probe, views, reset=True)
-    n = next(iter(sources.values())).shape[0]
-    labels = check_labels(probe, Y, n)
+    with naming(estimator):
+        for name, need in getattr(estimator, "_needs", {}).items():
+            for value in grid.get(name, ()):
+                check_parameter(name, value, need)
+        sources = check_views(probe, views, reset=True)
+        n = sample_count(sources)
+        labels = check_labels(probe, Y, n)
     fold = fold_numbers(n, folds, random_state)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
     slow = [key for key in grid if key not in fast]
@@ -315,6 +320,6 @@ def _one_by_one(
             fitted = _with(model, tried[i])
             if not isinstance(views, (Mapping, list, tuple)):
                 old, new = next(iter(old.values()))[:], next(iter(new.values()))[:]
-            fitted.fit(old, np.asarray(Y)[train])
+            fitted.fit(old, _safe_indexing(Y, train))
             scores.put(i, number, score(labels[test].astype(np.uint8), np.asarray(fitted.decision_function(new))))
     return tried

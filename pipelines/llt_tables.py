@@ -32,7 +32,8 @@ from sklearn.model_selection import KFold
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.svm import SVR
 
-from dmo.estimators.llt import LLTSVR, CoupledSVR
+from dmo.estimators.coupled_svr import CoupledSVR
+from dmo.estimators.llt_svr import LLTSVR
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
 from dmo.methods.svr.frames import Neighbors

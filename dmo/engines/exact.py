@@ -70,13 +70,13 @@ class Exact:
             raise UserError(f"Exact: block = {self.block}; a tile needs at least one row")
 
 
-def exact_engine(who: str, approximation: Any) -> Exact:
+def exact_engine(approximation: Any) -> Exact:
     """The `approximation` argument as an Exact object."""
     if isinstance(approximation, Exact):
         return approximation
     if approximation == "exact":
         return Exact()
-    raise UserError(f"{who}: approximation = {approximation!r}; known: 'exact', or an Exact(...) object")
+    raise UserError(f"approximation = {approximation!r}; known: 'exact', or an Exact(...) object")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def rounding_floor(kernel: Kernel, source: Rows, sample: int = 512) -> float:
     return float(whole * (n / m) ** growth)
 
 
-def choose_dtype(who: str, engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: float) -> np.dtype:
+def choose_dtype(engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: float) -> np.dtype:
     """float32 where it pays and the ridge stands above its rounding, else float64 (an error if float32 was asked for)."""
     if engine.precision == "float64" or isinstance(kernel, Precomputed):
         return np.dtype(np.float64)
@@ -119,10 +119,10 @@ def choose_dtype(who: str, engine: Exact, view: str, kernel: Kernel, source: Row
         return np.dtype(np.float32)
     if engine.precision == "float32":
         raise UserError(
-            f"{who}: ridge {ridge:g} is below the noise floor {2 * floor:.1g} of the float32 kernel of view {view!r}; "
+            f"ridge {ridge:g} is below the noise floor {2 * floor:.1g} of the float32 kernel of view {view!r}; "
             f"raise the ridge above it, or take precision='float64'"
         )
-    log.info("%s: view %r: float64 kernel, its float32 noise floor is %.1g, the ridge %g", who, view, 2 * floor, ridge)
+    log.info("view %r: float64 kernel, its float32 noise floor is %.1g, the ridge %g", view, 2 * floor, ridge)
     return np.dtype(np.float64)
 
 
@@ -145,7 +145,6 @@ def choose_storage(engine: Exact, n: int, views: int, itemsize: int = 4) -> Stor
 
 
 def build(
-    who: str,
     engine: Exact,
     kernel: MultiKernel,
     sources: Mapping[str, Rows],
@@ -158,7 +157,7 @@ def build(
     if is_linear(kernel) and _rows_fit(used):
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
     first = {name: k.fit(rows(used[name], slice(0, _LOOK)), random_state) for name, k in kernel.kernels.items()}
-    kinds = [choose_dtype(who, engine, name, first[name], used[name], ridge) for name in used]
+    kinds = [choose_dtype(engine, name, first[name], used[name], ridge) for name in used]
     dtype = np.result_type(*kinds)
     if storage == "memory":
         return _in_memory(kernel, used, dtype, random_state)
@@ -336,7 +335,6 @@ def linear_expansions(
 
 
 def fit_view(
-    who: str,
     engine: Exact,
     name: str,
     kernel: MultiKernel,
@@ -351,12 +349,11 @@ def fit_view(
     """Build the kernel's operator over the rows of `views` and factorize it with the ridge, for `columns` right-hand
     sides in all (None: many)."""
     sources = {view: views[view] for view in kernel.kernels}
-    built = build(who, engine, kernel, sources, ridge, storage, random_state)
-    return view_of(who, name, built, sources, ridge, center, method, random_state, columns)
+    built = build(engine, kernel, sources, ridge, storage, random_state)
+    return view_of(name, built, sources, ridge, center, method, random_state, columns)
 
 
 def view_of(
-    who: str,
     name: str,
     built: FittedKernel,
     sources: Mapping[str, Rows],
@@ -375,5 +372,5 @@ def view_of(
             return LinearView(built.kernel, sources, operator.factor, LinearSmoother(operator.factor, ridge))
         solver = factorize(operator, ridge, method, random_state=random_state, columns=columns)
     except UserError as error:
-        raise type(error)(f"{who}: view {'+'.join(sources)!r}: {error}") from error
+        raise type(error)(f"view {'+'.join(sources)!r}: {error}") from error
     return KernelView(name, built, sources, operator, Smoother(solver, ridge))

@@ -37,21 +37,21 @@ class Fitted:
 
 
 def prepare_kernel(
-    who: str, kernel: Any, approximation: Any, views: Mapping[str, Rows], C: float, random_state: int | None
+    kernel: Any, approximation: Any, views: Mapping[str, Rows], C: float, random_state: int | None
 ) -> Fitted:
     """The operator of `kernel` over the rows of `views` (the mean of the views' kernels)."""
-    kernels = {view: parse(spec) for view, spec in per_view(who, "kernel", kernel, list(views)).items()}
+    kernels = {view: parse(spec) for view, spec in per_view("kernel", kernel, list(views)).items()}
     if any(isinstance(part, Precomputed) for part in kernels.values()):
-        return _precomputed(who, views)
-    if not is_exact(who, approximation):
-        return _low_rank(fit_maps(who, approximation, kernels, views, random_state), views)
+        return _precomputed(views)
+    if not is_exact(approximation):
+        return _low_rank(fit_maps(approximation, kernels, views, random_state), views)
     n = next(iter(views.values())).shape[0]
-    engine = exact_engine(who, approximation)
+    engine = exact_engine(approximation)
     storage = choose_storage(engine, n, 1, 8)
     if storage == "memory" and engine.precision == "auto" and n <= _DOUBLE:
         engine = replace(engine, precision="float64")
     combined = MultiKernel(kernels, {view: 1.0 / len(kernels) for view in kernels})
-    built = build(who, engine, combined, views, _RIDGE / C, storage, random_state)
+    built = build(engine, combined, views, _RIDGE / C, storage, random_state)
     if isinstance(built.operator, RowGram):
         return _linear(built, views)
 
@@ -75,16 +75,16 @@ def _linear(built: FittedKernel, views: Mapping[str, Rows]) -> Fitted:
     return Fitted(RowGram(factor), "auto", function)
 
 
-def _precomputed(who: str, views: Mapping[str, Rows]) -> Fitted:
+def _precomputed(views: Mapping[str, Rows]) -> Fitted:
     if len(views) != 1:
-        raise UserError(f"{who}: a precomputed kernel is one array (n x n), got {len(views)} views; add them up first")
+        raise UserError(f"a precomputed kernel is one array (n x n), got {len(views)} views; add them up first")
     view, source = next(iter(views.items()))
     given = rows(source)
     matrix = np.asarray(given.toarray() if isinstance(given, scipy.sparse.csr_array) else given, dtype=np.float64)
     if matrix.shape[0] != matrix.shape[1]:
-        raise UserError(f"{who}: a precomputed kernel must be n x n, got {matrix.shape}; pass k(x_i, x_j) of all pairs")
+        raise UserError(f"a precomputed kernel must be n x n, got {matrix.shape}; pass k(x_i, x_j) of all pairs")
     if not np.allclose(matrix, matrix.T, rtol=1e-4, atol=1e-6 * float(np.abs(matrix).max(initial=0.0))):
-        raise UserError(f"{who}: the precomputed kernel is not symmetric; pass k(x_i, x_j) of the training samples")
+        raise UserError("the precomputed kernel is not symmetric; pass k(x_i, x_j) of the training samples")
     return Fitted(Dense(matrix), "auto", lambda A, offset: PrecomputedFunction(view, A, offset))
 
 

@@ -58,14 +58,14 @@ def decided(estimator: Any) -> Any:
     return engine
 
 
-def is_exact(who: str, approximation: Any) -> bool:
+def is_exact(approximation: Any) -> bool:
     """Whether `approximation` asks for the exact engine; raises ValueError for what no engine knows."""
     if approximation == "exact" or isinstance(approximation, Exact):
         return True
     if isinstance(approximation, (Nystrom, Meka, BestLowRank)):
         return False
     raise UserError(
-        f"{who}: approximation = {approximation!r}; known: 'auto', 'exact', Exact, Nystrom, Meka, BestLowRank objects"
+        f"approximation = {approximation!r}; known: 'auto', 'exact', Exact, Nystrom, Meka, BestLowRank objects"
     )
 
 
@@ -98,22 +98,21 @@ class LowRankPass:
 
 
 def fit_maps(
-    who: str, approximation: Any, kernel: Any, views: Mapping[str, Rows], random_state: int | None
+    approximation: Any, kernel: Any, views: Mapping[str, Rows], random_state: int | None
 ) -> dict[str, FeatureMap]:
     """A feature map per view."""
-    kernels = per_view(who, "kernel", kernel, list(views))
-    approximations = per_view(who, "approximation", approximation, list(views))
+    kernels = per_view("kernel", kernel, list(views))
+    approximations = per_view("approximation", approximation, list(views))
     maps = {}
     for view, source in views.items():
         try:
             maps[view] = approximations[view].feature_map(parse(kernels[view]), source, random_state)
         except UserError as error:
-            raise UserError(f"{who}: view {view!r}: {error}") from error
+            raise UserError(f"view {view!r}: {error}") from error
     return maps
 
 
 def low_rank_pass(
-    who: str,
     approximation: Any,
     kernel: Any,
     views: Mapping[str, Rows],
@@ -122,7 +121,7 @@ def low_rank_pass(
     random_state: int | None,
 ) -> LowRankPass:
     """Fit the maps and pass once over the rows; with n_folds > 1, moments per random fold."""
-    maps = fit_maps(who, approximation, kernel, views, random_state)
+    maps = fit_maps(approximation, kernel, views, random_state)
     return LowRankPass(maps, _folded_moments(maps, views, Y, n_folds, random_state))
 
 

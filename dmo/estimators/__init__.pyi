@@ -1,6 +1,7 @@
+from .coupled_svr import CoupledSVR
 from .homogeneity import HomogeneityAnalysis
 from .kgha import KGHA
-from .llt import LLTSVR, CoupledSVR
+from .llt_svr import LLTSVR
 from .mesd import MESD
 from .mlsi import MLSI
 from .mope import MOPE

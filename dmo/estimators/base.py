@@ -1,72 +1,22 @@
-"""What all estimators share: annotation from label scores, and models on disk."""
+"""What every estimator is: a scikit-learn estimator that says whose message it is, and that models on disk hold."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import ClassVar
 
-import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
-from dmo.blocks import Rows
-from dmo.errors import UserError
-from dmo.methods.decoding import ScoreRule
-from dmo.metrics import annotation_scores, top_label_sets
 from dmo.persistence import Persistent
-from dmo.validation import check_labels, check_views
+from dmo.validation import Named, Need
 
 
-class Annotator(Persistent):
-    """decision_function, predict and score of an estimator that scores labels. Needs `_raw_scores` and `rule_`."""
+class Estimator(Named, Persistent, BaseEstimator):
+    """Errors and warnings begin with the class's name, parameters are what `_needs` says, save and load keep the fit."""
 
-    rule_: ScoreRule
-    classes_: np.ndarray
-    multilabel_: bool
-
-    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
-        raise NotImplementedError
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Label scores (m x L) of the samples X (views of m rows); higher is likelier. Comparable within a row."""
-        check_is_fitted(self)
-        return self.rule_(self._raw_scores(check_views(self, X, reset=False)))
-
-    def predict(self, X: Any, top: int | None = None) -> np.ndarray:
-        """Labels of the samples X.
-
-        `top`: labels per sample. Returns 0/1 of shape m x L with `top` ones per row (default: as many as a training
-        sample has on average, at least 1), or as many ones as there are labels with a training sample, where these are
-        fewer; without `top`, an estimator fitted on a vector of classes returns classes.
-        """
-        scores = self.decision_function(X)
-        if top is None and not self.multilabel_:
-            return self.classes_[scores.argmax(axis=1)]
-        count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
-        if not 1 <= count <= scores.shape[1]:
-            raise UserError(f"{type(self).__name__}: top = {count}, but there are {scores.shape[1]} labels")
-        return top_label_sets(scores, min(count, self.n_seen_labels_))
-
-    @property
-    def n_seen_labels_(self) -> int:
-        """Number of labels that a training sample carries: no other is ever predicted."""
-        return int(self.rule_.seen.sum())
-
-    def score(self, X: Any, y: Any) -> float:
-        """F1 of annotation with the five (or L, if fewer) best labels; accuracy where fitted on a vector of classes."""
-        scores = self.decision_function(X)
-        Y = check_labels(self, y, len(scores), learn_classes=False)
-        if not self.multilabel_:
-            return float(Y[np.arange(len(Y)), scores.argmax(axis=1)].mean())
-        return annotation_scores(Y.astype(np.uint8), scores, top=min(5, scores.shape[1])).f1
+    _needs: ClassVar[dict[str, Need]] = {}
 
     def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
-        tags.target_tags.required = True
-        tags.target_tags.multi_output = True
-        tags.target_tags.single_output = True
+        tags: Tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-    def fit(self, X: Any, y: Any) -> Self:
-        raise NotImplementedError

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmo.errors import UserError
+from dmo.estimators.base import Estimator
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.methods.homogeneity.operators import homogeneity_map, krylov
-from dmo.persistence import Persistent
+from dmo.validation import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Need, check_parameters
 
 
-class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, BaseEstimator):
+class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """Homogeneity analysis: one space for the samples and the categories of J categorical columns.
 
     Object scores are the top eigenvectors of H [mean_j G_j (G_j'G_j)^-1 G_j'] H with indicator matrices G_j; a category
@@ -31,6 +32,14 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Per
 
     Source: Gifi 1990, chapter 3; [KGHA] section 2.
     """
+
+    _needs: ClassVar[dict[str, Need]] = {
+        "n_components": COUNT,
+        "ridge": NOT_NEGATIVE,
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -49,14 +58,15 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Per
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from X (n x J categories: numbers or strings); y is ignored."""
-        X = validate_data(self, X, dtype=None, ensure_min_samples=2)
+        check_parameters(self)
+        X = self._table(X, reset=True)
         n = X.shape[0]
         self.categories_ = [np.unique(column) for column in X.T]
         indicators = self._indicators(X)
         freedom = min(n - 1, sum(G.shape[1] - 1 for G in indicators))
         if not 1 <= self.n_components <= freedom:
             raise UserError(
-                f"HomogeneityAnalysis: n_components = {self.n_components}, but {n} samples in "
+                f"n_components = {self.n_components}, but {n} samples in "
                 f"{sum(G.shape[1] for G in indicators)} categories of {len(indicators)} columns span {freedom} dimensions"
             )
         smoothers = [LinearSmoother(G, self.ridge * n) for G in indicators]
@@ -71,16 +81,22 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Per
     def transform(self, X: Any) -> np.ndarray:
         """Object scores of samples X (m x J categories): m x n_components. Raises ValueError for unknown categories."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=None, reset=False)
+        X = self._table(X, reset=False)
         parts = [G @ Q for G, Q in zip(self._indicators(X), self.quantifications_, strict=True)]
         return np.asarray(sum(parts)) / len(parts)
+
+    def _table(self, X: Any, reset: bool) -> np.ndarray:
+        try:
+            return validate_data(self, X, dtype=None, reset=reset, ensure_min_samples=2 if reset else 1)
+        except ValueError as error:
+            raise UserError(str(error)) from error
 
     def _indicators(self, X: np.ndarray) -> list[np.ndarray]:
         encoder = OneHotEncoder(categories=self.categories_, sparse_output=False, handle_unknown="error")
         try:
             joint = encoder.fit(X).transform(X)
         except ValueError as error:
-            raise UserError(f"HomogeneityAnalysis: {error}; fit on every category that will occur") from error
+            raise UserError(f"{error}; fit on every category that will occur") from error
         widths = np.cumsum([len(categories) for categories in self.categories_])[:-1]
         return np.split(joint, widths, axis=1)
 
@@ -99,6 +115,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Per
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
 from dmo.engines.exact import FittedView, choose_storage, exact_engine, fit_view
 from dmo.engines.lowrank import LowRankPass, decided, is_exact, low_rank_pass
-from dmo.errors import UserError
+from dmo.estimators.base import Estimator
 from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
 from dmo.kernels import Kernel, parse
 from dmo.kernels.multikernel import MultiKernel
@@ -24,15 +22,22 @@ from dmo.linalg.solve import SolveMethod
 from dmo.linalg.tall import LinearMap
 from dmo.methods.homogeneity.moments import HomogeneityFit
 from dmo.methods.homogeneity.operators import alternating_least_squares, krylov
-from dmo.persistence import Persistent
 from dmo.progress import stage
-from dmo.validation import check_views, per_view, positive
+from dmo.validation import COUNT, FLAG, POSITIVE, SEED, Need, check_views, one_of, per_view, sample_count
 
 KernelSpec = str | Kernel | Mapping[str, Any] | list[Any]
 
 
-class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, BaseEstimator):
+class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """Top eigenvectors of averaged smoothers over kernel views; new rows by the average of K_j(x) alpha_j (eq. 30)."""
+
+    _needs: ClassVar[dict[str, Need]] = {
+        "center": FLAG,
+        "solver": one_of("krylov", "als"),
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "random_state": SEED,
+    }
 
     kernel: Any
     ridge: Any
@@ -45,9 +50,9 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pe
     expansions_: Mapping[str, Expansion]
 
     def _fit_views(self, views: Mapping[str, Rows]) -> dict[str, FittedView]:
-        name, n = type(self).__name__, next(iter(views.values())).shape[0]
+        n = sample_count(views)
         kernels, ridges = self._kernels(views), self._ridges(list(views))
-        engine = exact_engine(name, self._engine)
+        engine = exact_engine(self._engine)
         storage = choose_storage(engine, n, len(views))
         method: SolveMethod = "cg" if self.solver == "als" else "auto"
         fitted = {}
@@ -55,33 +60,27 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pe
             for view in views:
                 kernel = MultiKernel.of(view, kernels[view])
                 fitted[view] = fit_view(
-                    name, engine, view, kernel, views, ridges[view], self.center, storage, method, self.random_state
+                    engine, view, kernel, views, ridges[view], self.center, storage, method, self.random_state
                 )
                 advance(1)
         return fitted
 
     def _kernels(self, views: Mapping[str, Rows]) -> dict[str, Kernel]:
-        given = per_view(type(self).__name__, "kernel", self.kernel, list(views))
-        return {view: parse(spec) for view, spec in given.items()}
+        return {view: parse(spec) for view, spec in per_view("kernel", self.kernel, list(views)).items()}
 
     def _ridges(self, views: list[str]) -> dict[str, float]:
-        who = type(self).__name__
-        given = per_view(who, "ridge", self.ridge, views)
-        return {view: positive(who, f"ridge of view {view!r}", given[view]) for view in views}
+        return per_view("ridge", self.ridge, views, POSITIVE)
 
     def _embed(self, apply: LinearMap, n: int, k: int, labels: np.ndarray | None) -> Eigenpairs:
         if self.solver == "krylov":
             pairs = krylov(apply, n, k, labels, self.tol, self.max_iter, self.random_state)
-        elif self.solver == "als":
-            pairs = alternating_least_squares(apply, n, k, self.tol, self.max_iter, self.random_state)
         else:
-            raise UserError(f"{type(self).__name__}: solver = {self.solver!r}; known: 'krylov', 'als'")
+            pairs = alternating_least_squares(apply, n, k, self.tol, self.max_iter, self.random_state)
         if not pairs.converged:
-            warnings.warn(
-                f"{type(self).__name__}: {self.solver} stopped after {pairs.steps} steps with a residual of "
-                f"{pairs.residuals.max():.1e}; raise max_iter, or tol above {self.tol:g}",
+            self._warn(
+                f"{self.solver} stopped after {pairs.steps} steps with a residual of {pairs.residuals.max():.1e}; "
+                f"raise max_iter, or tol above {self.tol:g}",
                 ConvergenceWarning,
-                stacklevel=3,
             )
         self._learn(pairs)
         self.embedding_ = pairs.vectors
@@ -95,15 +94,14 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pe
     @property
     def is_exact(self) -> bool:
         """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
-        return is_exact(type(self).__name__, decided(self))
+        return is_exact(decided(self))
 
     @property
     def _engine(self) -> Any:
         return getattr(self, "approximation_", self.approximation)
 
     def _low_rank(self, views: Mapping[str, Rows], Y: np.ndarray | None, n_folds: int) -> LowRankPass:
-        who = type(self).__name__
-        return low_rank_pass(who, self._engine, self.kernel, views, Y, n_folds, self.random_state)
+        return low_rank_pass(self._engine, self.kernel, views, Y, n_folds, self.random_state)
 
     def _expand(self, done: LowRankPass, fit: HomogeneityFit) -> None:
         self.expansions_ = {
@@ -135,8 +133,3 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Pe
         self.n_components_ = self._n_features_out = len(self.eigenvalues_)
         if "embedding" in arrays:
             self.embedding_ = arrays["embedding"]
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags

@@ -12,12 +12,12 @@ from dmo.engines.lowrank import FOLDS, LowRankPass, is_exact, low_rank_pass
 from dmo.engines.moments import Moments
 from dmo.errors import UserError
 from dmo.persistence import with_prefix, without_prefix
-from dmo.validation import check_labels, check_views
+from dmo.validation import check_labels, check_parameters, check_views, is_label_sets, named, sample_count
 
 
 def _of_low_rank(estimator: Any) -> bool:
     engine = estimator.approximation
-    return engine != "auto" and not is_exact(type(estimator).__name__, engine)
+    return engine != "auto" and not is_exact(engine)
 
 
 class Incremental:
@@ -38,25 +38,29 @@ class Incremental:
         raise NotImplementedError
 
     @available_if(_of_low_rank)
+    @named
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn from further samples X (views of n rows) and labels y (n x L of 0/1, or n classes).
+        """Learn from further samples X (views of n rows) and labels y (n x L of 0/1, n classes, or n lists of labels).
 
         The first call fits the kernels' feature maps, so its samples should stand for all; later ones pass once over
-        their own rows and solve anew, as one fit of all rows with these maps would. `y` may have more columns than
-        before: new labels, which no earlier sample carries. `classes`: all classes, for a vector y, at the first call.
-        Raises ValueError for other views, fewer labels, unknown classes, and after a `fit`, which keeps no moments.
+        their own rows and solve anew, as one fit of all rows with these maps would. `y` may have more columns, or lists
+        of more labels, than before: new labels, which no earlier sample carries. `classes`: all classes, for a vector y, at
+        the first call. Raises UserError for other views, fewer labels, unknown classes, and after a `fit`, which keeps no
+        moments.
         """
-        who = type(self).__name__
+        check_parameters(self)
         first = not hasattr(self, "pass_")
         if first and hasattr(self, "expansions_"):
-            raise UserError(f"{who}: fit kept no moments to add to; begin with partial_fit, or fit all rows again")
+            raise UserError("fit kept no moments to add to; begin with partial_fit, or fit all rows again")
         views = check_views(self, X, reset=first)
-        n = next(iter(views.values())).shape[0]
-        Y = self._label_columns(y, n, classes, first)
+        if first and classes is None and np.ndim(y) == 1 and not is_label_sets(y):
+            raise UserError("the first partial_fit of a vector of classes needs all of them; pass classes")
+        n = sample_count(views)
+        Y = check_labels(self, y, n, reset=first, grow=True, classes=classes if first else None, dtype=np.uint8)
         folds = FOLDS if self.standardize else 1
         if first:
             self.approximation_ = self.approximation
-            done = low_rank_pass(who, self.approximation, self.kernel, views, Y, folds, self.random_state)
+            done = low_rank_pass(self.approximation, self.kernel, views, Y, folds, self.random_state)
         else:
             done = self.pass_.extended(views, Y, self.random_state)
         self._fit_pass(done)
@@ -66,24 +70,6 @@ class Incremental:
     def _forget_pass(self) -> None:
         """What a `fit` begins with."""
         self.__dict__.pop("pass_", None)
-
-    def _label_columns(self, y: Any, n: int, classes: Any, first: bool) -> np.ndarray:
-        who = type(self).__name__
-        flat = np.ndim(y) == 1 if not hasattr(y, "shape") else len(y.shape) == 1
-        if flat and first:
-            if classes is None:
-                raise UserError(f"{who}: the first partial_fit of a vector of classes needs all of them; pass classes")
-            self.classes_, self.multilabel_ = np.unique(np.asarray(classes)), False
-        if flat:
-            unknown = np.setdiff1d(np.asarray(y), self.classes_)
-            if unknown.size:
-                raise UserError(f"{who}: y has class {unknown[0]!r}, which is none of classes={list(self.classes_)}")
-        Y = check_labels(self, y, n, learn_classes=first and not flat, dtype=np.uint8)
-        if not flat and Y.shape[1] < len(self.classes_):
-            raise UserError(f"{who}: y has {Y.shape[1]} labels, earlier calls had {len(self.classes_)}; pass them all")
-        if not flat:
-            self.classes_ = np.arange(Y.shape[1])
-        return Y
 
     def _pass_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The folds' moments for a model store; empty where there are none."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from dmo.blocks import Rows
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine
 from dmo.engines.moments import LABELS, Moments, pooled
-from dmo.estimators.base import Annotator
+from dmo.estimators.annotator import Annotator
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.shared_fits import HeldOut, SharedViews
@@ -23,7 +22,19 @@ from dmo.methods.homogeneity.moments import RotatedMoments, SharedHomogeneity, h
 from dmo.methods.homogeneity.operators import decoder, homogeneity_map, krylov
 from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
-from dmo.validation import check_labels, check_views, count_components, label_rank, positive
+from dmo.validation import (
+    FLAG,
+    POSITIVE,
+    SHARE,
+    Need,
+    check_labels,
+    check_parameters,
+    check_views,
+    count_components,
+    label_rank,
+    optional,
+    sample_count,
+)
 
 
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
@@ -69,6 +80,14 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     Source: Xiong, Szedmak, Piater 2014, eqs. 26, 27, 30, 31, 33.
     """
 
+    _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
+        "balance": POSITIVE,
+        "intercept": FLAG,
+        "prior_power": SHARE,
+        "standardize": SHARE,
+        "label_ridge": optional(POSITIVE),
+    }
+
     def __init__(
         self,
         kernel: KernelSpec = "rbf",
@@ -104,11 +123,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from samples X (views of n rows) and labels y (n x L of 0/1, or n classes)."""
+        check_parameters(self)
         views = check_views(self, X, reset=True)
-        n = next(iter(views.values())).shape[0]
+        n = sample_count(views)
         Y = check_labels(self, y, n, dtype=np.uint8)
         self._forget_pass()
-        positive("KGHA", "balance", self.balance)
         self.approximation_ = choose_engine(self.approximation, n, len(views))
         if self.is_exact:
             self._fit_exact(views, Y.astype(np.float64), self.count_components(Y.shape[1], label_rank(Y), n))
@@ -118,7 +137,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, k: int) -> None:
         n = len(Y)
-        labels = LinearSmoother(Y - Y.mean(axis=0) if self.center else Y, self._label_ridge())
+        ridge = self._label_ridge(self._ridges(list(views)))
+        labels = LinearSmoother(Y - Y.mean(axis=0) if self.center else Y, ridge)
         fitted = self._fit_views(views)
         apply = homogeneity_map([view.smoother for view in fitted.values()] + [labels], self._weights(len(views)))
         pairs = self._embed(apply, n, k, Y)
@@ -181,14 +201,15 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     ) -> Callable[[KGHA], HeldOut]:
         """A function that fits settings of this estimator on `old`, Y and embeds `new`, kernels and factors shared."""
         shared = SharedViews(
-            "KGHA", self, {view: MultiKernel.of(view, kernel) for view, kernel in self._kernels(old).items()}, old, new
+            self, {view: MultiKernel.of(view, kernel) for view, kernel in self._kernels(old).items()}, old, new
         )
 
         k, frequency = max(components.values()), Y.mean(axis=0)
 
         def run(model: KGHA) -> HeldOut:
-            labels = LinearSmoother(Y - frequency if model.center else Y, model._label_ridge())
-            views = [shared.view(view, ridge, model.center) for view, ridge in model._ridges(list(old)).items()]
+            ridges = model._ridges(list(old))
+            labels = LinearSmoother(Y - frequency if model.center else Y, model._label_ridge(ridges))
+            views = [shared.view(view, ridge, model.center) for view, ridge in ridges.items()]
             apply = homogeneity_map([view.smoother for view in views] + [labels], model._weights(len(views)))
             pairs = krylov(apply, len(Y), k, Y, model.tol, model.max_iter, model.random_state)
             values, loo = np.zeros((shared.n_new, k)), np.zeros((len(Y), k))
@@ -205,27 +226,23 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """Weights and ridges of all groups of the moments."""
         views = [name for name in rotated.places if name != LABELS]
         weights = dict(zip([*views, LABELS], self._weights(len(views)), strict=True))
-        return weights, self._ridges(views) | {LABELS: self._label_ridge()}
+        ridges = self._ridges(views)
+        return weights, ridges | {LABELS: self._label_ridge(ridges)}
 
     def _weights(self, n_views: int) -> list[float]:
         return [self.balance] * n_views + [1.0]
 
-    def _label_ridge(self) -> float:
-        if self.label_ridge is not None:
-            return positive("KGHA", "label_ridge", self.label_ridge)
-        if isinstance(self.ridge, (Mapping, list, tuple)):
-            return min(self.ridge.values() if isinstance(self.ridge, Mapping) else self.ridge)
-        return positive("KGHA", "ridge", self.ridge)
+    def _label_ridge(self, ridges: Mapping[str, float]) -> float:
+        """The labels' own ridge, or the smallest of the views'."""
+        return min(ridges.values()) if self.label_ridge is None else self.label_ridge
 
     def count_components(self, n_labels: int, rank: int, n: int) -> int:
         """Components for n samples of labels whose centered columns have this rank; warns where they are more than that."""
-        k = count_components("KGHA", self.n_components, n_labels, rank, n)
+        k = count_components(self.n_components, n_labels, rank, n)
         if k > rank:
-            warnings.warn(
-                f"KGHA: n_components = {k} is above the rank {rank} of the centered labels; the rest of the space does "
-                f"not come from the labels and takes many more iterations",
-                UserWarning,
-                stacklevel=4,
+            self._warn(
+                f"n_components = {k} is above the rank {rank} of the centered labels; the rest of the space does "
+                f"not come from the labels and takes many more iterations"
             )
         return k
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils import Tags
 
-from dmo.errors import UserError
+from dmo.estimators import method_options
 from dmo.estimators.projection import Projection
-from dmo.estimators.projector import embed, options, refuse_unused
+from dmo.estimators.projector import embed
 from dmo.methods.embeddings.catalog import METHODS
 from dmo.methods.embeddings.discriminant import DISCRIMINANTS, duplicated
 from dmo.methods.embeddings.quadratic_forms import Problem
 from dmo.methods.embeddings.samples import Samples
-from dmo.validation import count_components, named, partial_labels, whole
+from dmo.validation import (
+    COUNT,
+    FLAG,
+    SEED,
+    Need,
+    check_known_labels,
+    check_one_view,
+    check_parameters,
+    count_components,
+    one_of,
+    unused,
+)
 
 _OPTIONS = ("n_neighbors", "n_repelled", "adjacency", "metric", "regularization", "penalty", "repulsion", "ridge")
 
@@ -39,6 +50,14 @@ class MESD(Projection):
     fit. Attributes: expansion_, eigenvalues_ (descending), n_components_.
     Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 32, 33.
     """
+
+    _needs: ClassVar[dict[str, Need]] = {
+        "method": one_of(*DISCRIMINANTS),
+        "weighted": FLAG,
+        "n_components": COUNT,
+        "random_state": SEED,
+        **{name: method_options.NEEDS[name] for name in (*_OPTIONS, "n_landmarks", "variance")},
+    }
 
     def __init__(
         self,
@@ -79,28 +98,25 @@ class MESD(Projection):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from samples X (n x d) and labels y (n x c of 0 and 1, or n classes)."""
-        if self.method not in DISCRIMINANTS:
-            raise UserError(f"MESD: method = {self.method!r}; known: {', '.join(DISCRIMINANTS)}")
-        who = f"MESD({self.method!r})"
-        uses = METHODS[self.method].parameters
-        refuse_unused(who, {name: getattr(self, name) for name in _OPTIONS}, uses)
-        chosen = options(who, {name: getattr(self, name) for name in (*_OPTIONS, "n_landmarks")})
-        view, source = self._source(X, reset=True)
+        check_parameters(self)
+        unused(self, _OPTIONS, METHODS[self.method].parameters)
+        chosen = method_options.options(self)
+        view, source = check_one_view(self, X, reset=True)
         n = source.shape[0]
-        k = count_components("MESD", whole("MESD", "n_components", self.n_components), 1, n, n)
-        Y = partial_labels(who, y, n)
+        k = count_components(self.n_components, 1, n, n)
+        Y, _ = check_known_labels(self, y, n)
 
         def problem_of(rows: Any) -> tuple[Problem, np.ndarray]:
-            known, index = Samples(n, rows, Y).labeled()
+            known, index = Samples(n, rows, Y[:, Y.any(axis=0)]).labeled()
             return duplicated(self.method, known, chosen, self.weighted), index
 
-        try:
-            road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
-            learnt = embed(who, problem_of, view, source, k, *road)
-        except UserError as error:
-            raise named(who, error) from error
-        self._learn(learnt)
+        road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
+        self._learn(embed(problem_of, view, source, k, *road))
         return self
+
+    @property
+    def _title(self) -> str:
+        return f"MESD({self.method!r})"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

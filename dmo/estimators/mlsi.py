@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-from sklearn.utils import Tags
-
-from dmo.errors import UserError
-from dmo.estimators.morp import decoded, fit_form, seen_outputs, supervised_tags
-from dmo.estimators.projection import Projection
 from dmo.estimators.projector import ProjectionOptions
+from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
+from dmo.validation import Need, check_one_view, check_parameters, one_of
 
 
-class MLSI(Projection):
+class MLSI(RegularizedProjection):
     """Multi-label informed latent semantic indexing: a few directions of word space that know the labels.
 
     They are the top directions of C = (1 - mixing) X X' + mixing (tr X X' / tr Y Y') Y Y', as linear functions
@@ -40,6 +36,8 @@ class MLSI(Projection):
     the dual fit), n_iter_.
     Source: Yu, Yu, Tresp 2005 (SIGIR), "Multi-label informed latent semantic indexing", eqs. 1-12, tables 1 and 2.
     """
+
+    _needs: ClassVar[dict[str, Need]] = RegularizedProjection._needs | {"dual": one_of(True, False, "auto")}
 
     def __init__(
         self,
@@ -68,29 +66,16 @@ class MLSI(Projection):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from documents X (n x d, sparse or dense rows) and labels y (n x L, n classes, or as its kernel asks)."""
-        if self.dual not in (True, False, "auto"):
-            raise UserError(f"MLSI: dual = {self.dual!r}; known: True, False, 'auto'")
-        view, source = self._source(X, reset=True)
+        check_parameters(self)
+        view, source = check_one_view(self, X, reset=True)
         dual = None if self.dual == "auto" else bool(self.dual)
         road = ProjectionOptions(
             "linear", self.approximation, self.tol, self.max_iter, self.random_state, dual, floor=1e-7
         )
-        self._learn(fit_form(self, view, source, y, False, road))
+        self._fit_form(view, source, y, False, road)
         return self
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the labels for documents X (m x L); see `MORP.decision_function`."""
-        return decoded(self, X)
-
-    @property
-    def n_seen_labels_(self) -> int:
-        """Number of labels that a training document carries."""
-        return int(seen_outputs(self).sum())
 
     @property
     def components_(self) -> Any:
         """d x n_components: the function of a document x is x components_."""
         return self.expansion_.coefficients  # type: ignore[attr-defined]
-
-    def __sklearn_tags__(self) -> Tags:
-        return supervised_tags(super().__sklearn_tags__())

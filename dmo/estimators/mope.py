@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import scipy.sparse
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 
-from dmo.blocks import Rows, rows
+from dmo.blocks import rows
 from dmo.errors import UserError
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import Projected
@@ -29,7 +26,21 @@ from dmo.methods.embeddings.mope import (
 from dmo.methods.embeddings.projected import LinearFit, solve_projected
 from dmo.methods.embeddings.quadratic_forms import Problem
 from dmo.methods.embeddings.solvers import EmbeddingFit
-from dmo.validation import bounded, check_labels, count_components
+from dmo.validation import (
+    COUNT,
+    FLAG,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SHARE,
+    Need,
+    check_known_labels,
+    check_one_view,
+    check_parameters,
+    count_components,
+    one_of,
+    optional,
+)
 
 _SMALL = 6000  # features, or samples, of dense square matrices
 _ALL = 4000  # samples of which all pairs are taken
@@ -72,12 +83,40 @@ class MOPE(Projection):
         Of the iteration that is used where there are more than 6000 samples and features.
     random_state : int or None
 
-    Samples without labels (rows of 0 or of NaN) have proximity 0 to all, so that only the unsupervised part sees them;
-    they are embedded like new samples. With `center` the supervised part is about the mean of the labeled samples; so is, but
-    in the kernel form, its share Z_l'Z_l of the constraint on Z. Attributes: expansion_, eigenvalues_ (descending),
-    n_components_, embedding_ (n x n_components, of the kernel form), proximity_ (Psi, CSR), n_iter_.
+    Samples without labels (rows of 0, of NaN or of -1; class -1 or NaN) have proximity 0 to all, so that only the
+    unsupervised part sees them; they are embedded like new samples. With `center` the supervised part is about the mean
+    of the labeled samples; so is, but in the kernel form, its share Z_l'Z_l of the constraint on Z.
+    Attributes: expansion_, eigenvalues_ (descending), n_components_, embedding_ (n x n_components, of the kernel
+    form), proximity_ (Psi, CSR), n_iter_.
     Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 30, 31, 34-46.
     """
+
+    _needs: ClassVar[dict[str, Need]] = {
+        "a": POSITIVE,
+        "b": POSITIVE,
+        "beta": NOT_NEGATIVE,
+        "c": POSITIVE,
+        "local": COUNT,
+        "n_neighbors": optional(COUNT),
+        "selection": one_of("features", "proximity"),
+        "metric": one_of("euclidean", "cosine"),
+        "adjacency": one_of("union", "mutual"),
+        "search": one_of("exact", "approximate"),
+        "n_components": COUNT,
+        "constraint": one_of(*CONSTRAINTS),
+        "ridge": NOT_NEGATIVE,
+        "center": FLAG,
+        "n_landmarks": optional(COUNT),
+        "class_features": FLAG,
+        "label_rank": optional(COUNT),
+        "p": POSITIVE,
+        "label_bandwidth": POSITIVE,
+        "mixing": SHARE,
+        "unsupervised": one_of("pca", "olpp"),
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -146,29 +185,15 @@ class MOPE(Projection):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from samples X (n x d, any row source, read into memory) and labels y (n x L, 0/1, or n classes)."""
-        self._check()
-        view, source = self._source(X, reset=True)
+        check_parameters(self)
+        if self.ridge and self.constraint != "embedding":
+            raise UserError(f"ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")
+        view, source = check_one_view(self, X, reset=True)
         n = source.shape[0]
-        Y = check_labels(self, _unknown_as_none(y), n)
-        k = count_components("MOPE", self.n_components, 1, n, n)
-        try:
-            self._solve(view, rows(source), Y, k)
-        except UserError as error:
-            text = str(error)
-            raise type(error)(text if text.startswith("MOPE") else f"MOPE: {text}") from error
+        Y, _ = check_known_labels(self, y, n)
+        k = count_components(self.n_components, 1, n, n)
+        self._solve(view, rows(source), Y, k)
         return self
-
-    def _check(self) -> None:
-        if self.constraint not in CONSTRAINTS:
-            raise UserError(f"MOPE: constraint = {self.constraint!r}; known: {', '.join(CONSTRAINTS)}")
-        if self.adjacency not in ("union", "mutual"):
-            raise UserError(f"MOPE: adjacency = {self.adjacency!r}; known: union, mutual")
-        if self.selection not in ("features", "proximity"):
-            raise UserError(f"MOPE: selection = {self.selection!r}; known: features, proximity")
-        if bounded("MOPE", "ridge", self.ridge) and self.constraint != "embedding":
-            raise UserError(f"MOPE: ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")
-        if isinstance(self.n_components, bool) or not isinstance(self.n_components, (int, np.integer)):
-            raise UserError(f"MOPE: n_components must be a whole number, got {self.n_components!r}")
 
     def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:
         problem = self._problem(X, Y)
@@ -196,7 +221,7 @@ class MOPE(Projection):
         else:
             graph = adjacency(strongest(measure, X.shape[0], self.n_neighbors), self.adjacency)
         self.proximity_ = measure(graph)
-        share, W = bounded("MOPE", "mixing", self.mixing), None
+        share, W = float(self.mixing), None
         if share < 1:
             if not near and self.unsupervised == "olpp":
                 graph = self._nearest(X)
@@ -264,7 +289,6 @@ class MOPE(Projection):
             )
         mean = np.asarray(X.mean(axis=0)).ravel() if self.center else None
         fit = project_long_rows(problem.A, X, k, mean, self.tol, self.max_iter, self.random_state)
-        self._warn(fit)
         offset = np.zeros(k) if mean is None else -mean @ fit.coefficients
         return Projected(LinearExpansion(view, fit.coefficients, offset), fit, None)
 
@@ -281,8 +305,8 @@ class MOPE(Projection):
     def _relations(self, view: str, X: Any, problem: Problem, k: int, kernel: Kernel) -> Projected:
         """Kernel values to random samples in the place of the features [MOPE 3.5]."""
         n, n_landmarks = X.shape[0], self.n_landmarks
-        if isinstance(n_landmarks, bool) or not isinstance(n_landmarks, (int, np.integer)) or not 1 <= n_landmarks <= n:
-            raise UserError(f"n_landmarks = {n_landmarks!r} of {n} samples; needed is a whole number from 1 to {n}")
+        if n_landmarks is None or n_landmarks > n:
+            raise UserError(f"n_landmarks = {n_landmarks!r} of {n} samples; needs a whole number from 1 to {n}")
         if self.constraint == "coefficients":
             raise UserError(
                 "constraint 'coefficients' needs the kernel form; leave n_landmarks out, or take 'projection'"
@@ -295,30 +319,10 @@ class MOPE(Projection):
         expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: known}, W, offset, np.float64)
         return Projected(expansion, _fit(found), R @ W + offset)
 
-    def _warn(self, fit: EmbeddingFit) -> None:
-        if not fit.converged:
-            warnings.warn(
-                f"MOPE: the eigenproblem stopped after {fit.steps} block steps with a residual of {fit.residual:.1e}; "
-                f"raise max_iter, or tol above {self.tol:g}",
-                ConvergenceWarning,
-                stacklevel=6,
-            )
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
-
-
-def _unknown_as_none(y: Any) -> Any:
-    """Rows of NaN, samples whose labels are not known, as rows without labels."""
-    if y is None or scipy.sparse.issparse(y) or getattr(y, "ndim", 0) != 2:
-        return y
-    given: Rows = y.compute() if hasattr(y, "compute") else np.asarray(y)
-    if given.dtype.kind != "f" or given.shape[1] < 2:
-        return y
-    unknown = np.isnan(given).all(axis=1)
-    return np.where(unknown[:, None], 0.0, given) if unknown.any() else y
 
 
 def _fit(found: LinearFit) -> EmbeddingFit:

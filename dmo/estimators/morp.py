@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
-
-from dmo.errors import UserError
-from dmo.estimators.projection import Projection
-from dmo.estimators.projector import FormTask, ProjectionOptions, project
+from dmo.estimators.projector import ProjectionOptions
+from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
-from dmo.methods.decoding import unseen_last
-from dmo.methods.embeddings.morp import FORMS, Form
-from dmo.methods.embeddings.samples import Options
-from dmo.validation import bounded, count_components, outputs_factor
+from dmo.methods.embeddings.morp import Form
+from dmo.validation import FLAG, Need, check_one_view, check_parameters
 
 
-class MORP(Projection):
+class MORP(RegularizedProjection):
     """Multi-output regularized projection: a few features that keep the inputs and foretell all outputs.
 
     They are the top directions of C = (1 - mixing) K + mixing (tr K / tr K_Y) K_Y, for K a kernel of the
@@ -56,6 +49,8 @@ class MORP(Projection):
     Source: Yu, Yu, Tresp 2005, "Multi-output regularized feature projection", eqs. 6, 11-16.
     """
 
+    _needs: ClassVar[dict[str, Need]] = RegularizedProjection._needs | {"center": FLAG}
+
     def __init__(
         self,
         kernel: Any = "rbf",
@@ -85,64 +80,8 @@ class MORP(Projection):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from samples X (n x d) and outputs y (n x L numbers, n classes, or as the label kernel asks)."""
-        view, source = self._source(X, reset=True)
+        check_parameters(self)
+        view, source = check_one_view(self, X, reset=True)
         road = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
-        self._learn(fit_form(self, view, source, y, bool(self.center), road))
+        self._fit_form(view, source, y, bool(self.center), road)
         return self
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the outputs for samples X (m x L): least squares from the coordinates; of classes, one column each.
-
-        An output that is 0 in every training sample, a label that none carries, ranks below all others of its row.
-        Raises ValueError where a label kernel other than "linear" left no columns to score.
-        """
-        return decoded(self, X)
-
-    @property
-    def n_seen_labels_(self) -> int:
-        """Number of outputs that are not 0 in every training sample."""
-        return int(seen_outputs(self).sum())
-
-    def __sklearn_tags__(self) -> Tags:
-        return supervised_tags(super().__sklearn_tags__())
-
-
-def fit_form(model: Any, view: str, source: Any, y: Any, center: bool, road: ProjectionOptions) -> Any:
-    """Solve `model.form` for its mixing, ridge, n_components and label kernel."""
-    who = type(model).__name__
-    if model.form not in FORMS:
-        raise UserError(f"{who}: form = {model.form!r}; known: {', '.join(map(repr, FORMS))}")
-    beta, ridge = bounded(who, "mixing", model.mixing), bounded(who, "ridge", model.ridge)
-    n = source.shape[0]
-    if isinstance(model.n_components, float):
-        raise UserError(f"{who}: n_components must be a whole number, got {model.n_components!r}")
-    k = count_components(who, model.n_components, 1, n, n)
-    labels = outputs_factor(who, y, n, model.label_kernel)
-    task = FormTask(model.form, Options(mixing=beta, ridge=ridge), center)
-    try:
-        return project(who, task, view, source, labels, k, road)
-    except UserError as error:
-        if str(error).startswith(who):
-            raise
-        raise type(error)(f"{who}: {error}") from error
-
-
-def decoded(model: Any, X: Any) -> np.ndarray:
-    """The decoder that the fit left, applied to the coordinates of X."""
-    check_is_fitted(model)
-    if model.label_kernel != "linear":
-        raise UserError(
-            f"{type(model).__name__}: outputs with a label kernel have no columns to score; learn from the coordinates"
-        )
-    return unseen_last(model.transform(X) @ model.decoder_ + model.decoder_offset_, seen_outputs(model))
-
-
-def seen_outputs(model: Any) -> np.ndarray:
-    """Whether an output was ever other than 0 in training (L): the decoder of one that was not is exactly 0."""
-    return np.asarray(model.decoder_.any(axis=0) | (model.decoder_offset_ != 0))
-
-
-def supervised_tags(tags: Tags) -> Tags:
-    """Tags of an estimator that needs y."""
-    tags.target_tags.required = True
-    return tags

@@ -8,7 +8,7 @@ from dmo.engines.lowrank import choose_engine
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec
 from dmo.methods.homogeneity.moments import RotatedMoments, homogeneity
 from dmo.methods.homogeneity.operators import homogeneity_map
-from dmo.validation import check_views, count_components
+from dmo.validation import check_parameters, check_views, count_components, sample_count
 
 
 class MultiSetCCA(HomogeneityEmbedding):
@@ -48,9 +48,10 @@ class MultiSetCCA(HomogeneityEmbedding):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from samples X (views of n rows); y is ignored."""
+        check_parameters(self)
         views = check_views(self, X, reset=True)
-        n = next(iter(views.values())).shape[0]
-        k = count_components("MultiSetCCA", self.n_components, n, n - 1, n)
+        n = sample_count(views)
+        k = count_components(self.n_components, n, n - 1, n)
         self.approximation_ = choose_engine(self.approximation, n, len(views))
         if not self.is_exact:
             done = self._low_rank(views, None, 1)

@@ -6,34 +6,30 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dmo.blocks import Rows
-from dmo.errors import UserError
+from dmo.estimators.base import Estimator
 from dmo.estimators.projector import Projected
 from dmo.functions import Expansion, LinearExpansion, load_expansions, store_expansions
-from dmo.persistence import Persistent
-from dmo.validation import check_views
+from dmo.validation import check_one_view
 
 
-class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, BaseEstimator):
+class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """fit learns one function of new rows, `expansion_`; transform applies it."""
 
     expansion_: Expansion
     eigenvalues_: np.ndarray
 
-    def _source(self, X: Any, reset: bool) -> tuple[str, Rows]:
-        views = check_views(self, X, reset)
-        if len(views) != 1:
-            raise UserError(
-                f"{type(self).__name__}: takes one view, got {list(views)}; pass one array, or learn from all views "
-                f"with KGHA"
-            )
-        return next(iter(views.items()))
-
     def _learn(self, learnt: Projected) -> None:
+        if not learnt.fit.converged:
+            self._warn(
+                f"the eigenproblem stopped after {learnt.fit.steps} block steps with a residual of "
+                f"{learnt.fit.residual:.1e}; raise max_iter, or tol",
+                ConvergenceWarning,
+            )
         self.expansion_, self.eigenvalues_ = learnt.expansion, learnt.fit.values
         self.n_components_ = self._n_features_out = len(learnt.fit.values)
         self.n_iter_ = max(1, learnt.fit.steps)
@@ -47,7 +43,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, 
     def transform(self, X: Any) -> np.ndarray:
         """Coordinates of samples X (m x d, any row source): m x n_components, worked out block by block."""
         check_is_fitted(self)
-        view, source = self._source(X, reset=False)
+        view, source = check_one_view(self, X, reset=False)
         return self.expansion_({view: source})
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
@@ -79,7 +75,6 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, 
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.target_tags.multi_output = tags.target_tags.single_output = True
         tags.transformer_tags.preserves_dtype = []
         return tags

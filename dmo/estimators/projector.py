@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -11,7 +10,6 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import psutil
 import scipy.sparse
-from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, Subset, row_blocks, rows
 from dmo.cluster import current_client
@@ -35,7 +33,6 @@ from dmo.methods.embeddings.projected import LinearFit, solve_projected
 from dmo.methods.embeddings.quadratic_forms import Problem
 from dmo.methods.embeddings.samples import Options, Samples
 from dmo.methods.embeddings.solvers import ROWS, WEIGHTED, EmbeddingFit, fit_moments, fit_operator
-from dmo.validation import whole
 
 _BLOCK = 4096
 _SINGLE = 1e-5  # residual that products in float32 can reach
@@ -172,9 +169,7 @@ def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> tuple[np
     return decode(Moments.of({ROWS: np.asarray(embedding, np.float64), LABELS: samples.labels}))
 
 
-def project(
-    who: str, task: Task, view: str, X: Rows, labels: np.ndarray | None, k: int, road: ProjectionOptions
-) -> Projected:
+def project(task: Task, view: str, X: Rows, labels: np.ndarray | None, k: int, road: ProjectionOptions) -> Projected:
     """Solve a task on rows X (n x d) and a label factor (n x q, or None)."""
     samples = Samples(X.shape[0], None, labels, 1.0, task.center)
     kernel = parse(road.kernel)
@@ -184,39 +179,39 @@ def project(
         road = replace(road, approximation=chosen)
     if isinstance(road.approximation, Krylov):
         if not linear:
-            raise UserError(f"{who}: Krylov is for linear functions; with kernel {road.kernel!r} take Nystrom or Meka")
+            raise UserError(f"Krylov is for linear functions; with kernel {road.kernel!r} take Nystrom or Meka")
         return _krylov(task, view, X, samples, k, road)
-    if not is_exact(who, road.approximation):
-        return _low_rank(who, task, view, X, samples, k, road)
+    if not is_exact(road.approximation):
+        return _low_rank(task, view, X, samples, k, road)
     if linear:
         dual = X.shape[1] > X.shape[0] if road.dual is None else road.dual
-        return _dual(who, task, view, X, samples, k, road) if dual else _primal(who, task, view, X, samples, k)
-    return _kernel(who, task, view, X, samples, k, road)
+        return _dual(task, view, X, samples, k, road) if dual else _primal(task, view, X, samples, k)
+    return _kernel(task, view, X, samples, k, road)
 
 
-def _kernel(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
+def _kernel(task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
     """The exact engine: the n x n kernel as an operator."""
-    engine = exact_engine(who, road.approximation)
+    engine = exact_engine(road.approximation)
     storage = choose_storage(engine, samples.n, 1)
     sources = {view: X}
     kernel = MultiKernel.of(view, parse(road.kernel))
-    built = build(who, engine, kernel, sources, task.ridge, storage, road.random_state)
+    built = build(engine, kernel, sources, task.ridge, storage, road.random_state)
     operator = built.operator.centered() if task.center else built.operator
     if built.dtype == np.float32:
         road = replace(road, tol=max(road.tol, _SINGLE))
-    fit = _solve(who, task, samples, operator, k, road)
+    fit = _solve(task, samples, operator, k, road)
     coefficients, offset = operator.expansion(fit.coefficients)
     expansion = KernelExpansion(built.kernel, sources, np.ascontiguousarray(coefficients), offset, built.dtype)
     embedding = operator @ fit.coefficients
     return Projected(expansion, fit, embedding, decode_rows(task, samples, embedding))
 
 
-def _dual(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
+def _dual(task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
     """A linear kernel through n x n products with the rows; the function of new rows is linear again."""
     operator = RowGram.of(rows(X), task.center)
     if road.floor and isinstance(task, FormTask):
         task = task.floored(road.floor * float(operator.diagonal().mean()))
-    fit = _solve(who, task, samples, operator, k, road)
+    fit = _solve(task, samples, operator, k, road)
     centered = operator.factor
     W = centered.t_dot(fit.coefficients)
     offset = np.zeros(k) if centered.mean is None else -(centered.mean @ W)
@@ -224,25 +219,17 @@ def _dual(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, ro
     return Projected(LinearExpansion(view, W, offset), fit, embedding, decode_rows(task, samples, embedding))
 
 
-def _solve(who: str, task: Task, samples: Samples, operator: Operator, k: int, road: ProjectionOptions) -> EmbeddingFit:
+def _solve(task: Task, samples: Samples, operator: Operator, k: int, road: ProjectionOptions) -> EmbeddingFit:
     seen = replace(samples, trace=float(operator.diagonal().sum()))
-    fit = task.operator(seen, operator, k, road.tol, road.max_iter, road.random_state)
-    if not fit.converged:
-        warnings.warn(
-            f"{who}: the eigenproblem stopped after {fit.steps} block steps with a residual of {fit.residual:.1e}; "
-            f"raise max_iter, or tol above {road.tol:g}",
-            ConvergenceWarning,
-            stacklevel=5,
-        )
-    return fit
+    return task.operator(seen, operator, k, road.tol, road.max_iter, road.random_state)
 
 
-def _primal(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int) -> Projected:
+def _primal(task: Task, view: str, X: Rows, samples: Samples, k: int) -> Projected:
     """A linear kernel through d x d moments of the rows as they are."""
     needed, free = 8 * 4.0 * X.shape[1] ** 2, psutil.virtual_memory().available
     if needed > free / 2:
         raise UserError(
-            f"{who}: {X.shape[1]} features need {needed / 2**30:.1f} GiB of moments, free are {free / 2**30:.1f} GiB; "
+            f"{X.shape[1]} features need {needed / 2**30:.1f} GiB of moments, free are {free / 2**30:.1f} GiB; "
             f"take the dual problem, or approximation=Nystrom(...)"
         )
     first = rows(X, slice(0, _BLOCK))
@@ -272,9 +259,9 @@ def _krylov(task: Task, view: str, X: Rows, samples: Samples, k: int, road: Proj
     return Projected(LinearExpansion(view, W, offset - found.mean @ W), fit, None, decoder)
 
 
-def _low_rank(who: str, task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
+def _low_rank(task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
     """The moment engine: one pass over the factor rows of a low-rank kernel."""
-    feature_map = fit_maps(who, road.approximation, road.kernel, {view: X}, road.random_state)[view]
+    feature_map = fit_maps(road.approximation, road.kernel, {view: X}, road.random_state)[view]
     raw = _pass(task, view, X, samples, feature_map)
     mixing = feature_map.mixing
     moments = raw if mixing is None else raw.mixed({name: mixing for name in (ROWS, WEIGHTED) if name in raw.widths})
@@ -312,31 +299,7 @@ def _pass(task: Task, view: str, X: Rows, samples: Samples, feature_map: Any) ->
     return collect_moments(FeatureRows(sources, maps), None, client=current_client())[0]
 
 
-_WHOLE = ("n_neighbors", "n_repelled", "n_landmarks")
-_SHARES = ("mixing", "shrinkage")
-_CHOICES = {"adjacency": ("union", "mutual", "sum"), "metric": ("euclidean", "cosine")}
-
-
-def options(who: str, chosen: dict[str, Any]) -> Options:
-    """Checked options of the catalog's methods; a value of None stands for the default."""
-    given = {name: value for name, value in chosen.items() if value is not None}
-    for name, value in given.items():
-        if name in _WHOLE:
-            whole(who, name, value)
-        elif name in _CHOICES and value not in _CHOICES[name]:
-            raise UserError(f"{who}: {name} = {value!r}; known: {', '.join(_CHOICES[name])}")
-        elif name in ("regularization", "penalty", "repulsion", "smoothness", "ridge", *_SHARES):
-            least = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and 0 <= value < np.inf
-            if not least:
-                raise UserError(f"{who}: {name} must be a number that is not negative, got {value!r}")
-    for name in _SHARES:
-        if given.get(name, 0.0) > 1:
-            raise UserError(f"{who}: {name} must be a number between 0 and 1, got {given[name]!r}")
-    return Options(**{name: value for name, value in given.items() if name in Options.__dataclass_fields__})
-
-
 def embed(
-    who: str,
     problem_of: Callable[[Any], tuple[Problem, np.ndarray | None]],
     view: str,
     source: Rows,
@@ -354,8 +317,6 @@ def embed(
     which is the kernel form Z = K Gamma [MOPE 46, section 3.5]; `approximation` "auto": exact, but the better of Nystrom
     and MEKA where similarities to all samples do not fit in memory; `variance`: see `solve_projected`.
     """
-    if variance is not None and not (isinstance(variance, (int, float, np.number)) and 0 < variance <= 1):
-        raise UserError(f"{who}: variance must be a share above 0 and at most 1, got {variance!r}")
     X = read(source)
     problem, index = problem_of(X)
     similarity = parse(kernel)
@@ -366,8 +327,8 @@ def embed(
         approximation = "exact"
         if not plain and n_landmarks is None:
             approximation = exact_or_best(f"similarities of {n} x {n}", _relation_bytes(n, n), _RELATION_SHARE)
-    if not is_exact(who, approximation):
-        feature_map = fit_maps(who, approximation, kernel, {view: source}, random_state)[view]
+    if not is_exact(approximation):
+        feature_map = fit_maps(approximation, kernel, {view: source}, random_state)[view]
         found = solve_projected(problem, _some(feature_map(source).astype(np.float64), index), k, variance)
         expansion = FactorExpansion.of(view, feature_map, found.coefficients, found.offset)
     elif plain:
@@ -378,8 +339,8 @@ def embed(
     else:
         fitted = MultiKernel.of(view, similarity.fit(source, random_state))
         n = source.shape[0]
-        seeds = rows(Subset(source, _seeds(who, n, n_landmarks, random_state)))
-        found = solve_projected(problem, _some(_relation(who, fitted, view, source, seeds), index), k, variance)
+        seeds = rows(Subset(source, _seeds(n, n_landmarks, random_state)))
+        found = solve_projected(problem, _some(_relation(fitted, view, source, seeds), index), k, variance)
         expansion = KernelExpansion(fitted, {view: seeds}, found.coefficients, found.offset, np.float64)
     return Projected(expansion, _fit(found), None)
 
@@ -392,11 +353,11 @@ def _some(X: Any, index: np.ndarray | None) -> Any:
     return X if index is None or len(index) == X.shape[0] else X[index]
 
 
-def _seeds(who: str, n: int, wanted: int | None, random_state: int | None) -> np.ndarray:
+def _seeds(n: int, wanted: int | None, random_state: int | None) -> np.ndarray:
     if wanted is None:
         return np.arange(n)
     if wanted > n:
-        raise UserError(f"{who}: n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
+        raise UserError(f"n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
     return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
 
 
@@ -409,12 +370,12 @@ def _relation_bytes(n: int, p: int) -> float:
     return 8.0 * p * (n + 4 * p)
 
 
-def _relation(who: str, kernel: MultiKernel, view: str, source: Rows, seeds: Any) -> np.ndarray:
+def _relation(kernel: MultiKernel, view: str, source: Rows, seeds: Any) -> np.ndarray:
     n, p = source.shape[0], seeds.shape[0]
     needed, free = _relation_bytes(n, p), psutil.virtual_memory().available
     if needed > _RELATION_SHARE * free:
         raise UserError(
-            f"{who}: similarities of {n} samples to {p} take {needed / 2**30:.1f} GiB, free are {free / 2**30:.1f} GiB; "
+            f"similarities of {n} samples to {p} take {needed / 2**30:.1f} GiB, free are {free / 2**30:.1f} GiB; "
             f"pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
         )
     old = kernel.prepare({view: seeds}, slice(0, p), np.float64)
@@ -422,10 +383,3 @@ def _relation(who: str, kernel: MultiKernel, view: str, source: Rows, seeds: Any
     for where in row_blocks(n, 2048):
         out[where] = kernel.tile(kernel.prepare({view: source}, where, np.float64), old)
     return out
-
-
-def refuse_unused(who: str, given: dict[str, Any], uses: tuple[str, ...]) -> None:
-    """Raise ValueError for a parameter that is set and that the method does not use."""
-    for name, value in given.items():
-        if value is not None and name not in uses:
-            raise UserError(f"{who}: does not use {name}; leave it out (it uses: {', '.join(uses) or 'none'})")

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, iterate, rows
 from dmo.errors import UserError
-from dmo.estimators.base import Annotator
+from dmo.estimators.annotator import Annotator
 from dmo.graphs import adjacency, local_scales, nearest, neighbors, weigh
 from dmo.labels.proximities import Proximity, class_similarities
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.propagation import Propagation, propagate
 from dmo.persistence import with_prefix, without_prefix
-from dmo.validation import check_labels, check_views, positive
+from dmo.validation import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    Need,
+    check_known_labels,
+    check_one_view,
+    check_parameters,
+    one_of,
+    optional,
+)
 
 _BLOCK = 2048
 
 
-class LabelPropagation(Annotator, BaseEstimator):
+class LabelPropagation(Annotator):
     """Labels spread along a neighbor graph, and among classes that are alike.
 
     Parameters
@@ -50,6 +59,19 @@ class LabelPropagation(Annotator, BaseEstimator):
     n_iter_. New samples take the weighted mean of the scores of their nearest training samples.
     Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 23-25.
     """
+
+    _needs: ClassVar[dict[str, Need]] = {
+        "smoothness": POSITIVE,
+        "correlation": optional(NOT_NEGATIVE),
+        "n_neighbors": COUNT,
+        "metric": one_of("euclidean", "cosine"),
+        "adjacency": one_of("union", "mutual"),
+        "search": one_of("exact", "approximate"),
+        "local": COUNT,
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -86,59 +108,27 @@ class LabelPropagation(Annotator, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Spread the labels y (n x L of 0/1, or n classes, some unknown) over samples X (n x d, read into memory)."""
-        view, source = self._one(X, reset=True)
-        Y, known = self._labels(y, source.shape[0])
-        smoothness = positive("LabelPropagation", "smoothness", self.smoothness)
-        correlation = self.correlation
-        if correlation is not None:
-            correlation = _not_negative(correlation)
-        try:
-            self.rows_ = rows(source)
-            W = self._graph()
-            sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
-            found = propagate(self.method, W, Y, known, sigma, smoothness, correlation, self.tol, self.max_iter)
-        except UserError as error:
-            raise type(error)(f"LabelPropagation: {error}") from error
+        check_parameters(self)
+        view, source = check_one_view(self, X, reset=True)
+        Y, known = check_known_labels(self, y, source.shape[0])
+        self.rows_ = rows(source)
+        W = self._graph()
+        sigma = class_similarities(Y[known], Proximity("classes", self.class_similarity))
+        found = propagate(self.method, W, Y, known, sigma, self.smoothness, self.correlation, self.tol, self.max_iter)
         if found.residual > 10 * self.tol:
-            warnings.warn(
-                f"LabelPropagation: the systems stopped after {found.steps} steps with a residual of "
-                f"{found.residual:.1e}; raise max_iter, or tol above {self.tol:g}",
+            self._warn(
+                f"the systems stopped after {found.steps} steps with a residual of {found.residual:.1e}; raise max_iter, "
+                f"or tol above {self.tol:g}",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         self.view_, self.scores_, self.correlation_ = view, found.scores, found.correlation
         self.n_iter_ = max(1, found.steps)
         self.rule_ = ScoreRule.learn(Y[known].mean(axis=0), None, False)
         return self
 
-    def _one(self, X: Any, reset: bool) -> tuple[str, Rows]:
-        views = check_views(self, X, reset)
-        if len(views) != 1:
-            raise UserError(f"LabelPropagation: takes one view, got {list(views)}; pass one array")
-        return next(iter(views.items()))
-
-    def _labels(self, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """(labels n x L with zeros where unknown, whether known)."""
-        if y is None or scipy.sparse.issparse(y):
-            return check_labels(self, y, n), np.ones(n, bool)
-        given = np.asarray(y.compute() if hasattr(y, "compute") else y)
-        if given.shape[:1] != (n,) or given.ndim > 2 or given.dtype.kind not in "biuf":
-            return check_labels(self, given, n), np.ones(n, bool)
-        table = given.reshape(n, -1)
-        missing = np.isnan(table) if given.dtype.kind == "f" else np.zeros(table.shape, bool)
-        known = ~(missing | (table == -1)).all(axis=1)
-        if not known.any():
-            raise UserError("LabelPropagation: no sample has known labels; pass labels for at least one")
-        part = check_labels(self, given[known], int(known.sum()))
-        Y = np.zeros((n, part.shape[1]))
-        Y[known] = part
-        return Y, known
-
     def _graph(self) -> csr_array:
         """The weights, and what new rows need of them."""
         X = self.rows_
-        if self.adjacency not in ("union", "mutual"):
-            raise UserError(f"adjacency = {self.adjacency!r}; known: union, mutual")
         found = neighbors(X, self.n_neighbors, self.metric, method=self.search, random_state=self.random_state)
         graph = adjacency(found, self.adjacency)
         self.bandwidth_: float | str = self.bandwidth
@@ -151,9 +141,7 @@ class LabelPropagation(Annotator, BaseEstimator):
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         if not isinstance(self.weight, str):
-            raise UserError(
-                "LabelPropagation: weights given as a matrix say nothing of new samples; read scores_, or name a weight"
-            )
+            raise UserError("weights given as a matrix say nothing of new samples; read scores_, or name a weight")
         source = next(iter(views.values()))
         out = np.empty((source.shape[0], self.scores_.shape[1]))
         for where, block in iterate(source, _BLOCK):
@@ -196,9 +184,3 @@ class LabelPropagation(Annotator, BaseEstimator):
         self.multilabel_, self.view_, self.n_iter_ = meta["multilabel"], meta["view"], meta["n_iter"]
         self.bandwidth_, self.correlation_ = meta["bandwidth"], meta["correlation"]
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
-
-
-def _not_negative(correlation: Any) -> float:
-    if isinstance(correlation, bool) or not isinstance(correlation, (int, float, np.number)) or not correlation >= 0:
-        raise UserError(f"LabelPropagation: correlation must be a number that is not negative, got {correlation!r}")
-    return float(correlation)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from dmo.blocks import Rows
 from dmo.engines.exact import choose_storage, exact_engine, fit_view
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, is_exact, low_rank_pass
 from dmo.engines.moments import LABELS, Moments, pooled
 from dmo.errors import UserError
-from dmo.estimators.base import Annotator
+from dmo.estimators.annotator import Annotator
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
@@ -23,10 +22,24 @@ from dmo.linalg.linear import positive_solve
 from dmo.methods.decoding import ScoreRule
 from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
-from dmo.validation import check_labels, check_views, per_view, positive
+from dmo.validation import (
+    FLAG,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SHARE,
+    Need,
+    check_labels,
+    check_parameter,
+    check_parameters,
+    check_views,
+    one_of,
+    per_view,
+    sample_count,
+)
 
 
-class MultiViewRidge(Incremental, Annotator, BaseEstimator):
+class MultiViewRidge(Incremental, Annotator):
     """Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
 
     Scores are K(x) (K + c I)^-1 Y: of one kernel combined over the views, or averaged over one regression per view.
@@ -44,6 +57,15 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
 
     Attributes: expansions_, rule_, classes_. Source: Xiong, Szedmak, Piater 2014, section 5 (r-MLR, r-KMLR).
     """
+
+    _needs: ClassVar[dict[str, Need]] = {
+        "combine": one_of("predictions", "kernels", "product"),
+        "center": FLAG,
+        "intercept": FLAG,
+        "prior_power": SHARE,
+        "standardize": SHARE,
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -72,19 +94,19 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from samples X (views of n rows) and labels y (n x L of 0/1, or n classes)."""
-        who = "MultiViewRidge"
+        check_parameters(self)
         views = check_views(self, X, reset=True)
-        n = next(iter(views.values())).shape[0]
+        n = sample_count(views)
         Y = check_labels(self, y, n, dtype=np.uint8)
         self._forget_pass()
         self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
         if not self.is_exact:
             n_folds = FOLDS if self.standardize else 1
-            self._fit_pass(low_rank_pass(who, self.approximation_, self.kernel, views, Y, n_folds, self.random_state))
+            self._fit_pass(low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state))
             return self
         Y = Y.astype(np.float64)
         targets = Y - Y.mean(axis=0) if self.center else Y
-        engine = exact_engine(who, self.approximation_)
+        engine = exact_engine(self.approximation_)
         kernels = self._kernels(list(views))
         ridges = self._ridges(list(views), list(kernels))
         storage = choose_storage(engine, n, len(kernels))
@@ -94,7 +116,6 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
             for name, kernel in kernels.items():
                 columns = None if self.standardize else targets.shape[1]
                 view = fit_view(
-                    who,
                     engine,
                     name,
                     kernel,
@@ -137,9 +158,7 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
         views = [view for view in moments.widths if view != LABELS]
         kernels = self._kernels(views)
         if self.combine == "product":
-            raise UserError(
-                "MultiViewRidge: combine='product' has no low-rank form; take combine='kernels', or approximation='exact'"
-            )
+            raise UserError("combine='product' has no low-rank form; take combine='kernels', or approximation='exact'")
         ridges = self._ridges(views, list(kernels))
         if self.combine == "kernels":
             coefficients, offset = ridge(moments, self.view_weights_, next(iter(ridges.values())), self.center)
@@ -161,7 +180,7 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
     ) -> Callable[[MultiViewRidge], HeldOut]:
         """A function that fits settings of this estimator on `old`, Y and scores `new`, kernels and factors shared."""
         kernels = self._kernels(list(old))
-        shared, frequency = SharedViews("MultiViewRidge", self, kernels, old, new), Y.mean(axis=0)
+        shared, frequency = SharedViews(self, kernels, old, new), Y.mean(axis=0)
 
         def run(model: MultiViewRidge) -> HeldOut:
             targets = Y - frequency if model.center else Y
@@ -180,39 +199,32 @@ class MultiViewRidge(Incremental, Annotator, BaseEstimator):
     @property
     def is_exact(self) -> bool:
         """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
-        return is_exact("MultiViewRidge", decided(self))
+        return is_exact(decided(self))
 
     def _share(self, regression: str) -> float:
         return self.view_weights_[regression] if self.combine == "predictions" else 1.0
 
     def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
         """One kernel per regression: a view's own, or one over all views."""
-        who = "MultiViewRidge"
-        kernels = {view: parse(spec) for view, spec in per_view(who, "kernel", self.kernel, names).items()}
-        given = per_view(who, "weights", 1.0 if self.weights is None else self.weights, names)
+        kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
+        given = per_view("weights", 1.0 if self.weights is None else self.weights, names, NOT_NEGATIVE)
         total = sum(given.values())
-        if min(given.values()) < 0 or not total > 0:
-            raise UserError(f"{who}: weights {given} must not be negative and must not all be zero")
+        if not total > 0:
+            raise UserError(f"weights {given} are all zero; give at least one view a positive weight")
         self.view_weights_ = {view: weight / total for view, weight in given.items()}
         if self.combine == "predictions":
             return {view: MultiKernel.of(view, kernel) for view, kernel in kernels.items()}
-        if self.combine in ("kernels", "product"):
-            how: Literal["sum", "product"] = "sum" if self.combine == "kernels" else "product"
-            return (
-                {"all": MultiKernel(kernels, self.view_weights_, how)}
-                if len(names) > 1
-                else {names[0]: MultiKernel.of(names[0], kernels[names[0]])}
-            )
-        raise UserError(f"{who}: combine = {self.combine!r}; known: 'predictions', 'kernels', 'product'")
+        if len(names) == 1:
+            return {names[0]: MultiKernel.of(names[0], kernels[names[0]])}
+        how: Literal["sum", "product"] = "sum" if self.combine == "kernels" else "product"
+        return {"all": MultiKernel(kernels, self.view_weights_, how)}
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, float]:
-        who = "MultiViewRidge"
         if regressions == views:
-            given = per_view(who, "ridge", self.ridge, views)
-            return {view: positive(who, f"ridge of view {view!r}", ridge) for view, ridge in given.items()}
+            return per_view("ridge", self.ridge, views, POSITIVE)
         if isinstance(self.ridge, (Mapping, list, tuple)):
-            raise UserError(f"{who}: one combined kernel takes one ridge, got {self.ridge!r}; pass a number")
-        return {name: positive(who, "ridge", self.ridge) for name in regressions}
+            raise UserError(f"one combined kernel takes one ridge, got {self.ridge!r}; pass a number")
+        return dict.fromkeys(regressions, check_parameter("ridge", self.ridge, POSITIVE))
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(sum(expansion(views) for expansion in self.expansions_.values()))

@@ -97,15 +97,15 @@ class SharedViews:
     """The kernels of one fold's training rows `old` and held-out rows `new`, built once; factors of the last ridges."""
 
     def __init__(
-        self, who: str, model: Any, kernels: Mapping[str, MultiKernel], old: Mapping[str, Rows], new: Mapping[str, Rows]
+        self, model: Any, kernels: Mapping[str, MultiKernel], old: Mapping[str, Rows], new: Mapping[str, Rows]
     ):
-        self.who, self.old, self.new = who, old, new
+        self.old, self.new = old, new
         self.n_new = next(iter(new.values())).shape[0]
-        engine = exact_engine(who, model.approximation)
+        engine = exact_engine(model.approximation)
         self._parts: dict[str, tuple[FittedKernel, np.ndarray | None]] = {}
         for name, kernel in kernels.items():
             used = {view: old[view] for view in kernel.kernels}
-            built = build(who, engine, kernel, used, np.inf, "memory", model.random_state)
+            built = build(engine, kernel, used, np.inf, "memory", model.random_state)
             cross = None
             if not isinstance(built.operator, RowGram):
                 x = built.kernel.prepare(new, slice(None), built.dtype)
@@ -119,7 +119,7 @@ class SharedViews:
         if name not in self._last or self._last[name][0] != key:
             built, cross = self._parts[name]
             sources = {view: self.old[view] for view in built.kernel.kernels}
-            view = view_of(self.who, name, built, sources, ridge, center, "cholesky", None)
+            view = view_of(name, built, sources, ridge, center, "cholesky", None)
             self._last[name] = (key, SharedView(view, self.new, cross))
         return self._last[name][1]
 
@@ -175,8 +175,7 @@ class MomentFolds:
 
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         model = self.model
-        who = type(model).__name__
-        maps = fit_maps(who, model.approximation, model.kernel, self.sources, model.random_state)
+        maps = fit_maps(model.approximation, model.kernel, self.sources, model.random_state)
         client = current_client()
         raw = FeatureRows(self.sources, maps, 0 if client else _MEMORY // 2)
         parts = collect_moments(raw, self.labels, self.fold, client)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils import Tags
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
+from dmo.estimators import method_options
 from dmo.estimators.projection import Projection
-from dmo.estimators.projector import MethodTask, ProjectionOptions, embed, options, project, refuse_unused
+from dmo.estimators.projector import MethodTask, ProjectionOptions, embed, project
 from dmo.graphs.rows import read
 from dmo.labels.kernels import LabelKernel
 from dmo.linalg.eigen import TracePairs
@@ -19,7 +20,20 @@ from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, Ca
 from dmo.methods.embeddings.direct import solve_direct
 from dmo.methods.embeddings.quadratic_forms import Problem
 from dmo.methods.embeddings.samples import Options, Samples
-from dmo.validation import count_components, named, outputs_factor, partial_labels, whole
+from dmo.validation import (
+    COUNT,
+    POSITIVE,
+    SEED,
+    Need,
+    check_known_labels,
+    check_label_factor,
+    check_one_view,
+    check_parameters,
+    count_components,
+    one_of,
+    optional,
+    unused,
+)
 
 _OPTIONS = (
     "label_kernel",
@@ -101,6 +115,17 @@ class TraceEmbedding(Projection):
     Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 30, 31, 46, and the source of each method.
     """
 
+    _needs: ClassVar[dict[str, Need]] = {
+        "method": one_of(*METHODS),
+        "n_components": COUNT,
+        "supervised": optional(one_of(*SUPERVISED)),
+        "unsupervised": optional(one_of(*UNSUPERVISED)),
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "random_state": SEED,
+        **method_options.NEEDS,
+    }
+
     def __init__(
         self,
         method: str = "pca",
@@ -164,43 +189,29 @@ class TraceEmbedding(Projection):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from samples X (n x d) and, where the method is supervised, outputs y (n x L, or as its kernel asks)."""
-        if self.method not in METHODS:
-            raise UserError(f"TraceEmbedding: method = {self.method!r}; known: {', '.join(METHODS)}")
-        entry, who = METHODS[self.method], f"TraceEmbedding({self.method!r})"
-        given = {name: getattr(self, name) for name in _OPTIONS}
-        refuse_unused(who, given, entry.parameters)
-        chosen = options(who, given)
-        for name, part, known in (
-            ("supervised", chosen.supervised, SUPERVISED),
-            ("unsupervised", chosen.unsupervised, UNSUPERVISED),
-        ):
-            if part not in known:
-                raise UserError(f"{who}: {name} = {part!r}; known: {', '.join(known)}")
-        view, source = self._source(X, reset=True)
-        n = source.shape[0]
-        k = count_components("TraceEmbedding", whole("TraceEmbedding", "n_components", self.n_components), 1, n, n)
+        check_parameters(self)
+        entry = METHODS[self.method]
+        unused(self, _OPTIONS, entry.parameters)
+        chosen = method_options.options(self)
+        view, source = check_one_view(self, X, reset=True)
+        k = count_components(self.n_components, 1, source.shape[0], source.shape[0])
         fit = self._fit_global if entry.family == "global" else self._fit_rows
-        fit(who, entry, chosen, view, source, y, k)
+        fit(entry, chosen, view, source, y, k)
         return self
 
-    def _fit_global(
-        self, who: str, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int
-    ) -> None:
+    def _fit_global(self, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int) -> None:
         """The methods that know the samples by their kernel and their labels alone."""
         kernel = "linear" if self.label_kernel is None else self.label_kernel
-        labels = outputs_factor(who, y, source.shape[0], kernel) if entry.labels else None
+        labels = check_label_factor(y, source.shape[0], kernel) if entry.labels else None
         road = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
-        try:
-            learnt = project("TraceEmbedding", MethodTask(entry, chosen), view, source, labels, k, road)
-        except UserError as error:
-            raise named(who, error) from error
-        self._learn(learnt)
+        self._learn(project(MethodTask(entry, chosen), view, source, labels, k, road))
 
-    def _fit_rows(
-        self, who: str, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int
-    ) -> None:
+    def _fit_rows(self, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int) -> None:
         """The methods that look at the rows: neighbor graphs, classes of samples."""
-        Y = partial_labels(who, y, source.shape[0]) if entry.labels else None
+        Y = None
+        if entry.labels:
+            Y, _ = check_known_labels(self, y, source.shape[0])
+            Y = Y[:, Y.any(axis=0)]
 
         def problem_of(rows: Any) -> tuple[Problem, np.ndarray | None]:
             """The problem, and the samples that it is about (None: all)."""
@@ -209,14 +220,11 @@ class TraceEmbedding(Projection):
                 samples, index = samples.labeled()
             return entry.problem(samples, chosen), index
 
-        try:
-            if entry.direct:
-                self._learn_direct(solve_direct(problem_of(read(source))[0], k))
-            else:
-                road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
-                self._learn(embed(who, problem_of, view, source, k, *road))
-        except UserError as error:
-            raise named(who, error) from error
+        if entry.direct:
+            self._learn_direct(solve_direct(problem_of(read(source))[0], k))
+        else:
+            road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
+            self._learn(embed(problem_of, view, source, k, *road))
 
     def _learn_direct(self, found: TracePairs) -> None:
         self.__dict__.pop("expansion_", None)
@@ -229,7 +237,7 @@ class TraceEmbedding(Projection):
         if hasattr(self, "eigenvalues_") and not hasattr(self, "expansion_"):
             near = {"usc": "olpp", "le": "lpp", "nsc": "lpp", "mds": "pca", "lle": "npp"}.get(self.method, "lpp")
             raise UserError(
-                f"TraceEmbedding({self.method!r}): embeds the samples that it was fitted on, new ones have no "
+                f"embeds the samples that it was fitted on, new ones have no "
                 f"coordinates; use fit_transform, or the projection {near!r}"
             )
         return super().transform(X)
@@ -240,6 +248,10 @@ class TraceEmbedding(Projection):
                 f"TraceEmbedding({self.method!r}): has no function of new rows to save; keep its embedding_"
             )
         return super()._arrays()
+
+    @property
+    def _title(self) -> str:
+        return f"TraceEmbedding({self.method!r})"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -245,21 +245,19 @@ def geodesics(graph: csr_array, symmetric: bool = True) -> np.ndarray:
     graph = csr_array(graph, dtype=np.float64)
     if graph.nnz and graph.data.min() < 0:
         raise UserError(f"geodesics: the graph has a length of {graph.data.min():.3g}; lengths must not be negative")
-    check_connected(graph, "geodesics")
+    check_connected(graph)
     # One search per sample with a heap of its edges, n^2 k log n: with k neighbors each far below Floyd and Warshall's n^3.
     # Lengths of 0 between repeated rows are stored entries, which SciPy's sparse graphs keep as edges and dense ones drop.
     return np.asarray(scipy.sparse.csgraph.dijkstra(scipy.sparse.csr_matrix(graph), directed=not symmetric))
 
 
-def check_connected(graph: csr_array, who: str) -> None:
+def check_connected(graph: csr_array) -> None:
     """Refuse a graph of several components.
 
     Parameters
     ----------
     graph : csr_array of shape (n, n)
         Its stored entries are edges, both ways.
-    who : str
-        Who needs it, for errors.
 
     Raises
     ------
@@ -270,13 +268,13 @@ def check_connected(graph: csr_array, who: str) -> None:
     --------
     >>> from scipy.sparse import csr_array
     >>> from dmo.graphs import check_connected
-    >>> check_connected(csr_array([[0, 1], [1, 0]]), "Isomap")
+    >>> check_connected(csr_array([[0, 1], [1, 0]]))
     """
     count, member = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_matrix(graph), directed=False)
     if count > 1:
         sizes = np.sort(np.bincount(member))[::-1]
         shown = ", ".join(str(size) for size in sizes[:8]) + (", ..." if count > 8 else "")
         raise UserError(
-            f"{who}: the neighbor graph has {count} components of {shown} samples; raise the number of neighbors, "
+            f"the neighbor graph has {count} components of {shown} samples; raise the number of neighbors, "
             f"or embed each component by itself"
         )

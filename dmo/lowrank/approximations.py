@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -18,13 +18,18 @@ from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.meka_fit import Basis, Link
 from dmo.lowrank.rank_selection import Rank
 from dmo.persistence import Persistent, with_prefix, without_prefix
-from dmo.validation import SINGLE, check_views
+from dmo.validation import SEED, SINGLE, Named, Need, check_parameters, check_views, one_of, optional
 
 Precision = Literal["float32", "float64"]
 
 
-class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent, BaseEstimator):
+class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, Persistent, BaseEstimator):
     """fit learns `map_` on one view; transform gives its factor rows."""
+
+    _needs: ClassVar[dict[str, Need]] = {
+        "precision": optional(one_of("float32", "float64")),
+        "random_state": SEED,
+    }
 
     kernel: Any
     precision: Precision | None
@@ -36,8 +41,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persiste
         return self._fit_map(kernel, X, random_state, np.dtype(np.float32))
 
     def _fit_map(self, kernel: str | Kernel, X: Rows, random_state: int | None, dtype: np.dtype) -> FeatureMap:
-        if self.precision not in (None, "float32", "float64"):
-            raise UserError(f"{type(self).__name__}: precision = {self.precision!r}; known: 'float32', 'float64'")
+        check_parameters(self)
         seed = random_state if self.random_state is None else self.random_state
         own = parse(kernel if self.kernel is None else self.kernel)
         return self._map(own, X, seed, np.dtype(self.precision or dtype))
@@ -60,7 +64,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persiste
     def _rows(self, X: Any, reset: bool) -> Rows:
         views = check_views(self, X, reset)
         if list(views) != [SINGLE]:
-            raise UserError(f"{type(self).__name__}: takes one array, got views {list(views)}; fit one object per view")
+            raise UserError(f"takes one array, got views {list(views)}; fit one object per view")
         return views[SINGLE]
 
     @property

@@ -17,7 +17,8 @@ from dmo.lowrank.feature_maps import FeatureMap
 from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.meka_fit import meka
 from dmo.lowrank.nystrom import fit_kernel, nystrom
-from dmo.lowrank.sampling import check_count, check_rows, draw
+from dmo.lowrank.sampling import check_rows, draw
+from dmo.validation import COUNT, check_parameter
 
 log = logging.getLogger("dmo")
 _HELD = 512
@@ -49,11 +50,11 @@ def choose(
     most a quarter) are held out of the fits; the errors are those of the kernel between them and up to 2048 rows.
     The result's `errors` has "nystrom-<landmarks>" and "meka".
     """
-    check_rows("choose", kernel, X)
+    check_rows(kernel, X)
     if rank is not None and memory is not None:
-        raise UserError(f"choose: rank = {rank} and memory = {memory} both set the size; pass one of them")
+        raise UserError(f"rank = {rank} and memory = {memory} both set the size; pass one of them")
     n, itemsize = X.shape[0], np.dtype(dtype).itemsize
-    rank = check_count("choose", "rank", 1000 if rank is None else rank)
+    rank = int(check_parameter("rank", 1000 if rank is None else rank, COUNT))
     numbers = min(rank, n) * float(n) if memory is None else memory / itemsize
     rng = np.random.default_rng(random_state)
     held = draw(n, min(_HELD, n // 4), rng)

@@ -21,8 +21,9 @@ from dmo.lowrank.landmarks import Landmarks, choose_landmarks, from_space
 from dmo.lowrank.meka import MekaMap
 from dmo.lowrank.nystrom import cut_off, fit_kernel, inverse_root, learning_sample
 from dmo.lowrank.rank_selection import Rank, fit_rank
-from dmo.lowrank.sampling import check_count, check_finite, check_rows, gather, learning_rows
+from dmo.lowrank.sampling import check_finite, check_rows, gather, learning_rows
 from dmo.progress import stage
+from dmo.validation import COUNT, check_parameter
 
 Basis = Literal["block-row", "eigen"]
 Link = Literal["exact", "sampled"]
@@ -66,16 +67,16 @@ def meka(
     Memory: fit_rows x (d + 5 rank) + 3 (S rank)^2 numbers. Raises ValueError for NaN, no rows, a precomputed kernel.
     Source: Si, Hsieh, Dhillon 2014, algorithm 1, with projected or leverage-sampled links in place of its regression.
     """
-    check_rows("meka", kernel, X)
-    clusters = check_count("meka", "clusters", clusters)
+    check_rows(kernel, X)
+    clusters = int(check_parameter("clusters", clusters, COUNT))
     if basis not in ("block-row", "eigen") or link not in ("exact", "sampled"):
-        raise UserError(f"meka: basis = {basis!r}, link = {link!r}; known: 'block-row', 'eigen'; 'exact', 'sampled'")
+        raise UserError(f"basis = {basis!r}, link = {link!r}; known: 'block-row', 'eigen'; 'exact', 'sampled'")
     if not 0 <= eta < 1:
-        raise UserError(f"meka: eta = {eta}; it is the share of links to leave out, from 0 to below 1")
+        raise UserError(f"eta = {eta}; it is the share of links to leave out, from 0 to below 1")
     rng = np.random.default_rng(random_state)
-    index, X, seeds = learning_sample(X, learning_rows("meka", fit_rows, rank, clusters), rng)
+    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank, clusters), rng)
     sample, seed = gather(X, index), seeds[1]
-    check_finite("meka", sample, index)
+    check_finite(sample, index)
     partition = Partition.of(fit_kernel(kernel, X, seeds[0]), sample, clusters, np.dtype(dtype), rng)
 
     def fit(k: int) -> FeatureMap:
@@ -85,9 +86,9 @@ def meka(
     n, numbers = X.shape[0], None if memory is None else memory / np.dtype(dtype).itemsize
     if numbers is not None and numbers < n + clusters**2:
         needed = (n + clusters**2) * np.dtype(dtype).itemsize
-        raise UserError(f"meka: memory = {memory:.3g} bytes is below one column per cluster; allow {needed} or more")
+        raise UserError(f"memory = {memory:.3g} bytes is below one column per cluster; allow {needed} or more")
     allowed = None if numbers is None else rank_within(numbers, n, partition.sizes, clusters)
-    return fit_rank("meka", fit, rank, math.ceil(sample.shape[0] / clusters), tol, allowed)
+    return fit_rank(fit, rank, math.ceil(sample.shape[0] / clusters), tol, allowed)
 
 
 def rank_within(numbers: float, n: int, sizes: np.ndarray, clusters: int) -> int:

@@ -85,11 +85,11 @@ def nystrom(
     Raises ValueError for NaN, for no rows, and for a precomputed kernel.
     Source: Williams, Seeger 2001; landmarks: Zhang, Tsang, Kwok 2008 (k-means), Chen et al. 2025 (pivoted Cholesky).
     """
-    check_rows("nystrom", kernel, X)
+    check_rows(kernel, X)
     rng = np.random.default_rng(random_state)
-    index, X, seeds = learning_sample(X, learning_rows("nystrom", fit_rows, rank), rng)
+    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank), rng)
     sample = gather(X, index)
-    check_finite("nystrom", sample, index)
+    check_finite(sample, index)
     fitted, seed = fit_kernel(kernel, X, seeds[0]), seeds[1]
 
     def fit(r: int) -> FeatureMap:
@@ -101,10 +101,10 @@ def nystrom(
     allowed = None if memory is None else int(memory // (X.shape[0] * np.dtype(dtype).itemsize))
     if allowed == 0:
         raise UserError(
-            f"nystrom: memory = {memory:.3g} bytes is below one column of {X.shape[0]} rows; allow "
+            f"memory = {memory:.3g} bytes is below one column of {X.shape[0]} rows; allow "
             f"{X.shape[0] * np.dtype(dtype).itemsize} bytes per column"
         )
-    return fit_rank("nystrom", fit, rank, sample.shape[0], tol, allowed)
+    return fit_rank(fit, rank, sample.shape[0], tol, allowed)
 
 
 def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype: Any = np.float32) -> NystromMap:
@@ -156,5 +156,5 @@ def fit_kernel(kernel: str | Kernel, X: Rows, seed: int) -> Kernel:
         return parsed.fit(X, seed)
     index = _bandwidth_rows(X.shape[0], seed)
     sample = gather(X, index)
-    check_finite("bandwidth", sample, index)
+    check_finite(sample, index)
     return parsed.fit(sample, seed)

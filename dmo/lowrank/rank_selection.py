@@ -10,7 +10,7 @@ import numpy as np
 
 from dmo.errors import UserError
 from dmo.lowrank.feature_maps import FeatureMap
-from dmo.lowrank.sampling import check_count
+from dmo.validation import COUNT, check_parameter
 
 log = logging.getLogger("dmo")
 Rank = int | Literal["auto"]
@@ -19,7 +19,6 @@ TOLERANCE = 0.01
 
 
 def fit_rank(
-    who: str,
     fit: Callable[[int], FeatureMap],
     rank: Rank,
     limit: int,
@@ -35,24 +34,24 @@ def fit_rank(
     """
     if rank != "auto":
         if tol is not None or memory_rank is not None:
-            raise UserError(f"{who}: rank = {rank} leaves nothing to choose; pass rank='auto' with tol or memory")
-        found = fit(min(check_count(who, "rank", rank), limit))
+            raise UserError(f"rank = {rank} leaves nothing to choose; pass rank='auto' with tol or memory")
+        found = fit(min(int(check_parameter("rank", rank, COUNT)), limit))
     elif tol is None and memory_rank is not None:
         found = fit(min(memory_rank, limit))
     else:
         if tol is not None and not tol > 0:
-            raise UserError(f"{who}: tol must be positive, got {tol}; it is a relative error, such as 0.01")
+            raise UserError(f"tol = {tol}; needs a positive number, it is a relative error, such as 0.01")
         most = limit if memory_rank is None else min(memory_rank, limit)
         found = _grow(fit, most, TOLERANCE if tol is None else tol)
         if found.error["relative_error"] > (TOLERANCE if tol is None else tol):
             log.warning(
-                "%s: relative error %.2g at rank %d, the largest allowed, misses the tolerance %g; allow more memory",
-                *(who, found.error["relative_error"], found.rank, tol or TOLERANCE),
+                "relative error %.2g at rank %d, the largest allowed, misses the tolerance %g; allow more memory",
+                *(found.error["relative_error"], found.rank, tol or TOLERANCE),
             )
     error = found.error
     log.info(
-        "%s: rank %d, relative error %.2g, residual diagonal %.2g",
-        *(who, found.rank, error["relative_error"], error["residual_diagonal"]),
+        "rank %d, relative error %.2g, residual diagonal %.2g",
+        *(found.rank, error["relative_error"], error["residual_diagonal"]),
     )
     return found
 

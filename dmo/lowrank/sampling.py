@@ -12,17 +12,18 @@ import scipy.sparse
 from dmo.blocks import Block, Rows, row_blocks, rows
 from dmo.errors import UserError
 from dmo.kernels import Kernel, Precomputed, parse
+from dmo.validation import COUNT, check_parameter
 
 _BLOCK = 8192
 _LEAST, _MOST, _PER_COLUMN = 8192, 20_000, 16  # rows that a map is learnt from, at all and per column of its factor
 
 
-def learning_rows(who: str, fit_rows: int | None, rank: int | Literal["auto"], clusters: int = 1) -> int:
+def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], clusters: int = 1) -> int:
     """Rows that a map of so many columns per cluster is learnt from, at most: `fit_rows`, or where it is None 16 per
     column within 8192 to 20 000. With fewer, MEKA's error grows (by a tenth at 6 per column); with more, the time does."""
-    columns = 0 if rank == "auto" else clusters * check_count(who, "rank", rank)
+    columns = 0 if rank == "auto" else clusters * int(check_parameter("rank", rank, COUNT))
     if fit_rows is not None:
-        return check_count(who, "fit_rows", fit_rows)
+        return int(check_parameter("fit_rows", fit_rows, COUNT))
     return int(np.clip(_PER_COLUMN * columns, _LEAST, _MOST)) if columns else _MOST
 
 
@@ -93,7 +94,7 @@ def draw(n: int, size: int, rng: np.random.Generator) -> np.ndarray:
     return np.arange(n) if size >= n else np.sort(rng.choice(n, size=size, replace=False))
 
 
-def check_finite(who: str, block: Any, index: np.ndarray | None = None) -> None:
+def check_finite(block: Any, index: np.ndarray | None = None) -> None:
     """Raise ValueError where a block of rows has NaN or infinity; `index`: the rows' numbers in their source."""
     values = block.data if scipy.sparse.issparse(block) else block
     if values.dtype.kind != "f" or np.isfinite(values).all():
@@ -101,21 +102,12 @@ def check_finite(who: str, block: Any, index: np.ndarray | None = None) -> None:
     dense = block.toarray() if scipy.sparse.issparse(block) else block
     row, column = np.argwhere(~np.isfinite(dense))[0]
     number = int(row if index is None else index[row])
-    raise UserError(
-        f"{who}: row {number}, column {column} is {dense[row, column]}; fill missing values or drop the sample"
-    )
+    raise UserError(f"row {number}, column {column} is {dense[row, column]}; fill missing values or drop the sample")
 
 
-def check_count(who: str, what: str, value: Any) -> int:
-    """`value` as an integer of at least 1, or a ValueError that names it."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise UserError(f"{who}: {what} must be an integer of at least 1, got {value!r}")
-    return int(value)
-
-
-def check_rows(who: str, kernel: str | Kernel, X: Rows) -> None:
+def check_rows(kernel: str | Kernel, X: Rows) -> None:
     """Raise ValueError for rows that no landmark can be taken from."""
     if isinstance(parse(kernel), Precomputed):
-        raise UserError(f"{who}: a precomputed kernel has no rows to take landmarks from; take approximation='exact'")
+        raise UserError("a precomputed kernel has no rows to take landmarks from; take approximation='exact'")
     if len(X.shape) != 2 or 0 in X.shape:
-        raise UserError(f"{who}: rows have shape {tuple(X.shape)}; pass samples x features, at least one of each")
+        raise UserError(f"rows have shape {tuple(X.shape)}; pass samples x features, at least one of each")

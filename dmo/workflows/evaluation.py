@@ -13,9 +13,9 @@ import numpy as np
 from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.estimators.jec import jec_scores
 from dmo.features import UnreadableImage, read_image
 from dmo.methods.decoding import top_labels
+from dmo.methods.jec import jec_scores
 from dmo.metrics import AnnotationScores, AUCScores, annotation_scores, auc_scores
 from dmo.progress import stage
 from dmo.workflows.apply import BLOCK, AppliedModel, known_labels, open_applied

@@ -20,7 +20,7 @@ import numpy as np
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.svm import SVR
 
-from dmo.estimators.llt import LLTSVR
+from dmo.estimators.llt_svr import LLTSVR
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
 from dmo.lowrank.approximations import Nystrom

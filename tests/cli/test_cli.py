@@ -341,7 +341,7 @@ BAD = {
     "unknown kernel": (("fit", "kgha", "{f}", "{out}", "--kernel", "rbff"), "--kernel rbff: kernel 'rbff' is unknown"),
     "kernel of no view": (("fit", "kgha", "{f}", "{out}", "--kernel", "hue=rbf"), "no view 'hue' is used"),
     "unknown split": (("fit", "kgha", "{f}", "{out}", "--split", "dev"), "has no split 'dev'; it has test, train"),
-    "ridge not positive": (("fit", "kgha", "{f}", "{out}", "--ridge", "0"), "must be a positive number"),
+    "ridge not positive": (("fit", "kgha", "{f}", "{out}", "--ridge", "0"), "needs a positive number"),
     "ridge no number": (("fit", "ridge", "{f}", "{out}", "--ridge", "x"), "--ridge x: could not convert"),
     "components no number": (("fit", "kgha", "{f}", "{out}", "--components", "few"), "--components few: needs a whole"),
     "too many components": (("fit", "kgha", "{f}", "{out}", "--components", "500"), "n_components = 500"),

@@ -217,8 +217,8 @@ def test_a_map_is_learnt_in_one_reading(fit):
 
 @pytest.mark.parametrize(("rank", "rows"), [(10, 8192), (1000, 16_000), (5000, 20_000), ("auto", 20_000)])
 def test_more_columns_are_learnt_from_more_rows(rank, rows):
-    assert learning_rows("nystrom", None, rank) == rows
-    assert learning_rows("nystrom", 300, rank) == 300
+    assert learning_rows(None, rank) == rows
+    assert learning_rows(300, rank) == 300
 
 
 def test_singular_landmark_kernels_survive():
@@ -491,14 +491,14 @@ def with_nan() -> np.ndarray:
     [
         (lambda: nystrom("rbf", with_nan(), 10), "row 17, column 3 is nan"),
         (lambda: meka("rbf", with_nan(), 2, 10), "row 17, column 3 is nan"),
-        (lambda: nystrom("rbf", X, 0), "rank must be an integer of at least 1, got 0"),
-        (lambda: meka("rbf", X, 0, 5), "clusters must be an integer of at least 1, got 0"),
-        (lambda: meka("rbf", X, 2, 2.5), "rank must be an integer of at least 1, got 2.5"),
+        (lambda: nystrom("rbf", X, 0), "rank = 0; needs a whole number of at least 1"),
+        (lambda: meka("rbf", X, 0, 5), "clusters = 0; needs a whole number of at least 1"),
+        (lambda: meka("rbf", X, 2, 2.5), "rank = 2.5; needs a whole number of at least 1"),
         (lambda: meka("rbf", X, 2, 5, eta=1.0), "eta = 1.0"),
         (lambda: meka("rbf", X, 2, 5, "svd"), "basis = 'svd'"),
         (lambda: nystrom("rbf", X, 5, "corners"), "landmarks = 'corners'; known: 'rpcholesky'"),
         (lambda: nystrom("rbf", X, 5, tol=0.1), "pass rank='auto'"),
-        (lambda: nystrom("rbf", X, "auto", tol=-1.0), "tol must be positive"),
+        (lambda: nystrom("rbf", X, "auto", tol=-1.0), "tol = -1.0; needs a positive number"),
         (lambda: nystrom("rbf", X, "auto", memory=10), "below one column of 500 rows"),
         (lambda: meka("rbf", X, 3, "auto", memory=10), "below one column"),
         (lambda: nystrom("rbf", X[:0], 5), "at least one of each"),

@@ -15,7 +15,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
 from dmo.engines.exact import Exact
-from dmo.estimators.llt import LLTSVR, CoupledSVR
+from dmo.estimators.coupled_svr import CoupledSVR
+from dmo.estimators.llt_svr import LLTSVR
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
 from dmo.linalg.operators import Dense, LowRank
@@ -392,18 +393,18 @@ NAN = np.where(np.arange(40).reshape(20, 2) == 5, np.nan, 1.0)
     ("arguments", "change", "sentence"),
     [
         ({"n_neighbors": 21}, None, "n_neighbors = 21, but there are 20 samples; pass n_neighbors <= 20"),
-        ({"n_neighbors": 1}, None, "n_neighbors = 1; pass an integer of at least 2"),
+        ({"n_neighbors": 1}, None, "n_neighbors = 1; needs a whole number of at least 2"),
         ({"epsilon": 0.0}, None, "epsilon must be a positive number, got 0.0; for no tube take loss='l1'"),
         ({"epsilon": -1}, None, "epsilon must be a positive number"),
-        ({"C": 0}, None, "C must be a positive number, got 0"),
-        ({"C": np.nan}, None, "C must be a positive number, got nan"),
+        ({"C": 0}, None, "C = 0; needs a positive number"),
+        ({"C": np.nan}, None, "C = nan; needs a positive number"),
         ({"loss": "l2"}, None, "loss = 'l2'; known: 'epsilon-insensitive', 'l1', 'l4/3', 'l3/2'"),
         ({"frame": "global"}, None, "frame = 'global'; known: 'local', 'identity'"),
         ({"neighbors": "all"}, None, "neighbors = 'all'; known: 'samples', 'distinct'"),
-        ({"max_iter": 0}, None, "max_iter = 0; at least one iteration is needed"),
+        ({"max_iter": 0}, None, "max_iter = 0; needs a whole number of at least 1"),
         ({"kernel": "precomputed"}, None, "a precomputed kernel must be n x n, got"),
         ({}, lambda Y: NAN, "input y contains NaN or infinity at row 2, output 1"),
-        ({}, lambda Y: Y[:-1], "outputs have shape .19, 2., X has 20 rows"),
+        ({}, lambda Y: Y[:-1], "y has 19 rows, X has 20"),
         ({}, lambda Y: None, "requires y to be passed"),
         ({}, lambda Y: np.array([["a", "b"]] * 20), "outputs must be numbers"),
     ],

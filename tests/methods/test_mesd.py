@@ -233,7 +233,7 @@ def test_a_saved_model_gives_the_same(tmp_path):
 
 
 def test_bad_input_is_named():
-    with pytest.raises(ValueError, match="known: fda, lfda"):
+    with pytest.raises(ValueError, match="known: 'fda', 'lfda'"):
         MESD("pca").fit(X, Y)
     with pytest.raises(ValueError, match="does not use n_neighbors; leave it out"):
         MESD("fda", n_neighbors=3).fit(X, Y)
@@ -245,7 +245,7 @@ def test_bad_input_is_named():
         MESD().fit(X, np.zeros((N, C)))
     with pytest.raises(ValueError, match="y has 35 rows, X has 36"):
         MESD().fit(X, Y[1:])
-    with pytest.raises(ValueError, match="metric = 'l1'; known: euclidean, cosine"):
+    with pytest.raises(ValueError, match="metric = 'l1'; known: 'euclidean', 'cosine'"):
         MESD("dne", metric="l1").fit(X, Y)
 
 

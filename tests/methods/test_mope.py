@@ -245,19 +245,19 @@ def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
         ({"combination": "or"}, "known: priority"),
         ({"weight": rng.random((N, N))}, "not symmetric"),
         ({"weight": "distance"}, "needs feature weights of at least 0 and at most 1"),
-        ({"constraint": "none"}, "known: projection, embedding"),
+        ({"constraint": "none"}, "known: 'projection', 'embedding'"),
         ({"constraint": "coefficients"}, "needs the kernel form"),
-        ({"adjacency": "directed"}, "known: union, mutual"),
-        ({"selection": "labels"}, "known: features, proximity"),
+        ({"adjacency": "directed"}, "known: 'union', 'mutual'"),
+        ({"selection": "labels"}, "known: 'features', 'proximity'"),
         ({"selection": "proximity", "weight": "inverse"}, "take selection='features'"),
         ({"selection": "proximity", "n_neighbors": 90}, "MOPE: neighbors: k = 90 of 90 samples"),
         ({"ridge": 1.0}, "needs constraint='embedding'"),
-        ({"ridge": -1.0}, "ridge must be a number that is not negative"),
+        ({"ridge": -1.0}, "ridge = -1.0; needs a number that is not negative"),
         ({"n_components": 20}, "n_components = 20, but"),
         ({"n_components": 0.5}, "whole number"),
-        ({"mixing": 2}, "mixing must be a number between 0 and 1"),
-        ({"mixing": 0.5, "unsupervised": "lpp"}, "known: pca, olpp"),
-        ({"n_landmarks": 0}, "needed is a whole number from 1 to 90"),
+        ({"mixing": 2}, "mixing = 2; needs a number from 0 to 1"),
+        ({"mixing": 0.5, "unsupervised": "lpp"}, "known: 'pca', 'olpp'"),
+        ({"n_landmarks": 0}, "n_landmarks = 0; needs a whole number of at least 1"),
     ],
 )
 def test_bad_arguments_are_explained(arguments: Any, message: str) -> None:
@@ -273,5 +273,5 @@ def test_all_pairs_of_many_samples_are_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_labels_are_needed() -> None:
-    with pytest.raises(ValueError, match="no sample has any label"):
+    with pytest.raises(ValueError, match="no sample has a label"):
         MOPE(n_neighbors=7).fit(X, np.full((N, L), np.nan))

@@ -263,14 +263,14 @@ def test_methods_are_listed():
 
 
 BAD = {
-    "an unknown method": (TraceEmbedding("ldaa"), Y, "method = 'ldaa'; known: pca, lsi"),
+    "an unknown method": (TraceEmbedding("ldaa"), Y, "method = 'ldaa'; known: 'pca', 'lsi'"),
     "a setting it has not": (TraceEmbedding("pca", ridge=1.0), None, "TraceEmbedding\\('pca'\\): does not use ridge"),
     "no outputs": (TraceEmbedding("cca"), None, "requires y to be passed"),
     "too many components": (TraceEmbedding("cca", n_components=7), Y, "has only 6 directions"),
     "other rows": (MORP(), Y[:50], "y has 50 rows, X has 150"),
     "an unknown form": (MORP(form="exact"), Y, "form = 'exact'; known: 'simplified'"),
-    "a share above one": (MORP(mixing=1.5), Y, "mixing must be a number between 0 and 1, got 1.5"),
-    "a negative ridge": (MORP(ridge=-1.0), Y, "ridge must be a number that is not negative"),
+    "a share above one": (MORP(mixing=1.5), Y, "mixing = 1.5; needs a number from 0 to 1"),
+    "a negative ridge": (MORP(ridge=-1.0), Y, "ridge = -1.0; needs a number that is not negative"),
     "an unknown approximation": (MORP(approximation="magic"), Y, "approximation = 'magic'"),
     "an indefinite label kernel": (MORP(label_kernel="precomputed"), -np.eye(N), "not positive semidefinite"),
     "infinite outputs": (MORP(), np.where(Y > 0, np.inf, 0.0), "inf at row"),

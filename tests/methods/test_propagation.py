@@ -175,12 +175,12 @@ def test_a_saved_model_scores_alike(tmp_path: Any) -> None:
     [
         ({"method": "ml-gfr"}, PARTLY, "known: smse1, smse2, ml-grf, ml-lgc"),
         ({"n_neighbors": 80}, PARTLY, "k = 80 of 80 samples"),
-        ({"smoothness": 0}, PARTLY, "smoothness must be a positive number"),
-        ({"correlation": -1}, PARTLY, "correlation must be a number that is not negative"),
+        ({"smoothness": 0}, PARTLY, "smoothness = 0; needs a positive number"),
+        ({"correlation": -1}, PARTLY, "correlation = -1; needs a number that is not negative"),
         ({"weight": rng.random((N, N))}, PARTLY, "not symmetric"),
         ({"weight": "pearson", "n_neighbors": 40}, PARTLY, "weights of at least 0"),
         ({"class_similarity": "dice"}, PARTLY, "has no similarity 'dice'"),
-        ({}, np.full((N, L), np.nan), "no sample has known labels"),
+        ({}, np.full((N, L), np.nan), "no sample has a label"),
         ({}, np.where(np.arange(N)[:, None] == 3, np.nan, Y) * 2, "labels must be 0 or 1"),
     ],
 )

@@ -1,0 +1,77 @@
+"""What the estimators that score labels share: annotation from the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dmo.blocks import Rows
+from dmo.errors import UserError
+from dmo.estimators.base import Estimator
+from dmo.methods.decoding import ScoreRule
+from dmo.metrics import annotation_scores, top_label_sets
+from dmo.validation import check_labels, check_views
+
+
+class Annotator(Estimator):
+    """decision_function, predict and score of an estimator that scores labels. Needs `_raw_scores` and `rule_`."""
+
+    rule_: ScoreRule
+    classes_: np.ndarray
+    multilabel_: bool
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        raise NotImplementedError
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Label scores (m x L) of the samples X (views of m rows); higher is likelier. Comparable within a row."""
+        check_is_fitted(self)
+        return self.rule_(self._raw_scores(check_views(self, X, reset=False)))
+
+    def predict(self, X: Any, top: int | None = None, as_names: bool = False) -> Any:
+        """Labels of the samples X.
+
+        `top`: labels per sample. Returns 0/1 of shape m x L with `top` ones per row (default: as many as a training
+        sample has on average, at least 1), or as many ones as there are labels with a training sample, where these are
+        fewer; with `as_names`, a list of m tuples of labels, as scikit-learn's MultiLabelBinarizer gives them. Without
+        `top`, an estimator fitted on a vector of classes returns classes.
+        """
+        scores = self.decision_function(X)
+        if top is None and not self.multilabel_:
+            return self.classes_[scores.argmax(axis=1)]
+        count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
+        if not 1 <= count <= scores.shape[1]:
+            raise UserError(f"top = {count}, but there are {scores.shape[1]} labels")
+        labels = top_label_sets(scores, min(count, self.n_seen_labels_))
+        if not as_names:
+            return labels
+        names = getattr(self, "label_names_", self.classes_)
+        return MultiLabelBinarizer(classes=list(names)).fit([]).inverse_transform(labels)
+
+    @property
+    def n_seen_labels_(self) -> int:
+        """Number of labels that a training sample carries: no other is ever predicted."""
+        return int(self.rule_.seen.sum())
+
+    def score(self, X: Any, y: Any) -> float:
+        """F1 of annotation with the five (or L, if fewer) best labels; accuracy where fitted on a vector of classes."""
+        scores = self.decision_function(X)
+        Y = check_labels(self, y, len(scores), reset=False)
+        if not self.multilabel_:
+            return float(Y[np.arange(len(Y)), scores.argmax(axis=1)].mean())
+        return annotation_scores(Y.astype(np.uint8), scores, top=min(5, scores.shape[1])).f1
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        raise NotImplementedError

@@ -1,0 +1,159 @@
+"""What the support vector regressions of many outputs share: the solver, prediction, models on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dmo.engines.kernel_operator import Fitted, prepare_kernel
+from dmo.estimators.base import Estimator
+from dmo.functions import load_function, store_function
+from dmo.methods.svr.admm import AdmmFit, Factors, State, admm
+from dmo.methods.svr.losses import loss_named
+from dmo.methods.svr.problem import Problem
+from dmo.validation import (
+    COUNT,
+    POSITIVE,
+    SEED,
+    Need,
+    check_outputs,
+    check_parameter,
+    check_parameters,
+    check_views,
+    sample_count,
+    warn_of_outputs,
+)
+
+
+class OutputSVR(RegressorMixin, Estimator):
+    """Validation, the shared solver, prediction and persistence; subclasses say how the outputs hang together."""
+
+    _needs: ClassVar[dict[str, Need]] = {
+        "C": POSITIVE,
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "random_state": SEED,
+    }
+
+    kernel: Any
+    C: float
+    epsilon: float
+    loss: str
+    tol: float
+    max_iter: int
+    approximation: Any
+    random_state: int | None
+
+    def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """(frames n x L x L or None, coupling L x L or None) of the outputs Y."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from samples X (an array of n rows, or views of n rows) and outputs y (n x L, or n numbers)."""
+        problem, factors, fitted = self._prepare(X, y)
+        self._solve(problem, factors, fitted, None)
+        return self
+
+    def path(self, X: Any, y: Any, C: Sequence[float], epsilon: Sequence[float] | None = None) -> list[Self]:
+        """A fitted copy of this estimator for every epsilon and C, in that order: epsilons outside, Cs inside.
+
+        Kernel, frames and factorizations are shared, and every fit starts from its neighbor's solution. Ascending C is
+        the fastest order.
+        """
+        problem, factors, fitted = self._prepare(X, y)
+        models: list[Self] = []
+        first: tuple[float, State] | None = None  # the start of the next epsilon's row
+        for tube in [self.epsilon] if epsilon is None else epsilon:
+            previous = first
+            for position, cost in enumerate(C):
+                model = clone(self).set_params(C=cost, epsilon=tube)
+                model._adopt(self)
+                start = None if previous is None else _scaled(*previous, check_parameter("C", cost, POSITIVE))
+                fit = model._solve(model._with_loss(problem), factors, fitted, start)
+                previous = float(cost), fit.state
+                first = previous if position == 0 else first
+                models.append(model)
+        return models
+
+    def _adopt(self, other: Self) -> None:
+        for name in ("view_widths_", "n_features_in_", "feature_names_in_", "flat_", "frame_ranks_", "coupling_"):
+            if hasattr(other, name):
+                setattr(self, name, getattr(other, name))
+
+    def _with_loss(self, problem: Problem) -> Problem:
+        check_parameters(self)
+        return problem.with_loss(loss_named(self.loss, self.epsilon), float(self.C))
+
+    def _prepare(self, X: Any, y: Any) -> tuple[Problem, Factors, Fitted]:
+        check_parameters(self)
+        views = check_views(self, X, reset=True)
+        Y, self.flat_ = check_outputs(y, sample_count(views))
+        cost = float(self.C)
+        warn_of_outputs(self, Y)
+        frames, coupling = self._structure(Y)
+        fitted = prepare_kernel(self.kernel, self.approximation, views, cost, self.random_state)
+        problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), cost, frames, coupling)
+        factors = Factors(fitted.operator, fitted.method, random_state=self.random_state)
+        return self._with_loss(problem), factors, fitted
+
+    def _solve(self, problem: Problem, factors: Factors, fitted: Fitted, start: State | None) -> AdmmFit:
+        fit = admm(problem, factors, start, self.tol, self.max_iter)
+        if not fit.converged:
+            self._warn(
+                f"stopped after {fit.iterations} iterations with a relative duality gap of "
+                f"{fit.certificate.gap:.1e}; raise max_iter, or tol above {self.tol:g}",
+                ConvergenceWarning,
+            )
+        dual = fit.dual if problem.coupling is None else fit.dual @ problem.coupling
+        self.function_ = fitted.function(dual, fit.bias)
+        self.dual_coef_, self.intercept_, self.support_ = dual, fit.bias, fit.support
+        self.n_support_ = len(fit.support)
+        self.objective_, self.dual_objective_ = fit.certificate.objective, fit.certificate.dual_objective
+        self.gap_, self.n_iter_, self.n_factorizations_ = fit.certificate.gap, fit.iterations, fit.factorizations
+        return fit
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Outputs f(x) of m samples: m x L, or m where the model was fitted on a vector."""
+        check_is_fitted(self)
+        outputs = self.function_(check_views(self, X, reset=False))
+        return outputs[:, 0] if self.flat_ else outputs
+
+    def predict_labels(self, X: Any) -> np.ndarray:
+        """Labels of a model fitted on outputs +1 and -1: 1 where f_j(x) > 0, else 0 (uint8, m x L or m)."""
+        return (self.predict(X) > 0).astype(np.uint8)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = store_function(self.function_)
+        for key in ("dual_coef_", "intercept_", "support_"):
+            arrays[f"fit/{key}"] = getattr(self, key)
+        for key in ("frame_ranks_", "coupling_"):
+            if getattr(self, key, None) is not None:
+                arrays[f"fit/{key}"] = getattr(self, key)
+        numbers = ("flat_", "objective_", "dual_objective_", "gap_", "n_iter_", "n_factorizations_", "n_support_")
+        return arrays, meta | {"numbers": {key: getattr(self, key) for key in numbers}}
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.function_ = load_function(arrays, meta)
+        for key, value in arrays.items():
+            if key.startswith("fit/"):
+                setattr(self, key.removeprefix("fit/"), value)
+        for key, value in meta["numbers"].items():
+            setattr(self, key, value)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+
+def _scaled(old: float, state: State, new: float) -> State:
+    """The state of a problem with weight `old` as the start of the one with weight `new`."""
+    return State(state.split, state.dual * min(1.0, new / old), state.rho)

@@ -1,0 +1,83 @@
+"""What MORP and MLSI share: the fit of a form of multi-output regularized projection, and its decoder."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dmo.blocks import Rows
+from dmo.errors import UserError
+from dmo.estimators.projection import Projection
+from dmo.estimators.projector import FormTask, ProjectionOptions, project
+from dmo.labels.kernels import LabelKernel
+from dmo.methods.decoding import unseen_last
+from dmo.methods.embeddings.morp import FORMS, Form
+from dmo.methods.embeddings.samples import Options
+from dmo.validation import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SHARE,
+    Need,
+    check_label_factor,
+    count_components,
+    one_of,
+)
+
+
+class RegularizedProjection(Projection):
+    """A projection that keeps the inputs and foretells the outputs, which it can score."""
+
+    _needs: ClassVar[dict[str, Need]] = {
+        "mixing": SHARE,
+        "ridge": NOT_NEGATIVE,
+        "n_components": COUNT,
+        "form": one_of(*FORMS),
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "random_state": SEED,
+    }
+
+    mixing: float
+    ridge: float
+    n_components: int
+    form: Form
+    label_kernel: LabelKernel
+
+    def _fit_form(self, view: str, source: Rows, y: Any, center: bool, road: ProjectionOptions) -> None:
+        """Solve the form for its mixing, ridge, n_components and label kernel."""
+        n = source.shape[0]
+        k = count_components(self.n_components, 1, n, n)
+        labels = check_label_factor(y, n, self.label_kernel)
+        task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center)
+        self._learn(project(task, view, source, labels, k, road))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of the outputs for samples X (m x L): least squares from the coordinates; of classes, one column each.
+
+        An output that is 0 in every training sample, a label that none carries, ranks below all others of its row.
+        Raises UserError where a label kernel other than "linear" left no columns to score.
+        """
+        check_is_fitted(self)
+        if self.label_kernel != "linear":
+            raise UserError("outputs with a label kernel have no columns to score; learn from the coordinates")
+        return unseen_last(self.transform(X) @ self.decoder_ + self.decoder_offset_, self._seen)
+
+    @property
+    def _seen(self) -> np.ndarray:
+        """Whether an output was ever other than 0 in training (L): the decoder of one that was not is exactly 0."""
+        return np.asarray(self.decoder_.any(axis=0) | (self.decoder_offset_ != 0))
+
+    @property
+    def n_seen_labels_(self) -> int:
+        """Number of outputs that are not 0 in every training sample."""
+        return int(self._seen.sum())
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags

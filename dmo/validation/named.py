@@ -1,0 +1,68 @@
+"""Whose message it is: the estimator's name stands before every error of a user and every warning, put there here."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sklearn
+
+from dmo.errors import UserError
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+_INSIDE = tuple(folder + os.sep for folder in (str(Path(__file__).parents[1]), os.path.dirname(sklearn.__file__)))
+
+
+def named(method: Method) -> Method:
+    """The method of a `Named` object, its user's errors beginning with that object's title.
+
+    Code below it speaks of views, labels and parameters alone. A message that has its name already is left as it is, so
+    that a method may call another; other exceptions are faults and stay what they are.
+    """
+
+    @functools.wraps(method)
+    def wrapper(self: Named, *args: Any, **kwargs: Any) -> Any:
+        with naming(self):
+            return method(self, *args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+@contextmanager
+def naming(estimator: Any) -> Iterator[None]:
+    """What `named` does, for a block of code that works on an estimator."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error)
+        if type(error) is UserError and not text.startswith(type(estimator).__name__):
+            error.args = (f"{getattr(estimator, '_title', type(estimator).__name__)}: {text}",)
+        raise
+
+
+class Named:
+    """What an estimator says begins with its name: errors of a user in its public methods, and its warnings."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, method in list(vars(cls).items()):
+            if isinstance(method, types.FunctionType) and not name.startswith("_"):
+                setattr(cls, name, named(method))
+
+    @property
+    def _title(self) -> str:
+        return type(self).__name__
+
+    def _warn(self, text: str, category: type[Warning] = UserWarning) -> None:
+        """Warn at the line that called the library, however deep the warning arose."""
+        frame, level = sys._getframe(1), 2
+        while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith(_INSIDE):
+            frame, level = frame.f_back, level + 1
+        warnings.warn(f"{self._title}: {text}", category, stacklevel=level)

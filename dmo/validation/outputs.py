@@ -1,0 +1,343 @@
+"""Labels and outputs y, read once, for what an estimator learns from.
+
+`check_labels`: 0/1 labels or classes. `check_known_labels`: the same, where some samples' are not known.
+`check_outputs`: real numbers. `check_label_factor`: whatever a label kernel compares.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+
+from dmo.blocks import row_blocks, rows
+from dmo.errors import UserError
+from dmo.labels.kernels import LabelKernel, label_factor
+from dmo.validation.named import Named
+from dmo.validation.views import column_names, is_lazy, is_list_of_arrays
+
+_BLOCK = 8192
+
+
+def check_labels(
+    estimator: Any,
+    y: Any,
+    n: int,
+    *,
+    reset: bool = True,
+    grow: bool = False,
+    classes: Iterable[Any] | None = None,
+    dtype: type[np.generic] = np.float64,
+) -> np.ndarray:
+    """Labels of n samples as 0/1 of shape n x L.
+
+    With `reset`, what the columns stand for is learnt, else compared: `classes_` (L), the classes, the labels' names or
+    0..L-1; `multilabel_`, False for a vector of classes; `label_names_`, a list, where labels have names.
+
+    Parameters
+    ----------
+    y : n x L of 0 and 1, n classes (one column each), or n lists or sets of labels (one column each, as
+        scikit-learn's MultiLabelBinarizer makes them)
+        NumPy, SciPy sparse, dask, Zarr; the columns of a DataFrame name the labels.
+    grow : bool
+        Without `reset`: further labels may come, in further columns.
+    classes : iterable or None
+        With `reset`: all classes, or labels of lists, also those that y lacks.
+
+    Raises
+    ------
+    UserError
+        For another number of rows, values other than 0 and 1 (row and column named), classes or labels that `classes`
+        lacks, other columns than in the fit.
+    """
+    values, names = _read(y, n)
+    if isinstance(values, list):
+        return _from_sets(estimator, values, reset, grow, classes).astype(dtype)
+    if values.ndim == 1:
+        return _from_classes(estimator, values, reset, grow, classes).astype(dtype)
+    return _from_matrix(estimator, values, names, reset, grow).astype(dtype)
+
+
+def check_known_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """(labels n x L as float64 0/1, zeros where they are not known; whether they are, n), learnt as by `check_labels`.
+
+    Not known are the labels of a sample whose class is -1, NaN or None, or whose row is wholly -1 or NaN.
+    """
+    values, names = _read(y, n)
+    if isinstance(values, list):
+        known = np.ones(n, bool)
+    elif values.dtype.kind == "O":
+        known = np.array([not all(v is None or v != v for v in np.atleast_1d(row)) for row in values])
+    elif values.dtype.kind in "biuf":
+        known = ~((values != values) | (values == -1)).reshape(n, -1).all(axis=1)
+    else:
+        known = np.ones(n, bool)
+    if not known.any():
+        raise UserError("no sample has a label; pass labels for some of them")
+    if isinstance(values, list):
+        part = _from_sets(estimator, values, True, False, None)
+    elif values.ndim == 1:
+        if not known.all() and len(set(values[known].tolist())) == 1:
+            alone = values[known].tolist()[0]
+            raise UserError(f"y has the class {alone!r} alone beside unknown ones (-1, NaN); pass classes from 0 on")
+        part = _from_classes(estimator, values[known], True, False, None)
+    else:
+        part = _from_matrix(estimator, values[known], names, True, False, np.flatnonzero(known))
+    Y = np.zeros((n, part.shape[1]))
+    Y[known] = part
+    return Y, known
+
+
+def check_outputs(y: Any, n: int) -> tuple[np.ndarray, bool]:
+    """Real outputs as float64 n x L, and whether they were a vector."""
+    values, _ = _read(y, n)
+    given = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
+    try:
+        Y = given.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"outputs must be numbers, got {given.dtype}; for classes pass one +1/-1 column each"
+        ) from error
+    if Y.ndim > 2 or 0 in Y.shape:
+        raise UserError(f"outputs have shape {Y.shape}; pass samples x outputs")
+    if not np.isfinite(Y).all():
+        at = np.argwhere(~np.isfinite(Y))[0]
+        place = f"row {at[0]}" + (f", output {at[1]}" if Y.ndim == 2 else "")
+        raise UserError(f"input y contains NaN or infinity at {place}; fill the missing values, or drop the sample")
+    return (Y[:, None], True) if Y.ndim == 1 else (Y, False)
+
+
+def check_label_factor(y: Any, n: int, kernel: LabelKernel) -> np.ndarray:
+    """Outputs as a factor of their kernel (n x q, float64).
+
+    For "linear": numbers, where NaN in a matrix (a rating that was not given) counts as 0; a vector of classes, and lists
+    of labels, become one column per class. For another kernel: what it compares.
+    """
+    if kernel == "linear":
+        values, _ = _read(y, n)
+        return label_factor(kernel, _columns(values))
+    _check_presence(y)
+    given = y.compute() if hasattr(y, "compute") else y
+    if isinstance(kernel, str) and hasattr(given, "__array__") and not scipy.sparse.issparse(given):
+        given = np.asarray(given)
+    _check_rows(given.shape[0] if hasattr(given, "shape") else len(given), n)
+    return label_factor(kernel, given)
+
+
+def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
+    """Warn of outputs (n x L) that are constant, or the same as another."""
+    if Y.shape[1] == 1:
+        return
+    constant = np.flatnonzero(np.ptp(Y, axis=0) == 0)
+    if constant.size:
+        estimator._warn(
+            f"output {constant[0]} is constant ({Y[0, constant[0]]:g}) in all samples ({constant.size} of "
+            f"{Y.shape[1]} outputs are); it teaches nothing, leave it out"
+        )
+    ordered = np.lexsort(Y)
+    same = [pair for pair in itertools.pairwise(ordered) if np.array_equal(Y[:, pair[0]], Y[:, pair[1]])]
+    twins = [sorted(map(int, pair)) for pair in same if not {*pair} & {*constant}]
+    if twins:
+        estimator._warn(
+            f"outputs {twins[0][0]} and {twins[0][1]} are the same in all samples; their errors count twice, "
+            f"leave one out"
+        )
+
+
+def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None]:
+    """(the values, NumPy of n rows or a list of n lists or sets of labels; the names of the columns of a DataFrame)."""
+    _check_presence(y)
+    names = column_names(y)
+    if hasattr(y, "compute"):
+        y = y.compute()
+    if scipy.sparse.issparse(y):
+        y = y.toarray()
+    elif is_lazy(y):
+        y = rows(y)
+    if is_label_sets(y):
+        sets = list(y)
+        _check_rows(len(sets), n)
+        return sets, None
+    try:
+        values = np.asarray(y)
+    except ValueError as error:
+        raise UserError("y has rows of unequal lengths; pass n x L of 0 and 1, or lists of label names") from error
+    if values.ndim == 0:
+        raise UserError(f"y is one value, {y!r}; pass one row per sample")
+    _check_rows(len(values), n)
+    if values.ndim > 2:
+        raise UserError(f"y has shape {values.shape}; pass samples x labels")
+    if values.ndim == 2 and values.shape[1] == 1 and not np.isin(values, (0, 1)).all():
+        values, names = values.ravel(), None
+    return values, names
+
+
+def _check_presence(y: Any) -> None:
+    if y is None:
+        raise UserError("requires y to be passed, but the target y is None; pass labels or outputs as second argument")
+    if (isinstance(y, Mapping) and not scipy.sparse.issparse(y)) or is_list_of_arrays(y):
+        count = f"views {list(y)}" if isinstance(y, Mapping) else f"a list of {len(y)} arrays"
+        raise UserError(f"y is {count}, needs one row per sample; pass the views first and the labels second")
+
+
+def _check_rows(got: int, n: int) -> None:
+    if got != n:
+        raise UserError(
+            f"found input variables with inconsistent numbers of samples: y has {got} rows, X has {n}; "
+            f"pass one row of y per sample"
+        )
+
+
+def is_label_sets(y: Any) -> bool:
+    """Rows that list labels: sets, rows with text in them, or rows of unequal lengths."""
+    if isinstance(y, (str, bytes)) or not (isinstance(y, (list, tuple)) or getattr(y, "ndim", 0) == 1):
+        return False
+    if getattr(y, "dtype", np.dtype(object)).kind != "O":
+        return False
+    sets = list(y)
+    if not sets or not all(isinstance(row, (list, tuple, set, frozenset)) for row in sets):
+        return False
+    if any(isinstance(row, (set, frozenset)) for row in sets):
+        return True
+    return len({len(row) for row in sets}) > 1 or any(isinstance(label, str) for row in sets for label in row)
+
+
+def _from_sets(
+    estimator: Any, sets: Sequence[Collection[Any]], reset: bool, grow: bool, classes: Iterable[Any] | None
+) -> np.ndarray:
+    found = set(itertools.chain.from_iterable(sets))
+    try:
+        found_in_order = sorted(found)
+    except TypeError as error:
+        raise UserError("labels are of several types, which have no order; pass text alone") from error
+    if reset:
+        vocabulary = found_in_order if classes is None else list(classes)
+        unknown = [label for label in found_in_order if label not in vocabulary]
+        if unknown:
+            raise UserError(f"y has label {unknown[0]!r}, which is none of classes={vocabulary}")
+        if not found:
+            raise UserError("no sample has a label; pass labels for some of them")
+        _learn(estimator, vocabulary, True, [str(label) for label in vocabulary])
+    else:
+        if not hasattr(estimator, "label_names_"):
+            raise UserError("y lists labels by name, but the fit had none; pass n x L of 0 and 1")
+        by_name = all(isinstance(label, str) for label in found)
+        vocabulary = list(estimator.label_names_) if by_name else np.asarray(estimator.classes_).tolist()
+        if grow:
+            vocabulary += [label for label in found_in_order if label not in vocabulary]
+            _learn(estimator, vocabulary, True, [str(label) for label in vocabulary])
+    return MultiLabelBinarizer(classes=vocabulary).fit_transform(sets)  # warns of unknown labels and leaves them out
+
+
+def _from_classes(estimator: Any, y: np.ndarray, reset: bool, grow: bool, classes: Iterable[Any] | None) -> np.ndarray:
+    _check_classes(y)
+    if reset:
+        _learn(estimator, np.unique(y if classes is None else np.asarray(list(classes))), False, None)
+    elif estimator.multilabel_:
+        raise UserError("y is a vector of classes, but the fit had labels n x L; pass labels in the same columns")
+    known = np.asarray(estimator.classes_)
+    if grow or classes is not None:
+        unknown = np.setdiff1d(y, known)
+        if unknown.size:
+            raise UserError(f"y has class {unknown[0]!r}, which is none of classes={known.tolist()}")
+    return np.asarray(y[:, None] == known[None, :])
+
+
+def _from_matrix(
+    estimator: Any,
+    Y: np.ndarray,
+    names: list[str] | None,
+    reset: bool,
+    grow: bool,
+    row_numbers: np.ndarray | None = None,
+) -> np.ndarray:
+    Y = _binary(Y, row_numbers)
+    L = Y.shape[1]
+    if reset:
+        if not Y.any():
+            raise UserError("no sample has a label; pass labels for some of them")
+        _learn(estimator, np.arange(L) if names is None else names, True, names)
+        return Y
+    known = getattr(estimator, "label_names_", None)
+    count = len(estimator.classes_)
+    if count > L or (count < L and not grow):
+        raise UserError(f"y has {L} labels, earlier calls had {count}; pass them all, in the same columns")
+    if names is not None and known is not None:
+        for j, (old, new) in enumerate(zip(known, names, strict=False)):
+            if old != new:
+                raise UserError(f"column {j} of y is {new!r}, in the fit it was {old!r}; pass the labels in that order")
+    if grow and count < L:
+        if known is None:
+            _learn(estimator, np.arange(L), True, None)
+        else:
+            if names is None:
+                raise UserError(f"y has {L} labels, {count} of them have names; pass a DataFrame that names the others")
+            _learn(estimator, names, True, names)
+    return Y
+
+
+def _binary(Y: np.ndarray, row_numbers: np.ndarray | None = None) -> np.ndarray:
+    """Y, which must be 0 and 1; `row_numbers` of a part of the rows, for messages."""
+    if Y.dtype.kind not in "bu":
+        try:
+            Y = Y.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"labels must be 0 or 1, got {Y.ravel()[0]!r} at row 0, column 0; pass a list of label names per sample"
+            ) from error
+    for where in row_blocks(len(Y), _BLOCK):
+        wrong = np.argwhere((Y[where] != 0) & (Y[where] != 1))
+        if len(wrong):
+            i, j = wrong[0] + (where.start, 0)
+            number = i if row_numbers is None else row_numbers[i]
+            raise UserError(f"labels must be 0 or 1, got {Y[i, j]:g} at row {number}, column {j}; binarize them first")
+    return Y
+
+
+def _columns(values: np.ndarray | list[Collection[Any]]) -> np.ndarray:
+    """Numbers as they are, classes and lists of labels as one column each."""
+    if isinstance(values, list):
+        return np.asarray(MultiLabelBinarizer().fit_transform(values), np.float64)
+    if values.ndim == 2 and values.shape[1] > 1:
+        try:
+            return np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"outputs must be numbers, got {values.ravel()[0]!r}; pass classes as a vector") from error
+    y = values.reshape(len(values))
+    _check_finite(y)
+    if type_of_target(y) == "continuous":
+        return y[:, None]
+    _check_classes(y)
+    return (y[:, None] == np.unique(y)[None, :]).astype(np.float64)
+
+
+def _check_classes(y: np.ndarray) -> None:
+    _check_finite(y)
+    if y.dtype.kind == "O":
+        missing = [i for i, value in enumerate(y) if value is None or value != value]
+        if missing:
+            raise UserError(f"input y contains NaN or None at row {missing[0]}; fill it, or drop the sample")
+        if len({isinstance(value, str) for value in y}) > 1:
+            raise UserError("y mixes text and numbers; pass classes of one type")
+    try:
+        check_classification_targets(y)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _check_finite(y: np.ndarray) -> None:
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        row = np.flatnonzero(~np.isfinite(y))[0]
+        raise UserError(f"input y contains NaN or infinity at row {row}; fill it, or drop the sample")
+
+
+def _learn(estimator: Any, classes: Sequence[Any] | np.ndarray, multilabel: bool, names: list[str] | None) -> None:
+    estimator.classes_, estimator.multilabel_ = np.asarray(classes), multilabel
+    estimator.__dict__.pop("label_names_", None)
+    if names is not None:
+        estimator.label_names_ = names

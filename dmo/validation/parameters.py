@@ -1,0 +1,119 @@
+"""Parameters of estimators: what each must be, said in one table a class and checked in one place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from dmo.errors import UserError
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a parameter must be: `holds` says whether a value is that, `words` end the sentence of a refusal."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, (bool, np.bool_)) and isinstance(value, Real) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, (bool, np.bool_)) and isinstance(value, Integral)
+
+
+def at_least(least: int) -> Need:
+    """A whole number of at least `least`."""
+    return Need(f"needs a whole number of at least {least}", lambda value: _is_whole(value) and value >= least)
+
+
+def one_of(*known: Any) -> Need:
+    """One of a few values."""
+    return Need(
+        f"known: {', '.join(map(repr, known))}",
+        lambda value: any(isinstance(value, type(option)) and value == option for option in known),
+    )
+
+
+def optional(need: Need) -> Need:
+    """What `need` asks for, or None."""
+    return Need(f"{need.words}, or None", lambda value: value is None or need.holds(value))
+
+
+POSITIVE = Need("needs a positive number", lambda value: _is_number(value) and value > 0)
+NOT_NEGATIVE = Need("needs a number that is not negative", lambda value: _is_number(value) and value >= 0)
+SHARE = Need("needs a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
+PART = Need("needs a number above 0 and at most 1", lambda value: _is_number(value) and 0 < value <= 1)
+COUNT = at_least(1)
+FLAG = Need("needs True or False", lambda value: isinstance(value, (bool, np.bool_)))
+SEED = optional(at_least(0))
+
+
+def check_parameter(name: str, value: Any, need: Need) -> Any:
+    """`value`, or a UserError that says what it must be."""
+    if not need.holds(value):
+        raise UserError(f"{name} = {value!r}; {need.words}")
+    return value
+
+
+def check_parameters(estimator: Any) -> None:
+    """Every parameter of the class's table `_needs` (name -> Need); one that is given per view is checked where the views
+    are known."""
+    for name, need in estimator._needs.items():
+        check_parameter(name, getattr(estimator, name), need)
+
+
+def per_view(name: str, value: Any, views: Sequence[str], need: Need | None = None) -> dict[str, Any]:
+    """`value` for every view: one for all, a mapping view -> value, or a list in the views' order; each as needed."""
+    if isinstance(value, Mapping) and not {"name", "kind", "type"} & set(value):
+        for view in views:
+            if view not in value:
+                raise UserError(f"{name} has no entry for view {view!r}; give one per view: {list(views)}")
+        for view in value:
+            if view not in views:
+                raise UserError(f"{name} has an entry for {view!r}, which is no view; give one per view: {list(views)}")
+        given = {view: value[view] for view in views}
+    elif isinstance(value, (list, tuple)):
+        if len(value) != len(views):
+            raise UserError(f"{name} has {len(value)} entries for {len(views)} views; give one per view")
+        given = dict(zip(views, value, strict=True))
+    else:
+        if need is not None:
+            check_parameter(name, value, need)
+        return dict.fromkeys(views, value)
+    if need is not None:
+        for view, own in given.items():
+            check_parameter(f"{name} of view {view!r}", own, need)
+    return given
+
+
+def unused(estimator: Any, names: Sequence[str], uses: Sequence[str]) -> None:
+    """Refuse a parameter that is set and that the method in use does not take."""
+    for name in names:
+        if getattr(estimator, name) is not None and name not in uses:
+            raise UserError(f"does not use {name}; leave it out (it uses: {', '.join(uses) or 'none'})")
+
+
+def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> int:
+    """Number of components: a whole number, or a share (0, 1] of the labels, at most the rank of the centered labels."""
+    if _is_whole(wanted):
+        if not 1 <= wanted <= n - 1:
+            raise UserError(
+                f"n_components = {wanted} but there are {n} samples; needs a whole number from 1 to {n - 1}"
+            )
+        return int(wanted)
+    if not (_is_number(wanted) and 0 < wanted <= 1):
+        raise UserError(f"n_components = {wanted!r}; needs a whole number, or a share of the labels in (0, 1]")
+    return max(1, min(round(wanted * n_labels), label_rank, n - 1))
+
+
+def label_rank(Y: np.ndarray) -> int:
+    """Rank of the centered labels Y (n x L)."""
+    return int(np.linalg.matrix_rank(Y - Y.mean(axis=0)))

@@ -1,0 +1,192 @@
+"""Views, checked and compared with those of the fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.utils.validation import check_array, validate_data
+
+from dmo.blocks import Rows, iterate
+from dmo.errors import UserError
+
+_BLOCK = 8192
+SINGLE = "x"
+"""Name of the view when X is one array."""
+
+
+def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
+    """X as a mapping view name -> row source, checked; with `reset` what the views are is learnt, else compared.
+
+    Learnt are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array, `view_feature_names_`
+    of several), and `n_features_in_` of one array.
+
+    Parameters
+    ----------
+    X : mapping, list of arrays, or one array (view "x")
+        An array is NumPy, SciPy sparse, pandas, dask, Zarr or any row source. It must be finite; what is not in memory is
+        checked block by block.
+
+    Raises
+    ------
+    UserError
+        Names the view with unequal rows, without rows or columns, missing, unknown, of another width, with NaN or
+        infinity.
+    """
+    if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # a DOK matrix is both
+        given: dict[str, Any] = {str(key): view for key, view in X.items()}
+    elif is_list_of_arrays(X):
+        given = {f"view{i}": view for i, view in enumerate(X)}
+    else:
+        views = {SINGLE: _single(estimator, X, reset)}
+        _check_sizes(views, reset)
+        return _learn(estimator, views) if reset else _compare(estimator, views)
+    if not given:
+        raise UserError("no views; pass at least one array of samples x features")
+    if not reset:
+        _check_names(estimator, given)
+    views = {key: _source(key, view) for key, view in given.items()}
+    _check_sizes(views, reset)
+    names = {key: columns for key, view in given.items() if (columns := column_names(view)) is not None}
+    if not reset:
+        _check_columns(getattr(estimator, "view_feature_names_", {}), names)
+        return _compare(estimator, views)
+    for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # of an earlier fit
+        estimator.__dict__.pop(name, None)
+    if names:
+        estimator.view_feature_names_ = names
+    return _learn(estimator, views)
+
+
+def check_one_view(estimator: Any, X: Any, reset: bool) -> tuple[str, Rows]:
+    """The only view of X, with its name."""
+    views = check_views(estimator, X, reset)
+    if len(views) != 1:
+        raise UserError(f"takes one view, got {list(views)}; pass one array, or learn from all views with KGHA")
+    return next(iter(views.items()))
+
+
+def sample_count(views: Mapping[str, Rows]) -> int:
+    """Number of samples, the same in all views."""
+    return int(next(iter(views.values())).shape[0])
+
+
+def column_names(table: Any) -> list[str] | None:
+    """Names of the columns of a DataFrame, None where they are not all text, or there are none."""
+    names = list(getattr(table, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def is_lazy(X: Any) -> bool:
+    """A row source that is not in memory: dask, Zarr, a store's view."""
+    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) or hasattr(X, "iloc"):
+        return False
+    return all(hasattr(X, part) for part in ("shape", "dtype", "__getitem__")) and len(X.shape) == 2
+
+
+def is_list_of_arrays(X: Any) -> bool:
+    """A list of which a member is a matrix: views without names."""
+    return isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X)
+
+
+def _single(estimator: Any, X: Any, reset: bool) -> Rows:
+    if reset:
+        estimator.__dict__.pop("view_feature_names_", None)
+    if is_lazy(X):
+        if reset:
+            estimator.__dict__.pop("feature_names_in_", None)
+            estimator.n_features_in_ = X.shape[1]
+        return _source(SINGLE, X)
+    try:
+        return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1)
+    except ValueError as error:
+        raise UserError(_sentence(error)) from error
+
+
+def _source(key: str, view: Any) -> Rows:
+    if is_lazy(view):
+        for where, block in iterate(view, _BLOCK):
+            _refuse_non_finite(key, block, where.start)
+        return view
+    if getattr(view, "ndim", 2) == 2 and 0 in getattr(view, "shape", ()):
+        return view
+    try:
+        array = check_array(view, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+    except ValueError as error:
+        raise UserError(f"view {key!r}: {_sentence(error)}") from error
+    _refuse_non_finite(key, array, 0)
+    return array
+
+
+def _sentence(error: ValueError) -> str:
+    """The text of an error of NumPy or scikit-learn, with the cure where theirs has none."""
+    text = str(error)
+    if "inhomogeneous" in text:
+        return "its rows have unequal lengths; pass samples x features first and labels second"
+    return text
+
+
+def _refuse_non_finite(key: str, block: Any, first_row: int) -> None:
+    data = block.data if scipy.sparse.issparse(block) else block
+    if data.dtype.kind != "f" or np.isfinite(data).all():
+        return
+    at = np.argwhere(~np.isfinite(block.toarray() if scipy.sparse.issparse(block) else block))[0]
+    value = block[at[0], at[1]]
+    raise UserError(
+        f"view {key!r} has {value} at row {first_row + at[0]}, column {at[1]}; "
+        f"fill missing values, or drop the sample from every view"
+    )
+
+
+def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
+    first, n = next(iter(views)), sample_count(views)
+    for key, view in views.items():
+        if 0 in view.shape:
+            raise UserError(f"view {key!r} is empty (shape {tuple(view.shape)}); leave it out or fill it")
+        if view.shape[0] != n:
+            raise UserError(
+                f"view {key!r} has {view.shape[0]} rows, view {first!r} has {n}; pass the same samples in every view"
+            )
+    if reset and n < 2:
+        raise UserError(f"got n_samples = {n} (1 sample), needs at least 2 to learn from")
+
+
+def _learn(estimator: Any, views: dict[str, Rows]) -> dict[str, Rows]:
+    estimator.view_widths_ = {key: int(view.shape[1]) for key, view in views.items()}
+    return views
+
+
+def _compare(estimator: Any, views: dict[str, Rows]) -> dict[str, Rows]:
+    """The views in the order of the fit."""
+    _check_names(estimator, views)
+    for key, width in estimator.view_widths_.items():
+        if views[key].shape[1] != width:
+            raise UserError(
+                f"view {key!r} has {views[key].shape[1]} features, the model was fitted on {width}; "
+                f"pass the features that it was fitted on"
+            )
+    return {key: views[key] for key in estimator.view_widths_}
+
+
+def _check_names(estimator: Any, given: Mapping[str, Any]) -> None:
+    needed = list(estimator.view_widths_)
+    cure = f"the model was fitted on {needed}; got {list(given)}, pass a mapping with the names of the fit"
+    for key in needed:
+        if key not in given:
+            raise UserError(f"view {key!r} is missing; {cure}")
+    for key in given:
+        if key not in needed:
+            raise UserError(f"view {key!r} is unknown; {cure}")
+
+
+def _check_columns(needed: Mapping[str, Sequence[str]], given: Mapping[str, Sequence[str]]) -> None:
+    """Names of columns, in views that had some in the fit and have some now."""
+    for key in [key for key in given if key in needed]:
+        for j, (old, new) in enumerate(zip(needed[key], given[key], strict=False)):
+            if old != new:
+                raise UserError(
+                    f"view {key!r} has the column {new!r} at place {j}, in the fit it was {old!r}; "
+                    f"pass the columns of the fit in their order"
+                )
