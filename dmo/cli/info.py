@@ -65,6 +65,7 @@ def _kernel(found: Mapping[str, Any]) -> Rows:
 def _results(found: Mapping[str, Any]) -> Rows:
     shape = f"{found['n']} x {found['columns']} {found['dtype']}, blocks of {found['block']} rows"
     return [
+        ("content", found["content"]),
         ("rows", shape),
         *((name, _short(value)) for name, value in found["attributes"].items() if value is not None),
     ]

@@ -19,12 +19,16 @@ from dmo.stores._schema import RESUME, existing_root, set_complete
 from dmo.stores._valid import SMALL
 from dmo.stores._writer import Array, Blocks, ledger
 
+CONTENT = {"kind": "content"}
+"""Result stores call what a row is its kind; a description has that of the store under this name."""
+
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a store is, as a JSON dictionary; works for stores that are not complete.
 
     Keys: path, kind, version, complete, bytes (on disk), provenance, attributes, the configuration of its kind (sizes,
-    views, n_labels, samples per split), and blocks = {"done", "total"} where it is written in blocks.
+    views, n_labels, samples per split, the content of a result store), and blocks = {"done", "total"} where it is written
+    in blocks.
     Raises FileNotFoundError where there is nothing, StoreError where there is no dmo store.
     """
     folder = Folder.at(path)
@@ -43,7 +47,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         found["meta"] = root["meta"]
         return found
     small = _small(root["kind"], configuration)
-    found.update({key: value for key, value in configuration.items() if key not in small})
+    found.update({CONTENT.get(key, key): value for key, value in configuration.items() if key not in small})
     if "labels" in small:
         found["n_labels"] = small["labels"]["shape"][1]
     if "split" in small and root["complete"]:

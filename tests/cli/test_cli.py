@@ -319,12 +319,19 @@ def test_annotating_again_leaves_a_csv_that_says_the_same(work, tmp_path):
 
 def test_info_of_every_kind(work, tmp_path):
     run("transform", work / "m.zarr", work / "f.zarr", tmp_path / "z.zarr")
+    over = run("fit", "kgha", work / "f.zarr", tmp_path / "z.zarr", "--overwrite", code=2).stderr
+    assert "is a result store, it is not replaced by a model" in over
     kernel = stores.create_kernel(tmp_path / "k.zarr", 40, 32, "float32", {})
     kernel.write(0, 0, np.eye(32, dtype=np.float32))
     for path, words in {
         work / "f.zarr": (f"{N_TRAIN} train", f"{N_TEST} test", "20 x uint16, histogram", "complete"),
         work / "m.zarr": ("KGHA", "shape: rbf, words: hellinger-rbf", "sun, sea, sand", str(work / "f.zarr")),
-        tmp_path / "z.zarr": (f"{N_TRAIN + N_TEST} x 3 float32", str(work / "m.zarr")),
+        tmp_path / "z.zarr": (
+            f"{N_TRAIN + N_TEST} x 3 float32",
+            "results (version 2)",
+            "embedding",
+            str(work / "m.zarr"),
+        ),
         tmp_path / "k.zarr": ("40 x 40 float32", "unfinished", "2 of 3 blocks"),
     }.items():
         table = run("info", path).stdout

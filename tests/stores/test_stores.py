@@ -483,7 +483,7 @@ def test_unfinished_foreign_newer_and_absent_stores_are_refused(tmp_path, store,
     with pytest.raises(StoreError, match="is a feature store of version 9, this dmo reads up to 1; upgrade dmo"):
         open_features(store)
     (kernel / "zarr.json").write_text('{"zarr_format": 3, "attr')
-    with pytest.raises(StoreError, match="zarr.json is damaged, it is no JSON; restore it"):
+    with pytest.raises(StoreError, match=r"zarr.json is damaged, it is no JSON; restore it"):
         open_kernel(kernel)
 
 
