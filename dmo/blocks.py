@@ -171,8 +171,27 @@ def rows(source: Rows, where: slice | None = None) -> Block:
 
 
 def double(block: Any) -> Any:
-    """A block of real numbers (NumPy or SciPy CSR) in this machine's float64, which holds them all but the largest integers
-    exactly: the way to take rows of any type (big-endian, whole numbers, half precision) into a computation."""
+    """Take numbers of any type (big-endian, whole, half precision) into a computation, as this machine's float64.
+
+    All but the largest integers are held exactly.
+
+    Parameters
+    ----------
+    block : array-like or csr_array
+        The numbers.
+
+    Returns
+    -------
+    ndarray or csr_array, float64
+        The same numbers; the block itself where it is float64 already.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import double
+    >>> double(np.array([1, 2], ">i2"))
+    array([1., 2.])
+    """
     return block.astype(np.float64, copy=False) if scipy.sparse.issparse(block) else np.asarray(block, np.float64)
 
 

@@ -52,7 +52,7 @@ COMMANDS = {
     ),
     "search": Lazy(
         "dmo.cli.search:search",
-        "Find the samples of a store (default: all) that are nearest to a image, a sample, or labels.",
+        "Find the samples of a store (default: all) that are nearest to an image, a sample, or labels.",
     ),
     "report": Lazy(
         "dmo.cli.report:report_command",

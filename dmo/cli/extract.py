@@ -79,7 +79,7 @@ def _say_listing(run: Session, listing: Listing, labels: str | None) -> None:
     left = (
         (listing.others, "other files, not read"),
         (listing.unlisted, f"images that {labels} does not name, left out"),
-        (listing.absent, f"names in {labels} without a image"),
+        (listing.absent, f"names in {labels} without an image"),
     )
     own = str(Path(labels).resolve()) if labels else ""
     for names, what in left:
@@ -115,7 +115,7 @@ def _rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     if record["unreadable"]:
         rows.append(("unreadable", f"{len(record['unreadable'])}, left out"))
     if record["n_labels"] is not None:
-        rows.append(("labels", f"{record['n_labels']}, {record['labels_per_sample']:.2f} a image"))
+        rows.append(("labels", f"{record['n_labels']}, {record['labels_per_sample']:.2f} an image"))
     rows += [(f"view {name}", f"{width} features") for name, width in record["views"].items()]
     seconds = record["stages"].get("describe images")
     if seconds:

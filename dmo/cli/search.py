@@ -1,4 +1,4 @@
-"""`dmo search`: the samples nearest to a image, a sample or labels in the space that a model learnt."""
+"""`dmo search`: the samples nearest to an image, a sample or labels in the space that a model learnt."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LABELS_SHOWN = 5
 def search(
     model: Model,
     features: Features,
-    image: Annotated[str | None, typer.Option(help="A file with a image to search with.")] = None,
+    image: Annotated[str | None, typer.Option(help="A file with an image to search with.")] = None,
     sample: Annotated[str | None, typer.Option(help="The id of a sample of the store to search with.")] = None,
     labels: Annotated[str | None, typer.Option(help="Labels to search for, comma-separated: 'sky, water'.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Samples to find.")] = 10,
     split: Split = None,
     json: Json = False,
 ) -> None:
-    """Find the samples of a store (default: all) that are nearest to a image, a sample, or labels."""
+    """Find the samples of a store (default: all) that are nearest to an image, a sample, or labels."""
     if sum(query is not None for query in (image, sample, labels)) != 1:
         raise UserError("search: pass one of --image FILE, --sample ID and --labels 'sky, water'")
     with session(json) as run:

@@ -19,7 +19,7 @@ def rgb(values: Any) -> Color:
 
 
 class Canvas:
-    """A image of `width` x `height` pixels that is painted from far to near; reduced to half its size at the end."""
+    """An image of `width` x `height` pixels that is painted from far to near; reduced to half its size at the end."""
 
     def __init__(self, width: int, height: int, rng: np.random.Generator):
         self.width, self.height, self.rng = width, height, rng

@@ -1,4 +1,4 @@
-"""A image set that is drawn: landscapes, coasts, towns and weather with their labels, in the manner of stock photographs.
+"""An image set that is drawn: landscapes, coasts, towns and weather with their labels, in the manner of stock photographs.
 
 No image of anybody's is needed: every scene follows from a seed and its number alone. Light, weather, season, camera
 (blur, noise, exposure, white balance, black and white) and everything in the scene vary, so that a label is never given
@@ -101,10 +101,40 @@ def draw_scene(number: int, seed: int = 0) -> tuple[np.ndarray, list[str]]:
 
 
 def draw_images(folder: str | os.PathLike[str], n: int = 600, seed: int = 0, test_share: float = 0.25) -> Path:
-    """Write scenes 0..n-1 as JPEG files with `labels.csv` (file, labels, split) into a folder; returns the CSV's path.
+    """Write drawn scenes as JPEG files with a table of their labels into a folder.
 
-    The last `test_share` of the scenes are the split "test". Files that are there already are kept. Raises ValueError
-    for fewer than 8 scenes, ImportError where Pillow is missing.
+    The table `labels.csv` has the columns file, labels, split; the last `test_share` of the scenes are the split "test".
+    Files that are there already are kept.
+
+    Parameters
+    ----------
+    folder : path-like
+        Where to; it is made.
+    n : int, default=600
+        Scenes, at least 8.
+    seed : int, default=0
+        The same seed draws the same scenes.
+    test_share : float, default=0.25
+        Share of the scenes for testing, 0..1.
+
+    Returns
+    -------
+    Path
+        The table.
+
+    Raises
+    ------
+    UserError
+        For fewer than 8 scenes.
+    ImportError
+        Where Pillow is missing.
+
+    Examples
+    --------
+    >>> from dmo.demo.scenes import draw_images
+    >>> table = draw_images("scenes", n=8)
+    >>> len(table.read_text().splitlines())
+    9
     """
     Image = need_library("PIL.Image")
     if n < 8:

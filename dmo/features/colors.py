@@ -18,13 +18,13 @@ def lab(image: np.ndarray) -> np.ndarray:
 
 
 def hsv(image: np.ndarray) -> np.ndarray:
-    """Hue in 0..360, saturation and value in 0..1 of a image (h x w x 3, uint8): float32."""
+    """Hue in 0..360, saturation and value in 0..1 of an image (h x w x 3, uint8): float32."""
     cv2 = need_library("cv2")
     return cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2HSV)
 
 
 def gray(image: np.ndarray) -> np.ndarray:
-    """Luma (ITU-R BT.601) of a image (h x w x 3, uint8): h x w uint8."""
+    """Luma (ITU-R BT.601) of an image (h x w x 3, uint8): h x w uint8."""
     cv2 = need_library("cv2")
     return cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
 
@@ -70,32 +70,149 @@ def _histogram(codes: np.ndarray, bins: int, bands: int) -> np.ndarray:
 
 
 def rgb_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.ndarray:
-    """RGB histogram of a image: bands * bins^3 shares that add up to 1.
+    """RGB histogram of an image, with or without horizontal bands.
 
-    Source: Swain, Ballard 1991; bands: the layout V3H1 of Guillaumin, Mensink, Verbeek, Schmid 2009 (TagProp).
+    Parameters
+    ----------
+    image : ndarray of shape (h, w, 3), uint8
+        RGB.
+    bins : int, default=12
+        Cells a channel.
+    bands : int, default=1
+        Horizontal bands of equal height.
+
+    Returns
+    -------
+    ndarray of shape (bands * bins^3,), float32
+        Shares that add up to 1.
+
+    References
+    ----------
+    Swain, Ballard 1991; bands: the layout V3H1 of Guillaumin, Mensink, Verbeek, Schmid 2009 (TagProp).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import rgb_histogram
+    >>> rgb_histogram(np.zeros((32, 32, 3), np.uint8), bins=2, bands=2)[:9]
+    array([0.5, 0. , 0. , 0. , 0. , 0. , 0. , 0. , 0.5], dtype=float32)
     """
     return _histogram(rgb_codes(image, bins), bins, bands)
 
 
 def lab_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.ndarray:
-    """L*a*b* histogram of a image: bands * bins^3 shares that add up to 1. Source: as `rgb_histogram`."""
+    """L*a*b* histogram of an image, with or without horizontal bands.
+
+    Parameters
+    ----------
+    image : ndarray of shape (h, w, 3), uint8
+        RGB.
+    bins : int, default=12
+        Cells a channel.
+    bands : int, default=1
+        Horizontal bands of equal height.
+
+    Returns
+    -------
+    ndarray of shape (bands * bins^3,), float32
+        Shares that add up to 1.
+
+    References
+    ----------
+    As `rgb_histogram`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import lab_histogram
+    >>> lab_histogram(np.zeros((32, 32, 3), np.uint8)).shape
+    (1728,)
+    """
     return _histogram(lab_codes(lab(image), bins), bins, bands)
 
 
 def hsv_histogram(image: np.ndarray, bins: int = BINS, bands: int = 1) -> np.ndarray:
-    """HSV histogram of a image: bands * bins^3 shares that add up to 1. Source: as `rgb_histogram`."""
+    """HSV histogram of an image, with or without horizontal bands.
+
+    Parameters
+    ----------
+    image : ndarray of shape (h, w, 3), uint8
+        RGB.
+    bins : int, default=12
+        Cells a channel.
+    bands : int, default=1
+        Horizontal bands of equal height.
+
+    Returns
+    -------
+    ndarray of shape (bands * bins^3,), float32
+        Shares that add up to 1.
+
+    References
+    ----------
+    As `rgb_histogram`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import hsv_histogram
+    >>> hsv_histogram(np.zeros((32, 32, 3), np.uint8), bands=3).shape
+    (5184,)
+    """
     return _histogram(hsv_codes(hsv(image), bins), bins, bands)
 
 
 def color_histogram(image: np.ndarray) -> np.ndarray:
-    """RGB histogram of 6 x 6 x 6 = 216 cells. Source: Swain, Ballard 1991."""
+    """RGB histogram of 6 x 6 x 6 cells.
+
+    Parameters
+    ----------
+    image : ndarray of shape (h, w, 3), uint8
+        RGB.
+
+    Returns
+    -------
+    ndarray of shape (216,), float32
+        Shares that add up to 1.
+
+    References
+    ----------
+    Swain, Ballard 1991.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import color_histogram
+    >>> histogram = color_histogram(np.zeros((32, 32, 3), np.uint8))
+    >>> histogram.shape, histogram[0]
+    ((216,), np.float32(1.0))
+    """
     return rgb_histogram(image, bins=6)
 
 
 def color_moments(image: np.ndarray) -> np.ndarray:
-    """Mean, standard deviation and cube root of the third central moment of L, a and b: 9 float32.
+    """Mean, standard deviation and cube root of the third central moment of L*, a* and b*.
 
-    Order: three means, three deviations, three roots. Source: Stricker, Orengo 1995, in L*a*b*.
+    Parameters
+    ----------
+    image : ndarray of shape (h, w, 3), uint8
+        RGB.
+
+    Returns
+    -------
+    ndarray of shape (9,), float32
+        Three means, three deviations, three roots.
+
+    References
+    ----------
+    Stricker, Orengo 1995, in L*a*b*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import color_moments
+    >>> color_moments(np.full((32, 32, 3), 255, np.uint8))[0].round()
+    np.float32(100.0)
     """
     pixels = lab(image).reshape(-1, 3).astype(np.float64)
     mean = pixels.mean(axis=0)
@@ -104,11 +221,33 @@ def color_moments(image: np.ndarray) -> np.ndarray:
 
 
 def correlogram(image: np.ndarray, distances: tuple[int, ...] = DISTANCES) -> np.ndarray:
-    """Color auto-correlogram: 64 colors x 4 distances = 256 float32 in 0..1, all colors of one distance together.
+    """Color auto-correlogram: how often a color meets itself at a distance.
 
-    Entry (d, c): of the pixels at distance d (the larger of the two coordinate differences) from a pixel of color c,
-    within the image, the share that has color c too; 0 where there is none. Colors: 4 x 4 x 4 cells of RGB.
-    Source: Huang, Kumar, Mitra, Zhu, Zabih 1997.
+    Entry (d, c): of the pixels at distance d (the larger of the two coordinate differences) from a pixel of color c, within
+    the image, the share that has color c too; 0 where there is none. Colors: 4 x 4 x 4 cells of RGB.
+
+    Parameters
+    ----------
+    image : ndarray of shape (h, w, 3), uint8
+        RGB.
+    distances : tuple of int, default=(1, 3, 5, 7)
+        Distances in pixels.
+
+    Returns
+    -------
+    ndarray of shape (64 * len(distances),), float32
+        Shares in 0..1, all colors of one distance together.
+
+    References
+    ----------
+    Huang, Kumar, Mitra, Zhu, Zabih 1997.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import correlogram
+    >>> correlogram(np.zeros((32, 32, 3), np.uint8))[[0, 64, 128, 192]]
+    array([1., 1., 1., 1.], dtype=float32)
     """
     codes = rgb_codes(image, 4).astype(np.uint8)
     return np.concatenate([_same_color(codes, distance) for distance in distances]).astype(np.float32)

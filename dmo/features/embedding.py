@@ -23,10 +23,30 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Embedding:
-    """An image model in a file: `path` and `sha256` of it, pixels a `side` of its input, `dimension` of its output.
+    """An image model in an ONNX file, as one more view.
 
-    A image is squeezed into a square, scaled to 0..1, and standardized by `mean` and `deviation` of its channels; the
-    input is 1 x 3 x side x side float32, the first output is taken as a vector.
+    An image is squeezed into a square, scaled to 0..1, and standardized by `mean` and `deviation` of its channels; the input
+    is 1 x 3 x side x side float32, the first output is taken as a vector. `Embedding.open` looks at a file.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    sha256 : str
+        SHA-256 of its bytes: another file is refused.
+    side : int
+        Pixels a side of the input.
+    dimension : int
+        Numbers in the output.
+    mean, deviation : tuple of float, default=that of ImageNet
+        Of the red, green and blue in 0..1.
+
+    Examples
+    --------
+    >>> from dmo.features import Embedding
+    >>> model = Embedding("resnet.onnx", "0" * 64, side=224, dimension=512)
+    >>> Embedding.from_dict(model.to_dict()) == model
+    True
     """
 
     path: str
@@ -38,8 +58,27 @@ class Embedding:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Embedding:
-        """Look at a model. Raises FileNotFoundError, ImportError where onnxruntime is missing, and ValueError for a file
-        that is no ONNX model of one image with three channels."""
+        """Look at a model.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Returns
+        -------
+        Embedding
+            With the sides of its input and its output.
+
+        Raises
+        ------
+        FileNotFoundError
+            Where there is no file.
+        ImportError
+            Where onnxruntime is missing.
+        UserError
+            For a file that is no ONNX model of one image with three channels.
+        """
         path = os.path.abspath(path)
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -54,7 +93,7 @@ class Embedding:
         return cls(path, digest, side, len(found(np.zeros((side, side, 3), np.uint8))))
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
-        """The embedding of a image (h x w x 3, uint8): float32."""
+        """The embedding of an image (h x w x 3, uint8): float32."""
         cv2 = need_library("cv2")
         square = cv2.resize(image, (self.side, self.side), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
         ready = (square - np.array(self.mean, np.float32)) / np.array(self.deviation, np.float32)
@@ -63,16 +102,18 @@ class Embedding:
         return np.asarray(found[0], dtype=np.float32).ravel()
 
     def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON values."""
         return {**asdict(self), "mean": list(self.mean), "deviation": list(self.deviation)}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Embedding:
+        """Take back what `to_dict` gave."""
         return cls(**{**given, "mean": tuple(given["mean"]), "deviation": tuple(given["deviation"])})
 
 
 @lru_cache(maxsize=2)
 def _session(path: str, sha256: str) -> Any:
-    """The model in a file with this content, one thread a image; ValueError where the file is another or no model."""
+    """The model in a file with this content, one thread an image; ValueError where the file is another or no model."""
     try:
         import onnxruntime
     except ImportError:

@@ -48,13 +48,29 @@ Failures = dict[str, str]
 
 @dataclass(frozen=True)
 class Extractor:
-    """A recipe with its vocabularies: images to rows, in the same way every time."""
+    """A recipe with its vocabularies: images to rows, in the same way every time.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        The views, and how images are read.
+    vocabularies : mapping of str to Vocabulary
+        Local descriptor -> visual words, of those that the recipe needs.
+
+    Examples
+    --------
+    >>> from dmo.features import Extractor, Recipe
+    >>> extractor = Extractor(Recipe.of("gist,moments"), {})
+    >>> {view: spec.dimension for view, spec in extractor.specs().items()}
+    {'gist': 512, 'moments': 9}
+    """
 
     recipe: Recipe
     vocabularies: Mapping[str, Vocabulary]
 
     @property
     def fingerprint(self) -> str:
+        """Of recipe and vocabularies: equal where the same image gives the same rows."""
         return self.recipe.fingerprint(self.vocabularies)
 
     def specs(self) -> dict[str, ViewSpec]:
@@ -125,7 +141,26 @@ class Extractor:
 
 @dataclass(frozen=True)
 class Extraction:
-    """A feature store of images, the images that could not be read, and how many blocks were there already."""
+    """What `extract` made.
+
+    Attributes
+    ----------
+    store : FeatureStore
+        Rows of the images.
+    unreadable : dict of str to str
+        Image -> why it could not be read.
+    resumed : int
+        Blocks that were there already.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> from dmo.features import Recipe, extract, list_images
+    >>> for color in ("red", "green", "blue"):
+    ...     Image.new("RGB", (32, 32), color).save(f"{color}.png")
+    >>> extract(list_images("."), "colors.zarr", Recipe.of("moments"), threads=1).unreadable
+    {}
+    """
 
     store: FeatureStore
     unreadable: Failures
@@ -145,11 +180,49 @@ def extract(
 ) -> Extraction:
     """Describe the images of a folder and write a feature store.
 
-    Arguments: `recipe`, or an Extractor with its vocabularies; without these they are learnt on the samples of the split
-    "train" (all, where there is none); `unreadable`, skip such images or refuse; `threads` (default: one a core);
-    `block`, images a block. Rows are float32; a run that died goes on with the blocks that are missing.
-    Raises ValueError with all unreadable files where these are refused, or where none is left; StoreError where `store`
-    cannot be written.
+    Rows are float32. A run that died goes on with the blocks that are missing.
+
+    Parameters
+    ----------
+    listing : Listing
+        The images, their labels and splits.
+    store : path-like
+        Where to write: a path or URL.
+    recipe : Recipe or Extractor
+        The views; an Extractor brings its vocabularies, else they are learned on the split "train" (all images, where there
+        is none).
+    unreadable : {"skip", "refuse"}, default="skip"
+        What to do about images that cannot be read.
+    threads : int, default=None
+        Images described at a time; None: one a core.
+    block : int, default=256
+        Images in a block.
+    overwrite : bool, default=False
+        Replace a store that is there.
+    attributes : mapping of str to object, default=None
+        JSON values to keep in the store.
+
+    Returns
+    -------
+    Extraction
+        The finished store, opened, and the images that could not be read.
+
+    Raises
+    ------
+    UserError
+        With all unreadable files where these are refused, and where none is left.
+    StoreError
+        Where `store` cannot be written.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> from dmo.features import Recipe, extract, list_images
+    >>> for color in ("red", "green", "blue"):
+    ...     Image.new("RGB", (32, 32), color).save(f"{color}.png")
+    >>> found = extract(list_images("."), "colors.zarr", Recipe.of("moments"), threads=1)
+    >>> found.store.views["moments"].shape
+    (3, 9)
     """
     path = os.fspath(store)
     given = recipe if isinstance(recipe, Recipe) else recipe.recipe
@@ -217,16 +290,40 @@ def _write_block(
     described, failures = _try_each(extractor.describe, paths, threads, advance)
     if failures:
         first = next(iter(failures.values()))
-        raise UserError(f"a image changed while it was described: {first}; run the same command again")
+        raise UserError(f"an image changed while it was described: {first}; run the same command again")
     for view in views:
         write(view, index, np.array([rows[view] for rows in described if rows is not None]))
 
 
 def learn_vocabularies(listing: Listing, recipe: Recipe, threads: int | None = None) -> dict[str, Vocabulary]:
-    """The vocabularies that a recipe needs, learnt on the training images of a listing (all, where it has no split).
+    """Learn the vocabularies that a recipe needs, on the training images of a listing (all, where it has no split).
 
-    At most `SAMPLE_IMAGES` images and `SAMPLE_DESCRIPTORS` descriptors of each kind are used; the same images give
-    the same vocabularies, whatever the number of threads.
+    At most `SAMPLE_IMAGES` images and `SAMPLE_DESCRIPTORS` descriptors of each kind are used; the same images give the same
+    vocabularies, whatever the number of threads.
+
+    Parameters
+    ----------
+    listing : Listing
+        The images.
+    recipe : Recipe
+        The views.
+    threads : int, default=None
+        Images read at a time; None: one a core.
+
+    Returns
+    -------
+    dict of str to Vocabulary
+        By local descriptor.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> from dmo.features import Recipe, learn_vocabularies, list_images
+    >>> for color in ("red", "green", "blue"):
+    ...     Image.new("RGB", (32, 32), color).save(f"{color}.png")
+    >>> recipe = Recipe.of("dense_hue", words={"dense_hue": 5})
+    >>> learn_vocabularies(list_images("."), recipe, threads=1)["dense_hue"].centers.shape
+    (5, 36)
     """
     if not recipe.local:
         return {}

@@ -26,14 +26,51 @@ CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo
 
 
 class UnreadableImage(UserError):
-    """A file that is no image, a damaged one, or one too large to decode; the message names it and says why."""
+    """A file that is no image, a damaged one, or one too large to decode; the message names it and says why.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.features import UnreadableImage, read_image
+    >>> _ = Path("a.png").write_bytes(b"text")
+    >>> try:
+    ...     read_image("a.png")
+    ... except UnreadableImage as error:
+    ...     print(error)
+    a.png: cannot be read as an image (cannot identify image file 'a.png')
+    """
 
 
 def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
-    """The images below a folder and all other files, as sorted paths relative to it with "/" between the parts.
+    """Find the images below a folder, and all other files.
 
-    Hidden files and folders count as other files; their contents are not listed. Raises FileNotFoundError where there
-    is no folder, ValueError where it holds no image.
+    Hidden files and folders count as other files; their contents are not listed.
+
+    Parameters
+    ----------
+    folder : path-like
+        Where to look.
+
+    Returns
+    -------
+    images, others : list of str
+        Sorted paths relative to the folder, with "/" between the parts.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is no folder.
+    UserError
+        Where it holds no image.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.features import find_images
+    >>> for name in ("b.png", "a.jpg", "notes.txt"):
+    ...     Path(name).touch()
+    >>> find_images(".")
+    (['a.jpg', 'b.png'], ['notes.txt'])
     """
     root = Path(folder)
     if not root.is_dir():
@@ -53,12 +90,40 @@ def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
 
 
 def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """The image in a file: height x width x 3, uint8, RGB.
+    """Read the image in a file as eight bits of RGB.
 
-    Turned upright as EXIF says; transparent pixels lie on white; gray, palette, CMYK and 16-bit images are converted;
-    of several frames the first is taken. A image whose longer side exceeds `side` pixels is reduced to it, one whose
-    shorter side is below `LEAST` enlarged to that. A file of more than `max_pixels` pixels is refused by its header.
-    Raises UnreadableImage with the reason, ImportError with the cure where Pillow is missing.
+    It is turned upright as EXIF says; transparent pixels lie on white; gray, palette, CMYK and 16-bit images are converted;
+    of several frames the first is taken. An image whose longer side exceeds `side` is reduced to it, one whose shorter side
+    is below `LEAST` pixels is enlarged to that.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    side : int, default=256
+        Pixels of the longer side, at most.
+    max_pixels : int, default=80_000_000
+        A file of more pixels is refused by its header, undecoded.
+
+    Returns
+    -------
+    ndarray of shape (h, w, 3), uint8
+        RGB.
+
+    Raises
+    ------
+    UnreadableImage
+        With the reason.
+    ImportError
+        Where Pillow is missing.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> from dmo.features import read_image
+    >>> Image.new("L", (512, 256)).save("a.png")
+    >>> read_image("a.png").shape
+    (128, 256, 3)
     """
     try:
         from PIL import Image, ImageOps
@@ -78,11 +143,35 @@ def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int =
         raise
     except Exception as error:  # what a damaged file makes a decoder raise is not bounded by its documentation
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise UnreadableImage(f"{path}: cannot be read as a image ({reason})") from error
+        raise UnreadableImage(f"{path}: cannot be read as an image ({reason})") from error
 
 
 def digest(path: str | os.PathLike[str]) -> str:
-    """The first 32 hexadecimal digits of a file's SHA-256; UnreadableImage where it cannot be read."""
+    """Tell the contents of two files apart.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    str
+        The first 32 hexadecimal digits of its SHA-256.
+
+    Raises
+    ------
+    UnreadableImage
+        Where it cannot be read.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.features.images import digest
+    >>> _ = Path("a.png").write_bytes(b"")
+    >>> digest("a.png")
+    'e3b0c44298fc1c149afbf4c8996fb924'
+    """
     found = hashlib.sha256()
     try:
         with open(path, "rb") as file:
@@ -130,7 +219,29 @@ def _resized(image: Image, side: int) -> Image:
 
 
 def need_library(name: str) -> Any:
-    """The module `name` of the extra `images`; ImportError with the cure where it is missing."""
+    """Import a library of the extra `images`.
+
+    Parameters
+    ----------
+    name : str
+        The module.
+
+    Returns
+    -------
+    module
+        The same.
+
+    Raises
+    ------
+    ImportError
+        With the cure, where it is missing.
+
+    Examples
+    --------
+    >>> from dmo.features.images import need_library
+    >>> need_library("cv2").__name__
+    'cv2'
+    """
     import importlib
 
     try:

@@ -22,11 +22,34 @@ FOLDERS = "folders"
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Images of a folder.
+    """Images of a folder, with their labels and splits.
 
-    Attributes: `folder`; `ids` (n), paths relative to it; `labels`, n x L uint8 or None, with `label_names` (L);
-    `split` (n) or None; `unlisted`, images that the label file does not name and that are left out; `absent`, names
-    in the label file without a image; `others`, files that are no images.
+    Parameters
+    ----------
+    folder : Path
+        Where they lie.
+    ids : list of str
+        n paths relative to it.
+    labels : ndarray of shape (n, L), uint8, default=None
+        0 and 1.
+    label_names : list of str, default=None
+        L names.
+    split : list of str, default=None
+        n splits.
+    unlisted : tuple of str, default=()
+        Images that the label file does not name, and that are left out.
+    absent : tuple of str, default=()
+        Names in the label file without an image.
+    others : tuple of str, default=()
+        Files that are no images.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.features import Listing
+    >>> listing = Listing(Path("photos"), [f"{i}.jpg" for i in range(6)])
+    >>> listing.with_test_share(0.3).split
+    ['test', 'test', 'train', 'train', 'train', 'test']
     """
 
     folder: Path
@@ -39,10 +62,33 @@ class Listing:
     others: tuple[str, ...] = ()
 
     def path(self, i: int) -> Path:
+        """Where an image lies.
+
+        Parameters
+        ----------
+        i : int
+            Its number.
+
+        Returns
+        -------
+        Path
+            Its file.
+        """
         return self.folder / self.ids[i]
 
     def keep(self, rows: Sequence[int]) -> Listing:
-        """The same listing with some of its images."""
+        """The same listing with some of its images.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Their numbers.
+
+        Returns
+        -------
+        Listing
+            These alone.
+        """
         return replace(
             self,
             ids=[self.ids[i] for i in rows],
@@ -51,9 +97,22 @@ class Listing:
         )
 
     def with_test_share(self, share: float) -> Listing:
-        """A split into "train" and "test": which of the two depends on a image's name alone.
+        """A split into "train" and "test": which of the two depends on an image's name alone.
 
-        Raises ValueError for a share that is not between 0 and 1, and where one of the two parts would be empty.
+        Parameters
+        ----------
+        share : float
+            Of the images for testing, in (0, 1).
+
+        Returns
+        -------
+        Listing
+            With that split.
+
+        Raises
+        ------
+        UserError
+            For a share that is not between 0 and 1, and where one of the two parts would be empty.
         """
         if not 0 < share < 1:
             raise UserError(f"a test share of {share:g}: pass a number between 0 and 1, such as 0.1")
@@ -65,14 +124,40 @@ class Listing:
 
 
 def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> Listing:
-    """The images below a folder, with labels where `labels` says where to find them.
+    r"""List the images below a folder, with labels where `labels` says where to find them.
 
-    Arguments: `labels`: None; "folders": the names of the folders a image lies in, but a first folder named train,
-    test, val or validation is its split; or a .csv or .json file.
-    CSV: a header; a first column of file names (relative to the folder); then a column "labels" with names separated by
-    ";", or one column of 0 and 1 per label; "split" where there is one.
-    JSON: {"file": ["label", ...]}, or a list of {"file": ..., "labels": [...], "split": ...}.
-    Raises ValueError with the line for a file of another form, and as `find_images` does.
+    A CSV file has a header; a first column of file names (relative to the folder); then a column "labels" with names
+    separated by ";", or one column of 0 and 1 per label; and "split" where there is one. A JSON file is
+    {"file": ["label", ...]}, or a list of {"file": ..., "labels": [...], "split": ...}.
+
+    Parameters
+    ----------
+    folder : path-like
+        Where the images lie.
+    labels : path-like, default=None
+        A .csv or .json file; or "folders": the names of the folders an image lies in, but a first folder named train, test,
+        val or validation is its split; None: no labels.
+
+    Returns
+    -------
+    Listing
+        The images, sorted by name.
+
+    Raises
+    ------
+    UserError
+        With the line for a file of another form, where no image or no label is left, and as `find_images`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.features import list_images
+    >>> for name in ("a.jpg", "b.jpg"):
+    ...     Path(name).touch()
+    >>> _ = Path("labels.csv").write_text("file,labels\na.jpg,sky;sea\nb.jpg,sky\n")
+    >>> listing = list_images(".", "labels.csv")
+    >>> listing.label_names, listing.labels.tolist()
+    (['sea', 'sky'], [[1, 1], [0, 1]])
     """
     found, others = find_images(folder)
     plain = Listing(Path(folder), found, others=tuple(others))
@@ -108,7 +193,7 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] |
 
 
 ListedImage = tuple[list[str], str | None]
-"""Labels and split of a image."""
+"""Labels and split of an image."""
 
 
 def _splits(where: str, given: Sequence[str | None]) -> list[str] | None:

@@ -21,7 +21,24 @@ HUES = 36
 
 @lru_cache(maxsize=64)
 def dense_points(height: int, width: int) -> np.ndarray:
-    """A grid of patches at four scales: m x 3 float32, columns x, y, patch side in pixels; whole patches only."""
+    """A grid of patches at four scales; whole patches only.
+
+    Parameters
+    ----------
+    height, width : int
+        Of the image, in pixels.
+
+    Returns
+    -------
+    ndarray of shape (m, 3), float32
+        Columns x, y, patch side in pixels.
+
+    Examples
+    --------
+    >>> from dmo.features import dense_points
+    >>> dense_points(32, 32)[-1]
+    array([16., 16., 32.], dtype=float32)
+    """
     found = [
         (x, y, patch)
         for patch in PATCHES
@@ -32,10 +49,32 @@ def dense_points(height: int, width: int) -> np.ndarray:
 
 
 def harris_points(gray: np.ndarray, most: int = MAX_CORNERS) -> np.ndarray:
-    """Harris corners at the scale where the Laplacian is largest: m x 3 float32, columns x, y, patch side in pixels.
+    """Harris corners at the scale where the Laplacian is largest; none in an image of one color.
 
-    Arguments: `gray`, h x w uint8; `most`, the strongest that are kept. None in a image of one color.
-    Source: Harris, Stephens 1988; scale selection: Mikolajczyk, Schmid 2004 (the simplified Harris-Laplace detector).
+    Parameters
+    ----------
+    gray : ndarray of shape (h, w), uint8
+        The image.
+    most : int, default=1000
+        The strongest that are kept.
+
+    Returns
+    -------
+    ndarray of shape (m, 3), float32
+        Columns x, y, patch side in pixels, strongest first.
+
+    References
+    ----------
+    Harris, Stephens 1988; scale selection: Mikolajczyk, Schmid 2004 (the simplified Harris-Laplace detector).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import harris_points
+    >>> gray = np.zeros((64, 64), np.uint8)
+    >>> gray[20:44, 20:44] = 255
+    >>> np.abs(harris_points(gray)[:4, :2] - 31.5).min() > 8  # the corners of the square
+    np.True_
     """
     image = gray.astype(np.float32)
     corners = [_cornerness(image, sigma) for sigma in SIGMAS]
@@ -78,10 +117,32 @@ def _peaks(values: np.ndarray) -> np.ndarray:
 
 
 def sift(gray: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Upright SIFT descriptors of patches: m x 128 float32, in the order of the points.
+    """Upright SIFT descriptors of patches; a flat patch gives zeros.
 
-    Arguments: `gray`, h x w uint8; `points`, m x 3 (x, y, patch side). A patch is 4 x 4 cells of 8 orientations; it is
-    not turned, since scenes have an up and a down. A flat patch gives zeros. Source: Lowe 2004, by OpenCV.
+    A patch is 4 x 4 cells of 8 orientations; it is not turned, since scenes have an up and a down.
+
+    Parameters
+    ----------
+    gray : ndarray of shape (h, w), uint8
+        The image.
+    points : ndarray of shape (m, 3), float32
+        Columns x, y, patch side in pixels.
+
+    Returns
+    -------
+    ndarray of shape (m, 128), float32
+        In the order of the points.
+
+    References
+    ----------
+    Lowe 2004, by OpenCV.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import dense_points, sift
+    >>> sift(np.zeros((32, 32), np.uint8), dense_points(32, 32)).shape
+    (27, 128)
     """
     cv2 = need_library("cv2")
     if not len(points):
@@ -95,12 +156,37 @@ def sift(gray: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def hue_histograms(image: np.ndarray, points: np.ndarray, sums: np.ndarray | None = None) -> np.ndarray:
-    """Robust hue descriptors of patches: m x 36 float32, shares that add up to 1, or zeros for a gray patch.
+    """Robust hue descriptors of patches.
 
     Every pixel of the square patch adds its saturation to the bin of its opponent-color hue, so that unsure hues count
-    little. Arguments: `image`, h x w x 3 uint8; `points`, m x 3 (x, y, patch side); `sums`, `hue_sums(image)` where it
-    is there already.
-    Source: van de Weijer, Schmid 2006, section 3.
+    little.
+
+    Parameters
+    ----------
+    image : ndarray of shape (h, w, 3), uint8
+        RGB.
+    points : ndarray of shape (m, 3), float32
+        Columns x, y, patch side in pixels.
+    sums : ndarray of shape (h + 1, w + 1, 36), default=None
+        `hue_sums(image)` where it is there already.
+
+    Returns
+    -------
+    ndarray of shape (m, 36), float32
+        Shares that add up to 1, or zeros for a gray patch.
+
+    References
+    ----------
+    van de Weijer, Schmid 2006, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import dense_points, hue_histograms
+    >>> red = np.zeros((32, 32, 3), np.uint8)
+    >>> red[..., 0] = 255
+    >>> hue_histograms(red, dense_points(32, 32)).max(axis=1).min()
+    np.float32(1.0)
     """
     sums = hue_sums(image) if sums is None else sums
     height, width = image.shape[:2]

@@ -25,7 +25,7 @@ LOCAL = {"dense_sift": 1000, "harris_sift": 1000, "dense_hue": 100, "harris_hue"
 
 @dataclass(frozen=True, eq=False)
 class SourceImage:
-    """A image (h x w x 3, uint8) and what several descriptors need of it, computed once."""
+    """An image (h x w x 3, uint8) and what several descriptors need of it, computed once."""
 
     image: np.ndarray
 
@@ -93,7 +93,29 @@ def _words(local: str, bands: int) -> Descriptor:
 
 
 def morp491(image: np.ndarray) -> np.ndarray:
-    """The descriptor of the MORP experiments, 491 float32: correlogram 256, moments 9, wavelets 10, histogram 216."""
+    """The descriptor of the MORP experiments: correlogram 256, moments 9, wavelets 10, histogram 216.
+
+    Parameters
+    ----------
+    image : ndarray of shape (h, w, 3), uint8
+        RGB.
+
+    Returns
+    -------
+    ndarray of shape (491,), float32
+        The four, one after the other.
+
+    References
+    ----------
+    Yu, Yu, Tresp 2005 (MORP).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import morp491
+    >>> morp491(np.zeros((32, 32, 3), np.uint8)).shape
+    (491,)
+    """
     parts = (colors.correlogram, colors.color_moments, textures.wavelet_texture, colors.color_histogram)
     return np.concatenate([part(image) for part in parts])
 
@@ -116,7 +138,7 @@ DESCRIPTORS: dict[str, Descriptor] = {
     "histogram216": _whole(colors.color_histogram, 216, True),
     "morp491": _whole(morp491, 491, False),
 }
-"""Every view that can be computed from a image, by its name in a feature store."""
+"""Every view that can be computed from an image, by its name in a feature store."""
 SETS: dict[str, tuple[str, ...]] = {
     "kgha8": (
         *("rgb_v3h1", "lab_v3h1", "hsv_v3h1", "gist"),
@@ -131,10 +153,35 @@ SETS: dict[str, tuple[str, ...]] = {
 class Recipe:
     """How images become rows.
 
-    Arguments: `views`, names in `DESCRIPTORS`; `side` and `max_pixels` of `read_image`; `words`, local descriptor ->
-    words in its vocabulary; `seed` of the vocabularies; `version` of the descriptors; `onnx`, `Embedding.to_dict` of the
-    model whose embeddings are the view "onnx".
-    Raises ValueError for an unknown view or another version.
+    Parameters
+    ----------
+    views : tuple of str
+        Names in `DESCRIPTORS`, or "onnx".
+    side : int, default=256
+        As `read_image`.
+    max_pixels : int, default=80_000_000
+        As `read_image`.
+    words : mapping of str to int, default=None
+        Local descriptor -> words in its vocabulary; others as in the papers.
+    seed : int, default=0
+        Of the vocabularies.
+    version : int, default=1
+        Of the descriptors.
+    onnx : mapping of str to object, default=None
+        `Embedding.to_dict` of the model whose embeddings are the view "onnx".
+
+    Raises
+    ------
+    UserError
+        For an unknown view, a repeated one, and another version.
+
+    Examples
+    --------
+    >>> from dmo.features import Recipe
+    >>> Recipe.of("kgha8").views[:3]
+    ('rgb_v3h1', 'lab_v3h1', 'hsv_v3h1')
+    >>> Recipe.of("gist,dense_sift").local
+    ['dense_sift']
     """
 
     views: tuple[str, ...]
@@ -181,10 +228,12 @@ class Recipe:
         return _whole(model, model.dimension, False)
 
     def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON values."""
         return {**asdict(self), "views": list(self.views)}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Recipe:
+        """Take back what `to_dict` gave."""
         return cls(**{**given, "views": tuple(given["views"])})
 
     def fingerprint(self, vocabularies: Mapping[str, Vocabulary]) -> str:

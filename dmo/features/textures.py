@@ -18,11 +18,31 @@ _REDUCTIONS = (1, 1, 2, 4)
 
 
 def gist(image: np.ndarray) -> np.ndarray:
-    """Spatial envelope of a image: 32 filters x 4 x 4 blocks = 512 float32, all blocks of one filter together.
+    """Spatial envelope of an image; an image of one color gives zeros.
 
     The gray image, 128 x 128, contrast-normalized, is filtered by Gabor-like transfer functions of 4 scales and 8
-    orientations; each response's mean magnitude in a 4 x 4 grid. A image of one color gives zeros.
-    Source: Oliva, Torralba 2001; parameters as in the authors' LMgist for 8 orientations at 4 scales.
+    orientations; what counts is each response's mean magnitude in a 4 x 4 grid.
+
+    Parameters
+    ----------
+    image : ndarray of shape (h, w, 3), uint8
+        RGB.
+
+    Returns
+    -------
+    ndarray of shape (512,), float32
+        32 filters x 4 x 4 blocks, all blocks of one filter together.
+
+    References
+    ----------
+    Oliva, Torralba 2001; parameters as in the authors' LMgist for 8 orientations at 4 scales.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import gist
+    >>> gist(np.zeros((32, 32, 3), np.uint8)).shape
+    (512,)
     """
     cv2 = need_library("cv2")
     small = cv2.resize(gray(image), (GIST_SIDE, GIST_SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
@@ -51,7 +71,7 @@ def _responses(spectrum: np.ndarray, scale: int, reduction: int) -> np.ndarray:
 
 
 def low_frequencies(size: int, reduction: int) -> np.ndarray:
-    """The places, in the order of the Fourier transform, of the frequencies that a image 1/`reduction` as wide has."""
+    """The places, in the order of the Fourier transform, of the frequencies that an image 1/`reduction` as wide has."""
     half = size // reduction // 2
     return np.r_[0:half, size - half : size]
 
@@ -89,11 +109,31 @@ def gabor_filters(size: int) -> np.ndarray:
 
 
 def wavelet_texture(image: np.ndarray) -> np.ndarray:
-    """Energies of a wavelet pyramid of three levels: 10 float32.
+    """Energies of a wavelet pyramid of three levels.
 
-    Mean magnitude of the coarse band, then of the horizontal, vertical and diagonal details from the coarsest level to
-    the finest, of the gray image (0..1) under orthonormal Daubechies wavelets of two vanishing moments, periodic.
-    Source: Mallat 1989; Manjunath, Ma 1996.
+    They are mean magnitudes of the gray image (0..1) under orthonormal Daubechies wavelets of two vanishing moments,
+    periodic.
+
+    Parameters
+    ----------
+    image : ndarray of shape (h, w, 3), uint8
+        RGB.
+
+    Returns
+    -------
+    ndarray of shape (10,), float32
+        The coarse band, then the horizontal, vertical and diagonal details from the coarsest level to the finest.
+
+    References
+    ----------
+    Mallat 1989; Manjunath, Ma 1996.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import wavelet_texture
+    >>> wavelet_texture(np.full((32, 32, 3), 255, np.uint8)).round(2)[:2]
+    array([8., 0.], dtype=float32)
     """
     pywt = need_library("pywt")
     pyramid = pywt.wavedec2(gray(image).astype(np.float64) / 255, "db2", mode="periodization", level=3)

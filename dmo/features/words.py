@@ -1,4 +1,4 @@
-"""Visual words: a vocabulary of local descriptors, learnt by mini-batch k-means, and the words of a image."""
+"""Visual words: a vocabulary of local descriptors, learnt by mini-batch k-means, and the words of an image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,25 @@ from dmo.features.colors import band_histogram
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """`centers`, words x d float32: a local descriptor's word is the nearest center. Source: Sivic, Zisserman 2003."""
+    """Visual words: the word of a local descriptor is the nearest center.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (words, d), float32
+        The words.
+
+    References
+    ----------
+    Sivic, Zisserman 2003.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import Vocabulary
+    >>> vocabulary = Vocabulary(np.array([[0.0, 0.0], [1.0, 1.0]], np.float32))
+    >>> vocabulary.words(np.array([[0.9, 1.2], [0.1, 0.0]], np.float32))
+    array([1, 0])
+    """
 
     centers: np.ndarray
 
@@ -29,25 +47,78 @@ class Vocabulary:
         return hashlib.sha256(repr(data.shape).encode() + data.tobytes()).hexdigest()
 
     def words(self, descriptors: np.ndarray) -> np.ndarray:
-        """The word of every descriptor (m x d): m integers."""
+        """Find the word of every descriptor.
+
+        Parameters
+        ----------
+        descriptors : ndarray of shape (m, d), float32
+            Local descriptors.
+
+        Returns
+        -------
+        ndarray of shape (m,), intp
+            Numbers of words.
+        """
         scores = descriptors @ self.centers.T
         scores -= self._half_squares
         return scores.argmax(axis=1)
 
     def histogram(self, words: np.ndarray, y: np.ndarray, height: int, bands: int = 1) -> np.ndarray:
-        """Shares of the words in horizontal bands: bands * words float32 that add up to 1, or zeros without any.
+        """Shares of the words in horizontal bands.
 
-        Arguments: `words` (m); `y`, the rows of their points (m), 0..height.
+        Parameters
+        ----------
+        words : ndarray of int of shape (m,)
+            The word of every point.
+        y : ndarray of shape (m,)
+            Rows of the points, 0..height.
+        height : int
+            Of the image, in pixels.
+        bands : int, default=1
+            Horizontal bands of equal height.
+
+        Returns
+        -------
+        ndarray of shape (bands * words,), float32
+            Shares that add up to 1, or zeros without any point.
         """
         rows = np.clip(y.astype(np.int64), 0, height - 1)
         return band_histogram(words, len(self.centers), rows, height, bands)
 
 
 def learn_vocabulary(descriptors: np.ndarray, words: int, seed: int = 0) -> Vocabulary:
-    """A vocabulary of at most `words` words from a sample of local descriptors (m x d).
+    """Learn a vocabulary from a sample of local descriptors, by mini-batch k-means.
 
-    Where the sample has fewer different descriptors, each of them is a word. Raises ValueError for an empty sample.
-    Source: mini-batch k-means, Sculley 2010, by scikit-learn.
+    Parameters
+    ----------
+    descriptors : ndarray of shape (m, d), float32
+        The sample.
+    words : int
+        Words, at most: where the sample has fewer different descriptors, each of them is a word.
+    seed : int, default=0
+        Of the starts.
+
+    Returns
+    -------
+    Vocabulary
+        The words.
+
+    Raises
+    ------
+    UserError
+        For an empty sample.
+
+    References
+    ----------
+    Sculley 2010, by scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.features import learn_vocabulary
+    >>> sample = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    >>> learn_vocabulary(sample, words=5).centers.shape
+    (5, 4)
     """
     from sklearn.cluster import MiniBatchKMeans
 

@@ -47,9 +47,33 @@ def annotated_samples(
 ) -> Figure:
     """Images with their labels: those predicted and right, predicted and wrong, and missed.
 
-    Arguments: `images` n images, h x w (gray, dark is 0) or h x w x 3; `true`, `predicted` n lists of label names,
-    the predicted ones in the order to show. At most 8 labels an image are listed. Raises ValueError when the
-    lengths differ.
+    Parameters
+    ----------
+    images : sequence of ndarray
+        n images, h x w (gray, dark is 0) or h x w x 3.
+    true : sequence of sequence of str
+        n lists of label names.
+    predicted : sequence of sequence of str
+        n lists of label names, in the order to show; at most 8 labels an image are listed.
+    columns : int, default=2
+        Images side by side.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        Where the lengths differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.report import annotated_samples
+    >>> figure = annotated_samples([np.zeros((8, 8))], true=[["sky", "sea"]], predicted=[["sky", "sun"]])
+    >>> figure.savefig("samples.png")
     """
     if not len(images) == len(true) == len(predicted) >= 1:
         raise UserError(
@@ -85,9 +109,37 @@ def annotated_samples(
 def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most: int = 15) -> Figure:
     """Precision-recall curves, one small panel a label, best average precision (AP) first.
 
-    Arguments: `Y` n x L, 0/1, read into memory; `S` n x L scores; `label_names` L names; `most`: the labels with most
-    positives are shown. The dashed line is chance, the label's share of samples. Raises ValueError as `dmo.metrics`,
-    when names do not fit, and when no label has a positive.
+    The dashed line is chance, the label's share of samples.
+
+    Parameters
+    ----------
+    Y : array-like or sparse of shape (n, L)
+        Labels, 0/1, read into memory.
+    S : row source of shape (n, L)
+        Scores.
+    label_names : sequence of str
+        L names.
+    most : int, default=15
+        The labels with most positives are shown.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        As `dmo.metrics`, where names do not fit, and where no label has a positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.report import precision_recall_per_label
+    >>> Y, S = np.array([[1, 0], [0, 1], [1, 1]]), np.array([[0.9, 0.2], [0.4, 0.8], [0.7, 0.3]])
+    >>> figure = precision_recall_per_label(Y, S, ["sky", "sea"])
+    >>> [ax.get_title(loc="left") for ax in figure.axes if ax.axison]
+    ['sky', 'sea']
     """
     Y = label_matrix("precision_recall_per_label", Y, label_names)
     positives = Y.sum(axis=0, dtype=np.int64)
@@ -116,8 +168,34 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
 def embedding_2d(Z: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Figure:
     """The first two components, one color and shape a class.
 
-    Arguments: `Z` n x k, k >= 2; `labels` n class numbers 0..C-1, -1 for none; `names` C names. The ten largest
-    classes are marked, the others drawn as gray dots. Raises ValueError when shapes or names do not fit.
+    The ten largest classes are marked, the others drawn as gray dots.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, k)
+        Components, k >= 2.
+    labels : ndarray of int of shape (n,)
+        Class numbers 0..C-1, -1 for none.
+    names : sequence of str
+        C names.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        Where shapes or names do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.report import embedding_2d
+    >>> figure = embedding_2d(np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3, ["a", "b", "c"])
+    >>> figure.axes[0].get_xlabel()
+    'component 1'
     """
     Z, labels = two_columns("embedding_2d", Z), np.asarray(labels)
     if labels.shape != (len(Z),) or labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() >= len(names):
@@ -146,8 +224,35 @@ def embedding_2d(Z: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Fig
 def embedding_per_label(Z: np.ndarray, Y: np.ndarray, label_names: Sequence[str], most: int = 15) -> Figure:
     """The first two components, one panel a label: its samples in blue over all the others in gray.
 
-    Arguments: `Z` n x k, k >= 2; `Y` n x L, 0/1; `label_names` L names; `most`: the labels with most positives are
-    shown. Raises ValueError when shapes or names do not fit.
+    Parameters
+    ----------
+    Z : ndarray of shape (n, k)
+        Components, k >= 2.
+    Y : array-like or sparse of shape (n, L)
+        Labels, 0/1.
+    label_names : sequence of str
+        L names.
+    most : int, default=15
+        The labels with most positives are shown.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        Where shapes or names do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.report import embedding_per_label
+    >>> Z, Y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(60).reshape(30, 2) % 3 == 0
+    >>> figure = embedding_per_label(Z, Y, ["sky", "sea"])
+    >>> [ax.get_title(loc="left") for ax in figure.axes if ax.axison]
+    ['sky', 'sea']
     """
     Z, Y = two_columns("embedding_per_label", Z), label_matrix("embedding_per_label", Y, label_names)
     if len(Y) != len(Z):
@@ -167,8 +272,27 @@ def embedding_per_label(Z: np.ndarray, Y: np.ndarray, label_names: Sequence[str]
 def score_bars(scores: Mapping[str, Mapping[str, float]]) -> Figure:
     """Horizontal bars, one panel a measure, one bar a method; the best of each panel is blue and bold.
 
-    Arguments: `scores` method -> measure -> value (>= 0, higher is better; a measure that a method lacks stays
-    empty). Raises ValueError when there is nothing to draw or a value is negative or not finite.
+    Parameters
+    ----------
+    scores : mapping of str to mapping of str to float
+        Method -> measure -> value, at least 0, higher is better; a measure that a method lacks stays empty.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        Where there is nothing to draw, or a value is negative or not finite.
+
+    Examples
+    --------
+    >>> from dmo.report import score_bars
+    >>> figure = score_bars({"KGHA": {"F1": 0.376, "N+": 185}, "ridge": {"F1": 0.331}})
+    >>> [ax.get_title(loc="left") for ax in figure.axes]
+    ['F1', 'N+']
     """
     measures = list(dict.fromkeys(measure for values in scores.values() for measure in values))
     every = [value for values in scores.values() for value in values.values()]
@@ -203,8 +327,33 @@ def convergence_curve(
 ) -> Figure:
     """A value per iteration, one line a solver.
 
-    Arguments: `curves` name -> values; `ylabel`; `log`: logarithmic axis for the values; `first` iteration number.
-    Raises ValueError when there is nothing to draw, or `log` meets a value that is not positive.
+    Parameters
+    ----------
+    curves : mapping of str to sequence of float
+        Name -> values.
+    ylabel : str, default="objective"
+        What the values are.
+    log : bool, default=False
+        Logarithmic axis for the values.
+    first : int, default=1
+        Number of the first iteration.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        Where there is nothing to draw, or `log` meets a value that is not positive.
+
+    Examples
+    --------
+    >>> from dmo.report import convergence_curve
+    >>> figure = convergence_curve({"krylov": [1.2, 1.9, 2.0], "als": [1.0, 1.2, 1.3]})
+    >>> [line.get_label() for line in figure.axes[0].lines]
+    ['krylov', 'als']
     """
     if not any(len(values) for values in curves.values()):
         raise UserError("convergence_curve: there are no values; pass at least one curve")
@@ -239,8 +388,31 @@ def heat_map(
 ) -> Figure:
     """A table of numbers as colors, with the numbers in the cells and a frame around the largest.
 
-    Arguments: `values` r x c, NaN where nothing was measured; `row_names` r, `column_names` c; titles of the rows,
-    columns and values. Cells of more than 10 columns carry no numbers. Raises ValueError when names do not fit.
+    Parameters
+    ----------
+    values : array-like of shape (r, c)
+        NaN where nothing was measured. Cells of more than 10 columns carry no numbers.
+    row_names, column_names : sequence
+        r and c names.
+    row_title, column_title, value_title : str, default=""
+        What rows, columns and values are.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        Where names do not fit, or no value is finite.
+
+    Examples
+    --------
+    >>> from dmo.report import heat_map
+    >>> figure = heat_map([[0.31, 0.33], [0.36, 0.34]], [0.01, 0.1], [50, 100], "ridge", "components", "F1")
+    >>> figure.axes[0].get_ylabel()
+    'ridge'
     """
     values = np.asarray(values, dtype=np.float64)
     wanted = (len(row_names), len(column_names))

@@ -30,10 +30,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the report: `rows` of one cell per column (text or numbers; None is shown as a dash).
+    """A table of the report.
 
-    The largest number of each column named in `best` is set in bold; `note` stands below. An `interactive` table sorts
-    by a column when its head is pressed, and shows the rows that hold the text typed above it.
+    Parameters
+    ----------
+    caption : str
+        Stands above it.
+    columns : sequence of str
+        Heads of the columns.
+    rows : sequence of sequence
+        One cell per column: text or numbers; None is shown as a dash.
+    best : sequence of str, default=()
+        Columns whose largest number is set in bold.
+    note : str, default=""
+        Stands below it.
+    interactive : bool, default=False
+        It sorts by a column when its head is pressed, and shows the rows that hold the text typed above it.
+
+    Examples
+    --------
+    >>> from dmo.report import Table
+    >>> Table("Scores", ["method", "F1"], [["KGHA", 0.376], ["ridge", 0.331]], best=["F1"]).columns
+    ['method', 'F1']
     """
 
     caption: str
@@ -46,7 +64,25 @@ class Table:
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A figure of the report: `name` (letters, digits, - and _) names its PNG; `alt` describes it, or the caption."""
+    """A figure of the report.
+
+    Parameters
+    ----------
+    name : str
+        Names its PNG: letters, digits, - and _.
+    figure : matplotlib.figure.Figure
+        The figure.
+    caption : str
+        Stands below it.
+    alt : str, default=""
+        Describes it to those who do not see it; "": the caption.
+
+    Examples
+    --------
+    >>> from dmo.report import PageFigure, convergence_curve
+    >>> PageFigure("objective", convergence_curve({"als": [1.0, 1.5]}), "The objective rises.").name
+    'objective'
+    """
 
     name: str
     figure: Figure
@@ -64,10 +100,40 @@ def write_report(
 ) -> list[Path]:
     """Write one HTML file that needs nothing else, and every figure as NAME.png in the same folder.
 
-    Arguments: `path` of the HTML file, its folder is made; `title`; `tables`; `figures`; `facts` name -> value, shown
-    as a strip above the tables; `lead`, a sentence below the title. All text is escaped. Files are replaced whole.
-    Returns the paths written, the HTML file first. Raises ValueError for a row that does not fit its columns, a `best`
-    column that does not exist, and figure names that repeat or are not file names.
+    All text is escaped. Files are replaced whole.
+
+    Parameters
+    ----------
+    path : path-like
+        The HTML file; its folder is made.
+    title : str
+        Heading of the page.
+    tables : sequence of Table, default=()
+        Tables, in order.
+    figures : sequence of PageFigure, default=()
+        Figures, below the tables.
+    facts : mapping of str to object, default=None
+        Name -> value, shown as a strip above the tables.
+    lead : str, default=""
+        A sentence below the title.
+
+    Returns
+    -------
+    list of Path
+        What was written, the HTML file first.
+
+    Raises
+    ------
+    UserError
+        For a row that does not fit its columns, a `best` column that does not exist, and figure names that repeat or are no
+        file names.
+
+    Examples
+    --------
+    >>> from dmo.report import Table, write_report
+    >>> table = Table("Scores", ["method", "F1"], [["KGHA", 0.376], ["ridge", 0.331]], best=["F1"])
+    >>> [path.name for path in write_report("report.html", "Corel5k", [table], facts={"samples": 4999})]
+    ['report.html']
     """
     path = Path(path)
     _check_names([entry.name for entry in figures])

@@ -23,8 +23,32 @@ _SPAN = 0.78 * WIDTH
 def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Figure:
     """How often a label comes with another: the share of the samples of the row's label that carry the column's.
 
-    Arguments: `Y` n x L, 0/1; `label_names` L names; `most`: the labels with most positives are shown, those that come
-    together next to each other. Raises ValueError when names do not fit or no label occurs.
+    Parameters
+    ----------
+    Y : array-like or sparse of shape (n, L)
+        Labels, 0/1.
+    label_names : sequence of str
+        L names.
+    most : int, default=20
+        The labels with most positives are shown, those that come together next to each other.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        Where names do not fit, or no label occurs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.report import label_cooccurrence
+    >>> figure = label_cooccurrence(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]]), ["sea", "boat", "fir"])
+    >>> sorted(text.get_text() for text in figure.axes[0].get_yticklabels())
+    ['boat', 'fir', 'sea']
     """
     Y = label_matrix("label_cooccurrence", Y, label_names)
     counts = Y.sum(axis=0, dtype=np.int64)
@@ -73,8 +97,32 @@ def _seriate(shares: np.ndarray) -> np.ndarray:
 def thumbnail_map(Z: np.ndarray, images: Sequence[np.ndarray | None], xlabel: str = "", ylabel: str = "") -> Figure:
     """The first two components with the samples' own images where these do not overlap, dots for all others.
 
-    Arguments: `Z` n x k, k >= 2; `images` n images, h x w or h x w x 3 (gray, dark is 0), or None for a dot.
-    Raises ValueError when shapes do not fit or no sample has a image.
+    Parameters
+    ----------
+    Z : ndarray of shape (n, k)
+        Components, k >= 2.
+    images : sequence of ndarray
+        n images, h x w or h x w x 3 (gray, dark is 0), or None for a dot.
+    xlabel, ylabel : str, default=""
+        What the components are.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        Where shapes do not fit, or no sample has an image.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.report import thumbnail_map
+    >>> figure = thumbnail_map(np.array([[0.0, 0.0], [1.0, 1.0]]), [np.zeros((8, 8)), None], "hue")
+    >>> figure.axes[0].get_xlabel()
+    'hue'
     """
     Z = two_columns("thumbnail_map", Z)
     if len(images) != len(Z) or all(image is None for image in images):
@@ -105,7 +153,7 @@ def thumbnail_map(Z: np.ndarray, images: Sequence[np.ndarray | None], xlabel: st
 
 
 def _wide(values: np.ndarray) -> tuple[float, float]:
-    """The range of the values with room for half a image on both sides."""
+    """The range of the values with room for half an image on both sides."""
     low, high = limits(values)
     return low - 0.03 * (high - low), high + 0.03 * (high - low)
 

@@ -27,7 +27,7 @@ JOURNAL = ".journal"
 """The end of the name of the file beside an annotation that holds what is known of every image."""
 _SHOWN = 5
 Annotation = dict[str, Any]
-"""A image: its "file", the hash of its "contents", the numbers of its best "labels" and their "scores"."""
+"""An image: its "file", the hash of its "contents", the numbers of its best "labels" and their "scores"."""
 
 
 @dataclass(frozen=True)

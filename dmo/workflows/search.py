@@ -54,7 +54,7 @@ def of_sample(applied: AppliedModel, name: str) -> dict[str, Any]:
 
 
 def of_image(model: str, path: str) -> dict[str, Any]:
-    """The views of a image in a file, described as the model's training images were."""
+    """The views of an image in a file, described as the model's training images were."""
     return {view: row[None, :] for view, row in model_extractor(model).describe(path).items()}
 
 

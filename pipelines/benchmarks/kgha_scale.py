@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, default=10)
     parser.add_argument("--work", help="folder for the stores, kept and used again (default: a temporary one)")
     parser.add_argument("--json", help="file for the figures")
-    parser.add_argument("--plot", help="PNG file for a image of them")
+    parser.add_argument("--plot", help="PNG file for an image of them")
     arguments = parser.parse_args()
     table = Table(
         "rows",

@@ -4,7 +4,7 @@ For every data set and bandwidth factor (times the mean distance) one table: the
 (n x r numbers for Nystrom of rank r; n k_s + (S k)^2 for MEKA), the error of the kernel between 1000 new rows and the n
 fitted ones, seconds, and the same seconds in products of the n x n kernel with 130 columns timed in this process. Errors
 are those of whole rows of the kernel, 2000 drawn at random. "reference" is randomly pivoted Cholesky one pivot at a time.
-Real views come from the folder in DMO_DATA (default ../shared/data). With --out, a image per data set and factor, if
+Real views come from the folder in DMO_DATA (default ../shared/data). With --out, an image per data set and factor, if
 matplotlib is there.
 
     python pipelines/benchmarks/lowrank.py --rows 4000 --ranks 100 200 --seeds 3
