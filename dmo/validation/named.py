@@ -42,7 +42,7 @@ def naming(estimator: Any) -> Iterator[None]:
         yield
     except UserError as error:
         text = str(error)
-        if type(error) is UserError and not text.startswith(type(estimator).__name__):
+        if not text.startswith(type(estimator).__name__):
             error.args = (f"{getattr(estimator, '_title', type(estimator).__name__)}: {text}",)
         raise
 
