@@ -70,15 +70,31 @@ def public(name: str) -> list[str]:
 
 
 def faults(full_name: str) -> Iterator[str]:
-    """What is missing in a docstring, as "CODE: sentence"."""
+    """What is missing in a docstring, as "CODE: sentence"; examples of methods stand with their class."""
     thing = Validator._load_obj(full_name)
     attributes = documented_fields(thing)
     for code, sentence in validate(full_name)["errors"]:
-        if code not in CHECKS or (code == "PR01" and attributes is not None):
-            continue
-        yield f"{code}: {sentence}"
+        if code in CHECKS and not (code == "PR01" and attributes is not None):
+            yield f"{code}: {sentence}"
+    for method in methods(full_name):
+        for code, sentence in validate(method)["errors"]:
+            if code in CHECKS and code != "EX01":
+                yield f"{method.rpartition('.')[2]}: {code}: {sentence}"
     if attributes:
         yield f"fields without a word: {', '.join(sorted(attributes))}"
+
+
+def methods(full_name: str) -> list[str]:
+    """Full names of the public methods and properties that a class defines."""
+    thing = Validator._load_obj(full_name)
+    kinds = (property, classmethod, staticmethod, functools.cached_property)
+    return [
+        f"{full_name}.{name}"
+        for name, member in vars(thing).items()
+        if inspect.isclass(thing)
+        and not name.startswith("_")
+        and (inspect.isfunction(member) or isinstance(member, kinds))
+    ]
 
 
 def documented_fields(thing: Any) -> set[str] | None:
@@ -98,6 +114,8 @@ def test_public_names_are_documented(name: str) -> None:
 
 
 def test_the_check_finds_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bare.py").write_text('def add(a, b):\n    """Add two numbers"""\n    return a + b\n', encoding="utf-8")
+    text = 'def add(a, b):\n    """Add two numbers"""\n    return a + b\n\n\nclass Adder:\n    add = add\n'
+    (tmp_path / "bare.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert {fault[:4] for fault in faults("bare.add")} == {"SS03", "PR01", "RT01", "EX01"}
+    assert {fault[:9] for fault in faults("bare.Adder")} >= {"GL08: The", "add: PR01"}

@@ -53,11 +53,25 @@ class Document:
 
 
 def read_reuters(source: str | os.PathLike[str]) -> Iterator[Document]:
-    """The documents in order of the files' names: one document in memory at a time.
+    """Read the documents of Reuters-21578 in order of the files' names, one in memory at a time.
 
-    Arguments: `source`: a folder of .sgm files, a tar archive of them (plain or compressed), or one .sgm file.
-    Raises FileNotFoundError; DataError with file and line where a document is cut off, nested or lacks its number,
-    topics or text, and where there are no documents at all.
+    Parameters
+    ----------
+    source : path-like
+        A folder of .sgm files, a tar archive of them (plain or compressed), or one .sgm file.
+
+    Yields
+    ------
+    Document
+        A story.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is no such file or folder.
+    DataError
+        With file and line where a document is cut off, nested or lacks its number, topics or text, and where there are no
+        documents at all.
     """
     found = 0
     for name, open_file in _files(Path(source)):
@@ -201,11 +215,32 @@ class Chosen:
 def select(documents: Iterator[Document], selection: Selection = "modapte", random_state: int = 0) -> Chosen:
     """Choose documents and topics, in one pass that keeps numbers and topics alone.
 
-    "modapte": the modified Apte split, 9603 training and 3299 test documents, all topics that occur; "modapte-90": the
-    same documents, topics with a training and a test document; "mlsi": 1600 documents without a split, as many as
-    [MLSI] reports with its 47 topics: drawn at random from the documents of the modified Apte split with two topics or
-    more, of which the 47 most frequent topics are kept (the paper's own list was not published); "mope": the 10 largest
-    topics of the whole collection and every document that has one of them, without a split (9400; [MOPE] has 9980).
+    - "modapte": the modified Apte split, 9603 training and 3299 test documents, all topics that occur;
+    - "modapte-90": the same documents, topics with a training and a test document;
+    - "mlsi": 1600 documents without a split, as many as [MLSI] reports with its 47 topics: drawn at random from the documents
+      of the modified Apte split with two topics or more, of which the 47 most frequent topics are kept (the paper's own list
+      was not published);
+    - "mope": the 10 largest topics of the whole collection and every document that has one of them, without a split (9400;
+      [MOPE] has 9980).
+
+    Parameters
+    ----------
+    documents : iterator of Document
+        The collection, as `read_reuters` reads it.
+    selection : {"modapte", "modapte-90", "mlsi", "mope"}, default="modapte"
+        Which part of it.
+    random_state : int, default=0
+        Seed of the documents drawn by "mlsi".
+
+    Returns
+    -------
+    Chosen
+        Numbers and topics by split.
+
+    Raises
+    ------
+    UserError
+        For another selection.
     """
     if selection not in SELECTIONS:
         raise UserError(f"reuters: selection = {selection!r}; known: {', '.join(SELECTIONS)}")

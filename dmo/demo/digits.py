@@ -17,10 +17,20 @@ N_TRAIN = 1200
 
 
 class Digits(NamedTuple):
-    """1797 handwritten digits: four views, labels, and the 8 x 8 images to show.
+    """Handwritten digits: four views, labels, and the 8 x 8 images to show.
 
-    `views` name -> 1797 x d float32, all values >= 0 (see `digits`); `Y` 1797 x 14 uint8, 0/1; `label_names` 14 names,
-    the ten digits first; `split` 1797 times "train" or "test"; `images` 1797 x 8 x 8 float32, 0 (ink) to 1 (paper).
+    Attributes
+    ----------
+    views : dict of str to ndarray of shape (1797, d), float32
+        All values are >= 0; see `digits`.
+    Y : ndarray of shape (1797, 14), uint8
+        Labels, 0/1.
+    label_names : list of str
+        14 names, the ten digits first.
+    split : ndarray of shape (1797,), str
+        "train" or "test".
+    images : ndarray of shape (1797, 8, 8), float32
+        0 (ink) to 1 (paper).
     """
 
     views: dict[str, np.ndarray]
@@ -73,8 +83,19 @@ def digits() -> Digits:
 def oriented_gradients(images: np.ndarray, orientations: int = 8, cell: int = 2) -> np.ndarray:
     """Histograms of gradient orientation per square cell, weighted by gradient length (Dalal, Triggs 2005; signed).
 
-    Arguments: `images` n x h x w; `orientations` bins over the full circle, each gradient shared between the two
-    nearest; `cell` pixels a side, a divisor of h and w. Returns n x (h/cell * w/cell * orientations) float32.
+    Parameters
+    ----------
+    images : ndarray of shape (n, h, w)
+        Gray values.
+    orientations : int, default=8
+        Bins over the full circle; each gradient is shared between the two nearest.
+    cell : int, default=2
+        Pixels a side, a divisor of h and w.
+
+    Returns
+    -------
+    ndarray of shape (n, h/cell * w/cell * orientations), float32
+        The histograms.
     """
     n, height, width = images.shape
     down, across = np.gradient(images.astype(np.float64), axis=(1, 2))
@@ -93,7 +114,15 @@ def oriented_gradients(images: np.ndarray, orientations: int = 8, cell: int = 2)
 def fourier_magnitudes(images: np.ndarray) -> np.ndarray:
     """Magnitudes of the two-dimensional Fourier transform, one of each conjugate pair, divided by the pixel count.
 
-    Arguments: `images` n x h x w. Returns n x d float32, d = 34 for 8 x 8. A shift that wraps around changes nothing.
+    Parameters
+    ----------
+    images : ndarray of shape (n, h, w)
+        Gray values. A shift that wraps around changes nothing.
+
+    Returns
+    -------
+    ndarray of shape (n, d), float32
+        d = 34 for 8 x 8.
     """
     height, width = images.shape[1:]
     spectrum = np.abs(np.fft.rfft2(images)) / (height * width)
@@ -108,7 +137,15 @@ def fourier_magnitudes(images: np.ndarray) -> np.ndarray:
 def projections(images: np.ndarray) -> np.ndarray:
     """Sums over the rows, columns, diagonals and anti-diagonals of each image.
 
-    Arguments: `images` n x h x w. Returns n x (h + w + 2 (h + w - 1)) float32.
+    Parameters
+    ----------
+    images : ndarray of shape (n, h, w)
+        Gray values.
+
+    Returns
+    -------
+    ndarray of shape (n, h + w + 2 (h + w - 1)), float32
+        The sums.
     """
     n, height, width = images.shape
     row, column = np.indices((height, width)).reshape(2, -1)

@@ -102,12 +102,29 @@ class Embedding:
         return np.asarray(found[0], dtype=np.float32).ravel()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON values."""
+        """Everything as JSON values.
+
+        Returns
+        -------
+        dict of str to object
+            What `from_dict` takes.
+        """
         return {**asdict(self), "mean": list(self.mean), "deviation": list(self.deviation)}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Embedding:
-        """Take back what `to_dict` gave."""
+        """Take back what `to_dict` gave.
+
+        Parameters
+        ----------
+        given : mapping of str to object
+            The JSON values.
+
+        Returns
+        -------
+        Embedding
+            The same model.
+        """
         return cls(**{**given, "mean": tuple(given["mean"]), "deviation": tuple(given["deviation"])})
 
 

@@ -74,7 +74,13 @@ class Extractor:
         return self.recipe.fingerprint(self.vocabularies)
 
     def specs(self) -> dict[str, ViewSpec]:
-        """What a feature store has to know of the views."""
+        """What a feature store has to know of the views.
+
+        Returns
+        -------
+        dict of str to ViewSpec
+            By view.
+        """
         return {
             view: ViewSpec(
                 self.recipe.dimension(view, self.vocabularies), histogram=self.recipe.descriptor(view).histogram
@@ -83,12 +89,43 @@ class Extractor:
         }
 
     def describe(self, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-        """The rows of the image in a file: view -> vector. Raises UnreadableImage."""
+        """Describe the image in a file.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Returns
+        -------
+        dict of str to ndarray of shape (d,), float32
+            By view.
+
+        Raises
+        ------
+        UnreadableImage
+            Where it cannot be read.
+        """
         image = read_image(path, self.recipe.side, self.recipe.max_pixels)
         return self.recipe.describe(image, self.vocabularies)
 
     def rows(self, paths: Sequence[Path], threads: int | None = None) -> tuple[dict[str, np.ndarray], dict[int, str]]:
-        """The rows of the readable images, view -> m x d float32 in their order, and number -> reason of the others."""
+        """Describe the images that can be read.
+
+        Parameters
+        ----------
+        paths : sequence of Path
+            Their files.
+        threads : int, default=None
+            Images described at a time; None: one a core.
+
+        Returns
+        -------
+        views : dict of str to ndarray of shape (m, d), float32
+            The rows of the m readable images, in order.
+        failures : dict of int to str
+            Number in `paths` -> why the others cannot be read.
+        """
         described, failures = _try_each(self.describe, paths, threads, lambda _: None)
         good = [rows for rows in described if rows is not None]
         specs = self.specs()
@@ -99,20 +136,48 @@ class Extractor:
         return views, failures
 
     def parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Recipe and vocabularies as arrays and JSON, to be attached to a model under the name `PART`."""
+        """Recipe and vocabularies as they are attached to a model, under the name `PART`.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            Centers of the vocabularies.
+        meta : dict of str to object
+            The rest, as JSON values.
+        """
         arrays = {name: vocabulary.centers for name, vocabulary in self.vocabularies.items()}
         return arrays, {"recipe": self.recipe.to_dict(), "fingerprint": self.fingerprint}
 
     def save(self, store: str) -> None:
-        """Keep recipe and vocabularies inside a feature store."""
+        """Keep recipe and vocabularies inside a feature store.
+
+        Parameters
+        ----------
+        store : str
+            Path or URL of the store.
+        """
         save_model(f"{store}/{PART}", *self.parts())
 
     @classmethod
     def load(cls, store: str, fingerprint: str | None = None) -> Extractor:
-        """What `save` kept in a feature store, checked by its hash.
+        """Take what `save` kept in a feature store, checked by its hash.
 
-        Arguments: `fingerprint` that the store's provenance states. Raises StoreError where the store has none or
-        another one.
+        Parameters
+        ----------
+        store : str
+            Path or URL of the store.
+        fingerprint : str, default=None
+            What the store's provenance states; None: not compared.
+
+        Returns
+        -------
+        Extractor
+            The one that made the store's rows.
+
+        Raises
+        ------
+        StoreError
+            Where the store has none or another one.
         """
         try:
             arrays, meta = load_model(f"{store}/{PART}")
@@ -122,7 +187,25 @@ class Extractor:
 
     @classmethod
     def of_model(cls, model: str, fingerprint: str | None = None) -> Extractor:
-        """What was attached to a model, checked as `load` does."""
+        """Take what was attached to a model, checked as `load` does.
+
+        Parameters
+        ----------
+        model : str
+            Path or URL of the model.
+        fingerprint : str, default=None
+            What the model's provenance states; None: not compared.
+
+        Returns
+        -------
+        Extractor
+            The one that made the rows it was fitted on.
+
+        Raises
+        ------
+        StoreError
+            Where the model has none or another one.
+        """
         found = load_attached(model, PART)
         if found is None:
             raise StoreError(f"{model} was not fitted on images: it holds no recipe; {_AGAIN}")

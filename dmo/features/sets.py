@@ -209,7 +209,20 @@ class Recipe:
 
     @classmethod
     def of(cls, names: str | Sequence[str], **changes: Any) -> Recipe:
-        """The recipe of a named set ("kgha8") or of views ("gist,rgb" or a list of them)."""
+        """Make the recipe of a named set or of views.
+
+        Parameters
+        ----------
+        names : str or sequence of str
+            "kgha8", "gist,rgb", or a list of such names.
+        **changes : object
+            Other parameters of the recipe.
+
+        Returns
+        -------
+        Recipe
+            With each view once.
+        """
         given = names.split(",") if isinstance(names, str) else list(names)
         views = [view for name in given for view in SETS.get(name.strip(), (name.strip(),)) if view]
         return cls(tuple(dict.fromkeys(views)), **changes)
@@ -221,23 +234,62 @@ class Recipe:
         return [name for name in LOCAL if name in used]
 
     def descriptor(self, view: str) -> Descriptor:
-        """How a view is computed."""
+        """How a view is computed.
+
+        Parameters
+        ----------
+        view : str
+            One of `views`.
+
+        Returns
+        -------
+        Descriptor
+            Its function, dimension and kind.
+        """
         if view != VIEW:
             return DESCRIPTORS[view]
         model = Embedding.from_dict(self.onnx or {})
         return _whole(model, model.dimension, False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON values."""
+        """Everything as JSON values.
+
+        Returns
+        -------
+        dict of str to object
+            What `from_dict` takes.
+        """
         return {**asdict(self), "views": list(self.views)}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Recipe:
-        """Take back what `to_dict` gave."""
+        """Take back what `to_dict` gave.
+
+        Parameters
+        ----------
+        given : mapping of str to object
+            The JSON values.
+
+        Returns
+        -------
+        Recipe
+            The same recipe.
+        """
         return cls(**{**given, "views": tuple(given["views"])})
 
     def fingerprint(self, vocabularies: Mapping[str, Vocabulary]) -> str:
-        """SHA-256 of the recipe and its vocabularies: equal where the same image gives the same rows."""
+        """Hash of the recipe and its vocabularies: equal where the same image gives the same rows.
+
+        Parameters
+        ----------
+        vocabularies : mapping of str to Vocabulary
+            Those that the recipe needs.
+
+        Returns
+        -------
+        str
+            SHA-256, 64 hexadecimal digits.
+        """
         onnx = None if self.onnx is None else {key: value for key, value in self.onnx.items() if key != "path"}
         document = self.to_dict() | {
             "onnx": onnx,
@@ -246,14 +298,40 @@ class Recipe:
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
     def dimension(self, view: str, vocabularies: Mapping[str, Vocabulary]) -> int:
-        """Columns of a view."""
+        """Columns of a view.
+
+        Parameters
+        ----------
+        view : str
+            One of `views`.
+        vocabularies : mapping of str to Vocabulary
+            Those that the recipe needs.
+
+        Returns
+        -------
+        int
+            Their number, d.
+        """
         found = self.descriptor(view)
         if found.dimension is not None:
             return found.dimension
         return found.bands * len(vocabularies[str(found.local)].centers)
 
     def describe(self, image: np.ndarray, vocabularies: Mapping[str, Vocabulary]) -> dict[str, np.ndarray]:
-        """The rows of one image (h x w x 3, uint8): view -> vector."""
+        """Describe one image.
+
+        Parameters
+        ----------
+        image : ndarray of shape (h, w, 3), uint8
+            RGB.
+        vocabularies : mapping of str to Vocabulary
+            Those that the recipe needs.
+
+        Returns
+        -------
+        dict of str to ndarray of shape (d,)
+            By view.
+        """
         source = SourceImage(image)
         rows = {}
         for view in self.views:

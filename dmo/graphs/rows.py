@@ -19,11 +19,26 @@ Matrix = Any
 
 @dataclass(frozen=True)
 class Ready:
-    """Rows for products.
+    """Rows made ready for products, which use scale * row - offset.
 
-    Arguments: `source` n x d as given, `scale` (n) and `offset` (d, or None): a product uses scale * row - offset;
-    `values` those rows in the products' precision; `h64` (n) what the key of a row adds to -2 x'y; `length` (n) of a row;
-    `rounding`: error of a key relative to the squared reach of a search, 0 where products are exact enough as they are.
+    Attributes
+    ----------
+    source : ndarray or csr_array of shape (n, d)
+        The rows as given.
+    scale : ndarray of shape (n,)
+        Of each row: 1, or 1 / its length for cosines.
+    offset : ndarray of shape (d,) or None
+        The mean, where rows are centered.
+    values : ndarray or csr_array of shape (n, d)
+        scale * row - offset in the precision of the products.
+    h64 : ndarray of shape (n,), float64
+        What the key of a row adds to -2 x'y.
+    length : ndarray of shape (n,)
+        Of each row of `values`.
+    rounding : float
+        Error of a key relative to the squared reach of a search; 0 where products are exact enough as they are.
+    metric : {"euclidean", "cosine"}
+        What distances are in.
     """
 
     source: Matrix
