@@ -19,6 +19,7 @@ import numpy as np
 
 from dmo.errors import UserError
 from dmo.stores._errors import StoreError
+from dmo.stores._remote import ask
 
 PARTIAL = ".partial"
 """The end of the names of files that are still being written."""
@@ -82,6 +83,11 @@ class Folder:
             raise StoreError(f"{self.url}: {error}; pass a path, or a URL such as s3://bucket/folder") from error
         return fs, path.rstrip("/")
 
+    def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """What a method of the fsspec file system returns; raises as `_remote.ask`."""
+        fs, _ = self._remote
+        return ask(self.url, lambda: getattr(fs, method)(*arguments, **options))
+
     def __getstate__(self) -> dict[str, str]:
         return {"url": self.url}
 
@@ -89,13 +95,13 @@ class Folder:
         """Write the concatenated `parts` (bytes or 1-d uint8 arrays) under `key`, whole or not at all."""
         self._inside(key)
         if not self.is_local:
-            fs, root = self._remote
+            _, root = self._remote
             data = b"".join(bytes(part) for part in parts)
             try:
-                fs.pipe_file(f"{root}/{key}", data)
+                self._ask("pipe_file", f"{root}/{key}", data)
             except FileNotFoundError:
-                fs.makedirs(f"{root}/{key}".rpartition("/")[0], exist_ok=True)
-                fs.pipe_file(f"{root}/{key}", data)
+                self._ask("makedirs", f"{root}/{key}".rpartition("/")[0], exist_ok=True)
+                self._ask("pipe_file", f"{root}/{key}", data)
             return
         target, durable = Path(self.url, key), _durable()
         partial = _beside(target)
@@ -156,8 +162,8 @@ class Folder:
         try:
             if self.is_local:
                 return Path(self.url, key).read_bytes()
-            fs, root = self._remote
-            return fs.cat_file(f"{root}/{key}")
+            _, root = self._remote
+            return self._ask("cat_file", f"{root}/{key}")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
 
@@ -166,14 +172,19 @@ class Folder:
         if self.is_local:
             found = ((key, self.get(key)) for key in keys)
             return {key: data for key, data in found if data is not None}
-        fs, root = self._remote
+        _, root = self._remote
         wanted = {f"{root}/{key}": key for key in keys}
-        if not wanted:
-            return {}
-        data = fs.cat(list(wanted), recursive=False, on_error="omit")
-        if isinstance(data, bytes):
-            return {next(iter(wanted.values())): data}
-        return {wanted[path]: value for path, value in data.items()}
+        if len(wanted) < 2:
+            found = ((key, self.get(key)) for key in wanted.values())
+            return {key: data for key, data in found if data is not None}
+        data: dict[str, bytes] = {}
+        for path, value in self._ask("cat", list(wanted), recursive=False, on_error="return").items():
+            if isinstance(value, Exception) and not isinstance(value, FileNotFoundError):
+                again = self.get(wanted[path])  # raises where the service still fails: an object would count as missing
+                value = again if again is not None else FileNotFoundError()
+            if not isinstance(value, Exception):
+                data[wanted[path]] = value
+        return data
 
     def read_into(self, key: str, *parts: np.ndarray) -> int | None:
         """Fill the uint8 arrays `parts` with the bytes under `key`; returns their number, None where there are none.
@@ -208,7 +219,7 @@ class Folder:
             base = f"{root}/{prefix}".rstrip("/")
             fs.invalidate_cache(base)
             try:
-                listed = fs.find(base, detail=True)
+                listed = self._ask("find", base, detail=True)
             except FileNotFoundError:
                 return {}
             bare = base.lstrip("/")
@@ -231,7 +242,7 @@ class Folder:
             else:
                 fs, root = self._remote
                 fs.invalidate_cache(root)
-                found = [path.rstrip("/").rpartition("/")[2] for path in fs.ls(root, detail=False)]
+                found = [path.rstrip("/").rpartition("/")[2] for path in self._ask("ls", root, detail=False)]
         except FileNotFoundError:
             return []
         return [name for name in found if not name.endswith((PARTIAL, LOCK))]
@@ -262,7 +273,7 @@ class Folder:
             return
         fs, root = self._remote
         with suppress(FileNotFoundError):
-            fs.rm(f"{root}/{key}", recursive=True)
+            self._ask("rm", f"{root}/{key}", recursive=True)
         fs.invalidate_cache()
 
 

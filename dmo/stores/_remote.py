@@ -1,0 +1,86 @@
+"""Requests to an object store through fsspec: asked again where that helps, and told in one sentence where it does not.
+
+fsspec's file systems ask again by themselves for most of what networks lose; what comes through is an error of whichever
+client library the URL needs, or an OSError that does not say which URL it is about.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from dmo.stores._errors import StoreError
+
+T = TypeVar("T")
+TRIES, PAUSE = 4, 0.25  # requests, and seconds before the second, four times as many before each further one
+_CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs", "requests", "urllib3", "ssl"}
+_AGAIN = "what is finished is kept, run the same command again"
+_MEANT = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+
+
+def ask(url: str, request: Callable[[], T]) -> T:
+    """What `request` to the service behind `url` returns.
+
+    Raises what says that something is or is not there as it comes; StoreError where the service refuses (credentials,
+    certificate, name), which another try does not change; OSError (EIO) where it does not answer or fails.
+    """
+    for number in range(1, TRIES + 1):
+        try:
+            return request()
+        except Exception as error:
+            if isinstance(error, _MEANT) or not _of_the_service(error):
+                raise
+            refusal = _refusal(url, error)
+            if refusal is not None:
+                raise refusal from error
+            if number == TRIES or _unanswered(error):
+                raise _failure(url, error) from error
+            time.sleep(PAUSE * 4 ** (number - 1))
+    raise AssertionError  # every turn of the loop returns or raises, but for the last, which raises
+
+
+def _of_the_service(error: BaseException) -> bool:
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _CLIENTS
+
+
+def _refusal(url: str, error: Exception) -> StoreError | None:
+    """What is said where the service, or the client before it, will refuse every time."""
+    names = {type(found).__name__ for found in _chain(error)}
+    reason = _reason(error)
+    if names & {"SSLCertVerificationError", "ClientConnectorCertificateError"} or "CERTIFICATE_VERIFY" in reason:
+        cure = "correct the endpoint, or name the authority's file in AWS_CA_BUNDLE"
+        return StoreError(f"{url}: the TLS certificate of its server is not trusted ({reason}); {cure}")
+    if any("Credential" in name or "ProfileNotFound" in name or "Token" in name for name in names):
+        cure = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what else its service asks for"
+        return StoreError(f"{url}: there are no credentials that can be used ({reason}); {cure}")
+    if isinstance(error, PermissionError):
+        return StoreError(f"{url}: access is refused ({reason}); check the credentials, and what they may do there")
+    if "ParamValidationError" in names or (isinstance(error, OSError) and error.errno == errno.EINVAL):
+        return StoreError(f"{url}: the service refuses the request ({reason}); check the URL and the endpoint")
+    return None
+
+
+def _failure(url: str, error: Exception) -> OSError:
+    what = "does not answer" if _unanswered(error) else "fails"
+    cure = "check the network and the endpoint (for S3, AWS_ENDPOINT_URL)"
+    return OSError(errno.EIO, f"{url}: its service {what} ({_reason(error)}); {cure}; {_AGAIN}")
+
+
+def _unanswered(error: Exception) -> bool:
+    """Whether there was no connection: the client has tried for some time already."""
+    names = {type(found).__name__ for found in _chain(error)}
+    return bool(names & {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ClientConnectorError"})
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it came from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(str(text).split())[:300] or type(error).__name__
