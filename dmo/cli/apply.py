@@ -22,6 +22,7 @@ from dmo.workflows.apply import (
     BLOCK,
     OTHER_CSV,
     as_csv,
+    check_rows_output,
     is_complete,
     label_count,
     label_words,
@@ -53,6 +54,7 @@ def transform(
     Run again, it goes on where it was interrupted, and a store that is complete is left as it is.
     """
     with session(json) as run, connect(scheduler):
+        check_rows_output(out, "transform", "read the store with dmo.stores.open_results")
         applied = open_applied(model, features, split, ALL, "transform")
         columns, attributes = int(applied.model.n_components_), {"split": applied.split}
         make = row_writer(
@@ -99,8 +101,11 @@ def annotate(
         annotate_folder(Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json))
         return
     with session(json) as run, connect(scheduler):
+        check_rows_output(out, "annotate", f"pass a store, and --csv {out} beside it")
         if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or is_complete(out)):
             raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
+        if csv is not None:
+            stores.check_output_file(csv)
         applied = open_applied(model, features, split, "test", "decision_function")
         names = applied.label_names()
         count = label_count(top, applied.model)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from markupsafe import Markup
 
 from dmo.errors import UserError
 from dmo.report.numbers import decimals_of, is_number, shown
+from dmo.stores import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -156,11 +156,8 @@ def write_report(
             script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         )
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for target, content in {path: page.encode("utf-8", "replace"), **images}.items():
-        part = target.with_name(f".{target.name}.part")
-        part.write_bytes(content)
-        os.replace(part, target)
+    for target, content in {**images, path: page.encode("utf-8", "replace")}.items():
+        replace_file(target, content)
     return [path, *images]
 
 

@@ -5,8 +5,9 @@ Every store is a Zarr group whose attributes are `kind`, `version`, `complete`, 
 with its CRC-32C as it is done, `complete` is written last, and the same call goes on with a store whose writer died.
 """
 
-from dmo.stores._errors import StoreError
-from dmo.stores._schema import Provenance, check_kind
+from dmo.stores._errors import StoreError, writing
+from dmo.stores._files import check_output, check_output_file, existing_store, replace_file
+from dmo.stores._schema import Provenance
 from dmo.stores._views import DenseView, SparseView
 from dmo.stores.audit import describe, reopen, verify
 from dmo.stores.features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
@@ -26,18 +27,22 @@ __all__ = [
     "SparseView",
     "StoreError",
     "ViewSpec",
-    "check_kind",
+    "check_output",
+    "check_output_file",
     "create_features",
     "create_kernel",
     "create_results",
     "describe",
+    "existing_store",
     "load_model",
     "model_contents",
     "open_features",
     "open_kernel",
     "open_results",
     "reopen",
+    "replace_file",
     "reserve_model",
     "save_model",
     "verify",
+    "writing",
 ]

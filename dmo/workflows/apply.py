@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -141,13 +140,6 @@ def as_csv(samples: Sequence[str], words: Iterable[Sequence[str]], count: int, e
     return text.getvalue()
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a text file whole."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8", newline="")
-    os.replace(part, path)
-
-
 def row_writer(
     out: str,
     applied: AppliedModel,
@@ -228,6 +220,15 @@ def label_words(path: str, names: Sequence[str], top: int, count: int) -> list[l
     return [[names[label] for label in row] for row in numbers]
 
 
+def check_rows_output(path: str, command: str, cure: str) -> None:
+    """Refuse an output of rows that cannot be written, holds a store of another kind, or is named as if it were text."""
+    ending = Path(path).suffix.lower()
+    if ending in (".csv", ".json"):
+        raise UserError(f"{command}: a result store is a folder, {path} looks like a {ending[1:].upper()} file; {cure}")
+    stores.existing_store(path, "results")
+    stores.check_output(path)
+
+
 def is_complete(path: str) -> bool:
     """Whether there is a complete result store, whose command may be run again."""
     try:
@@ -243,23 +244,20 @@ def write_csv(path: Path, text: str, overwrite: bool) -> None:
         if path.read_bytes() == text.encode():
             return
         raise stores.StoreError(f"{path} exists and has different content; {OTHER_CSV}")
-    replace_text(path, text)
+    stores.replace_file(path, text.encode())
 
 
 def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool:
-    """Refuse a complete store at an output path unless it may be replaced, and one of another kind than will be made;
-    returns whether an unfinished one is there.
+    """Refuse an output path that cannot be written, a complete store at it unless it may be replaced, and one of another
+    kind than will be made; returns whether an unfinished one is there.
 
-    Raises StoreError with the cure.
+    Raises StoreError with the cure, OSError where the disk or the service refuses.
     """
-    try:
-        found = stores.describe(path)
-    except FileNotFoundError:
-        return False
-    if found["complete"] and not overwrite:
+    complete = stores.existing_store(path, kind)
+    if complete and not overwrite:
         raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
-    stores.check_kind(path, found["kind"], kind)
-    return not found["complete"]
+    stores.check_output(path)
+    return complete is False
 
 
 def origin(

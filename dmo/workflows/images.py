@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from dmo.features.images import UnreadableImage, digest, find_images
 from dmo.methods.decoding import top_labels
 from dmo.persistence import Attached, load
 from dmo.progress import stage
-from dmo.workflows.apply import as_csv, label_count, label_names, read_with_contents, replace_text
+from dmo.workflows.apply import as_csv, label_count, label_names, read_with_contents
 from dmo.workflows.program import Session, say_unreadable
 
 BATCH = 256
@@ -73,16 +73,16 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     record |= {"n_images": len(contents) + len(failures), "new": len(new)}
     if request.dry_run:
         return record
-    with _journal(request.journal, heading, known) as file, stage("annotate images", len(new)) as advance:
+    _begin_journal(request.journal, heading, known)
+    with stage("annotate images", len(new)) as advance:
         for where in row_blocks(len(new), BATCH) if new else ():
             batch = new[where]
             views, failed = extractor.rows([Path(request.folder, name) for name in batch], request.threads)
             failures |= {batch[i]: reason for i, reason in failed.items()}
             good = [name for i, name in enumerate(batch) if i not in failed]
-            for entry in _scored(model, views, good, contents, top) if good else ():
-                known[entry["file"]] = entry
-                file.write(json.dumps(entry) + "\n")
-            file.flush()
+            scored = list(_scored(model, views, good, contents, top)) if good else []
+            known |= {entry["file"]: entry for entry in scored}
+            _append(request.journal, scored)
             _refuse(request, failures)
             advance(len(batch))
     _refuse(request, failures)
@@ -96,12 +96,24 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
 
 
 def _check_out(request: Folder) -> None:
-    """Refuse outputs that an earlier annotation of a folder did not write, unless they may be replaced."""
-    if request.overwrite or request.dry_run or request.journal.exists():
-        return
-    for path in (request.out, request.csv):
-        if path is not None and os.path.exists(path):
-            raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
+    """Refuse outputs that cannot be written, or that an earlier annotation of a folder did not write, unless they may be
+    replaced."""
+    if not (request.overwrite or request.dry_run or request.journal.exists()):
+        for path in (request.out, request.csv):
+            if path is not None and os.path.exists(path):
+                raise stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
+    if "://" in request.out:
+        raise stores.StoreError(
+            f"{request.out} is a URL, and the journal of an annotation is a file; pass a local path"
+        )
+    (stores.check_output_file if _is_text(request.out) else stores.check_output)(request.out)
+    if request.csv is not None:
+        stores.check_output_file(request.csv)
+
+
+def _is_text(path: str) -> bool:
+    """Whether an output is asked for as a text file, by its ending."""
+    return Path(path).suffix.lower() in (".csv", ".json")
 
 
 def _refuse(request: Folder, failures: Mapping[str, str]) -> None:
@@ -150,11 +162,21 @@ def _read_journal(run: Session, journal: Path, heading: Mapping[str, Any]) -> di
     return entries
 
 
-def _journal(journal: Path, heading: Mapping[str, Any], known: Mapping[str, Annotation]) -> TextIO:
-    """The journal with its heading and what is known, open for more lines."""
-    lines = [json.dumps(line) for line in (dict(heading), *known.values())]
-    replace_text(journal, "\n".join(lines) + "\n")
-    return open(journal, "a", encoding="utf-8")
+def _begin_journal(journal: Path, heading: Mapping[str, Any], known: Mapping[str, Annotation]) -> None:
+    """Write the journal with its heading and what is known."""
+    stores.replace_file(journal, _lines(heading, *known.values()))
+
+
+def _append(journal: Path, entries: Sequence[Annotation]) -> None:
+    """Add entries to the journal; a disk that is full leaves a line cut off, which is left out when it is read."""
+    with stores.writing(str(journal), "what is annotated"), open(journal, "ab", buffering=0) as file:
+        data = memoryview(_lines(*entries))
+        while data:
+            data = data[file.write(data) :]
+
+
+def _lines(*entries: Mapping[str, Any]) -> bytes:
+    return "".join(json.dumps(dict(entry)) + "\n" for entry in entries).encode()
 
 
 def _write(
@@ -165,15 +187,15 @@ def _write(
     words = [[names[label] for label in entry["labels"]] for entry in entries]
     table = as_csv([entry["file"] for entry in entries], words, top, "\n")
     if request.csv is not None:
-        replace_text(Path(request.csv), table)
+        stores.replace_file(Path(request.csv), table.encode())
     if ending == ".csv":
-        replace_text(Path(request.out), table)
+        stores.replace_file(Path(request.out), table.encode())
     elif ending == ".json":
         document = {
             entry["file"]: {"labels": [names[label] for label in entry["labels"]], "scores": entry["scores"]}
             for entry in entries
         }
-        replace_text(Path(request.out), json.dumps(document, indent=1) + "\n")
+        stores.replace_file(Path(request.out), (json.dumps(document, indent=1) + "\n").encode())
     else:
         parameters = {"folder": str(Path(request.folder).resolve()), "fingerprint": extractor.fingerprint}
         writer = stores.create_results(

@@ -14,6 +14,7 @@ from dmo.errors import UserError
 from dmo.metrics import annotation_scores, precision_recall_curves
 from dmo.progress import stage
 from dmo.report import Table
+from dmo.stores import check_output_file
 from dmo.workflows.apply import known_labels
 from dmo.workflows.evaluation import (
     Evaluation,
@@ -42,6 +43,7 @@ def write_page(
     jec: bool = False,
 ) -> dict[str, Any]:
     """Judge models on the samples of a store and write the page; returns measures by model and the files written."""
+    check_output_file(out)
     judged = [judge(path, features, split, top) for path in dict.fromkeys(models)]
     first = judged[0].applied
     Y = known_labels(first, features)

@@ -3,6 +3,7 @@
 import csv
 import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shell import record, run
+from shell import disk_full, record, run
 
 import dmo.estimators
 import dmo.workflows.apply
@@ -383,6 +384,20 @@ BAD = {
     "view twice": (("ingest", "files", "{out}", "--view", "a={a}", "--view", "a:test={b}"), "view 'a' is given twice"),
     "bad type": (("ingest", "files", "{out}", "--view", "a={a}", "--dtype", "a=text"), "no type of real numbers"),
     "folder lacks files": (("ingest", "corel5k", "{tmp}", "{out}"), "lacks features/corel5k_RgbV3H1.npz"),
+    "model over rows": (
+        ("fit", "ridge", "{f}", "{rows}", "--overwrite"),
+        "is a result store, it is not replaced by a model",
+    ),
+    "features over rows": (
+        ("ingest", "files", "{rows}", "--view", "a={a}", "--overwrite"),
+        "is a result store, it is not replaced by a feature store",
+    ),
+    "rows in memory": (("transform", "{m}", "{f}", "memory://z"), "memory://z is memory of this process, lost when"),
+    "model in memory": (("fit", "ridge", "{f}", "memory://m"), "memory://m is memory of this process, lost when"),
+    "store named as text": (("annotate", "{m}", "{f}", "{out}.csv"), "looks like a CSV file; pass a store, and --csv"),
+    "rows named as text": (("transform", "{m}", "{f}", "{out}.json"), "looks like a JSON file; read the store with"),
+    "page is a folder": (("report", "{m}", "{f}", "{tmp}"), "is a folder or a device, and a file is to be written"),
+    "no such protocol": (("info", "s4://bucket/store"), "s4://bucket/store: Protocol not known: s4"),
     "unknown view of a set": (("ingest", "yeast", "{tmp}", "{out}", "--views", "hue"), "got view 'hue'"),
 }
 
@@ -410,11 +425,12 @@ def places(work, data, tmp_path_factory):
     both.write("words", 0, np.ones((9, 20), np.float32))
     both.finish()
     run("fit", "ridge", work / "f.zarr", folder / "ms.zarr", "--views", "shape")
+    run("transform", work / "m.zarr", work / "f.zarr", folder / "rows.zarr")
     np.save(folder / "a.npy", shape[:9])
     np.save(folder / "b.npy", shape[:8])
     np.save(folder / "nan.npy", np.where(np.arange(18).reshape(9, 2) == 7, np.nan, 1.0))
     (folder / "txt").write_text("text")
-    names = {name: folder / f"{name}.zarr" for name in ("other", "few", "bare", "narrow", "ms", "no", "out")}
+    names = {name: folder / f"{name}.zarr" for name in ("other", "few", "bare", "narrow", "ms", "no", "out", "rows")}
     files = {name: folder / f"{name}.npy" for name in ("a", "b", "nan")}
     stores_ = {"f": work / "f.zarr", "m": work / "m.zarr"}
     return names | files | stores_ | {"txt": folder / "txt", "tmp": folder}
@@ -431,6 +447,42 @@ def test_a_mistake_gives_one_sentence_and_code_2_and_writes_nothing(places, case
     assert sentence in said[0]
     assert "Traceback" not in result.stderr
     assert sorted(places["tmp"].iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fit", "ridge", "{f}", "{no}/m.zarr"),
+        ("tune", "ridge", "{f}", "{no}/m.zarr"),
+        ("transform", "{m}", "{f}", "{no}/z.zarr"),
+        ("annotate", "{m}", "{f}", "{good}/a.zarr", "--csv", "{no}/a.csv"),
+        ("report", "{m}", "{f}", "{no}/r.html"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+@pytest.mark.parametrize(("no", "said"), [("/proc", "cannot write there"), ("{f}/zarr.json", "is a file")])
+def test_an_output_that_cannot_be_written_is_told_before_the_work(work, tmp_path, monkeypatch, arguments, no, said):
+    names = {"f": work / "f.zarr", "m": work / "m.zarr", "good": tmp_path}
+    names["no"] = no.format(**names)
+    monkeypatch.setattr(dmo.workflows.apply, "load", lambda path: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(MultiViewRidge, "fit", lambda *_: pytest.fail("the work began"))
+    error = run(*(argument.format(**names) for argument in arguments), code=2).stderr
+    assert said in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_names_the_file_and_leaves_no_part(annotated, tmp_path):
+    page = tmp_path / "page" / "report.html"
+    with disk_full(20_000):
+        error = run("report", annotated / "m.zarr", annotated / "f.zarr", page, code=3).stderr
+    assert re.search(rf"{page.parent}/\S+: cannot write the file \(File too large\); make room", error)
+    assert all(path.suffix in (".png", ".html") for path in page.parent.iterdir())
+    command = ["annotate", annotated / "m.zarr", annotated / "pics", tmp_path / "a.csv"]
+    with disk_full(3000):
+        error = run(*command, code=3).stderr
+    assert f"{tmp_path / 'a.csv.journal'}: cannot write what is annotated (File too large); make room" in error
+    assert {path.name for path in tmp_path.iterdir()} == {"page", "a.csv.journal"}
+    assert record(*command)["n_samples"] == 60
 
 
 def test_overwrite_replaces_and_a_second_ingest_is_refused(work, tmp_path):

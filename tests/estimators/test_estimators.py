@@ -289,3 +289,13 @@ def test_a_kernel_solve_that_rounding_spoils_is_told():
     rng = np.random.default_rng(0)
     with pytest.warns(InaccurateSolve, match=r"ridge 1e-11 has a relative residual of .*, above 1e-06: .* raise it"):
         MultiViewRidge(ridge=1e-11, center=False).fit(rng.standard_normal((700, 2)), rng.integers(0, 2, 700))
+
+
+@pytest.mark.parametrize("method", ["mds", "donpp", "pca"])
+@pytest.mark.parametrize("as_store", [False, True])
+def test_features_whose_squares_overflow_are_refused(method: str, as_store: bool):
+    X = np.random.default_rng(0).standard_normal((30, 4))
+    X[7, 2] = -1e160
+    given = da.from_array(X, chunks=(10, 4)) if as_store else X
+    with pytest.raises(dmo.UserError, match=r"view 'x' has -1e\+160 at row 7, column 2; divide the features"):
+        dmo.TraceEmbedding(method=method, n_components=2).fit(given, np.arange(30) % 3)

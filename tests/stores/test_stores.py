@@ -5,14 +5,12 @@ import json
 import os
 import pickle
 import re
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import dask.array as da
@@ -22,6 +20,7 @@ import pytest
 import scipy.sparse as sp
 import xarray as xr
 import zarr
+from shell import disk_full
 
 from dmo.blocks import Subset, rows
 from dmo.hashing import fingerprint
@@ -105,17 +104,6 @@ def edit_root(path, **changes):
     document = json.loads(file.read_text())
     document["attributes"].update(changes)
     file.write_text(json.dumps(document))
-
-
-@contextmanager
-def disk_full(size):
-    """Files cannot grow beyond `size` bytes: a real write that the system refuses."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def dense(block):

@@ -1,0 +1,75 @@
+"""Outputs: whether they can be written is asked before the work, and files are replaced whole."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from dmo.stores._errors import StoreError, writing
+from dmo.stores._folder import PARTIAL, Folder
+from dmo.stores._schema import check_kind, read_root
+
+
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Refuse a path or URL where this process can write no store.
+
+    Raises StoreError for a place that is no folder or is lost with the process, OSError where the disk or the service
+    refuses; what is asked there is a trial, not the permissions, which say nothing of read-only and full disks.
+    """
+    folder = Folder.at(path)
+    if folder.url.startswith("memory://"):
+        raise StoreError(f"{path} is memory of this process, lost when it ends; pass a path, or a URL such as s3://...")
+    if not folder.is_local:
+        trial = f".{uuid.uuid4().hex}{PARTIAL}"
+        with writing(folder.url, "there"):
+            folder.put(trial, b"")
+            folder.delete(trial)
+        return
+    if os.path.exists(folder.url) and not os.path.isdir(folder.url):
+        raise StoreError(f"{path} is a file, a store is a folder; choose another path")
+    _try_folder(Path(folder.url))
+
+
+def check_output_file(path: str | os.PathLike[str]) -> None:
+    """Refuse a path where this process can write no file; raises as `check_output`."""
+    if "://" in str(path):
+        raise StoreError(f"{path} is a URL, and files are written to local paths only; pass a path")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise StoreError(f"{path} is a folder or a device, and a file is to be written; choose another path")
+    _try_folder(Path(path).absolute().parent)
+
+
+def existing_store(path: str | os.PathLike[str], kind: str) -> bool | None:
+    """Whether the store at `path` is complete, None where there is none; StoreError where it is of another kind."""
+    folder = Folder.at(path)
+    document = read_root(folder)
+    if document is None:
+        return None
+    check_kind(folder.url, document["attributes"]["kind"], kind)
+    return bool(document["attributes"]["complete"])
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file whole, or not at all; its folder is made. Raises OSError with the path and the cure."""
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}")
+    with writing(str(path), "the file"):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(content)
+            os.replace(part, path)
+        except BaseException:
+            with suppress(OSError):
+                part.unlink()
+            raise
+
+
+def _try_folder(folder: Path) -> None:
+    """Make a file that has no name in the nearest folder that exists."""
+    place = next(part for part in (folder, *folder.parents) if part.exists())
+    if not place.is_dir():
+        raise StoreError(f"{folder} cannot be made: {place} is a file; choose another path")
+    with writing(str(folder), "there"), TemporaryFile(dir=place):
+        pass
