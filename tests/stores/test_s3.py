@@ -5,32 +5,28 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import scipy.sparse
+from object_store import Service, leads_to, object_store
+from shell import run
 
 from dmo import stores
 from dmo.cluster import connect
 from dmo.stores._folder import LOCK, Folder
+from dmo.workflows.exits import FAILED, code
 
 pytest.importorskip("moto.server", reason="moto is not installed")
 ROWS = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """The URL of an empty bucket."""
-    import fsspec
-    from moto.server import ThreadedMotoServer
+def service() -> Iterator[Service]:
+    with object_store("dmo-test") as running:
+        yield running
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        fsspec.filesystem("s3").mkdir("dmo-test")
-        yield "s3://dmo-test"
-    server.stop()
+
+@pytest.fixture(scope="module")
+def bucket(service: Service) -> str:
+    """The URL of an empty bucket."""
+    return "s3://dmo-test"
 
 
 def write(writer: stores.ResultWriter, block: int) -> None:
@@ -102,3 +98,40 @@ def test_features_and_models_keep_their_values(bucket: str) -> None:
     assert stores.verify(f"{bucket}/model.zarr") == []
     with pytest.raises(FileNotFoundError, match="no store at"):
         stores.load_model(f"{bucket}/another.zarr")
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "expected", "said"),
+    [
+        ("", "", 2, "there are no credentials that can be used"),
+        ("http://127.0.0.1:9", "test", 3, "its service does not answer"),
+    ],
+    ids=["no credentials", "dead endpoint"],
+)
+def test_a_service_that_cannot_be_used_is_told_in_one_sentence(
+    service: Service, bucket: str, monkeypatch: pytest.MonkeyPatch, url: str, key: str, expected: int, said: str
+) -> None:
+    leads_to(monkeypatch, url or service.url, key)
+    error = run("info", f"{bucket}/x.zarr", code=expected).stderr
+    assert error.startswith(f"dmo: {bucket}/x.zarr: {said}")
+    assert error.count("\n") == 1
+    monkeypatch.undo()
+    leads_to(monkeypatch, service.url)
+
+
+def test_a_certificate_of_nobody_is_called_so(bucket: str) -> None:
+    with object_store("other", ssl=True):
+        error = run("info", f"{bucket}/x.zarr", code=2).stderr
+    assert error.startswith(f"dmo: {bucket}/x.zarr: the TLS certificate of its server is not trusted")
+
+
+def test_a_service_that_fails_every_time_is_told_and_nothing_counts_as_missing(service: Service, bucket: str) -> None:
+    url = f"{bucket}/fails.zarr"
+    writer = stores.create_results(url, 50, 4, block=10)
+    write(writer, 0)
+    write(writer, 1)
+    with service.trouble(failing=1.0):
+        with pytest.raises(OSError, match=f"{url}: its service fails .* run the same command again") as told:
+            writer.missing()
+        assert code(told.value) == FAILED
+    assert writer.missing() == [2, 3, 4]
