@@ -6,7 +6,8 @@ Zarr array, a view of a feature store, or a `Subset` of one of these. `rows` is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ Rows = Any
 """A row source: n x d, read by row slices."""
 Block: TypeAlias = np.ndarray | scipy.sparse.csr_array
 """Rows in memory."""
+_REST = 1 << 28  # bytes of a chunk that are kept for the next block
 
 
 def row_blocks(n: int, size: int) -> list[slice]:
@@ -127,16 +129,85 @@ def _gather(source: Rows, picked: np.ndarray) -> Block:
     for run in np.split(rising, np.flatnonzero(np.diff(rising // _chunk_rows(source))) + 1):
         low = int(run[0])
         parts.append(rows(source, slice(low, int(run[-1]) + 1))[run - low])
-    whole = scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
-    return whole[np.argsort(order)]
+    return _stacked(parts)[np.argsort(order)]
 
 
 def _chunk_rows(source: Rows) -> int:
-    """Rows that are read together: of a Zarr or dask array's chunks, else 1024."""
+    """Rows that are read together: of a Zarr or dask array's chunks, or of a stored view's blocks; else 1024."""
     chunks = getattr(source, "chunks", None)
     if not chunks:
-        return 1024
+        return int(getattr(source, "block", 1024))
     return chunks[0] if isinstance(chunks[0], int) else max(chunks[0])
+
+
+def _chunk_end(source: Rows, row: int) -> int:
+    """The end of the chunk that holds a row, where that is known; `row + 1` where rows are not in the chunks' order."""
+    if isinstance(source, Subset):
+        index = source.index
+        if row + 1 >= len(index) or index[row + 1] < index[row]:
+            return row + 1
+        later = index[row:] >= _chunk_end(source.source, int(index[row]))
+        end = row + (int(np.argmax(later)) if later.any() else len(later))
+        return end if (np.diff(index[row:end]) > 0).all() else row + 1
+    chunks = getattr(source, "chunks", None)
+    if chunks and not isinstance(chunks[0], int):  # dask: chunks may be of unequal sizes
+        edges = np.cumsum(chunks[0])
+        return int(edges[np.searchsorted(edges, row, side="right")])
+    size = _chunk_rows(source) if chunks or hasattr(source, "block") else 1
+    return min((row // size + 1) * size, source.shape[0])
+
+
+class InOrder:
+    """A row source whose blocks are asked for in order: it reads every chunk once, also one that two blocks share.
+
+    Every thread keeps the rest of the last chunk that it read, up to `_REST` bytes. Blocks in another order are read as
+    well.
+    """
+
+    def __init__(self, source: Rows):
+        self.source = source
+        self._own = threading.local()
+
+    def __getstate__(self) -> Rows:
+        return self.source
+
+    def __setstate__(self, source: Rows) -> None:
+        self.__init__(source)  # type: ignore[misc]
+
+    def __getitem__(self, where: slice) -> Block:
+        if isinstance(self.source, np.ndarray) or scipy.sparse.issparse(self.source) or where.stop <= where.start:
+            return rows(self.source, where)
+        parts, start = [], where.start
+        first, rest = getattr(self._own, "rest", (0, None))
+        if rest is not None and first <= start < first + rest.shape[0]:
+            parts.append(rest[start - first :])
+            start += parts[0].shape[0]
+        if start < where.stop:
+            parts.append(rows(self.source, slice(start, _chunk_end(self.source, where.stop - 1))))
+        block = parts[0] if len(parts) == 1 else _stacked(parts)
+        rest = block[where.stop - where.start :]
+        keep = rest.shape[0] > 0 and rest.data.nbytes <= _REST
+        self._own.rest = (where.stop, rest.copy() if keep else None)  # a copy, not to hold the block as well
+        return block[: where.stop - where.start]
+
+
+def _stacked(parts: Sequence[Block]) -> Block:
+    return scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
+
+
+def sampled(source: Rows, index: np.ndarray) -> Block:
+    """Rows `index` (ascending) of a row source in memory, for a sample of rows of which all will be read later.
+
+    A source with a method `sample` reads these rows alone and may leave their checks to the later reading; of others,
+    every chunk that holds some of them is read once.
+    """
+    if isinstance(source, Subset):
+        inner = source.index[index]
+        order = np.argsort(inner, kind="stable")
+        return sampled(source.source, inner[order])[np.argsort(order)]
+    if hasattr(source, "sample"):
+        return source.sample(index)
+    return rows(Subset(source, index))
 
 
 def rows(source: Rows, where: slice | None = None) -> Block:

@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.linear_model import RidgeClassifier
 from sklearn.multioutput import MultiOutputClassifier
 
-import dmo.engines.passes
+import dmo.engines.row_sums
 import dmo.estimators.shared_fits
 from dmo import KGHA, Meka, MultiViewRidge, Nystrom
 from dmo.kernels import RBF, Laplacian, Product
@@ -66,7 +66,7 @@ def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, gri
     memory only some of the unprojected features are kept from one pass to the next, and settings come in groups."""
     monkeypatch.setattr(dmo.estimators.shared_fits, "_MEMORY", memory)
     monkeypatch.setattr(dmo.estimators.shared_fits, "BLOCK", 50)
-    monkeypatch.setattr(dmo.engines.passes, "BLOCK", 50)
+    monkeypatch.setattr(dmo.engines.row_sums, "BLOCK", 50)
     result = sweep(model, VIEWS, LABELS, grid, folds=3, metric="f1@2", refit=False)
     exact = clone(model).set_params(kernel="linear", approximation="exact")
     maps = {view: model.approximation.feature_map("rbf", X, model.random_state) for view, X in VIEWS.items()}

@@ -15,7 +15,7 @@ import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 from dmo import stores
-from dmo.blocks import Rows, Subset, double, rows
+from dmo.blocks import Rows, double, rows, sampled
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried
 from dmo.errors import UserError
@@ -96,7 +96,7 @@ def rounding_floor(kernel: Kernel, source: Rows, sample: int = 512) -> float:
     """
     n = source.shape[0]
     index = np.unique(np.linspace(0, n - 1, min(n, sample)).astype(int))
-    picked = rows(Subset(source, index))
+    picked = sampled(source, index)
     single, double = kernel.prepare(picked, np.float32), kernel.prepare(picked, np.float64)
     error = kernel.tile(single, single).astype(np.float64) - kernel.tile(double, double)
     error = (error + error.T) / 2
@@ -156,6 +156,8 @@ def build(
     used = {name: sources[name] for name in kernel.kernels}
     if is_linear(kernel) and _rows_fit(used):
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
+    if storage == "memory":  # read once for all that follows; beside n x n numbers they are small, or a factor of them
+        used = {name: rows(source) for name, source in used.items()}
     first = {name: k.fit(rows(used[name], slice(0, _LOOK)), random_state) for name, k in kernel.kernels.items()}
     kinds = [choose_dtype(engine, name, first[name], used[name], ridge) for name in used]
     dtype = np.result_type(*kinds)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, double, iterate
+from dmo.blocks import InOrder, Rows, double
+from dmo.cluster import current_client
+from dmo.engines.row_sums import Beside, add_up
 from dmo.errors import UserError
-from dmo.progress import stage
+from dmo.hashing import digest, fingerprint
 
-_BLOCK = 4096
 _LABELS = 256
 
 
@@ -43,41 +44,92 @@ class Subspace:
     trace: float
 
 
+@dataclass(frozen=True)
+class _Products:
+    """X'T for targets T (d x q), with X'1 (d) and |X|^2 (a number) where they are asked for, all float64."""
+
+    image: np.ndarray
+    sums: np.ndarray
+    squares: float
+
+    def __add__(self, other: Self) -> _Products:
+        return _Products(self.image + other.image, self.sums + other.sums, self.squares + other.squares)
+
+    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return {"image": self.image, "sums": self.sums}, {"squares": self.squares}
+
+
+@dataclass(frozen=True)
+class _FirstStep:
+    """Adds X'[labels, random columns] of a block; the random columns depend on the place of the block alone."""
+
+    X: InOrder
+    extra: int
+    seed: int
+
+    def __call__(self, total: _Products | None, where: slice, beside: Beside) -> _Products:
+        block = double(self.X[where])
+        (labels,) = beside
+        random = np.random.default_rng([self.seed, where.start]).standard_normal((block.shape[0], self.extra))
+        new = _Products(
+            block.T @ (random if labels is None else np.hstack([labels, random])),
+            np.asarray(block.sum(axis=0)).ravel(),
+            _squares(block),
+        )
+        return new if total is None else total + new
+
+
+@dataclass(frozen=True)
+class _NextStep:
+    """Adds X'X Q of a block."""
+
+    X: InOrder
+    Q: np.ndarray
+
+    def __call__(self, total: _Products | None, where: slice, beside: Beside) -> _Products:
+        block = double(self.X[where])
+        image = block.T @ (block @ self.Q)
+        if total is None:
+            return _Products(image, np.zeros(0), 0.0)
+        np.add(total.image, image, out=total.image)
+        return total
+
+
 def find_subspace(
     method: Krylov, X: Rows, labels: np.ndarray | None, center: bool, random_state: int | None
 ) -> Subspace:
     """The subspace of rows X (n x d) and label columns (n x q, or None); `center`: of rows less their mean.
 
-    Raises ValueError where no direction is left: rows and labels that are all zero (or constant).
+    Every step is a pass over the rows, on the workers of the current cluster where there is one. Raises ValueError where
+    no direction is left: rows and labels that are all zero (or constant).
     """
-    n, d = X.shape
-    labels = np.zeros((n, 0)) if labels is None else _strongest(labels - labels.mean(axis=0) if center else labels)
-    rng = np.random.default_rng(random_state)
-    q = labels.shape[1]
-    image, sums, squares = np.zeros((d, q + method.extra)), np.zeros(d), 0.0
-    with stage("subspace (passes over the rows)", method.steps) as advance:
-        for where, block in iterate(X, _BLOCK):
-            block = double(block)
-            targets = np.hstack([labels[where], rng.standard_normal((block.shape[0], method.extra))])
-            image += block.T @ targets
-            sums += np.asarray(block.sum(axis=0)).ravel()
-            squares += _squares(block)
-        advance(1)
-        mean = sums / n if center else np.zeros(d)
-        parts = [image]
-        for _ in range(method.steps - 1):
-            image = _orthonormal(image)  # else the largest eigenvalue drowns the others
-            following = np.zeros_like(image)
-            for _, block in iterate(X, _BLOCK):
-                block = double(block)
-                following += block.T @ (block @ image)
-            image = following - n * np.outer(mean, mean @ image)
-            parts.append(image)
-            advance(1)
+    n = X.shape[0]
+    if labels is not None:
+        labels = _strongest(labels - labels.mean(axis=0) if center else labels)
+    seed = int(np.random.default_rng(random_state).integers(2**63))
+
+    def step(add: _FirstStep | _NextStep, beside: Beside, *what: Any) -> _Products:
+        return add_up(
+            "subspace (pass over the rows)",
+            n,
+            add,
+            beside,
+            lambda arrays, meta: _Products(arrays["image"], arrays["sums"], meta["squares"]),
+            lambda: digest("subspace", fingerprint(X), *what),
+            current_client(),
+        )
+
+    first = step(_FirstStep(InOrder(X), method.extra, seed), (labels,), seed, method.extra, labels)
+    mean = first.sums / n if center else np.zeros(X.shape[1])
+    parts = [first.image]
+    for _ in range(method.steps - 1):
+        Q = _orthonormal(parts[-1])  # else the largest eigenvalue drowns the others
+        image = step(_NextStep(InOrder(X), Q), (), Q).image
+        parts.append(image - n * np.outer(mean, mean @ Q))
     basis = _orthonormal(np.hstack(parts))
     if not basis.shape[1]:
         raise UserError("the rows, or their products with the labels, are all zero: there is no direction to find")
-    return Subspace(basis, mean, squares - n * float(mean @ mean))
+    return Subspace(basis, mean, first.squares - n * float(mean @ mean))
 
 
 def _strongest(labels: np.ndarray) -> np.ndarray:

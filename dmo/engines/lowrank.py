@@ -15,7 +15,7 @@ from dmo.blocks import Rows
 from dmo.cluster import current_client
 from dmo.engines.exact import Exact
 from dmo.engines.moments import LABELS, Moments
-from dmo.engines.passes import FeatureRows, add_folds, collect_moments
+from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.errors import UserError
 from dmo.kernels import parse
 from dmo.lowrank import FeatureMap
@@ -94,7 +94,7 @@ class LowRankPass:
         seed = None if random_state is None else [random_state, self.total.n]
         new = _folded_moments(self.maps, views, Y, len(self.folds), seed)
         old = [part.widened(LABELS, Y.shape[1]) for part in self.folds]
-        return LowRankPass(self.maps, add_folds(old, new))
+        return LowRankPass(self.maps, [a + b for a, b in zip(old, new, strict=True)])
 
 
 def fit_maps(
@@ -108,7 +108,9 @@ def fit_maps(
         try:
             maps[view] = approximations[view].feature_map(parse(kernels[view]), source, random_state)
         except UserError as error:
-            raise UserError(f"view {view!r}: {error}") from error
+            text = str(error)
+            said = text.find(f"view {view!r} has")  # by the rows themselves, as they were read
+            raise UserError(text[said:] if said >= 0 else f"view {view!r}: {text}") from error
     return maps
 
 

@@ -1,71 +1,66 @@
-"""What a pass multiplies: rows as they are, in a subspace, weighted, or tagged with where they stand."""
+"""Maps from rows to what a pass multiplies: feature maps, rows less a shift, coordinates in a subspace, weighted rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, double, rows
+from dmo.blocks import double
 from dmo.engines.krylov import Subspace
-from dmo.linalg.operators import dense
+
+
+class RowMap(Protocol):
+    """A function of rows, such as a `FeatureMap`; `to_arrays` tells it from others."""
+
+    def raw(self, X: Any, /) -> Any:
+        """Factor rows (m x r: NumPy, CSR or block-sparse) of m rows in memory."""
+        ...
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(arrays, JSON meta) that the factor rows depend on."""
+        ...
 
 
 @dataclass(frozen=True)
-class _AsIs:
-    """Rows as their own factor rows, less a shift that keeps the digits of features far from the origin."""
+class ShiftedRows:
+    """Rows as their own factor rows, less a `shift` (d) that keeps the digits of features far from the origin.
+
+    Sparse rows stay as they are: they lie near the origin, and would not stay sparse.
+    """
 
     shift: np.ndarray | None
 
-    def raw(self, block: Any) -> Any:
-        block = double(block)
+    def raw(self, X: Any, /) -> Any:
+        """X - shift, float64."""
+        block = double(X)
         return block if self.shift is None or scipy.sparse.issparse(block) else block - self.shift
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The shift."""
+        return {} if self.shift is None else {"shift": self.shift}, {"kind": "shifted"}
 
 
 @dataclass(frozen=True)
-class _InSubspace:
-    """Rows less their mean in the coordinates of a subspace."""
+class SubspaceCoordinates:
+    """Rows less their mean, in the coordinates of a subspace of linear functions."""
 
     subspace: Subspace
 
-    def raw(self, block: Any) -> Any:
+    def raw(self, X: Any, /) -> np.ndarray:
+        """(X - 1 mean') Q, the mean taken after the product, which leaves sparse rows sparse."""
         Q = self.subspace.basis
-        return np.asarray(double(block) @ Q) - self.subspace.mean @ Q
+        return np.asarray(double(X) @ Q) - self.subspace.mean @ Q
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Basis and mean."""
+        return {"basis": self.subspace.basis, "mean": self.subspace.mean}, {"kind": "subspace"}
 
 
-@dataclass(frozen=True)
-class _Tagged:
-    """Rows with their weight as one more column."""
-
-    source: Rows
-    weights: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.source.shape[0], self.source.shape[1] + 1
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(np.float64)
-
-    def __getitem__(self, where: slice) -> Any:
-        block, weight = rows(self.source, where), self.weights[where, None]
-        if scipy.sparse.issparse(block):
-            return scipy.sparse.csr_array(scipy.sparse.hstack([block, scipy.sparse.csr_array(weight)]))
-        return np.hstack([block, weight])
-
-
-@dataclass(frozen=True)
-class _Weighted:
-    """Factor rows multiplied by their weight, the last column."""
-
-    feature_map: Any
-
-    def raw(self, block: Any) -> Any:
-        weight = dense(block[:, -1:])
-        found = self.feature_map.raw(block[:, :-1])
-        if scipy.sparse.issparse(found):
-            return scipy.sparse.csr_array(found.multiply(weight))
-        return (found.dense() if hasattr(found, "dense") else found) * weight
+def weighted(factor_rows: Any, weights: np.ndarray) -> Any:
+    """Factor rows (m x r) times their weights (m); sparse rows stay sparse, block-sparse ones become dense."""
+    if scipy.sparse.issparse(factor_rows):
+        return scipy.sparse.csr_array(factor_rows.multiply(weights[:, None]))
+    return (factor_rows.dense() if hasattr(factor_rows, "dense") else factor_rows) * weights[:, None]

@@ -11,14 +11,14 @@ import numpy as np
 import psutil
 import scipy.sparse
 
-from dmo.blocks import Rows, Subset, row_blocks, rows
+from dmo.blocks import Rows, Subset, row_blocks, rows, sampled
 from dmo.cluster import current_client
 from dmo.engines.exact import build, choose_storage, exact_engine
 from dmo.engines.krylov import Krylov, find_subspace
 from dmo.engines.lowrank import choose_engine, exact_or_best, fit_maps, is_exact
 from dmo.engines.moments import LABELS, Moments
 from dmo.engines.passes import FeatureRows, collect_moments
-from dmo.engines.row_maps import _AsIs, _InSubspace, _Tagged, _Weighted
+from dmo.engines.row_maps import RowMap, ShiftedRows, SubspaceCoordinates
 from dmo.errors import UserError
 from dmo.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
 from dmo.graphs.rows import read
@@ -34,7 +34,7 @@ from dmo.methods.embeddings.quadratic_forms import Problem
 from dmo.methods.embeddings.samples import Options, Samples
 from dmo.methods.embeddings.solvers import ROWS, WEIGHTED, EmbeddingFit, fit_moments, fit_operator
 
-_BLOCK = 4096
+_SOME = 256  # rows whose mean stands near the others
 _SINGLE = 1e-5  # residual that products in float32 can reach
 _SMALL = 4096  # samples or features of a linear problem that is solved exactly when nothing else is asked for
 log = logging.getLogger("dmo")
@@ -232,12 +232,17 @@ def _primal(task: Task, view: str, X: Rows, samples: Samples, k: int) -> Project
             f"{X.shape[1]} features need {needed / 2**30:.1f} GiB of moments, free are {free / 2**30:.1f} GiB; "
             f"take the dual problem, or approximation=Nystrom(...)"
         )
-    first = rows(X, slice(0, _BLOCK))
-    shift = None if scipy.sparse.issparse(first) or not task.center else first.mean(axis=0, dtype=np.float64)
-    moments = _pass(task, view, X, samples, _AsIs(shift))
+    shift = _amid(X) if task.center else None
+    moments = _pass(task, X, samples, ShiftedRows(shift))
     fit, offset, decoder = _small(task, samples, moments, k)
     offset = offset if shift is None else offset - shift @ fit.coefficients
     return Projected(LinearExpansion(view, fit.coefficients, offset), fit, None, decoder)
+
+
+def _amid(X: Rows) -> np.ndarray | None:
+    """The mean (d) of the first rows, which keeps the digits of features far from the origin; None for sparse rows."""
+    some = sampled(X, np.arange(min(X.shape[0], _SOME)))
+    return None if scipy.sparse.issparse(some) else some.mean(axis=0, dtype=np.float64)
 
 
 def _linear_engine(task: Task, X: Rows) -> Any:
@@ -253,7 +258,7 @@ def _krylov(task: Task, view: str, X: Rows, samples: Samples, k: int, road: Proj
     """A linear kernel in a subspace of linear functions: passes over the rows, then moments in its coordinates."""
     labels, _ = task.columns(samples)
     found = find_subspace(road.approximation, X, labels, task.center, road.random_state)
-    moments = _pass(task, view, X, samples, _InSubspace(found))
+    moments = _pass(task, X, samples, SubspaceCoordinates(found))
     fit, offset, decoder = _small(task, samples, moments, k, found.trace)
     W = found.basis @ fit.coefficients
     return Projected(LinearExpansion(view, W, offset - found.mean @ W), fit, None, decoder)
@@ -262,7 +267,7 @@ def _krylov(task: Task, view: str, X: Rows, samples: Samples, k: int, road: Proj
 def _low_rank(task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
     """The moment engine: one pass over the factor rows of a low-rank kernel."""
     feature_map = fit_maps(road.approximation, road.kernel, {view: X}, road.random_state)[view]
-    raw = _pass(task, view, X, samples, feature_map)
+    raw = _pass(task, X, samples, feature_map)
     mixing = feature_map.mixing
     moments = raw if mixing is None else raw.mixed({name: mixing for name in (ROWS, WEIGHTED) if name in raw.widths})
     fit, offset, decoder = _small(task, samples, moments, k)
@@ -287,16 +292,12 @@ def _small(
     return fit, offset, decoder
 
 
-def _pass(task: Task, view: str, X: Rows, samples: Samples, feature_map: Any) -> Moments:
+def _pass(task: Task, X: Rows, samples: Samples, feature_map: RowMap) -> Moments:
     """Moments of the mapped rows, the label columns and, if the task has a diagonal, the weighted rows."""
     labels, diagonal = task.columns(samples)
-    sources: dict[str, Rows] = {ROWS: X}
-    maps: dict[str, Any] = {ROWS: feature_map}
-    if labels is not None:
-        sources[LABELS], maps[LABELS] = labels, _AsIs(None)
-    if diagonal is not None:
-        sources[WEIGHTED], maps[WEIGHTED] = _Tagged(X, diagonal), _Weighted(feature_map)
-    return collect_moments(FeatureRows(sources, maps), None, client=current_client())[0]
+    weights = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
+    raw = FeatureRows({ROWS: X}, {ROWS: feature_map}, weights=weights)
+    return collect_moments(raw, labels, client=current_client())[0]
 
 
 def embed(
@@ -317,7 +318,7 @@ def embed(
     which is the kernel form Z = K Gamma [MOPE 46, section 3.5]; `approximation` "auto": exact, but the better of Nystrom
     and MEKA where similarities to all samples do not fit in memory; `variance`: see `solve_projected`.
     """
-    X = read(source)
+    X = source = read(source)  # once
     problem, index = problem_of(X)
     similarity = parse(kernel)
     plain = isinstance(similarity, Linear) and similarity.normalize is None and n_landmarks is None

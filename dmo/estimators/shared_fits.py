@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from dmo.cluster import current_client
 from dmo.engines.exact import FittedKernel, FittedView, KernelView, build, exact_engine, view_of
 from dmo.engines.lowrank import fit_maps
 from dmo.engines.moments import Moments
-from dmo.engines.passes import BLOCK, FeatureRows, collect_moments
+from dmo.engines.passes import FeatureRows, collect_moments
+from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import in_threads, thread_count
@@ -189,7 +190,7 @@ class MomentFolds:
         for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
             chosen = list(range(len(self.algebra)))[group]
             fits = self._fits(folds, chosen, mixings, k)
-            values = self._evaluate(raw, fits, chosen, k)
+            values = self._evaluate(raw, mixings, fits, chosen, k)
             for number in range(len(folds)):
                 test = self.fold == number
                 frequency = self.labels[~test].mean(axis=0)
@@ -223,10 +224,12 @@ class MomentFolds:
         found = in_threads(one, range(len(folds)), threads)
         return {key: fit for fits in found for key, fit in fits.items()}
 
-    def _evaluate(self, raw: FeatureRows, fits: Any, chosen: Sequence[int], k: int) -> dict[int, np.ndarray]:
+    def _evaluate(
+        self, raw: FeatureRows, mixed: Collection[str], fits: Any, chosen: Sequence[int], k: int
+    ) -> dict[int, np.ndarray]:
         """HeldOut-out values (n x k, float32) of every chosen setting, in one pass over the rows."""
         folds = int(self.fold.max()) + 1
-        dense = [view for view, feature_map in raw.maps.items() if feature_map.mixing is None]  # one product for them
+        dense = [view for view in raw.maps if view not in mixed]  # one product for them
         groups = [[view] for view in raw.maps if view not in dense] + ([dense] if dense else [])
         joint = [
             [np.block([[fits[number, i][0][view] for i in chosen] for view in group]) for group in groups]

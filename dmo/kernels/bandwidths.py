@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.utils import check_random_state
 
 from dmo import blocks
 from dmo.errors import UserError
 from dmo.kernels import loops, pairs, rows, threads
-from dmo.kernels.rows import Matrix, Prepared
+from dmo.kernels.rows import Prepared
 
 SAMPLE = 8192
 """Rows whose pairs decide a bandwidth, at most."""
@@ -37,13 +36,6 @@ def sample(n: int, random_state: Any) -> np.ndarray | None:
     generator = np.random.default_rng(random_state) if isinstance(random_state, np.random.Generator) else None
     generator = check_random_state(random_state) if generator is None else generator
     return np.sort(generator.choice(n, SAMPLE, replace=False))
-
-
-def pick(X: blocks.Rows, index: np.ndarray) -> Matrix:
-    """Rows `index` (sorted) of a row source, read in pieces of at most about SAMPLE rows of the source."""
-    size = max(1, SAMPLE * len(index) // X.shape[0])
-    pieces = [block for _, block in blocks.iterate(blocks.Subset(X, index), size)]
-    return scipy.sparse.vstack(pieces, format="csr") if scipy.sparse.issparse(pieces[0]) else np.concatenate(pieces)
 
 
 def central_row(

@@ -210,7 +210,7 @@ class BandwidthKernel(RowKernel):
             return self
         X = rows.source(X)
         index = bandwidths.sample(X.shape[0], random_state)
-        X = rows.read(X if index is None else bandwidths.pick(X, index), self.name)
+        X = rows.read(X if index is None else blocks.sampled(X, index), self.name)
         kernel = self._prefit(X, None, index)
         if not kernel._ruled():
             return kernel

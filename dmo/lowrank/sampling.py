@@ -9,12 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Block, Rows, row_blocks, rows
+from dmo.blocks import Block, Rows, rows, sampled
 from dmo.errors import UserError
 from dmo.kernels import Kernel, Precomputed, parse
 from dmo.validation import COUNT, check_parameter
 
-_BLOCK = 8192
 _LEAST, _MOST, _PER_COLUMN = 8192, 20_000, 16  # rows that a map is learnt from, at all and per column of its factor
 
 
@@ -28,31 +27,8 @@ def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], clusters: i
 
 
 def gather(source: Rows, index: np.ndarray) -> Block:
-    """Rows `index` (ascending row numbers) of a row source in memory, holding one block of the others at a time."""
-    return _gather(source, [index])[0]
-
-
-def _gather(source: Rows, several: Sequence[np.ndarray]) -> list[Block]:
-    """Several lists of ascending row numbers, each block of the source read once for all."""
-    if isinstance(source, SampledRows):
-        return [source.take(index) for index in several]
-    if isinstance(source, np.ndarray):
-        return [source[index] for index in several]
-    if scipy.sparse.issparse(source):
-        return [scipy.sparse.csr_array(source)[index] for index in several]
-    parts: list[list[Block]] = [[] for _ in several]
-    for where in row_blocks(source.shape[0], _BLOCK):
-        edges = [np.searchsorted(index, (where.start, where.stop)) for index in several]
-        if any(last > first for first, last in edges):
-            block = rows(source, where)
-            for index, (first, last), part in zip(several, edges, parts, strict=True):
-                if last > first:
-                    part.append(block[index[first:last] - where.start])
-    return [_joined(part) if part else rows(source, slice(0, 0)) for part in parts]
-
-
-def _joined(parts: Sequence[Block]) -> Block:
-    return scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
+    """Rows `index` (ascending row numbers) of a row source in memory, holding one chunk of the others at a time."""
+    return source.take(index) if isinstance(source, SampledRows) else sampled(source, index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +44,9 @@ class SampledRows:
         """The source with these lists of ascending row numbers, read in one go; itself where it is in memory anyway."""
         if isinstance(source, np.ndarray) or scipy.sparse.issparse(source):
             return source
-        return cls(source, lists, _gather(source, lists))
+        together = np.unique(np.concatenate(lists))
+        block = gather(source, together)
+        return cls(source, lists, [block[np.searchsorted(together, index)] for index in lists])
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import check_array, validate_data
 
-from dmo.blocks import Rows, iterate
+from dmo.blocks import Block, Rows, Subset, rows
 from dmo.errors import UserError
+from dmo.stores import DenseView, SparseView
 
-_BLOCK = 8192
 SINGLE = "x"
 """Name of the view when X is one array."""
 
@@ -27,7 +28,7 @@ def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
     ----------
     X : mapping, list of arrays, or one array (view "x")
         An array is NumPy, SciPy sparse, pandas, dask, Zarr or any row source. It must be finite; what is not in memory is
-        checked block by block.
+        checked as it is read, a store's view was when it was written.
 
     Raises
     ------
@@ -107,9 +108,7 @@ def _single(estimator: Any, X: Any, reset: bool) -> Rows:
 
 def _source(key: str, view: Any) -> Rows:
     if is_lazy(view):
-        for where, block in iterate(view, _BLOCK):
-            _refuse_non_finite(key, block, where.start)
-        return view
+        return view if _written_finite(view) else FiniteRows(view, key)
     if getattr(view, "ndim", 2) == 2 and 0 in getattr(view, "shape", ()):
         return view
     try:
@@ -118,6 +117,47 @@ def _source(key: str, view: Any) -> Rows:
         raise UserError(f"view {key!r}: {_sentence(error)}") from error
     _refuse_non_finite(key, array, 0)
     return array
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteRows:
+    """A row source that refuses NaN and infinity in the rows that are read, so that no reading is needed for that alone.
+
+    `view`: the name of the source, for the message.
+    """
+
+    source: Rows
+    view: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.source.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.source.dtype
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def chunks(self) -> Any:
+        """The source's, if it has some."""
+        return getattr(self.source, "chunks", None)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: slice) -> Block:
+        block = rows(self.source, where)
+        _refuse_non_finite(self.view, block, range(self.shape[0])[where].start)
+        return block
+
+
+def _written_finite(view: Rows) -> bool:
+    """Whether a store has refused NaN and infinity when these rows were written."""
+    return _written_finite(view.source) if isinstance(view, Subset) else isinstance(view, (DenseView, SparseView))
 
 
 def _sentence(error: ValueError) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dmo.engines.passes import _SEGMENT as SEGMENT
-from dmo.engines.passes import BLOCK, task_blocks
+from dmo.engines.row_sums import BLOCK, segment_tasks, task_blocks
 from dmo.linalg.tiles import _FAN_IN as FAN_IN
 from dmo.linalg.tiles import lower_pairs
 from dmo.workflows.program import amount
@@ -39,17 +38,20 @@ def _graph(tasks: int, held: int, moved: int) -> Graph:
     return Graph(tasks, held, SCHEDULER + held * _TASK + moved)
 
 
-def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> Graph:
-    """The graph of one pass over n rows: tasks of fixed size, and the sums of their moments in a tree, one segment after
-    the other.
+def pass_graph(n: int, columns: int, labels: int, sent: int = 0, threads: int = 1) -> Graph:
+    """The graph of one pass over n rows: tasks of fixed size, and the sums of their moments in a tree, the next
+    segments under way while one is waited for: two tasks per thread.
 
     Arguments: `columns` of the moments (m, of all views and labels together); `labels` of them; `sent`: bytes of what
-    lies in memory of the views. These, the labels of a segment and the last sum (m x m, float64) pass through the scheduler.
+    lies in memory of the views; `threads` of all workers. What is sent, the labels of a segment and the last sum (m x m,
+    float64) pass through the scheduler.
     """
     size = BLOCK * task_blocks(n)
     parts = -(-n // size)
-    segments = [min(SEGMENT, parts - first) for first in range(0, parts, SEGMENT)]
-    held = 2 * sum(segments[:2]) + _OTHERS  # those of one segment are forgotten while the next one comes
+    segment = segment_tasks(parts)
+    segments = [min(segment, parts - first) for first in range(0, parts, segment)]
+    ahead = max(2, -(-2 * threads // segment))
+    held = 2 * sum(segments[:ahead]) + _OTHERS  # those of one segment are forgotten while the next one comes
     return _graph(
         sum(2 * part - 1 for part in segments), held, max(sent, max(segments) * size * labels, 8 * columns**2)
     )

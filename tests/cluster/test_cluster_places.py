@@ -431,11 +431,12 @@ def test_the_table_of_resources_is_what_the_plan_says(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_a_pass_counts_its_tasks() -> None:
-    """Tasks of 1 to 4 blocks of 2048 rows in segments of 16, each with the sums of a binary tree."""
+    """Tasks of 1 to 4 blocks of 2048 rows in segments of 1 to 16, four or more, each with the sums of a binary tree."""
     for n, size in ((1, 1), (8192, 1), (8193, 1), (65_535, 1), (65_536, 2), (200_000, 4), (10**7, 4)):
         parts, tasks, most, before = -(-n // (size * 2048)), 0, 0, 0
+        segment = min(16, max(1, parts // 4))
         while parts:
-            now = min(16, parts)
+            now = min(segment, parts)
             futures = made = now
             while futures > 1:  # as the pass adds them up
                 made += futures // 2

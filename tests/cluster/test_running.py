@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import dmo.engines.passes
+import dmo.engines.row_sums
 from dmo import stores
 from dmo.cli.app import app
 from dmo.engines.moments import LABELS
@@ -165,17 +165,16 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
     X, Y = rng.standard_normal((600, 5)), (rng.random((600, 3)) < 0.3).astype(np.float32)
     views = {"a": X, "b": X[:, :3]}
     maps = {view: nystrom(parse("rbf").fit(rows), rows, rank=8, random_state=0) for view, rows in views.items()}
-    monkeypatch.setattr(dmo.engines.passes, "BLOCK", 16)
-    monkeypatch.setattr(dmo.engines.passes, "TASK_BLOCKS", 1)
-    monkeypatch.setattr(dmo.engines.passes, "_SEGMENT", 4)
+    monkeypatch.setattr(dmo.engines.row_sums, "BLOCK", 16)
+    monkeypatch.setattr(dmo.engines.row_sums, "TASK_BLOCKS", 1)
 
     def collect(labels: np.ndarray = Y, order: str = "ab") -> Any:
-        with checkpoints(str(tmp_path)):
+        with checkpoints(str(tmp_path), 0):
             return collect_moments(FeatureRows(views, {view: maps[view] for view in order}), labels)
 
     expected = collect()[0]
     assert list(tmp_path.iterdir()) == []
-    task, calls = dmo.engines.passes._task, []
+    task, calls = dmo.engines.row_sums._task, []
 
     def dies(job: Any, blocks: Any, *own: Any) -> Any:
         calls.append(blocks)
@@ -183,17 +182,18 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
             raise KeyboardInterrupt
         return task(job, blocks, *own)
 
-    monkeypatch.setattr(dmo.engines.passes, "_task", dies)
+    monkeypatch.setattr(dmo.engines.row_sums, "_task", dies)
     with pytest.raises(KeyboardInterrupt):
         collect()
-    (kept,) = tmp_path.iterdir()
+    kept = sorted(tmp_path.iterdir())  # two generations of one state
+    assert len(kept) == 2
     collect(1 - Y)  # other labels: another pass, with a checkpoint of its own
     assert list(collect(order="ba")[0].widths) == ["b", "a", LABELS]  # other columns as well
-    assert list(tmp_path.iterdir()) == [kept]
+    assert sorted(tmp_path.iterdir()) == kept
     calls.clear()
     calls.extend([None] * 100)
     found = collect()[0]
-    assert len(calls) - 100 == 38 - 20
+    assert len(calls) - 100 == 38 - 22
     np.testing.assert_array_equal(found.gram, expected.gram)
     np.testing.assert_array_equal(found.sums, expected.sums)
     assert list(tmp_path.iterdir()) == []

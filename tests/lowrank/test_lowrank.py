@@ -212,7 +212,7 @@ class Counting:
 def test_a_map_is_learnt_in_one_reading(fit):
     source = Counting(clustered(20_000, d=3))
     fit(source)
-    assert source.given == 20_000
+    assert 10_000 < source.given <= 20_000
 
 
 @pytest.mark.parametrize(("rank", "rows"), [(10, 8192), (1000, 16_000), (5000, 20_000), ("auto", 20_000)])

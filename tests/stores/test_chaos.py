@@ -25,7 +25,7 @@ from distributed import Client, LocalCluster
 from typer.testing import CliRunner
 
 import dmo.cluster.workers
-import dmo.engines.passes
+import dmo.engines.row_sums
 import dmo.progress
 from dmo import KGHA, Exact, Nystrom, stores
 from dmo.cli.app import app
@@ -162,9 +162,9 @@ def test_a_worker_killed_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     table: list[Any],
 ) -> None:
-    monkeypatch.setattr(dmo.engines.passes, "BLOCK", 25)
-    monkeypatch.setattr(dmo.engines.passes, "TASK_BLOCKS", 1)
-    monkeypatch.setattr(dmo.engines.passes, "_SEGMENT", 4)
+    monkeypatch.setattr(dmo.engines.row_sums, "BLOCK", 25)
+    monkeypatch.setattr(dmo.engines.row_sums, "TASK_BLOCKS", 1)
+    monkeypatch.setattr(dmo.engines.row_sums, "_SEGMENT", 4)
     engine, stage, steps = STAGES[name]
     if kind == "LocalCluster":
         address = request.getfixturevalue("own_cluster").scheduler_address
@@ -239,7 +239,7 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
     tiled, passed = Exact("resident", "float64", 2048), Nystrom(rank=900, fit_rows=2000)
     sentences = {}
     with pytest.MonkeyPatch.context() as change:
-        change.setattr(dmo.engines.passes, "BLOCK", 150_000)
+        change.setattr(dmo.engines.row_sums, "BLOCK", 150_000)
         for stage, engine in {"a product of tiles": tiled, "a pass": passed}.items():
             with (
                 pytest.raises(ValueError, match="limit") as refused,
@@ -343,9 +343,9 @@ from dmo.blocks import Subset
 from dmo.datasets.writing import write
 from dmo.cli.ingest import digits_source
 from dmo.stores.checkpoints import checkpoints
-import dmo.engines.passes
+from dmo.engines import row_sums
 
-dmo.progress._EVERY, dmo.engines.passes.BLOCK, dmo.engines.passes.TASK_BLOCKS, dmo.engines.passes._SEGMENT = 0.0, 20, 1, 2
+dmo.progress._EVERY, row_sums.BLOCK, row_sums.TASK_BLOCKS, row_sums._SEGMENT = 0.0, 20, 1, 2
 folder = Path(sys.argv[1])
 
 def tell(event):
@@ -358,7 +358,7 @@ with dmo.progress.listen(tell):
     views = {name: Subset(store.views[name], index) for name in ("pixels", "gradients")}
     engines = {"exact": Exact("stored", "float64", 100, str(folder / "kernels")), "nystrom": Nystrom(rank=30)}
     for name, engine in engines.items():
-        with checkpoints(str(folder / "checkpoints")):
+        with checkpoints(str(folder / "checkpoints"), 0):
             model = KGHA({view: "rbf" for view in views}, approximation=engine, n_components=6, random_state=0)
             scores = model.fit(views, store.labels[index]).decision_function(views).astype("float32")
         model.save(folder / f"{name}-model.zarr")

@@ -18,17 +18,21 @@ from unittest import mock
 import numpy as np
 import pytest
 from fsspec.core import url_to_fs
+from sklearn.base import clone
 from sklearn.linear_model import RidgeClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from typer.testing import CliRunner
 
-import dmo.engines.passes
 import dmo.linalg.cg
 import dmo.selection
 import dmo.stores.checkpoints
-from dmo import KGHA, MultiViewRidge, Nystrom, stores
+from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, TraceEmbedding, stores
 from dmo.cli.app import app
+from dmo.engines import row_sums
 from dmo.engines.exact import Exact
+from dmo.engines.moments import Moments
+from dmo.engines.passes import FeatureRows, collect_moments
+from dmo.engines.row_maps import ShiftedRows
 from dmo.hashing import digest
 from dmo.linalg.cg import BlockCG, NystromPreconditioner
 from dmo.linalg.operators import Dense
@@ -171,10 +175,44 @@ RIDGES = {"ridge": [0.01, 0.1, 1.0]}
 
 def low_rank() -> Result:
     """Pieces: scores, and passes over the rows."""
-    with mock.patch.object(dmo.engines.passes, "_task", counting(dmo.engines.passes._task)):
+    with mock.patch.object(row_sums, "_task", counting(row_sums._task)):
         return swept(KGHA(approximation=Nystrom(rank=20), random_state=0), {"kernel": ["rbf", "linear"], **RIDGES})
 
 
+def passes(model: Any, views: bool = False) -> Job:
+    """Pieces: tasks of passes over the rows."""
+
+    def job() -> Result:
+        X, Y = samples()
+        rows = {"a": X[:, :3], "b": X[:, 2:]} if views else X
+        tasks = mock.patch.object(row_sums, "_task", counting(row_sums._task))
+        with mock.patch.object(row_sums, "BLOCK", 10), tasks:
+            return {"fitted": clone(model).fit(rows, (Y > 0.2).astype(np.uint8)).transform(rows)}
+
+    return job
+
+
+def ridge_pass() -> Result:
+    X, Y = samples()
+    with mock.patch.object(row_sums, "BLOCK", 10), mock.patch.object(row_sums, "_task", counting(row_sums._task)):
+        return {"fitted": MultiViewRidge(approximation=LOW).fit(X, (Y > 0.2).astype(np.uint8)).decision_function(X)}
+
+
+LOW = Nystrom(rank=20, random_state=0)
+PASSES: dict[str, Job] = {
+    "KGHA": passes(KGHA(approximation=LOW, n_components=2), views=True),
+    "KGHA, folds": passes(KGHA(approximation=LOW, n_components=2, standardize=0.5), views=True),
+    "KGHA, MEKA": passes(KGHA(approximation=Meka(clusters=2, rank=8, random_state=0), n_components=2), views=True),
+    "MultiSetCCA": passes(MultiSetCCA(approximation=LOW), views=True),
+    "MultiViewRidge": ridge_pass,
+    "MORP": passes(MORP(form="direct", approximation=LOW)),
+    "MORP, linear": passes(MORP("linear", form="direct", approximation="exact")),
+    "MLSI": passes(MLSI(dual=False, approximation="exact")),
+    "MLSI, Krylov": passes(MLSI(approximation=Krylov(2, 3))),
+    "CCA": passes(TraceEmbedding("cca", approximation="exact")),
+    "HSIC, weighted rows": passes(TraceEmbedding("hsic-1", approximation="exact")),
+    "PCA, kernel": passes(TraceEmbedding("pca", kernel="rbf", approximation=LOW)),
+}
 JOBS: dict[str, tuple[Job, float]] = {  # and the part of the work after which it is killed
     "solve": (one_solve, 0.5),
     "eigenvectors": (eigenvectors, 0.7),
@@ -186,6 +224,7 @@ JOBS: dict[str, tuple[Job, float]] = {  # and the part of the work after which i
     "sweep, outer settings": (lambda: swept(MultiViewRidge(), {"combine": ["kernels", "product"], **RIDGES}), 0.7),
     "sweep, low rank": (low_rank, 0.5),
     "sweep, low rank, between folds": (low_rank, 0.3),
+    **{f"a pass of {name}": (job, 0.6) for name, job in PASSES.items()},
     "sweep, one by one": (lambda: swept(Chain(RidgeClassifier()), {"estimator__alpha": [0.1, 1.0, 9.0]}), 0.6),
 }
 
@@ -238,6 +277,37 @@ def test_what_was_killed_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
     found, left = counted(job, tmp_path)
     same(found, expected)
     assert 0 <= left - (total - (last - 1)) < TOGETHER.get(name, 1)
+    assert stores_in(tmp_path) == []
+
+
+def test_a_pass_on_workers_goes_on_bit_for_bit(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = samples()
+    monkeypatch.setattr(row_sums, "BLOCK", 3)  # 17 tasks of 3 blocks, in segments of 4
+    raw = FeatureRows({"x": X}, {"x": ShiftedRows(None)})
+    tree, begun = row_sums._tree, list[int]()
+
+    def collect() -> Moments:
+        begun.clear()
+        with checkpoints(str(tmp_path), 0):
+            return collect_moments(raw, Y, client=client)[0]
+
+    def dies(*arguments: Any) -> Any:
+        begun.append(len(arguments[2]))
+        if dying and len(begun) == 4:  # while the second segment is waited for
+            raise KeyboardInterrupt
+        return tree(*arguments)
+
+    monkeypatch.setattr(row_sums, "_tree", dies)
+    dying = False
+    expected = collect()
+    assert begun == [4, 4, 4, 4, 1]
+    dying = True
+    with pytest.raises(KeyboardInterrupt):
+        collect()
+    dying = False
+    found = collect()
+    assert begun == [4, 4, 1]
+    same({"gram": found.gram, "sums": found.sums}, {"gram": expected.gram, "sums": expected.sums})
     assert stores_in(tmp_path) == []
 
 

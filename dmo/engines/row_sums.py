@@ -1,0 +1,189 @@
+"""Sums over the rows of all samples, block by block: in this process or on a cluster, kept while they grow.
+
+Whatever is learnt in passes over the rows is such a sum: of moments, of products of the rows with a few vectors. The rows
+are cut into blocks, runs of blocks are tasks, and runs of tasks are segments, all of sizes that depend on the number of
+rows alone: floating-point sums depend on their order, so the order must depend on neither the workers nor the moment at
+which a run died. In this process the blocks are added one to the other. On a cluster the tasks of a segment are added in a
+tree, so that no worker sends or adds more than a few sums, and the segments are added here, in their order: after each of
+them this process has a sum that can be kept, and a later run goes on with the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dmo.blocks import row_blocks
+from dmo.cluster.workers import Broadcast, retried
+from dmo.errors import UserError
+from dmo.progress import stage
+from dmo.stores.checkpoints import Checkpoint
+
+BLOCK = 2048
+"""Rows of a block."""
+TASK_BLOCKS = 4
+"""Blocks per task, at most."""
+_SEGMENT, _PARTS = 16, 4  # tasks per segment at most; segments per pass at least, where there are so many tasks
+_IN_TASK = 1 << 22  # bytes of arrays that go with their task; more go to a worker by themselves
+log = logging.getLogger("dmo")
+
+Beside: TypeAlias = tuple[np.ndarray | None, ...]
+"""Arrays of one entry per row that lie in this process, such as labels: a task takes its part of them with it."""
+
+
+class RowSum(Protocol):
+    """What is added up over rows."""
+
+    def __add__(self, other: Self) -> Self: ...
+
+    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """(arrays, JSON meta) for a store."""
+        ...
+
+
+S = TypeVar("S", bound=RowSum)
+AddBlock: TypeAlias = Callable[[S | None, slice, Beside], S]
+"""(sum so far or None, rows of a block, what lies beside them) -> the sum with them; may use up the sum it was given."""
+
+
+def task_blocks(n: int) -> int:
+    """Blocks per task of a pass over n rows: some sixteen tasks or more."""
+    return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)))
+
+
+def segment_tasks(tasks: int) -> int:
+    """Tasks per segment of a pass of so many. Sums can be kept between two segments, so there are four or more; each sends
+    one sum here, so they are no smaller than that asks for."""
+    return max(1, min(_SEGMENT, tasks // _PARTS))
+
+
+def add_up(
+    name: str,
+    n: int,
+    add: AddBlock[S],
+    beside: Beside,
+    restore: Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], S],
+    configuration: Callable[[], str],
+    client: Any,
+) -> S:
+    """The sum over n rows.
+
+    Arguments: `name` of the stage; `add`: adds a block, sent to the workers once; `beside`: arrays of n rows, or None;
+    `restore`: the sum that its `to_arrays` described; `configuration`: digest of all that the sum depends on, asked for
+    inside `stores.checkpoints.checkpoints` only, where the sum so far is kept, every 30 s at most, for a run that
+    dies; `client`: a distributed.Client, or None for this process.
+    Memory: of this process, two sums; of a worker's thread, a few sums and a block. Raises ValueError for no rows.
+    """
+    if n == 0:
+        raise UserError("no rows to pass over; pass at least one sample")
+    kept = Checkpoint("pass", configuration)
+    blocks, size = row_blocks(n, BLOCK), task_blocks(n)
+    tasks = [blocks[i : i + size] for i in range(0, len(blocks), size)]
+    found = kept.load()
+    total, done = (None, 0) if found is None else (restore(found[0], found[1]["sum"]), int(found[1]["done"]))
+    if total is not None and done == len(tasks):
+        return total
+    if total is not None:
+        log.info("%s: %d of %d blocks are summed already", name, done * size, len(blocks))
+    with stage(name, len(blocks)) as advance:
+        advance(done * size)
+        rest = tasks[done:]
+        parts = _here(add, rest, beside, total) if client is None else _on_cluster(client, add, rest, beside, tasks)
+        for part, count in parts:
+            total = part if client is None or total is None else total + part
+            advance(sum(len(task) for task in tasks[done : done + count]))
+            done += count
+            if done < len(tasks) and kept.due():
+                _keep(kept.save, total, done)
+    assert total is not None
+    _keep(kept.finish, total, done)
+    return total
+
+
+def _keep(save: Callable[..., None], total: RowSum, done: int) -> None:
+    arrays, meta = total.to_arrays()
+    save(arrays, {"sum": meta, "done": done})
+
+
+def _task(add: AddBlock[S], blocks: Sequence[slice], beside: Beside, before: S | None) -> S:
+    """The sum `before` with some blocks that follow each other; `beside`: of their rows alone."""
+    total = before
+    for block in blocks:
+        where = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
+        total = add(total, block, tuple(None if part is None else part[where] for part in beside))
+    assert total is not None
+    return total
+
+
+def _of_rows(beside: Beside, blocks: Sequence[slice]) -> Beside:
+    where = slice(blocks[0].start, blocks[-1].stop)
+    return tuple(None if part is None else part[where] for part in beside)
+
+
+def _here(
+    add: AddBlock[S], tasks: Sequence[Sequence[slice]], beside: Beside, total: S | None
+) -> Iterator[tuple[S, int]]:
+    """(the sum with one task more, 1) for every task."""
+    for blocks in tasks:
+        total = _task(add, blocks, _of_rows(beside, blocks), total)
+        yield total, 1
+
+
+def _on_cluster(
+    client: Any,
+    add: AddBlock[S],
+    rest: Sequence[Sequence[slice]],
+    beside: Beside,
+    tasks: Sequence[Sequence[slice]],
+) -> Iterator[tuple[S, int]]:
+    """(sum of a segment, its tasks) for all segments of `rest`, in order; `tasks`: of the whole pass.
+
+    Later segments are under way while one is waited for: two tasks for every thread that there is by then.
+    """
+    shared, size = Broadcast(client, add), segment_tasks(len(tasks))
+    segments = deque(rest[i : i + size] for i in range(0, len(rest), size))
+    under_way: deque[Any] = deque()
+
+    def work() -> S:
+        ahead = max(2, -(-2 * sum(client.nthreads().values()) // size))
+        for segment in list(segments)[len(under_way) : ahead]:
+            under_way.append(_tree(client, shared, segment, beside))
+        return under_way[0].result()
+
+    def lose() -> None:
+        shared.forget()
+        under_way.clear()
+
+    while segments:
+        found = retried(client, work, lose)
+        under_way.popleft()
+        yield found, len(segments.popleft())
+
+
+def _tree(client: Any, shared: Broadcast, segment: Sequence[Sequence[slice]], beside: Beside) -> Any:
+    """A future of the sum of a segment."""
+    futures = []
+    for blocks in segment:
+        own: Any = _of_rows(beside, blocks)
+        if sum(part.nbytes for part in own if part is not None) > _IN_TASK:
+            own = client.scatter([own], hash=False)[0]
+        futures.append(client.submit(_worker_task, shared.future(), blocks, own, pure=False))
+    while len(futures) > 1:
+        odd = [futures[-1]] if len(futures) % 2 else []
+        pairs = zip(futures[0:-1:2], futures[1::2], strict=False)
+        futures = [client.submit(_plus, a, b, pure=False) for a, b in pairs] + odd
+    return futures[0]
+
+
+def _worker_task(add: AddBlock[S], blocks: Sequence[slice], own: Beside) -> S:
+    with threadpool_limits(1):
+        return _task(add, blocks, own, None)
+
+
+def _plus(left: S, right: S) -> S:
+    return left + right
