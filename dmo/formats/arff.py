@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from dmo.formats.files import Block, DataError, decompressing, dense, lines, open_binary, stack
+from dmo.formats.files import Block, DataError, decompressing, dense, lines, open_binary, stack, to_number
 
 _NAME = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
@@ -50,10 +50,8 @@ class Attribute:
     @cached_property
     def numbers(self) -> tuple[float, ...] | None:
         """The declared values as numbers; None for a numeric attribute, or where one is no number."""
-        try:
-            return None if self.values is None else tuple(float(value) for value in self.values)
-        except ValueError:
-            return None
+        found = [to_number(value) for value in self.values or ()]
+        return None if self.values is None or None in found else tuple(value for value in found if value is not None)
 
     def code(self, text: str) -> float | None:
         """Read a field of this column.
@@ -72,10 +70,7 @@ class Attribute:
             return np.nan
         if self.values is not None and self.numbers is None:
             return float(self.values.index(text)) if text in self.values else None
-        try:
-            value = float(text)
-        except ValueError:
-            return None
+        value = to_number(text)
         return value if self.numbers is None or value in self.numbers else None
 
 
@@ -239,7 +234,7 @@ class Arff:
             body = line[1:-1]
             parts = body.replace(b",", b" ").split()
             count = body.count(b",") + 1 if parts else 0
-            if line[:1] != b"{" or line[-1:] != b"}" or len(parts) != 2 * count:
+            if line[:1] != b"{" or line[-1:] != b"}" or len(parts) != 2 * count or b"_" in body:
                 return None
             counts.append(count)
             tokens += parts

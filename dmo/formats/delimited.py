@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmo.formats.files import DataError, lines, suffix
+from dmo.formats.files import DataError, lines, suffix, to_number
 
 DELIMITERS = (",", ";", "\t")
 
@@ -99,7 +99,7 @@ class Delimited:
         fields = _fields(line, self.delimiter)
         if len(fields) != self.columns:
             raise DataError(f"{self.path}: line {number} has {len(fields)} columns, expected {self.columns}")
-        numbers = [_number(field) for field in fields]
+        numbers = [to_number(field) for field in fields]
         if None in numbers:
             j = numbers.index(None)
             raise DataError(f"{self.path}: line {number}, column {j + 1} is {fields[j][:40]!r}, expected a number")
@@ -146,7 +146,7 @@ def open_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
         counts = [first.count(mark.encode()) for mark in DELIMITERS]
         delimiter = "\t" if suffix(path) == ".tsv" else DELIMITERS[counts.index(max(counts))]
     fields = _fields(first, delimiter)
-    numbers = sum(_number(field) is not None for field in fields)
+    numbers = sum(to_number(field) is not None for field in fields)
     if header is None:
         if 0 < numbers < len(fields):
             raise DataError(f"{path}: line 1 mixes numbers and names, expected a header of names or a row of numbers")
@@ -240,10 +240,3 @@ def _fields(line: bytes, delimiter: str) -> list[str]:
     except csv.Error:  # a carriage return or NUL inside the line
         fields = text.split(delimiter)
     return [field.strip() for field in fields]
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

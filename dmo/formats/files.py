@@ -231,6 +231,33 @@ def stack(pieces: Sequence[Block]) -> Block:
     return np.concatenate(pieces)
 
 
+def to_number(text: str) -> float | None:
+    """The number that a field of text is; None where it is none.
+
+    Digits may not be grouped: Python alone reads 1_000 as a number, and what Python alone reads is rather a name.
+
+    Parameters
+    ----------
+    text : str
+        The field.
+
+    Returns
+    -------
+    float or None
+        Its value.
+
+    Examples
+    --------
+    >>> from dmo.formats.files import to_number
+    >>> to_number("2.5e-1"), to_number("1_000")
+    (0.25, None)
+    """
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
 def dense(block: Block) -> np.ndarray:
     """Take a row block as a NumPy array.
 

@@ -588,6 +588,9 @@ def test_arff_refuses_bad_rows(tmp_path):
     refuse("{0 1}\n{0 1,5 1}\n", "line 11 has '5 1', expected a column below 5 and a value")
     refuse("{3 1,1 1}\n", "line 10 has column 1 after 3, expected rising ones")
     refuse("{0 1,3}\n", "line 10 has '3', expected a column below 5 and a value")
+    grouped = "@relation r\n@attribute a real\n@data\n"
+    refuse("1_000\n", "line 4 has '1_000' for 'a', expected a number", grouped)
+    refuse("{0 1}\n{0 1_000}\n", "line 5 has '1_000' for 'a', expected a number", grouped)
     swapped = "@relation r\n@attribute a {1,0}\n@data\n"
     refuse("{0 1}\n", "attribute 'a' declares 1 first, expected 0 first in a sparse file", swapped)
     packed = lzma.compress((HEADER + "1,2,low,0,1\n" * 50_000).encode())
@@ -712,6 +715,7 @@ def test_csv_refuses_bad_files(tmp_path):
     refuse("a,b\n", "ends after its header in line 1")
     refuse(b"\x80\x04\0\0", "byte 0 begins no text")
     refuse("1;2,5\n", "line 1 mixes numbers and names")
+    refuse("1,2\n3,1_000\n", "line 2, column 2 is '1_000', expected a number")
 
 
 def test_names(tmp_path):
