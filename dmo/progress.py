@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +15,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -23,11 +26,14 @@ _display: ContextVar[Progress | None] = ContextVar("dmo_progress", default=None)
 _seconds: ContextVar[dict[str, float] | None] = ContextVar("dmo_seconds", default=None)
 _listener: ContextVar[Callable[[dict[str, Any]], None] | None] = ContextVar("dmo_listener", default=None)
 _EVERY = 5.0  # seconds between two events of one stage
+_LINES = 30.0  # seconds between two lines where there is no terminal for bars
 
 
 @contextmanager
 def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict[str, float]]:
-    """Show every `stage` inside the `with` block as a bar on standard error.
+    """Show every `stage` inside the `with` block as a bar on standard error; off a terminal, as a line every 30 s.
+
+    Such a line is of the innermost stage: its share, its time and what is left of it. At the end every stage has a line.
 
     Parameters
     ----------
@@ -59,9 +65,16 @@ def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict
     seconds: dict[str, float] = {}
     with Progress(*columns, console=console or Console(stderr=True), disable=disable) as display:
         tokens = _display.set(display), _seconds.set(seconds)
+        ended = threading.Event()
+        lines = threading.Thread(target=_tell_lines, args=(display, ended), daemon=True)
+        if not disable and not display.console.is_terminal:
+            lines.start()
         try:
             yield seconds
         finally:
+            ended.set()
+            if lines.ident is not None:
+                lines.join()
             _display.reset(tokens[0])
             _seconds.reset(tokens[1])
 
@@ -158,6 +171,24 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
     finally:
         if seconds is not None:
             seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def _tell_lines(display: Progress, ended: threading.Event) -> None:
+    """Print a line of the innermost stage that runs, from time to time until the end."""
+    while not ended.wait(_LINES):
+        running = [task for task in display.tasks if not task.finished and task.stop_time is None]
+        if running:
+            display.console.print(_progress_line(running[-1]), highlight=False, soft_wrap=True)
+
+
+def _progress_line(task: Task) -> str:
+    """Share, time taken and time left, which are as the steps so far were."""
+    seconds, done = task.elapsed or 0.0, int(task.completed)
+    taken = timedelta(seconds=round(seconds))
+    if not task.total or not done:
+        return f"{task.description}: {done} steps in {taken}"
+    left = timedelta(seconds=round(seconds / done * max(task.total - done, 0)))
+    return f"{task.description}: {done / task.total:.0%} ({done} of {task.total:.0f} steps) in {taken}, {left} left"
 
 
 def _line(display: Progress, name: str, total: int | None, before: float) -> TaskID:

@@ -1,11 +1,14 @@
 """Progress of stages: silent unless asked for, true about what failed."""
 
 import io
+import re
 import time
 
 import pytest
 from rich.console import Console
+from rich.progress import Task, TaskID
 
+import dmo.progress
 from dmo.progress import bars, stage
 
 
@@ -94,3 +97,41 @@ def test_stages_after_the_block_are_silent_again(console: Console) -> None:
     with stage("later"):
         pass
     assert seconds == {}
+
+
+def test_off_a_terminal_a_long_stage_tells_its_share_and_the_time_left(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dmo.progress, "_LINES", 0.02)
+
+    def until(said: str) -> None:
+        for _ in range(1000):
+            if re.search(said, console.file.getvalue(), re.MULTILINE):  # type: ignore[attr-defined]
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"{said} is not in {console.file.getvalue()!r}")  # type: ignore[attr-defined]
+
+    with bars(console):
+        with stage("outer", 3), stage("inner", 8) as advance:
+            until(r"^inner: 0 steps in 0:00:00$")
+            advance(2)
+            until(r"^inner: 25% \(2 of 8 steps\) in 0:00:0\d, 0:00:0\d left$")
+        with stage("unknown") as advance:
+            advance(5)
+            until(r"^unknown: 5 steps in 0:00:0\d$")
+    assert "outer: " not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_time_left_is_as_the_steps_so_far() -> None:
+    task = Task(TaskID(0), "pass", 8, 2, _get_time=lambda: 130.0)
+    task.start_time = 10.0
+    assert dmo.progress._progress_line(task) == "pass: 25% (2 of 8 steps) in 0:02:00, 0:06:00 left"
+
+
+def test_on_a_terminal_there_are_bars_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dmo.progress, "_LINES", 0.001)
+    terminal = Console(file=io.StringIO(), width=120, force_terminal=True)
+    with bars(terminal), stage("work", 4) as advance:
+        advance(1)
+        time.sleep(0.05)
+    assert "steps" not in terminal.file.getvalue()  # type: ignore[attr-defined]
