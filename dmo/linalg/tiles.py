@@ -20,6 +20,7 @@ from dmo.linalg.operators import Cross, Operator
 
 Pair = tuple[int, int]
 T = TypeVar("T")
+_PER_THREAD = 4  # tasks per thread in a product: some may be slower than others
 _FAN_IN = 4  # shares that one task of the tree adds up
 
 
@@ -105,8 +106,8 @@ class Tiles(Operator):
 
     Arguments: `source`; `client`: a distributed.Client, or None to run in this process; `resident`: keep the tiles in
     the workers' memory (this process's without a client) from the first product on, instead of asking the source for
-    them at every product; `dtype` of products; `cross`: see `Operator.cross`; `groups`: tasks per product (default:
-    four per worker thread). This process holds n x k blocks only, except in `dense`.
+    them at every product; `dtype` of products; `cross`: see `Operator.cross`. A product is four tasks per
+    thread that the workers have by then. This process holds n x k blocks only, except in `dense`.
     Raises ValueError at the first product that `worker_bytes` predicts to exceed a worker's memory limit.
     """
 
@@ -117,16 +118,32 @@ class Tiles(Operator):
         resident: bool = False,
         dtype: Any = np.float32,
         cross: Cross | None = None,
-        groups: int | None = None,
     ):
         self.source, self.client, self.resident, self._cross = source, client, resident, cross
         self.n, self.dtype = source.n, np.dtype(dtype)
         self._slices = row_blocks(self.n, source.block)
-        self._tasks = 1 if client is None else groups or 4 * max(1, sum(client.nthreads().values()))
-        self.groups = grouped(lower_pairs(self.n, source.block), self._tasks)
+        self._threads = -1  # not dealt out yet
         self._kept: list[Any] | None = None
         self._shared = Broadcast(client, source)
+        self._deal()
         self._allowed = -1  # bytes of the largest block whose product was found to fit
+
+    def _deal(self) -> None:
+        """Deal the tiles out to the threads that there are: workers come and go between two products.
+
+        Resident tiles are made anew where they are dealt out anew, which takes longer than a product: that is done for a
+        fourth more threads, and where some went the others take over.
+        """
+        threads = 0 if self.client is None else max(1, sum(self.client.nthreads().values()))
+        more = threads > self._threads
+        kept = self.resident and self._kept is not None
+        if threads == self._threads or (kept and threads < 1.25 * self._threads):
+            return
+        self._threads = threads
+        self.groups = grouped(lower_pairs(self.n, self.source.block), _PER_THREAD * threads)
+        self._kept = None
+        if more:
+            self._shared.forget()  # so that new workers have the source before they are given a task
 
     def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
         """Predicted peak memory (bytes) of a worker in a product with n x `columns` entries of `itemsize` bytes.
@@ -159,6 +176,7 @@ class Tiles(Operator):
 
     def _tiles(self) -> list[Any]:
         """Per group what a task takes: arrays (a future of them), or the source (a future of it)."""
+        self._deal()
         if self._kept is None:
             if self.client is None:
                 self._kept = [
@@ -206,7 +224,8 @@ class Tiles(Operator):
 
         def work() -> np.ndarray:
             parts = [
-                self._submit(function, self._shared.future(), *arguments, part) for part in grouped(blocks, self._tasks)
+                self._submit(function, self._shared.future(), *arguments, part)
+                for part in grouped(blocks, len(self.groups))
             ]
             return np.concatenate(self.client.gather(parts))
 

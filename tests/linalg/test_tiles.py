@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import scipy.sparse
 import zarr
 from cases import BLOCK, NEW, SIGMA, ArrayTiles, K, N, ThreadTiles, X, feature_tiles, gaussian, rows
-from distributed import Future
+from distributed import Client, Future, LocalCluster, get_worker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -153,7 +154,8 @@ def test_groups_hold_every_pair_once_and_are_nearly_equal(n: int, block: int, co
 
 @pytest.mark.parametrize("groups", [1, 2, 5, 100])
 def test_a_product_does_not_depend_on_the_number_of_tasks(groups: int, client: Any) -> None:
-    A = Tiles(ArrayTiles(K, BLOCK), client, dtype=np.float64, groups=groups)
+    A = Tiles(ArrayTiles(K, BLOCK), client, dtype=np.float64)
+    A.groups = grouped(lower_pairs(N, BLOCK), groups)
     assert_allclose(A @ B, K @ B, atol=1e-13)
 
 
@@ -324,3 +326,39 @@ class KillingTiles(ArrayTiles):
                 pass
             os.kill(os.getpid(), signal.SIGKILL)
         return super().tile(i, j)
+
+
+@dataclass
+class SlowTiles(ArrayTiles):
+    """Every tile takes as long as another, and is counted on the worker that makes or multiplies it."""
+
+    def tile(self, i: int, j: int) -> np.ndarray:
+        time.sleep(0.02)
+        worker = get_worker()
+        worker.tiles_made = getattr(worker, "tiles_made", 0) + 1
+        return super().tile(i, j)
+
+
+@pytest.mark.parametrize("resident", [False, True], ids=["recomputed", "resident"])
+def test_workers_that_come_between_two_products_get_their_share(resident: bool) -> None:
+    def made(dask_worker: Any) -> int:
+        found, dask_worker.tiles_made = getattr(dask_worker, "tiles_made", 0), 0
+        return found
+
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        A = Tiles(SlowTiles(K, 4), client, resident=resident, dtype=np.float64)
+        assert_allclose(A @ B, K @ B, atol=1e-12)
+        assert list(client.run(made).values()) == [len(lower_pairs(N, 4))]
+        cluster.scale(4)
+        client.wait_for_workers(4)
+        assert_allclose(A @ B, K @ B, atol=1e-12)
+        counts = sorted(client.run(made).values())
+        assert sum(counts) == len(lower_pairs(N, 4))
+        assert counts[-1] <= 1.5 * counts[0]
+        assert_allclose(A @ B, K @ B, atol=1e-12)
+        again = sorted(client.run(made).values())
+        assert sum(again) == (0 if resident else len(lower_pairs(N, 4)))
+        assert again[-1] <= 1.5 * again[0]
