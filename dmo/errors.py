@@ -1,4 +1,8 @@
-"""The error that means: what was given is wrong, and the message says how to put it right."""
+"""The error that means: what was given is wrong, and the message says how to put it right; text that can be shown."""
+
+import re
+
+_HIDDEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]")
 
 
 class UserError(ValueError):
@@ -13,3 +17,27 @@ class UserError(ValueError):
     >>> issubclass(dmo.UserError, ValueError)
     True
     """
+
+
+def visible(text: str) -> str:
+    """Text of files that others wrote, with control characters and changes of direction written as escapes.
+
+    A terminal obeys them: a label could clear it, set its title or hide what stands beside it. Line feeds and tabs stay.
+
+    Parameters
+    ----------
+    text : str
+        What is to be shown.
+
+    Returns
+    -------
+    str
+        The same where it holds nothing of that kind.
+
+    Examples
+    --------
+    >>> from dmo.errors import visible
+    >>> print(visible("sky" + chr(27) + "[2J"))
+    sky\\x1b[2J
+    """
+    return _HIDDEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)

@@ -22,6 +22,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from dmo.errors import visible
+
 _display: ContextVar[Progress | None] = ContextVar("dmo_progress", default=None)
 _seconds: ContextVar[dict[str, float] | None] = ContextVar("dmo_seconds", default=None)
 _listener: ContextVar[Callable[[dict[str, Any]], None] | None] = ContextVar("dmo_listener", default=None)
@@ -56,7 +58,7 @@ def bars(console: Console | None = None, disable: bool = False) -> Iterator[dict
     ['read']
     """
     columns = (
-        TextColumn("{task.description:<28}"),
+        TextColumn("{task.description:<28}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -160,7 +162,7 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
     except BaseException:
         tell("failed")
         if display is not None and task is not None:
-            display.update(task, description=f"{name} (failed)")
+            display.update(task, description=visible(f"{name} (failed)"))
             display.stop_task(task)
         raise
     else:
@@ -194,8 +196,8 @@ def _progress_line(task: Task) -> str:
 def _line(display: Progress, name: str, total: int | None, before: float) -> TaskID:
     """The line of a stage that took so many seconds before: that of its last time, or a new one."""
     for task in display.tasks:
-        if task.description == name and task.finished:
+        if task.description == visible(name) and task.finished:
             display.reset(task.id, total=total)
             task.start_time = display.get_time() - before
             return task.id
-    return display.add_task(name, total=total)
+    return display.add_task(visible(name), total=total)

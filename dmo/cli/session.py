@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from dmo.errors import visible
 from dmo.workflows.program import amount
 
 WIDTH = 110
@@ -24,7 +25,7 @@ def show(record: Mapping[str, Any], rows: Sequence[tuple[str, str]], title: str,
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(name, value)
+        table.add_row(visible(name), visible(value))
     _print(title, table)
 
 
@@ -34,7 +35,7 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numb
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i and numbers else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(visible, row))
     _print(title, table)
 
 
@@ -43,7 +44,7 @@ def _print(title: str, table: Table) -> None:
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=WIDTH)
-    console.print(title, style="bold italic", soft_wrap=True)
+    console.print(visible(title), style="bold italic", soft_wrap=True)
     console.print(table)
 
 

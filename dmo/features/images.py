@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ LEAST = 32
 """Pixels to which a shorter side is enlarged, so that every descriptor has something to stand on."""
 MAX_PIXELS = 80_000_000
 """Pixels above which a file is not decoded: it may be a bomb."""
+LONGEST, LARGEST = 65_535, 1 << 30
+"""Pixels of a side, and bytes of a file, above which it is not read: no camera makes such, and JPEG ends there."""
 CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo[images]"
 
 
@@ -131,11 +134,14 @@ def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int =
         raise ImportError(CURE) from None
     if side < LEAST:
         raise UserError(f"read_image: side = {side} pixels, needs at least {LEAST}")
+    check_file(path)
     try:
         with Image.open(path) as image:
             pixels = image.width * image.height
             if pixels > max_pixels:
                 raise UnreadableImage(f"{path}: {pixels} pixels, at most {max_pixels} are decoded; raise max_pixels")
+            if max(image.size) > LONGEST:
+                raise UnreadableImage(f"{path}: {image.width} x {image.height} pixels, a side has at most {LONGEST}")
             image.draft(None, (2 * side, 2 * side))  # a JPEG file is decoded at a fraction of its size
             upright = ImageOps.exif_transpose(image)
             return np.asarray(_resized(_rgb(upright), side))
@@ -144,6 +150,18 @@ def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int =
     except Exception as error:  # what a damaged file makes a decoder raise is not bounded by its documentation
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UnreadableImage(f"{path}: cannot be read as an image ({reason})") from error
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    """Refuse what is no file of a bounded size before it is opened: a pipe waits for ever, a device may have no end."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise UnreadableImage(f"{path}: {error.strerror}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise UnreadableImage(f"{path}: is no regular file")
+    if found.st_size > LARGEST:
+        raise UnreadableImage(f"{path}: {found.st_size} bytes, at most {LARGEST} are read")
 
 
 def digest(path: str | os.PathLike[str]) -> str:
@@ -173,6 +191,7 @@ def digest(path: str | os.PathLike[str]) -> str:
     'e3b0c44298fc1c149afbf4c8996fb924'
     """
     found = hashlib.sha256()
+    check_file(path)
     try:
         with open(path, "rb") as file:
             while part := file.read(1 << 20):

@@ -14,9 +14,11 @@ import numpy as np
 from dmo.errors import UserError
 from dmo.features import colors, points, textures
 from dmo.features.embedding import VIEW, Embedding
-from dmo.features.images import MAX_PIXELS, SIDE
+from dmo.features.images import LEAST, MAX_PIXELS, SIDE
 from dmo.features.words import Vocabulary
 
+LARGEST_SIDE, MAX_WORDS = 4096, 1 << 17
+"""Pixels of the longer side, and words of a vocabulary, at most."""
 VERSION = 1
 """Of the descriptors: raised when one of them changes its values."""
 LOCAL = {"dense_sift": 1000, "harris_sift": 1000, "dense_hue": 100, "harris_hue": 100}
@@ -203,9 +205,18 @@ class Recipe:
                 f"these rows were made by version {self.version} of the descriptors, this dmo has {VERSION}; "
                 "extract and fit again, or use the dmo that made them"
             )
+        self._check_limits()
         known = {name: LOCAL[name] for name in self.local}
         given = dict(self.words or {})
         object.__setattr__(self, "words", {name: given.get(name, known[name]) for name in known})
+
+    def _check_limits(self) -> None:
+        """A recipe may come in a store of anybody: it takes no more memory than dmo's own limits allow."""
+        limits = {"side": (self.side, LEAST, LARGEST_SIDE), "max_pixels": (self.max_pixels, 1, MAX_PIXELS)}
+        limits |= {f"words of {name}": (count, 2, MAX_WORDS) for name, count in dict(self.words or {}).items()}
+        for name, (value, least, most) in limits.items():
+            if type(value) is not int or not least <= value <= most:
+                raise UserError(f"a recipe with {name} = {value!r}: pass a whole number from {least} to {most}")
 
     @classmethod
     def of(cls, names: str | Sequence[str], **changes: Any) -> Recipe:

@@ -123,6 +123,12 @@ class NpzMember:
             size = archive.getinfo(member).file_size
             self.shape, self._fortran, self._stored, self._first = _header(stream, self._where, size)
         self.dtype = self._stored.newbyteorder("=")
+        row = math.prod(self.shape[1:]) * self._stored.itemsize
+        if len(self.shape) > 1 and row > _ROW:
+            raise DataError(
+                f"{self._where}: a row of shape {self.shape[1:]} has {row} bytes, expected at most {_ROW}; rows are "
+                "samples, transpose the array or split its columns"
+            )
 
     def _open(self, archive: zipfile.ZipFile) -> IO[bytes]:
         try:

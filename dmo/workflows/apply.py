@@ -24,6 +24,7 @@ ALL = "all"
 """The name that stands for all samples where a split is asked for."""
 OTHER_CSV = "pass --overwrite to replace it, or choose another path"
 T = TypeVar("T")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
 BLOCK = 1024
 """Samples that are worked on at a time."""
 
@@ -132,12 +133,21 @@ def label_count(wanted: int | None, model: Any) -> int:
 
 
 def as_csv(samples: Sequence[str], words: Iterable[Sequence[str]], count: int, end: str) -> str:
-    """A table of samples with their `count` labels, best first; `end` of its lines."""
+    """A table of samples with their `count` labels, best first; `end` of its lines.
+
+    Spreadsheets run a cell that begins with = + - or @ as a formula, and labels come from anybody. As OWASP advises,
+    every cell is quoted, and one that begins so, or with an apostrophe, gets an apostrophe before it: who reads the
+    table takes one apostrophe off the start of a cell and has the name.
+    """
     text = StringIO()
-    writer = csv.writer(text, lineterminator=end)
+    writer = csv.writer(text, lineterminator=end, quoting=csv.QUOTE_ALL)
     writer.writerow(["sample", *(f"label {i + 1}" for i in range(count))])
-    writer.writerows([sample, *row] for sample, row in zip(samples, words, strict=True))
+    writer.writerows(map(_no_formula, [sample, *row]) for sample, row in zip(samples, words, strict=True))
     return text.getvalue()
+
+
+def _no_formula(cell: str) -> str:
+    return f"'{cell}" if cell.startswith(_FORMULA) else cell
 
 
 def row_writer(

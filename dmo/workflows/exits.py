@@ -17,7 +17,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from types import FrameType
 
-from dmo.errors import UserError
+from dmo.errors import UserError, visible
 
 WRONG, FAILED, DAMAGED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
@@ -47,6 +47,10 @@ def terminable() -> Iterator[None]:
 
 def sentence(error: BaseException) -> str:
     """An error as one line for people."""
+    return visible(_sentence(error))
+
+
+def _sentence(error: BaseException) -> str:
     if isinstance(error, Terminated):
         return f"terminated; {_GO_ON}"
     if isinstance(error, KeyboardInterrupt):

@@ -17,6 +17,7 @@ import dask.config
 import psutil
 from rich.console import Console
 
+from dmo.errors import visible
 from dmo.progress import bars
 from dmo.stores.checkpoints import checkpoints
 from dmo.workflows.exits import ending
@@ -110,7 +111,7 @@ class Session:
 
     def note(self, text: str) -> None:
         """A remark on standard error."""
-        self.errors.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.errors.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def costs(self) -> dict[str, Any]:
         """Seconds per stage and in all, and the peak memory of this process in bytes."""

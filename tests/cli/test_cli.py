@@ -318,6 +318,36 @@ def test_annotating_again_leaves_a_csv_that_says_the_same(work, tmp_path):
     assert (tmp_path / "a.csv").read_bytes() == written
 
 
+FORMULAS = ["=cmd|' /C calc'!A0", "@sum", "+1", "-1", "'quoted", "sky\x1b]0;owned\x07"]
+
+
+def test_names_of_others_are_no_formulas_in_a_csv_and_no_commands_to_a_terminal(data, tmp_path):
+    views, Y = data
+    writer = stores.create_features(
+        tmp_path / "f.zarr",
+        len(Y),
+        {"shape": stores.ViewSpec(8)},
+        Y,
+        FORMULAS,
+        block=len(Y),
+        sample_ids=[f"=s{i}\x1b[2J" for i in range(len(Y))],
+    )
+    writer.write("shape", 0, views["shape"])
+    writer.finish()
+    run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "m.zarr")
+    arguments = ["annotate", tmp_path / "m.zarr", tmp_path / "f.zarr", tmp_path / "a.zarr", "--top", N_LABELS]
+    shown = run(*arguments, "--csv", tmp_path / "a.csv")
+    assert "\x1b" not in shown.stdout + shown.stderr
+    assert r"sky\x1b]0;owned\x07" in shown.stdout
+    error = run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "n.zarr", "--views", "\x1b[2J", code=2).stderr
+    assert "\x1b" not in error
+    with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert not [cell for row in rows for cell in row if cell[0] in "=+-@"]
+    assert {cell.removeprefix("'") for cell in rows[1][1:]} == set(FORMULAS)
+    assert [row[0].removeprefix("'") for row in rows[1:]] == [f"=s{i}\x1b[2J" for i in range(len(Y))]
+
+
 def test_info_of_every_kind(work, tmp_path):
     run("transform", work / "m.zarr", work / "f.zarr", tmp_path / "z.zarr")
     over = run("fit", "kgha", work / "f.zarr", tmp_path / "z.zarr", "--overwrite", code=2).stderr

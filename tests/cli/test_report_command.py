@@ -4,12 +4,14 @@ import re
 
 import numpy as np
 import pytest
+from PIL import Image
 from shell import record, run
 from sklearn.metrics import label_ranking_average_precision_score
 
 from dmo import stores
 from dmo.cli import demo_images as demo_images
-from dmo.workflows.evaluation import sample_precision
+from dmo.workflows.apply import AppliedModel
+from dmo.workflows.evaluation import EvaluatedModel, Evaluation, sample_precision
 from dmo.workflows.report_page import read_sweep
 
 
@@ -152,3 +154,30 @@ def test_the_demo_goes_from_images_to_a_page(tmp_path, monkeypatch):
     for method in ("KGHA (kgha)", "MultiViewRidge (r-kmlr)", "JEC, nearest training samples"):
         assert method in told.stdout
     assert "holds no demo" in run("demo", "--images", "--out", tmp_path, code=2).stderr
+
+
+@pytest.mark.parametrize("name", ["../secret.jpg", "{secret}", "link.jpg"])
+def test_a_page_shows_no_image_from_outside_the_folder_of_its_store(tmp_path, name):
+    secret = tmp_path / "secret.jpg"
+    Image.new("RGB", (40, 40), "red").save(secret)
+    (tmp_path / "pics").mkdir()
+    (tmp_path / "pics" / "link.jpg").symlink_to(secret)
+    writer = stores.create_features(
+        tmp_path / "f.zarr",
+        4,
+        {"x": stores.ViewSpec(2)},
+        np.eye(4, 2, dtype=np.uint8),
+        ["a", "b"],
+        sample_ids=[name.format(secret=secret), "1", "2", "3"],
+        attributes={"dataset": "images", "folder": str(tmp_path / "pics")},
+        block=4,
+    )
+    writer.write("x", 0, np.arange(8.0).reshape(4, 2))
+    writer.finish()
+    store = stores.open_features(tmp_path / "f.zarr")
+    applied = AppliedModel(None, "", store, {}, None, np.arange(4), None)
+    found = Evaluation([EvaluatedModel("m", applied, np.zeros((4, 2)), {}, {})], ["a", "b"], np.eye(4, 2), 1)
+    assert found.image(0) is None
+    secret.rename(tmp_path / "pics" / "inside.jpg")
+    (tmp_path / "pics" / "1").symlink_to(tmp_path / "pics" / "inside.jpg")
+    assert found.image(1) is not None

@@ -1,6 +1,7 @@
 """Descriptors of images against other libraries, brute force, and what flips, permutations and flat images must do."""
 
 import io
+import os
 import struct
 import sys
 import zlib
@@ -18,7 +19,7 @@ from sklearn.metrics import pairwise_distances_argmin
 
 from dmo import features
 from dmo.features import colors, embedding, points, sets, textures
-from dmo.features.images import LEAST, UnreadableImage, find_images, read_image
+from dmo.features.images import LEAST, UnreadableImage, digest, find_images, read_image
 
 SHAPE = (48, 66)
 
@@ -450,3 +451,36 @@ def test_a_missing_extra_is_named(tmp_path, image, monkeypatch, library, extra):
         model(features.read_image(tmp_path / "a.png")) if extra == "onnx" else features.morp491(
             features.read_image(tmp_path / "a.png")
         )
+
+
+def test_what_is_no_file_of_a_bounded_size_is_refused_at_once(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "endless.png").symlink_to("/dev/zero")
+    (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    with open(tmp_path / "huge.png", "wb") as file:
+        file.truncate((1 << 30) + 1)
+    said = {
+        "pipe": "no regular file",
+        "endless": "no regular file",
+        "gone": "No such file",
+        "huge": "at most 1073741824",
+    }
+    for name, reason in said.items():
+        for read in (read_image, digest):
+            with pytest.raises(features.UnreadableImage, match=rf"{name}.png: .*{reason}"):
+                read(tmp_path / f"{name}.png")
+
+
+def test_a_side_beyond_every_camera_is_refused_by_the_header(tmp_path):
+    Image.new("1", (70_000_000, 1)).save(tmp_path / "long.png")
+    with pytest.raises(features.UnreadableImage, match="70000000 x 1 pixels, a side has at most 65535"):
+        features.read_image(tmp_path / "long.png")
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_pixels": 10**12}, {"side": 10**6}, {"side": "256"}, {"words": {"dense_sift": 10**9}}]
+)
+def test_a_recipe_cannot_raise_the_limits_of_the_program(limit):
+    given = features.Recipe.of("dense_sift").to_dict() | limit
+    with pytest.raises(ValueError, match=r"a recipe with .*: pass a whole number from"):
+        features.Recipe.from_dict(given)
