@@ -44,7 +44,7 @@ def prepare_kernel(
     if any(isinstance(part, Precomputed) for part in kernels.values()):
         return _precomputed(views)
     if not is_exact(approximation):
-        return _low_rank(fit_maps(approximation, kernels, views, random_state), views)
+        return _low_rank(fit_maps(approximation, kernels, views, random_state, True), views)
     n = next(iter(views.values())).shape[0]
     engine = exact_engine(approximation)
     storage = choose_storage(engine, n, 1, 8)

@@ -98,15 +98,15 @@ class LowRankPass:
 
 
 def fit_maps(
-    approximation: Any, kernel: Any, views: Mapping[str, Rows], random_state: int | None
+    approximation: Any, kernel: Any, views: Mapping[str, Rows], random_state: int | None, center: bool
 ) -> dict[str, FeatureMap]:
-    """A feature map per view."""
+    """A feature map per view; `center`: whether factor rows will be centered (see `LinearMap`)."""
     kernels = per_view("kernel", kernel, list(views))
     approximations = per_view("approximation", approximation, list(views))
     maps = {}
     for view, source in views.items():
         try:
-            maps[view] = approximations[view].feature_map(parse(kernels[view]), source, random_state)
+            maps[view] = approximations[view].feature_map(parse(kernels[view]), source, random_state, center)
         except UserError as error:
             text = str(error)
             said = text.find(f"view {view!r} has")  # by the rows themselves, as they were read
@@ -121,10 +121,23 @@ def low_rank_pass(
     Y: np.ndarray | None,
     n_folds: int,
     random_state: int | None,
+    center: bool,
 ) -> LowRankPass:
     """Fit the maps and pass once over the rows; with n_folds > 1, moments per random fold."""
-    maps = fit_maps(approximation, kernel, views, random_state)
+    maps = fit_maps(approximation, kernel, views, random_state, center)
+    return pass_of(maps, views, Y, n_folds, random_state)
+
+
+def pass_of(
+    maps: dict[str, FeatureMap], views: Mapping[str, Rows], Y: np.ndarray | None, n_folds: int, random_state: int | None
+) -> LowRankPass:
+    """One pass over the rows with these maps."""
     return LowRankPass(maps, _folded_moments(maps, views, Y, n_folds, random_state))
+
+
+def folds_of(n: int, n_folds: int, seed: Any) -> np.ndarray:
+    """Random folds of equal sizes (n numbers 0 .. n_folds - 1)."""
+    return np.random.default_rng(seed).permutation(np.arange(n) % n_folds)
 
 
 def _folded_moments(
@@ -132,7 +145,7 @@ def _folded_moments(
 ) -> list[Moments]:
     """Moments of the rows, in n_folds random folds of equal sizes."""
     n = next(iter(views.values())).shape[0]
-    folds = np.random.default_rng(seed).permutation(np.arange(n) % n_folds) if n_folds > 1 else None
+    folds = folds_of(n, n_folds, seed) if n_folds > 1 else None
     raw = collect_moments(FeatureRows(views, maps), Y, folds, current_client())
     mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
     found = [part.mixed(mixings) for part in raw]

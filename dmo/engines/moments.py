@@ -126,6 +126,8 @@ class Moments:
 
     def mixed(self, mixings: Mapping[str, np.ndarray]) -> Moments:
         """Moments after each named group F became F T: Gram T'GT (a low-rank kernel's last, small factor)."""
+        if not mixings.keys() & self.widths.keys():
+            return self
         places = self.places()
         widths = {name: mixings[name].shape[1] if name in mixings else width for name, width in self.widths.items()}
         parts = {name: mixings.get(name) for name in self.widths}

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
 from dmo.engines.exact import FittedView, choose_storage, exact_engine, fit_view
-from dmo.engines.lowrank import LowRankPass, decided, is_exact, low_rank_pass
+from dmo.engines.lowrank import decided, fit_maps, is_exact
 from dmo.estimators.base import Estimator
 from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
 from dmo.kernels import Kernel, parse
@@ -20,12 +20,22 @@ from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.eigen import Eigenpairs
 from dmo.linalg.solve import SolveMethod
 from dmo.linalg.tall import LinearMap
+from dmo.lowrank import FeatureMap
 from dmo.methods.homogeneity.moments import HomogeneityFit
 from dmo.methods.homogeneity.operators import alternating_least_squares, krylov
 from dmo.progress import stage
 from dmo.validation import COUNT, FLAG, POSITIVE, SEED, Need, check_views, one_of, per_view, sample_count
 
 KernelSpec = str | Kernel | Mapping[str, Any] | list[Any]
+
+
+def factor_rows(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows], width: int) -> dict[str, np.ndarray] | None:
+    """Factor rows of all views in memory (n x rank each) where they, and `width` columns more, outnumber the samples: their
+    moments would be larger. None elsewhere."""
+    n = next(iter(views.values())).shape[0]
+    if n >= width + sum(feature_map.rank for feature_map in maps.values()):
+        return None
+    return {view: feature_map(views[view]).astype(np.float64) for view, feature_map in maps.items()}
 
 
 class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
@@ -100,13 +110,14 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _engine(self) -> Any:
         return getattr(self, "approximation_", self.approximation)
 
-    def _low_rank(self, views: Mapping[str, Rows], Y: np.ndarray | None, n_folds: int) -> LowRankPass:
-        return low_rank_pass(self._engine, self.kernel, views, Y, n_folds, self.random_state)
+    def _maps(self, views: Mapping[str, Rows]) -> dict[str, FeatureMap]:
+        """The low-rank kernels of the views."""
+        return fit_maps(self._engine, self.kernel, views, self.random_state, self.center)
 
-    def _expand(self, done: LowRankPass, fit: HomogeneityFit) -> None:
+    def _expand(self, maps: Mapping[str, FeatureMap], fit: HomogeneityFit) -> None:
         self.expansions_ = {
             view: FactorExpansion.of(view, feature_map, fit.coefficients[view], fit.offsets[view])
-            for view, feature_map in done.maps.items()
+            for view, feature_map in maps.items()
         }
 
     def transform(self, X: Any) -> np.ndarray:

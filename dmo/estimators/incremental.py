@@ -29,6 +29,7 @@ class Incremental:
     approximation: Any
     kernel: Any
     standardize: float
+    center: bool
     random_state: int | None
     expansions_: Mapping[str, Any]
     pass_: LowRankPass
@@ -60,7 +61,7 @@ class Incremental:
         folds = FOLDS if self.standardize else 1
         if first:
             self.approximation_ = self.approximation
-            done = low_rank_pass(self.approximation, self.kernel, views, Y, folds, self.random_state)
+            done = low_rank_pass(self.approximation, self.kernel, views, Y, folds, self.random_state, self.center)
         else:
             done = self.pass_.extended(views, Y, self.random_state)
         self._fit_pass(done)

@@ -8,17 +8,25 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from dmo.blocks import Rows
-from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine
-from dmo.engines.moments import LABELS, Moments, pooled
+from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, folds_of, pass_of
+from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec
+from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec, factor_rows
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.smoothers import LinearSmoother
+from dmo.lowrank import FeatureMap
 from dmo.methods.decoding import ScoreRule
-from dmo.methods.homogeneity.moments import RotatedMoments, SharedHomogeneity, homogeneity
+from dmo.methods.homogeneity.moments import (
+    HomogeneityFit,
+    Rotated,
+    RotatedMoments,
+    RotatedRows,
+    SharedHomogeneity,
+    homogeneity,
+)
 from dmo.methods.homogeneity.operators import decoder, homogeneity_map, krylov
 from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
@@ -131,8 +139,13 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.approximation_ = choose_engine(self.approximation, n, len(views))
         if self.is_exact:
             self._fit_exact(views, Y.astype(np.float64), self.count_components(Y.shape[1], label_rank(Y), n))
+            return self
+        maps, n_folds = self._maps(views), FOLDS if self.standardize else 1
+        rows = factor_rows(maps, views, Y.shape[1])
+        if rows is None:
+            self._fit_pass(pass_of(maps, views, Y, n_folds, self.random_state))
         else:
-            self._fit_pass(self._low_rank(views, Y, FOLDS if self.standardize else 1))
+            self._fit_rows(maps, rows | {LABELS: Y.astype(np.float64)}, n_folds)
         return self
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, k: int) -> None:
@@ -160,12 +173,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     def _fit_pass(self, done: LowRankPass) -> None:
         labels = done.total.centered_gram(LABELS)
         k = self.count_components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), done.total.n)
-        rotated = RotatedMoments.of(done.total, self.center)
-        weights, ridges = self._weighting(rotated)
-        fit = homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
-        self._learn(fit.pairs)
-        self._expand(done, fit)
-        self.decoder_ = decoder(fit.coefficients[LABELS])
+        self._learn_low_rank(done.maps, self._solve(RotatedMoments.of(done.total, self.center), k))
         mean, deviation = np.zeros(len(labels)), np.ones(len(labels))
         if self.standardize:
             held = []
@@ -177,6 +185,33 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 held.append(part.of_scores({view: B @ D for view, B in coefficients.items()}, offset @ D))
             mean, deviation = pooled(held)
         self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
+
+    def _solve(self, rotated: Rotated, k: int) -> HomogeneityFit:
+        weights, ridges = self._weighting(rotated)
+        return homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
+
+    def _learn_low_rank(self, maps: Mapping[str, FeatureMap], fit: HomogeneityFit) -> None:
+        self._learn(fit.pairs)
+        self._expand(maps, fit)
+        self.decoder_ = decoder(fit.coefficients[LABELS])
+
+    def _fit_rows(self, maps: Mapping[str, FeatureMap], groups: dict[str, np.ndarray], n_folds: int) -> None:
+        """What `_fit_pass` learns, from fewer rows than columns: of the views' factors, and of the labels."""
+        n, n_labels = groups[LABELS].shape
+        k = self.count_components(n_labels, label_rank(groups[LABELS]), n)
+        self._learn_low_rank(maps, self._solve(RotatedRows.of(groups, self.center), k))
+        mean, deviation = np.zeros(n_labels), np.ones(n_labels)
+        if n_folds > 1:
+            fold, held = folds_of(n, n_folds, self.random_state), []
+            for number in range(n_folds):
+                known = {name: rows[fold != number] for name, rows in groups.items()}
+                fit = self._solve(RotatedRows.of(known, self.center), k)
+                parts = [groups[view][fold == number] @ fit.coefficients[view] + fit.offsets[view] for view in maps]
+                scores = sum(parts) / len(parts) @ decoder(fit.coefficients[LABELS])
+                held.append(ScoreSums(len(scores), scores.sum(axis=0), (scores**2).sum(axis=0)))
+            mean, deviation = pooled(held)
+        frequency = groups[LABELS].mean(axis=0)
+        self.rule_ = ScoreRule.of(frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
 
     def prepare_moments(self, moments: Moments, center: bool) -> SharedHomogeneity:
         """What every ridge and balance shares."""
@@ -222,7 +257,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
         return run
 
-    def _weighting(self, rotated: RotatedMoments) -> tuple[dict[str, float], dict[str, float]]:
+    def _weighting(self, rotated: Rotated) -> tuple[dict[str, float], dict[str, float]]:
         """Weights and ridges of all groups of the moments."""
         views = [name for name in rotated.places if name != LABELS]
         weights = dict(zip([*views, LABELS], self._weights(len(views)), strict=True))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from dmo.engines.lowrank import choose_engine
-from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec
-from dmo.methods.homogeneity.moments import RotatedMoments, homogeneity
+from dmo.engines.lowrank import choose_engine, pass_of
+from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec, factor_rows
+from dmo.methods.homogeneity.moments import Rotated, RotatedMoments, RotatedRows, homogeneity
 from dmo.methods.homogeneity.operators import homogeneity_map
 from dmo.validation import check_parameters, check_views, count_components, sample_count
 
@@ -54,13 +54,18 @@ class MultiSetCCA(HomogeneityEmbedding):
         k = count_components(self.n_components, n, n - 1, n)
         self.approximation_ = choose_engine(self.approximation, n, len(views))
         if not self.is_exact:
-            done = self._low_rank(views, None, 1)
+            maps = self._maps(views)
+            rows = factor_rows(maps, views, 0)
+            rotated: Rotated
+            if rows is None:
+                rotated = RotatedMoments.of(pass_of(maps, views, None, 1, self.random_state).total, self.center)
+            else:
+                rotated = RotatedRows.of(rows, self.center)
             weights = dict.fromkeys(views, 1.0)
-            rotated = RotatedMoments.of(done.total, self.center)
             ridges = self._ridges(list(views))
             fit = homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
             self._learn(fit.pairs)
-            self._expand(done, fit)
+            self._expand(maps, fit)
             return self
         fitted = self._fit_views(views)
         apply = homogeneity_map([view.smoother for view in fitted.values()], [1.0] * len(views))

@@ -266,7 +266,7 @@ def _krylov(task: Task, view: str, X: Rows, samples: Samples, k: int, road: Proj
 
 def _low_rank(task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
     """The moment engine: one pass over the factor rows of a low-rank kernel."""
-    feature_map = fit_maps(road.approximation, road.kernel, {view: X}, road.random_state)[view]
+    feature_map = fit_maps(road.approximation, road.kernel, {view: X}, road.random_state, task.center)[view]
     raw = _pass(task, X, samples, feature_map)
     mixing = feature_map.mixing
     moments = raw if mixing is None else raw.mixed({name: mixing for name in (ROWS, WEIGHTED) if name in raw.widths})
@@ -329,7 +329,7 @@ def embed(
         if not plain and n_landmarks is None:
             approximation = exact_or_best(f"similarities of {n} x {n}", _relation_bytes(n, n), _RELATION_SHARE)
     if not is_exact(approximation):
-        feature_map = fit_maps(approximation, kernel, {view: source}, random_state)[view]
+        feature_map = fit_maps(approximation, kernel, {view: source}, random_state, False)[view]
         found = solve_projected(problem, _some(feature_map(source).astype(np.float64), index), k, variance)
         expansion = FactorExpansion.of(view, feature_map, found.coefficients, found.offset)
     elif plain:

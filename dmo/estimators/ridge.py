@@ -102,7 +102,9 @@ class MultiViewRidge(Incremental, Annotator):
         self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
         if not self.is_exact:
             n_folds = FOLDS if self.standardize else 1
-            self._fit_pass(low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state))
+            self._fit_pass(
+                low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state, self.center)
+            )
             return self
         Y = Y.astype(np.float64)
         targets = Y - Y.mean(axis=0) if self.center else Y
@@ -253,11 +255,13 @@ def ridge(
     F = [sqrt(w_v) F_v], beta = sqrt(w) (F'F + c I)^-1 F'Y, by push-through equal to kernel ridge.
     """
     places = moments.places()
-    used = moments.centered() if center else moments
     columns = np.concatenate([np.arange(places[view].start, places[view].stop) for view in weights])
     scale = np.concatenate([np.full(moments.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
-    small = used.gram[np.ix_(columns, columns)] * scale[:, None] * scale
-    right = scale[:, None] * used.gram[columns, places[LABELS]]
+    gram = moments.gram[columns]  # the views' rows alone: of many labels, the products among themselves are most of all
+    if center:
+        gram -= np.outer(moments.sums[columns], moments.sums / moments.n)
+    small = gram[:, columns] * scale[:, None] * scale
+    right = scale[:, None] * gram[:, places[LABELS]]
     beta = scale[:, None] * positive_solve(small, c, right)
     offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
     edges = np.cumsum([moments.widths[view] for view in weights])[:-1]

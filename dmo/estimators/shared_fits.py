@@ -176,7 +176,8 @@ class MomentFolds:
 
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         model = self.model
-        maps = fit_maps(model.approximation, model.kernel, self.sources, model.random_state)
+        center = all(setting.get("center", model.center) for setting in self.algebra)
+        maps = fit_maps(model.approximation, model.kernel, self.sources, model.random_state, center)
         client = current_client()
         raw = FeatureRows(self.sources, maps, 0 if client else _MEMORY // 2)
         parts = collect_moments(raw, self.labels, self.fold, client)

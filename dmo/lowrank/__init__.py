@@ -6,6 +6,7 @@ from dmo.linalg.pivoted_cholesky import PivotedCholesky, rpcholesky
 from dmo.lowrank.choice import Choice, choose
 from dmo.lowrank.errors import sampled_error
 from dmo.lowrank.feature_maps import FeatureMap
+from dmo.lowrank.linear_map import LinearMap
 from dmo.lowrank.meka import MekaMap
 from dmo.lowrank.meka_fit import meka
 from dmo.lowrank.nystrom import NystromMap, from_landmarks, nystrom
@@ -18,6 +19,7 @@ __all__ = [
     "DenseFactor",
     "Factor",
     "FeatureMap",
+    "LinearMap",
     "MekaMap",
     "NystromMap",
     "PivotedCholesky",

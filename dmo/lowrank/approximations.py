@@ -12,9 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.kernels import Kernel, parse
+from dmo.kernels import Kernel, Linear, parse
 from dmo.lowrank import FeatureMap, choose, meka, nystrom
 from dmo.lowrank.landmarks import Landmarks
+from dmo.lowrank.linear_map import LinearMap
 from dmo.lowrank.meka_fit import Basis, Link
 from dmo.lowrank.rank_selection import Rank
 from dmo.persistence import Persistent, with_prefix, without_prefix
@@ -36,8 +37,17 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
     random_state: int | None
     map_: FeatureMap
 
-    def feature_map(self, kernel: str | Kernel, X: Rows, random_state: int | None = None) -> FeatureMap:
-        """The map of rows X (row source, n x d): `kernel`, `random_state` and float32 where this object has none."""
+    def feature_map(
+        self, kernel: str | Kernel, X: Rows, random_state: int | None = None, center: bool = False
+    ) -> FeatureMap:
+        """The map of rows X (row source, n x d): `kernel`, `random_state` and float32 where this object has none.
+
+        A linear kernel of no more features than columns are allowed is its own factor, without error; `center`: see
+        `LinearMap`.
+        """
+        own = parse(kernel if self.kernel is None else self.kernel)
+        if isinstance(own, Linear) and X.shape[1] <= self._columns():
+            return LinearMap.of(own, X, center)
         return self._fit_map(kernel, X, random_state, np.dtype(np.float32))
 
     def _fit_map(self, kernel: str | Kernel, X: Rows, random_state: int | None, dtype: np.dtype) -> FeatureMap:
@@ -48,6 +58,11 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
 
     def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
         raise NotImplementedError
+
+    def _columns(self) -> int:
+        """Columns that factors may have where these are a given number, else 0."""
+        rank = getattr(self, "rank", None)
+        return rank if isinstance(rank, int) else 0
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the map from rows X (n x d, any row source); `y` is not used."""
@@ -171,6 +186,9 @@ class Meka(_Approximation):
         self.fit_rows = fit_rows
         self.precision = precision
         self.random_state = random_state
+
+    def _columns(self) -> int:
+        return self.clusters * self.rank if isinstance(self.rank, int) else 0
 
     def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
         return meka(

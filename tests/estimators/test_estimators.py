@@ -299,3 +299,60 @@ def test_features_whose_squares_overflow_are_refused(method: str, as_store: bool
     given = da.from_array(X, chunks=(10, 4)) if as_store else X
     with pytest.raises(dmo.UserError, match=r"view 'x' has -1e\+160 at row 7, column 2; divide the features"):
         dmo.TraceEmbedding(method=method, n_components=2).fit(given, np.arange(30) % 3)
+
+
+UNITS = {  # ridge -> estimator; whether it centers
+    "ridge": (lambda c, how: MultiViewRidge("linear", ridge=c, approximation=how), True),
+    "leave-one-out": (lambda c, how: MultiViewRidge("linear", ridge=c, standardize=0.5, approximation=how), True),
+    "kgha": (
+        lambda c, how: KGHA("linear", ridge=c, label_ridge=0.1, n_components=3, tol=1e-11, approximation=how),
+        True,
+    ),
+    "multiset": (lambda c, how: MultiSetCCA("linear", ridge=c, n_components=2, tol=1e-11, approximation=how), True),
+    "svr": (
+        lambda c, how: dmo.LLTSVR("linear", C=1 / c, frame="identity", tol=1e-10, max_iter=20_000, approximation=how),
+        True,
+    ),
+    "morp": (lambda c, how: dmo.MORP("linear", ridge=c, n_components=3, approximation=how), True),
+    "simplified": (
+        lambda c, how: dmo.MORP("linear", form="simplified", ridge=c, n_components=3, approximation=how),
+        True,
+    ),
+    "mlsi": (lambda c, how: dmo.MLSI(ridge=c, n_components=3, dual=False, approximation=how), False),
+    "mlsi of documents": (lambda c, how: dmo.MLSI(ridge=c, n_components=3, dual=True, approximation=how), False),
+    "pca": (lambda c, how: dmo.TraceEmbedding("pca", kernel="linear", n_components=3, approximation=how), True),
+    "pls": (lambda c, how: dmo.TraceEmbedding("pls", kernel="linear", n_components=3, approximation=how), True),
+    "cca": (
+        lambda c, how: dmo.TraceEmbedding("cca", kernel="linear", ridge=c, n_components=3, approximation=how),
+        True,
+    ),
+}
+MOVED = [(1e-6, 0.0), (1e-3, 0.0), (1e3, 0.0), (1e6, 0.0), (1.0, 1e6), (1e-3, 1e3), (1e3, -1e9)]
+
+
+@pytest.mark.parametrize("how", ["exact", Nystrom(rank=80)], ids=["exact", "moments"])
+@pytest.mark.parametrize("name", UNITS)
+def test_units_and_offsets_of_the_features_change_no_decision(name, how):
+    make, centers = UNITS[name]
+    X, Y = whole_numbers(n=90, d=6)
+    wanted = learnt(make(500.0, "exact"), X, Y)
+    wanted = wanted / np.linalg.norm(wanted, axis=0)
+    for factor, offset in [(1.0, 0.0), *MOVED]:
+        if offset and not centers:
+            continue
+        got = learnt(make(500.0 * factor**2, how), X * factor + offset, Y)
+        got = got / np.linalg.norm(got, axis=0)  # coordinates have the features' unit
+        if name not in ("ridge", "leave-one-out", "kgha", "svr"):
+            got = got * np.sign((got * wanted).sum(axis=0))
+        tol = {"svr": 1e-4, "leave-one-out": 0.1 if how != "exact" else 1e-7}.get(name, 1e-6)
+        assert_allclose(got, wanted, atol=tol, err_msg=f"{factor:g} x + {offset:g}")
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("how", ["exact", Nystrom(rank=80)], ids=["exact", "moments"])
+def test_principal_components_of_rows_far_away_are_those_of_singular_values(how, offset):
+    X, Y = whole_numbers(n=90, d=6)
+    model = dmo.TraceEmbedding("pca", kernel="linear", n_components=3, approximation=how).fit(X + offset, Y)
+    U, s, _ = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    got = model.transform(X + offset)
+    assert_allclose(np.abs(got.T @ U[:, :3]), np.diag(s[:3]), atol=1e-6 * s[0])

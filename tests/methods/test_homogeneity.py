@@ -1,14 +1,16 @@
 """KGHA, its exact and low-rank engines, and its special cases, each against an oracle."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
-from dmo import KGHA, Exact, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge, Nystrom
+from dmo import KGHA, Exact, HomogeneityAnalysis, Meka, MultiSetCCA, MultiViewRidge, Nystrom
 from dmo.cluster import connect
 from dmo.engines.moments import LABELS, Moments
 from dmo.kernels import RBF
@@ -17,7 +19,7 @@ from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.solve import factorize
 from dmo.linalg.tall import gram
 from dmo.methods.homogeneity import operators as exact
-from dmo.methods.homogeneity.moments import RotatedMoments, SharedHomogeneity, homogeneity
+from dmo.methods.homogeneity.moments import RotatedMoments, RotatedRows, SharedHomogeneity, homogeneity
 
 
 def two_views(n=160, labels=9, seed=0):
@@ -314,3 +316,46 @@ def test_a_solve_that_stops_short_warns():
     smoother = Smoother(factorize(Dense(K), 1e-4, "cg", max_products=1), 1e-4)
     with pytest.warns(ConvergenceWarning, match="stopped at a relative residual"):
         smoother(Y.astype(float))
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_fewer_rows_than_columns_give_the_answer_of_their_moments(center):
+    rng = np.random.default_rng(5)
+    n = 30
+    groups = {
+        "a": rng.standard_normal((n, 20)) + 1,
+        "b": rng.standard_normal((n, 50)),
+        LABELS: rng.random((n, 40)) < 0.2,
+    }
+    groups = {name: rows.astype(float) * rng.uniform(0.2, 2, rows.shape[1]) for name, rows in groups.items()}
+    ridges, weights = {"a": 3.0, "b": 1.0, LABELS: 2.0}, {"a": 0.1, "b": 0.1, LABELS: 1.0}
+    small, large = RotatedRows.of(groups, center), RotatedMoments.of(Moments.of(groups), center)
+    found, wanted = (homogeneity(kind, weights, ridges, 3, tol=1e-12) for kind in (small, large))
+    np.testing.assert_allclose(found.pairs.values, wanted.pairs.values, rtol=1e-10)
+    for name, rows in groups.items():
+        left, right = (rows @ fit.coefficients[name] + fit.offsets[name] for fit in (found, wanted))
+        np.testing.assert_allclose(left * np.sign((left * right).sum(axis=0)), right, atol=1e-7)
+
+
+@pytest.mark.parametrize("approximation", [Nystrom(rank=10), Meka(rank=5, clusters=2)])
+@pytest.mark.parametrize("standardize", [0.0, 0.5])
+def test_more_labels_than_samples_are_annotated_as_from_moments(approximation, standardize):
+    views, Y = two_views(n=40, labels=60)
+    model = KGHA(
+        ridge=2.0, balance=0.5, n_components=4, tol=1e-11, approximation=approximation, standardize=standardize
+    )
+    wanted = clone(model).partial_fit(views, Y).decision_function(views)  # moments, whatever the shape
+    np.testing.assert_allclose(model.fit(views, Y).decision_function(views), wanted, atol=1e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=10)])
+def test_a_few_samples_of_many_labels_take_no_memory_of_labels_squared(approximation):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((48, 6)), (rng.random((48, 4000)) < 0.1).astype(np.uint8)
+    tracemalloc.start()
+    try:
+        KGHA(n_components=5, approximation=approximation, tol=1e-3).fit(X, Y)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 4000**2 / 4

@@ -49,6 +49,58 @@ class RotatedMoments:
         means = {name: moments.mean()[where] for name, where in moments.places().items()}
         return cls(bases, spectra, rotated.gram, means, rotated.places(), center)
 
+    def product(self, B: np.ndarray) -> np.ndarray:
+        """Gram matrix times B."""
+        return self.gram @ B
+
+    def label_columns(self) -> np.ndarray:
+        """Its columns of the labels."""
+        return self.gram[:, self.places[LABELS]]
+
+
+@dataclass(frozen=True)
+class RotatedRows:
+    """What `RotatedMoments` says, from the rows themselves (`columns`, n x sum r_j): where they are fewer than the columns.
+
+    No Gram matrix of columns is formed: a group's rotation comes from the singular values of its n x d_j rows, and a product
+    with the Gram matrix goes through the rows. Other attributes as there.
+    """
+
+    bases: dict[str, np.ndarray]
+    spectra: dict[str, np.ndarray]
+    columns: np.ndarray
+    means: dict[str, np.ndarray]
+    places: dict[str, slice]
+    center: bool
+
+    @classmethod
+    def of(cls, groups: Mapping[str, np.ndarray], center: bool = True, cutoff: float = 1e-12) -> RotatedRows:
+        """From n x d_j rows by group; directions are dropped as by `RotatedMoments.of`."""
+        bases, spectra, means, columns = {}, {}, {}, []
+        places: dict[str, slice] = {}
+        for name, rows in groups.items():
+            means[name] = rows.mean(axis=0)
+            inner = rows - means[name] if center else rows
+            U, s, Vt = scipy.linalg.svd(inner, full_matrices=False, check_finite=False)
+            keep = s * s > cutoff * max(s[0] ** 2, np.finfo(float).tiny)
+            bases[name], spectra[name] = Vt[keep].T, s[keep] ** 2
+            start = places[next(reversed(places))].stop if places else 0
+            places[name] = slice(start, start + len(spectra[name]))
+            columns.append(U[:, keep] * s[keep])
+        stacked = np.hstack(columns)
+        return cls(bases, spectra, stacked - stacked.mean(axis=0), means, places, center)
+
+    def product(self, B: np.ndarray) -> np.ndarray:
+        """Gram matrix times B."""
+        return self.columns.T @ (self.columns @ B)
+
+    def label_columns(self) -> np.ndarray:
+        """Its columns of the labels."""
+        return self.columns.T @ self.columns[:, self.places[LABELS]]
+
+
+Rotated = RotatedMoments | RotatedRows
+
 
 @dataclass(frozen=True)
 class HomogeneityFit:
@@ -60,7 +112,7 @@ class HomogeneityFit:
 
 
 def homogeneity(
-    rotated: RotatedMoments,
+    rotated: Rotated,
     weights: Mapping[str, float],
     ridges: Mapping[str, float],
     k: int,
@@ -77,17 +129,17 @@ def homogeneity(
         raise UserError(f"{k} components from factors of {len(D)} columns in all; lower n_components or raise the rank")
     start = np.zeros((len(D), 0))
     if LABELS in rotated.places:
-        start = D * rotated.gram[:, rotated.places[LABELS]]
+        start = D * rotated.label_columns()
     if start.shape[1] < k:
         rng = np.random.default_rng(random_state)
         start = np.hstack([start, rng.standard_normal((len(D), min(k + 10, len(D)) - start.shape[1]))])
-    pairs = block_krylov(lambda B: D * (rotated.gram @ (D * B)), start, k, tol, max_steps)
+    pairs = block_krylov(lambda B: D * rotated.product(D * B), start, k, tol, max_steps)
     lengths = np.sqrt(np.maximum(pairs.values, np.finfo(float).tiny))
-    return _expanded(rotated, ridges, pairs, rotated.gram @ (D * (pairs.vectors / lengths)))
+    return _expanded(rotated, ridges, pairs, rotated.product(D * (pairs.vectors / lengths)))
 
 
 def _expanded(
-    rotated: RotatedMoments, ridges: Mapping[str, float], pairs: Eigenpairs, projected: np.ndarray
+    rotated: Rotated, ridges: Mapping[str, float], pairs: Eigenpairs, projected: np.ndarray
 ) -> HomogeneityFit:
     """Coefficients and offsets from F_j'X of every group, X orthonormal (`projected`, sum r_j x k)."""
     coefficients, offsets = {}, {}
