@@ -12,7 +12,7 @@ from dmo.estimators.projection import Projection
 from dmo.estimators.projector import embed
 from dmo.methods.embeddings.catalog import METHODS
 from dmo.methods.embeddings.discriminant import DISCRIMINANTS, duplicated
-from dmo.methods.embeddings.quadratic_forms import Problem
+from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import Samples
 from dmo.validation import (
     COUNT,
@@ -106,7 +106,7 @@ class MESD(Projection):
         k = count_components(self.n_components, 1, n, n)
         Y, _ = check_known_labels(self, y, n)
 
-        def problem_of(rows: Any) -> tuple[Problem, np.ndarray]:
+        def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray]:
             known, index = Samples(n, rows, Y[:, Y.any(axis=0)]).labeled()
             return duplicated(self.method, known, chosen, self.weighted), index
 

@@ -24,7 +24,7 @@ from dmo.methods.embeddings.mope import (
     semi_supervised,
 )
 from dmo.methods.embeddings.projected import LinearFit, solve_projected
-from dmo.methods.embeddings.quadratic_forms import Problem
+from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.solvers import EmbeddingFit
 from dmo.validation import (
     COUNT,
@@ -205,7 +205,7 @@ class MOPE(Projection):
         else:
             self._learn(self._kernel(view, X, problem, k, kernel))
 
-    def _problem(self, X: Any, Y: np.ndarray) -> Problem:
+    def _problem(self, X: Any, Y: np.ndarray) -> TraceProblem:
         """Psi (kept) on the graph of neighbors, mixed with the unsupervised part, which is on that of the features."""
         measure = self._measure(X, Y)
         near = self.n_neighbors is not None and self.selection == "features"
@@ -274,7 +274,7 @@ class MOPE(Projection):
             return root_mean_square(X), None
         return self.bandwidth, local_scales(X, self.local) if weight == "local" else None
 
-    def _linear(self, view: str, X: Any, problem: Problem, k: int) -> Projected:
+    def _linear(self, view: str, X: Any, problem: TraceProblem, k: int) -> Projected:
         X = X.astype(np.float64)
         n, d = X.shape
         if self.constraint == "coefficients":
@@ -292,7 +292,7 @@ class MOPE(Projection):
         offset = np.zeros(k) if mean is None else -mean @ fit.coefficients
         return Projected(LinearExpansion(view, fit.coefficients, offset), fit, None)
 
-    def _kernel(self, view: str, X: Any, problem: Problem, k: int, kernel: Kernel) -> Projected:
+    def _kernel(self, view: str, X: Any, problem: TraceProblem, k: int, kernel: Kernel) -> Projected:
         K, fitted = gram_matrix(kernel, X, np.float64, self.random_state)
         fit = project_kernel(problem.A, _centered(K) if self.center else K, k, self.constraint, self.ridge)
         alpha, offset = fit.coefficients, np.zeros(k)
@@ -302,7 +302,7 @@ class MOPE(Projection):
         expansion = KernelExpansion(MultiKernel.of(view, fitted), {view: X}, alpha, offset, np.float64)
         return Projected(expansion, fit, K @ alpha + offset)
 
-    def _relations(self, view: str, X: Any, problem: Problem, k: int, kernel: Kernel) -> Projected:
+    def _relations(self, view: str, X: Any, problem: TraceProblem, k: int, kernel: Kernel) -> Projected:
         """Kernel values to random samples in the place of the features [MOPE 3.5]."""
         n, n_landmarks = X.shape[0], self.n_landmarks
         if n_landmarks is None or n_landmarks > n:

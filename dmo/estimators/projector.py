@@ -30,7 +30,7 @@ from dmo.linalg.row_gram import RowGram
 from dmo.methods.embeddings.catalog import CatalogEntry
 from dmo.methods.embeddings.morp import Form, morp_moments, morp_operator
 from dmo.methods.embeddings.projected import LinearFit, solve_projected
-from dmo.methods.embeddings.quadratic_forms import Problem
+from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
 from dmo.methods.embeddings.solvers import ROWS, WEIGHTED, EmbeddingFit, fit_moments, fit_operator
 
@@ -301,7 +301,7 @@ def _pass(task: Task, X: Rows, samples: Samples, feature_map: RowMap) -> Moments
 
 
 def embed(
-    problem_of: Callable[[Any], tuple[Problem, np.ndarray | None]],
+    problem_of: Callable[[Any], tuple[TraceProblem, np.ndarray | None]],
     view: str,
     source: Rows,
     k: int,

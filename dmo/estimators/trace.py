@@ -18,7 +18,7 @@ from dmo.linalg.eigen import TracePairs
 from dmo.methods.embeddings import catalog
 from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, CatalogEntry
 from dmo.methods.embeddings.direct import solve_direct
-from dmo.methods.embeddings.quadratic_forms import Problem
+from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
 from dmo.validation import (
     COUNT,
@@ -213,7 +213,7 @@ class TraceEmbedding(Projection):
             Y, _ = check_known_labels(self, y, source.shape[0])
             Y = Y[:, Y.any(axis=0)]
 
-        def problem_of(rows: Any) -> tuple[Problem, np.ndarray | None]:
+        def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray | None]:
             """The problem, and the samples that it is about (None: all)."""
             samples, index = Samples(rows.shape[0], rows, Y, center=entry.center), None
             if entry.family == "supervised":

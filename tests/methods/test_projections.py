@@ -11,7 +11,7 @@ from dmo.engines.moments import LABELS, Moments
 from dmo.linalg.eigen import block_krylov, solve_trace
 from dmo.linalg.operators import Dense, Operator
 from dmo.methods.embeddings.catalog import METHODS as CATALOG
-from dmo.methods.embeddings.quadratic_forms import Problem
+from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
 from dmo.methods.embeddings.solvers import ROWS, WEIGHTED, fit_moments, fit_operator
 
@@ -24,7 +24,7 @@ XC, YC = X - X.mean(axis=0), Y - Y.mean(axis=0)
 H = np.eye(N) - 1 / N
 
 
-def moments_of(problem: Problem, rows: np.ndarray) -> Moments:
+def moments_of(problem: TraceProblem, rows: np.ndarray) -> Moments:
     groups = {ROWS: rows}
     if problem.A.factor is not None:
         groups[LABELS] = problem.A.factor

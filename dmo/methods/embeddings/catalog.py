@@ -11,7 +11,7 @@ from dmo.methods.embeddings import graph_methods as graph
 from dmo.methods.embeddings import semisupervised as semi
 from dmo.methods.embeddings.discriminant import DISCRIMINANTS
 from dmo.methods.embeddings.projected import row_factor
-from dmo.methods.embeddings.quadratic_forms import Problem, mix
+from dmo.methods.embeddings.quadratic_forms import TraceProblem, mix
 from dmo.methods.embeddings.samples import Options, Samples
 
 Family = Literal["global", "unsupervised", "supervised", "semi-supervised"]
@@ -31,7 +31,7 @@ class CatalogEntry:
     title: str
     family: Family
     source: str
-    problem: Callable[[Samples, Options], Problem]
+    problem: Callable[[Samples, Options], TraceProblem]
     parameters: tuple[str, ...] = ()
     oracle: str = "explicit n x n matrices"
     labels: bool = True
@@ -83,14 +83,14 @@ def _global(
     return CatalogEntry(title, "global", source, problem, parameters, oracle, **more)
 
 
-def mixed(samples: Samples, options: Options) -> Problem:
+def mixed(samples: Samples, options: Options) -> TraceProblem:
     """beta A_sup + (1 - beta) A_un | I, or the same mix of the constraints, beta = mixing."""
     known, index = samples.labeled()
     supervised = _part(options.supervised, known, options).spread(index, samples.n)
     return mix(supervised, _part(options.unsupervised, samples, options), options.mixing)
 
 
-def _part(name: str, samples: Samples, options: Options) -> Problem:
+def _part(name: str, samples: Samples, options: Options) -> TraceProblem:
     """The problem of a method as a projection that can be added to another's [MOPE 44, 45]."""
     method = METHODS[name]
     problem = method.problem(replace(samples, center=method.center), options).projection(options.ridge)

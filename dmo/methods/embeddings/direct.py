@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.linalg.eigen import CUTOFF, TracePairs, check_rank, fix_signs, solve_trace
-from dmo.methods.embeddings.quadratic_forms import Problem, QuadraticForm
+from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 
 DENSE = 1500
 """Samples up to which a direct problem is solved as a dense matrix."""
@@ -21,7 +21,7 @@ FACTORED = 20000
 """Samples up to which it is then solved by shift and invert; above, by LOBPCG."""
 
 
-def solve_direct(problem: Problem, k: int) -> TracePairs:
+def solve_direct(problem: TraceProblem, k: int) -> TracePairs:
     """The k algebraically largest solutions of A z = lambda B z with Z'BZ = I, B diagonal and positive (None: I).
 
     Dense up to `DENSE` samples; above, by Lanczos; a sparse negative semidefinite form whose eigenvalues are too crowded

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from dmo.errors import UserError
 from dmo.graphs import Neighbors, adjacency, laplacian, nearest, neighbors, reconstruction_weights, weigh
 from dmo.methods.embeddings.graph_methods import reach
-from dmo.methods.embeddings.quadratic_forms import Problem, QuadraticForm
+from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
 
 PAIRS = 10_000_000
@@ -37,17 +37,17 @@ def scatter_between(samples: Samples) -> QuadraticForm:
     return QuadraticForm(samples.n, None, np.column_stack([samples.Y, m]), core)
 
 
-def fda(samples: Samples, options: Options) -> Problem:
+def fda(samples: Samples, options: Options) -> TraceProblem:
     """X'(Y Nc^-1 Y' - mm'/N)X | X'(M - Y Nc^-1 Y')X + c I."""
-    return Problem(scatter_between(samples), scatter_within(samples), options.ridge)
+    return TraceProblem(scatter_between(samples), scatter_within(samples), options.ridge)
 
 
-def mmc(samples: Samples, options: Options) -> Problem:
+def mmc(samples: Samples, options: Options) -> TraceProblem:
     """S_b - mu S_w | I."""
-    return Problem(scatter_between(samples) - scatter_within(samples).times(options.penalty))
+    return TraceProblem(scatter_between(samples) - scatter_within(samples).times(options.penalty))
 
 
-def lfda(samples: Samples, options: Options) -> Problem:
+def lfda(samples: Samples, options: Options) -> TraceProblem:
     """X'Lap(W^b)X | X'Lap(W^w)X + c I, W^w = A/n_c in class, W^b = A(1/N - 1/n_c) in class and 1/N outside."""
     n, m, total = samples.n, samples.counts, samples.counts.sum()
     within, between = csr_array((n, n)), csr_array((n, n))
@@ -65,7 +65,7 @@ def lfda(samples: Samples, options: Options) -> Problem:
         core,
         m - samples.Y @ samples.Y.sum(axis=0) / total,
     )
-    return Problem(far, QuadraticForm(n, laplacian(csr_array(within))), options.ridge)
+    return TraceProblem(far, QuadraticForm(n, laplacian(csr_array(within))), options.ridge)
 
 
 def _local_affinity(graph: csr_array, X: Any) -> csr_array:
@@ -107,7 +107,7 @@ def _centered_gram(X: Any) -> np.ndarray:
     return (G + G.T) / 2
 
 
-def mfa(samples: Samples, options: Options) -> Problem:
+def mfa(samples: Samples, options: Options) -> TraceProblem:
     """X'Lap(W^b)X | X'Lap(W^w)X + c I, W^w: k1 neighbors in class, W^b: the k2 closest pairs (in, out) of every class."""
     n, m = samples.n, samples.counts
     within = csr_array((n, n))
@@ -116,7 +116,7 @@ def mfa(samples: Samples, options: Options) -> Problem:
     pairs = _closest_pairs(samples, reach(options.n_repelled, n))
     M = scipy.sparse.diags_array(m)
     between = pairs @ M + M @ pairs.T - pairs.multiply(pairs.T)
-    return Problem(
+    return TraceProblem(
         QuadraticForm(n, laplacian(csr_array(between))), QuadraticForm(n, laplacian(csr_array(within))), options.ridge
     )
 
@@ -131,11 +131,11 @@ def _closest_pairs(samples: Samples, k: int) -> csr_array:
     return csr_array(total)
 
 
-def dla(samples: Samples, options: Options) -> Problem:
+def dla(samples: Samples, options: Options) -> TraceProblem:
     """-X'[Lap(A^w + A^w') - lam Lap(A^b + A^b')]X | I, A^w: k1 neighbors in class, A^b: k2 outside."""
     W, R = _attracted(samples, options), repelled(samples, reach(options.n_repelled, samples.n))
     L = laplacian(W) - options.repulsion * laplacian(R)
-    return Problem(QuadraticForm(samples.n, csr_array(-L)))
+    return TraceProblem(QuadraticForm(samples.n, csr_array(-L)))
 
 
 def _attracted(samples: Samples, options: Options) -> csr_array:
@@ -155,36 +155,36 @@ def repelled(samples: Samples, k: int) -> csr_array:
     return csr_array(total + total.T)
 
 
-def dne(samples: Samples, options: Options) -> Problem:
+def dne(samples: Samples, options: Options) -> TraceProblem:
     """-X'Lap(F)X | I, F = +1, -1 on pairs of neighbors in, between classes; positive eigenvalues are kept."""
     R = _neighbor_graph(samples, options.n_neighbors, options)
     F = _on_pattern(R, samples, 2.0, 1.0)
-    return Problem(QuadraticForm(samples.n, csr_array(-laplacian(F))), positive=True)
+    return TraceProblem(QuadraticForm(samples.n, csr_array(-laplacian(F))), positive=True)
 
 
-def olpp_r(samples: Samples, options: Options) -> Problem:
+def olpp_r(samples: Samples, options: Options) -> TraceProblem:
     """-X'(Lap(W^s) - beta Lap(W^r))X | I, W^s = 1/n_c in class, W^r: neighbors of different classes."""
     R = _on_pattern(_neighbor_graph(samples, options.n_repelled, options), samples, -1.0, -1.0)
-    return Problem(QuadraticForm(samples.n, csr_array(options.repulsion * laplacian(R))) - scatter_within(samples))
+    return TraceProblem(QuadraticForm(samples.n, csr_array(options.repulsion * laplacian(R))) - scatter_within(samples))
 
 
-def sonpp(samples: Samples, options: Options) -> Problem:
+def sonpp(samples: Samples, options: Options) -> TraceProblem:
     """-X'(I - S)'(I - S)X | I, S reconstructs every sample from the others of its class."""
-    return Problem(QuadraticForm(samples.n, _class_residual(samples, options).tocsr()))
+    return TraceProblem(QuadraticForm(samples.n, _class_residual(samples, options).tocsr()))
 
 
-def donpp(samples: Samples, options: Options) -> Problem:
+def donpp(samples: Samples, options: Options) -> TraceProblem:
     """-X'[(I - S)'(I - S) - beta Lap(A^b + A^b')]X | I, S as SONPP, A^b: k2 neighbors outside the class."""
     R = repelled(samples, reach(options.n_repelled, samples.n))
     residual = _class_residual(samples, options)
-    return Problem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
+    return TraceProblem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
 
 
-def onpp_r(samples: Samples, options: Options) -> Problem:
+def onpp_r(samples: Samples, options: Options) -> TraceProblem:
     """-X'[(I - S)'(I - S) - beta Lap(W^r)]X | I, S as SONPP, W^r as OLPP-R."""
     R = _on_pattern(_neighbor_graph(samples, options.n_repelled, options), samples, -1.0, -1.0)
     residual = _class_residual(samples, options)
-    return Problem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
+    return TraceProblem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
 
 
 def _class_residual(samples: Samples, options: Options) -> csr_array:
@@ -282,7 +282,7 @@ def _placed(W: csr_array, own: np.ndarray, n: int) -> csr_array:
     return csr_array((W.data, (own[rows], own[columns])), shape=(n, n))
 
 
-DISCRIMINANTS: dict[str, Callable[[Samples, Options], Problem]] = {
+DISCRIMINANTS: dict[str, Callable[[Samples, Options], TraceProblem]] = {
     "fda": fda,
     "lfda": lfda,
     "mfa": mfa,
@@ -296,7 +296,7 @@ DISCRIMINANTS: dict[str, Callable[[Samples, Options], Problem]] = {
 }
 
 
-def duplicated(name: str, samples: Samples, options: Options, weighted: bool = False) -> Problem:
+def duplicated(name: str, samples: Samples, options: Options, weighted: bool = False) -> TraceProblem:
     """The problem of a method on duplicates, E'A_dup E; `weighted`: divided by m_i m_j [MOPE 32, 33]."""
     problem = DISCRIMINANTS[name](samples, options)
     return problem.weighted(1 / samples.counts) if weighted else problem

@@ -15,45 +15,45 @@ import numpy as np
 
 from dmo.errors import UserError
 from dmo.linalg.eigen import power_of
-from dmo.methods.embeddings.quadratic_forms import Problem, QuadraticForm
+from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
 
 
-def pca(samples: Samples, options: Options) -> Problem:
+def pca(samples: Samples, options: Options) -> TraceProblem:
     """X'X | I (with a kernel: kernel PCA; without centering: latent semantic indexing)."""
-    return Problem(QuadraticForm(samples.n, identity=1.0), center=samples.center)
+    return TraceProblem(QuadraticForm(samples.n, identity=1.0), center=samples.center)
 
 
-def pls(samples: Samples, options: Options) -> Problem:
+def pls(samples: Samples, options: Options) -> TraceProblem:
     """X'K_Y X | I, K_Y = Y Y' or any label kernel."""
-    return Problem(_labels(samples), center=samples.center)
+    return TraceProblem(_labels(samples), center=samples.center)
 
 
-def opls(samples: Samples, options: Options) -> Problem:
+def opls(samples: Samples, options: Options) -> TraceProblem:
     """X'Y Y'X | X'X + c I."""
     return _correlated(samples, _labels(samples), options.ridge)
 
 
-def cca(samples: Samples, options: Options) -> Problem:
+def cca(samples: Samples, options: Options) -> TraceProblem:
     """X'Y (Y'Y)^-1 Y'X | X'X + c I; the ridge stands on X alone, and dependent labels take the pseudo-inverse."""
     Y = samples.factor
     return _correlated(samples, QuadraticForm(samples.n, factor=Y @ power_of(Y.T @ Y, -0.5)), options.ridge)
 
 
-def mddm(samples: Samples, options: Options) -> Problem:
+def mddm(samples: Samples, options: Options) -> TraceProblem:
     """X'H K_Y H X | (1 - s) X'X + s I, s the shrinkage; the paper's mu is 1 - s."""
     s = options.shrinkage
     if s == 1:
         return pls(samples, options)
-    return Problem(_labels(samples), QuadraticForm(samples.n, identity=1 - s), s, samples.center)
+    return TraceProblem(_labels(samples), QuadraticForm(samples.n, identity=1 - s), s, samples.center)
 
 
-def hsic_biased(samples: Samples, options: Options) -> Problem:
+def hsic_biased(samples: Samples, options: Options) -> TraceProblem:
     """X'H K_Y H X / (n - 1)^2 | I: the eigenvalues are estimates HSIC_0."""
-    return Problem(QuadraticForm(samples.n, factor=samples.factor / max(samples.n - 1, 1)), center=samples.center)
+    return TraceProblem(QuadraticForm(samples.n, factor=samples.factor / max(samples.n - 1, 1)), center=samples.center)
 
 
-def hsic_unbiased(samples: Samples, options: Options) -> Problem:
+def hsic_unbiased(samples: Samples, options: Options) -> TraceProblem:
     """X'Q X | I with the unbiased estimate HSIC_1 = tr(K Q); Q is indefinite and Q1 = 0.
 
     Q = [L + s/((n-1)(n-2)) (11' - I) - (l1' + 1l' - 2 diag(l))/(n-2)] / (n(n-3)), L = K_Y - diag(K_Y), l = L1, s = 1'l.
@@ -72,13 +72,13 @@ def hsic_unbiased(samples: Samples, options: Options) -> Problem:
     scale = n * (n - 3)
     diagonal = (2 * sums / (n - 2) - own - total) / scale
     form = QuadraticForm(n, factor=np.column_stack([T, sums, np.ones(n)]), core=core / scale, diagonal=diagonal)
-    return Problem(form, center=samples.center)
+    return TraceProblem(form, center=samples.center)
 
 
-def hypergraph(expansion: Literal["clique", "star", "zhou"]) -> Callable[[Samples, Options], Problem]:
+def hypergraph(expansion: Literal["clique", "star", "zhou"]) -> Callable[[Samples, Options], TraceProblem]:
     """X'S X | X'X + c I with S = Dv^-1/2 Y W Y' Dv^-1/2 of the hypergraph whose edges are the labels."""
 
-    def problem(samples: Samples, options: Options) -> Problem:
+    def problem(samples: Samples, options: Options) -> TraceProblem:
         Y = samples.Y
         if ((Y != 0) & (Y != 1)).any():
             raise UserError("hypergraph methods need labels of 0 and 1 without a label kernel; binarise y")
@@ -95,19 +95,19 @@ def hypergraph(expansion: Literal["clique", "star", "zhou"]) -> Callable[[Sample
     return problem
 
 
-def slvm(samples: Samples, options: Options) -> Problem:
+def slvm(samples: Samples, options: Options) -> TraceProblem:
     """(1 - beta) X X' + beta Y Y' | Z'Z = I, new rows by regression."""
     beta = options.mixing
     form = QuadraticForm(samples.n, factor=np.sqrt(beta) * samples.factor, kernel=1 - beta)
-    return Problem(form, None, options.ridge, samples.center, direct=True)
+    return TraceProblem(form, None, options.ridge, samples.center, direct=True)
 
 
-def kde(samples: Samples, options: Options) -> Problem:
+def kde(samples: Samples, options: Options) -> TraceProblem:
     """K_Y | Z'Z = I, coordinates scaled by sqrt(eigenvalue): kernel PCA of the outputs, regressed on X."""
-    return Problem(_labels(samples), None, options.ridge, samples.center, scaled=True, direct=True)
+    return TraceProblem(_labels(samples), None, options.ridge, samples.center, scaled=True, direct=True)
 
 
-def morp_direct(samples: Samples, options: Options) -> Problem:
+def morp_direct(samples: Samples, options: Options) -> TraceProblem:
     """X'C X | X'X + c I, C = (1 - beta) K + beta (tr K / tr K_Y) K_Y [MORP 6]."""
     beta = options.mixing
     form = QuadraticForm(samples.n, kernel=1 - beta)
@@ -116,7 +116,7 @@ def morp_direct(samples: Samples, options: Options) -> Problem:
     return replace(_correlated(samples, form, options.ridge), scaled=True)
 
 
-def morp_simplified(samples: Samples, options: Options) -> Problem:
+def morp_simplified(samples: Samples, options: Options) -> TraceProblem:
     """Z'CZ | Z'Z = I, coefficients K^-1 Z by ridge c, scaled by sqrt(lambda) [MORP 14 approximated, 15, 16]."""
     return replace(morp_direct(samples, options), B=None, direct=True)
 
@@ -126,6 +126,6 @@ def _labels(samples: Samples) -> QuadraticForm:
     return QuadraticForm(samples.n, factor=samples.factor)
 
 
-def _correlated(samples: Samples, A: QuadraticForm, ridge: float) -> Problem:
+def _correlated(samples: Samples, A: QuadraticForm, ridge: float) -> TraceProblem:
     """A | X'X + c I."""
-    return Problem(A, QuadraticForm(samples.n, identity=1.0), ridge, samples.center)
+    return TraceProblem(A, QuadraticForm(samples.n, identity=1.0), ridge, samples.center)

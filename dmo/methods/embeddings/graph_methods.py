@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from dmo.errors import UserError
 from dmo.graphs import adjacency, geodesics, laplacian, neighbors, reconstruction_weights, weigh
 from dmo.graphs.adjacency import check_symmetric
-from dmo.methods.embeddings.quadratic_forms import Problem, QuadraticForm
+from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
 
 NEIGHBORS = 15
@@ -61,59 +61,59 @@ def smooth(X: Any, options: Options) -> QuadraticForm:
     return QuadraticForm(X.shape[0], laplacian(weight_graph(X, options)))
 
 
-def lpp(samples: Samples, options: Options) -> Problem:
+def lpp(samples: Samples, options: Options) -> TraceProblem:
     """-X'Lap(W)X | X'DX + c I."""
     W = weight_graph(samples.rows, options)
     D = QuadraticForm(samples.n, diagonal=degrees(W))
-    return Problem(QuadraticForm(samples.n, csr_array(-laplacian(W))), D, options.ridge, center=False)
+    return TraceProblem(QuadraticForm(samples.n, csr_array(-laplacian(W))), D, options.ridge, center=False)
 
 
-def olpp(samples: Samples, options: Options) -> Problem:
+def olpp(samples: Samples, options: Options) -> TraceProblem:
     """-X'Lap(W)X | I."""
-    return Problem(smooth(samples.rows, options).times(-1.0))
+    return TraceProblem(smooth(samples.rows, options).times(-1.0))
 
 
-def npp(samples: Samples, options: Options) -> Problem:
+def npp(samples: Samples, options: Options) -> TraceProblem:
     """-X'(I - S)'(I - S)X | X'X + c I."""
     constraint = QuadraticForm(samples.n, identity=1.0)
-    return Problem(residual(samples.rows, options), constraint, options.ridge, center=False)
+    return TraceProblem(residual(samples.rows, options), constraint, options.ridge, center=False)
 
 
-def onpp(samples: Samples, options: Options) -> Problem:
+def onpp(samples: Samples, options: Options) -> TraceProblem:
     """-X'(I - S)'(I - S)X | I."""
-    return Problem(residual(samples.rows, options))
+    return TraceProblem(residual(samples.rows, options))
 
 
-def usc(samples: Samples, options: Options) -> Problem:
+def usc(samples: Samples, options: Options) -> TraceProblem:
     """-Lap(W) | I on Z itself, without the constant."""
     return _embedding(smooth(samples.rows, options).times(-1.0), constant=True)
 
 
-def eigenmaps(samples: Samples, options: Options) -> Problem:
+def eigenmaps(samples: Samples, options: Options) -> TraceProblem:
     """-Lap(W) | D on Z itself, without the constant."""
     W = weight_graph(samples.rows, options)
     D = QuadraticForm(samples.n, diagonal=degrees(W))
     return _embedding(QuadraticForm(samples.n, csr_array(-laplacian(W))), D, constant=True)
 
 
-def nsc(samples: Samples, options: Options) -> Problem:
+def nsc(samples: Samples, options: Options) -> TraceProblem:
     """D^-1/2 W D^-1/2 | I on Z itself, rows of length 1."""
     W = weight_graph(samples.rows, options)
     return _embedding(QuadraticForm(samples.n, W).weighted(1 / np.sqrt(degrees(W))), unit_rows=True)
 
 
-def lle(samples: Samples, options: Options) -> Problem:
+def lle(samples: Samples, options: Options) -> TraceProblem:
     """-(I - S)'(I - S) | I on Z itself, without the constant."""
     return _embedding(residual(samples.rows, options), constant=True)
 
 
-def mds(samples: Samples, options: Options) -> Problem:
+def mds(samples: Samples, options: Options) -> TraceProblem:
     """-1/2 H D2 H | I on Z itself, columns scaled by sqrt(lambda); of Euclidean distances: Xc Xc'."""
     X = samples.rows.toarray() if scipy.sparse.issparse(samples.rows) else samples.rows
     return _embedding(QuadraticForm(samples.n, factor=X - X.mean(axis=0)), scaled=True)
 
 
-def isomap(samples: Samples, options: Options) -> Problem:
+def isomap(samples: Samples, options: Options) -> TraceProblem:
     """-1/2 H D2 H | I on Z itself with geodesic distances D, columns scaled by sqrt(lambda)."""
     found = neighbors(samples.rows, reach(options.n_neighbors, samples.n), options.metric)
     squared = geodesics(weigh(adjacency(found, options.adjacency), samples.rows, "distance")) ** 2
@@ -127,6 +127,6 @@ def double_centered(squared: np.ndarray) -> QuadraticForm:
     return QuadraticForm(len(B), (B + B.T) / 2)
 
 
-def _embedding(A: QuadraticForm, B: QuadraticForm | None = None, **more: bool) -> Problem:
+def _embedding(A: QuadraticForm, B: QuadraticForm | None = None, **more: bool) -> TraceProblem:
     """Of Z itself; without a regression of new rows."""
-    return Problem(A, B, ridge=0.0, center=False, direct=True, **more)
+    return TraceProblem(A, B, ridge=0.0, center=False, direct=True, **more)

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from dmo.errors import UserError
 from dmo.graphs import laplacian
 from dmo.linalg.eigen import CUTOFF, block_krylov, check_rank, fix_signs, solve_trace
-from dmo.methods.embeddings.quadratic_forms import Problem, QuadraticForm, mix
+from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem, mix
 from dmo.methods.embeddings.solvers import EmbeddingFit
 
 Constraint = Literal["projection", "embedding", "coefficients"]
@@ -33,7 +33,7 @@ def semi_supervised(
     W: csr_array | None,
     mixing: float,
     method: Literal["pca", "olpp"],
-) -> Problem:
+) -> TraceProblem:
     """mixing times Psi plus (1 - mixing) times A_un, over n samples; P'P = I, or the same mix of Z_l'Z_l and Z'Z plus a ridge.
 
     Arguments: `labeled` (n bool): the samples of Psi, which is 0 on others; `center`: less the mean of these alone;
@@ -44,10 +44,10 @@ def semi_supervised(
         raise UserError(f"unsupervised = {method!r}; known: pca, olpp")
     n, index = len(labeled), np.flatnonzero(labeled)
 
-    def problem(A: QuadraticForm) -> Problem:
+    def problem(A: QuadraticForm) -> TraceProblem:
         if constraint == "embedding":
-            return Problem(A, QuadraticForm(A.n, identity=1.0), ridge, center)
-        return Problem(A, center=center)
+            return TraceProblem(A, QuadraticForm(A.n, identity=1.0), ridge, center)
+        return TraceProblem(A, center=center)
 
     own = problem(QuadraticForm(len(index), csr_array(psi[index][:, index])))
     if center and len(index) < n:

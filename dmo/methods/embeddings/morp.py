@@ -24,7 +24,7 @@ from dmo.errors import UserError
 from dmo.linalg.eigen import CUTOFF, power_of
 from dmo.linalg.operators import Operator
 from dmo.methods.embeddings.global_methods import morp_direct, morp_simplified
-from dmo.methods.embeddings.quadratic_forms import Problem
+from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
 from dmo.methods.embeddings.solvers import ROWS, EmbeddingFit, FullRank, fit_moments, fit_operator
 
@@ -81,7 +81,7 @@ def morp_operator(
     return fit_operator(problem, K, k, tol, max_steps, random_state)
 
 
-def regularized(samples: Samples, options: Options, smoothness: np.ndarray) -> Problem:
+def regularized(samples: Samples, options: Options, smoothness: np.ndarray) -> TraceProblem:
     """The regularized form as an eigenproblem over the samples; `smoothness`: T'K^-1 T (q x q) of the label factor."""
     plain = morp_simplified(samples, options)
     kappa, gamma = plain.A.kernel, options.ridge

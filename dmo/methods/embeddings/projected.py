@@ -11,7 +11,7 @@ import scipy.sparse
 
 from dmo.errors import UserError
 from dmo.linalg.eigen import TracePairs, check_rank, fix_signs, solve_trace
-from dmo.methods.embeddings.quadratic_forms import Problem, QuadraticForm
+from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class LinearFit:
     offset: np.ndarray
 
 
-def solve_projected(problem: Problem, X: Any, k: int, variance: float | None = None) -> LinearFit:
+def solve_projected(problem: TraceProblem, X: Any, k: int, variance: float | None = None) -> LinearFit:
     """The k algebraically largest solutions on rows X (n x d, dense or CSR), in the span of the rows where d > n.
 
     Argument `variance`: X is first centered and projected on the fewest principal axes with this share of its variance.

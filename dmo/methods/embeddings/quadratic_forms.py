@@ -185,7 +185,7 @@ def _stacked(*forms: QuadraticForm) -> tuple[np.ndarray | None, np.ndarray | Non
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class TraceProblem:
     """One eigenproblem of the template; see the module.
 
     Arguments: `A` and `B` (None: 0, so that a ridge of 1 asks for orthonormal P); `ridge`; `center`: X less its mean;
@@ -204,27 +204,27 @@ class Problem:
     constant: bool = False
     unit_rows: bool = False
 
-    def projection(self, ridge: float) -> Problem:
+    def projection(self, ridge: float) -> TraceProblem:
         """The problem with Z = X P where it is direct (`ridge` joins a constraint that has none of its own)."""
         if not self.direct:
             return self
         B = QuadraticForm(self.A.n, identity=1.0) if self.B is None else self.B
-        return Problem(self.A, B, self.ridge or ridge, self.center)
+        return TraceProblem(self.A, B, self.ridge or ridge, self.center)
 
-    def centered(self) -> Problem:
+    def centered(self) -> TraceProblem:
         """The problem with forms that are blind to the samples' mean themselves: it can be added to another's."""
         return replace(self, A=self.A.centered(), B=None if self.B is None else self.B.centered())
 
-    def spread(self, index: np.ndarray, n: int) -> Problem:
+    def spread(self, index: np.ndarray, n: int) -> TraceProblem:
         """The same problem among n samples, of which `index` take part."""
         return replace(self, A=self.A.spread(index, n), B=None if self.B is None else self.B.spread(index, n))
 
-    def weighted(self, shares: np.ndarray) -> Problem:
+    def weighted(self, shares: np.ndarray) -> TraceProblem:
         """Both forms entry by entry times shares_i shares_j."""
         return replace(self, A=self.A.weighted(shares), B=None if self.B is None else self.B.weighted(shares))
 
 
-def mix(first: Problem, second: Problem, share: float) -> Problem:
+def mix(first: TraceProblem, second: TraceProblem, share: float) -> TraceProblem:
     """`share` times the one projection plus (1 - share) times the other; over the same n samples [MOPE 44, 45].
 
     Two constraints P'P = I stay that; else the constraints are mixed like the objectives.
@@ -233,6 +233,6 @@ def mix(first: Problem, second: Problem, share: float) -> Problem:
     center, positive = first.center and second.center, first.positive and second.positive
     parts = [p.B.times(w) for p, w in ((first, share), (second, 1 - share)) if p.B is not None]
     if not parts:
-        return Problem(A, center=center, positive=positive)
+        return TraceProblem(A, center=center, positive=positive)
     B = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-    return Problem(A, B, share * first.ridge + (1 - share) * second.ridge, center, positive)
+    return TraceProblem(A, B, share * first.ridge + (1 - share) * second.ridge, center, positive)

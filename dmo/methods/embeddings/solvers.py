@@ -23,7 +23,7 @@ from dmo.linalg.operators import Operator
 from dmo.linalg.solution import IllConditioned
 from dmo.linalg.solve import factorize
 from dmo.linalg.tall import LinearMap, orthonormalize
-from dmo.methods.embeddings.quadratic_forms import Problem, QuadraticForm
+from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 
 ROWS = "rows"
 """Name of the samples' columns (features or factor rows) among the groups of the moments."""
@@ -43,7 +43,7 @@ class EmbeddingFit:
     residual: float = 0.0
 
 
-def fit_moments(problem: Problem, moments: Moments, k: int) -> EmbeddingFit:
+def fit_moments(problem: TraceProblem, moments: Moments, k: int) -> EmbeddingFit:
     """Solve a problem from the moments of groups ROWS (F, n x r), LABELS (T, n x q) and, if S has a diagonal, WEIGHTED.
 
     Raises ValueError where the problem has fewer than k directions.
@@ -81,7 +81,7 @@ def _weighted(diagonal: np.ndarray, moments: Moments, center: bool) -> np.ndarra
     return whole - border - border.T + diagonal.sum() * np.outer(mean, mean)
 
 
-def _regress_moments(problem: Problem, G: np.ndarray, N: np.ndarray, T: np.ndarray, k: int) -> EmbeddingFit:
+def _regress_moments(problem: TraceProblem, G: np.ndarray, N: np.ndarray, T: np.ndarray, k: int) -> EmbeddingFit:
     """Eigenvectors Z of S = b F F' + T T' through the Gram matrix of [sqrt(b) F, T], regressed on F."""
     b = np.sqrt(problem.A.kernel)
     inner = np.block([[b * b * G, b * N], [b * N.T, T]]) if b else T
@@ -96,12 +96,12 @@ def _regress_moments(problem: Problem, G: np.ndarray, N: np.ndarray, T: np.ndarr
     return EmbeddingFit(found.values, fix_signs(_scale(problem, found.values, W)))
 
 
-def _scale(problem: Problem, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+def _scale(problem: TraceProblem, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return vectors * np.sqrt(np.maximum(values, 0.0)) if problem.scaled else vectors
 
 
 def fit_operator(
-    problem: Problem,
+    problem: TraceProblem,
     K: Operator,
     k: int,
     tol: float = 1e-7,
@@ -166,7 +166,7 @@ def _is_factored(form: QuadraticForm) -> bool:
     return form.factor is not None and not others
 
 
-def _factored(problem: Problem, K: Operator, k: int) -> EmbeddingFit:
+def _factored(problem: TraceProblem, K: Operator, k: int) -> EmbeddingFit:
     """S = T T': q from the q x q matrix T'K T or, with B = w I, T'H T / w, H = K (K + c I)^-1 and w c the ridge."""
     T, weight = problem.A.factor, 1.0 if problem.B is None else problem.B.identity
     assert T is not None
@@ -181,7 +181,7 @@ def _factored(problem: Problem, K: Operator, k: int) -> EmbeddingFit:
     return EmbeddingFit(found.values, fix_signs(_scale(problem, found.values, alpha)))
 
 
-def _covariance(problem: Problem, search: Search) -> EmbeddingFit:
+def _covariance(problem: TraceProblem, search: Search) -> EmbeddingFit:
     """H S t = lambda t, self-adjoint in t'S t; alpha = (K + c I)^-1 S t / lambda, alpha'(K^2 + c K)alpha = 1."""
     assert problem.B is not None
     weight = problem.B.identity
@@ -200,7 +200,7 @@ def _covariance(problem: Problem, search: Search) -> EmbeddingFit:
     return _dual(problem, replace(pairs, values=pairs.values / weight), columns / lengths)
 
 
-def _regress(problem: Problem, search: Search) -> EmbeddingFit:
+def _regress(problem: TraceProblem, search: Search) -> EmbeddingFit:
     """Eigenvectors Z of S, and alpha = (K + c I)^-1 Z."""
     form = problem.A
     if _is_factored(form):
@@ -217,7 +217,7 @@ def _regress(problem: Problem, search: Search) -> EmbeddingFit:
     return _dual(problem, pairs, inverse(search.K, problem.ridge, pairs.vectors))
 
 
-def _dual(problem: Problem, pairs: Eigenpairs, alpha: np.ndarray) -> EmbeddingFit:
+def _dual(problem: TraceProblem, pairs: Eigenpairs, alpha: np.ndarray) -> EmbeddingFit:
     worst = float(pairs.residuals.max(initial=0.0))
     return EmbeddingFit(
         pairs.values, fix_signs(_scale(problem, pairs.values, alpha)), pairs.steps, bool(pairs.converged), worst
