@@ -74,6 +74,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
         the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
     label_ridge : float > 0 or None
+        c of the labels. None: `ridge`, or where views have ridges of their own the least of them: the labels are followed
+        at least as closely as any view.
     tol : float
         krylov: residual of the eigenpairs relative to the largest eigenvalue; als: relative change of the objective.
     max_iter : int

@@ -51,7 +51,7 @@ class LLTSVR(OutputSVR):
     residual outside the tube in at least one direction of their frame, n_support_; objective_, dual_objective_, gap_;
     n_iter_, n_factorizations_; frame_ranks_ (n): directions that each neighborhood spans.
 
-    Source: Liu, Lin, Yu 2009, eqs. 3-5, Algorithm 1 (solved here by alternating directions, see `dmo.methods.llt_admm`).
+    Source: Liu, Lin, Yu 2009, eqs. 3-5, Algorithm 1 (solved here by alternating directions, see `dmo.methods.svr.admm`).
     """
 
     _needs: ClassVar[dict[str, Need]] = OutputSVR._needs | {

@@ -8,7 +8,7 @@ from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
-from dmo.validation import Need, check_one_view, check_parameters, one_of
+from dmo.validation import FLAG, Need, check_one_view, check_parameters, one_of
 
 
 class MLSI(RegularizedProjection):
@@ -25,6 +25,9 @@ class MLSI(RegularizedProjection):
         the mean squared length of the rows in its place, so that equal documents do no harm.
     form : "direct", "simplified" or "regularized"
         As in `MORP`; "regularized" is the paper's eq. 12 and needs rows that are linearly independent.
+    scaled : bool
+        Coordinates times the root of their eigenvalue, as in MORP, so that strong directions weigh more in what learns
+        from them; False: v'v = 1, the paper's directions alone ("we ... ignore possible scaling factors", below eq. 7).
     dual : bool or "auto"
         Solve for n coefficients of documents (Table 2 of the paper: one n x n factorization, 8 n^2 bytes), or for d
         coefficients of words (Table 1: moments of d x d, from one pass); "auto" takes the smaller problem.
@@ -37,7 +40,10 @@ class MLSI(RegularizedProjection):
     Source: Yu, Yu, Tresp 2005 (SIGIR), "Multi-label informed latent semantic indexing", eqs. 1-12, tables 1 and 2.
     """
 
-    _needs: ClassVar[dict[str, Need]] = RegularizedProjection._needs | {"dual": one_of(True, False, "auto")}
+    _needs: ClassVar[dict[str, Need]] = RegularizedProjection._needs | {
+        "dual": one_of(True, False, "auto"),
+        "scaled": FLAG,
+    }
 
     def __init__(
         self,
@@ -46,6 +52,7 @@ class MLSI(RegularizedProjection):
         ridge: float = 0.0,
         n_components: int = 2,
         form: Form = "direct",
+        scaled: bool = True,
         dual: bool | Literal["auto"] = "auto",
         label_kernel: LabelKernel = "linear",
         approximation: Any = "auto",
@@ -57,6 +64,7 @@ class MLSI(RegularizedProjection):
         self.ridge = ridge
         self.n_components = n_components
         self.form = form
+        self.scaled = scaled
         self.dual = dual
         self.label_kernel = label_kernel
         self.approximation = approximation
@@ -72,7 +80,7 @@ class MLSI(RegularizedProjection):
         road = ProjectionOptions(
             "linear", self.approximation, self.tol, self.max_iter, self.random_state, dual, floor=1e-7
         )
-        self._fit_form(view, source, y, False, road)
+        self._fit_form(view, source, y, False, road, self.scaled)
         return self
 
     @property

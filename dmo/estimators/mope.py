@@ -12,14 +12,16 @@ from dmo.errors import UserError
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import Projected
 from dmo.functions import KernelExpansion, LinearExpansion
-from dmo.graphs import adjacency, local_scales, neighbors, root_mean_square, weigh
-from dmo.kernels import Kernel, Linear, gram_matrix, parse
+from dmo.graphs import adjacency, ends, local_scales, neighbors, root_mean_square, weigh
+from dmo.kernels import Kernel, Linear, gram_matrix, parse, parse_relation
 from dmo.kernels.multikernel import MultiKernel
 from dmo.labels.proximities import Proximity, all_pairs, combine, strongest
+from dmo.methods.embeddings.catalog import UNSUPERVISED
 from dmo.methods.embeddings.mope import (
     CONSTRAINTS,
     Constraint,
     project_kernel,
+    project_labels,
     project_long_rows,
     semi_supervised,
 )
@@ -52,10 +54,12 @@ class MOPE(Projection):
     Parameters
     ----------
     scheme, similarity : names
-        Of the label proximity G, see `dmo.proximities.Proximity`; `class_features`, `label_rank`, `p` and
+        Of the label proximity G, see `dmo.labels.proximities.Proximity`; `class_features`, `label_rank`, `p` and
         `label_bandwidth` are its class_features, rank, p and bandwidth.
+    label_projection : "pca" or another unsupervised method of the catalog
+        By which scheme "projection" finds the coordinates of the labels.
     combination : "priority", "hadamard", "sum", "labels" or "features"
-        Psi of G and W with parameters `a`, `b`, `beta`, `c`, see `dmo.proximities.combine`.
+        Psi of G and W with parameters `a`, `b`, `beta`, `label_share`, see `dmo.labels.proximities.combine`.
     weight : name, or a symmetric n x n matrix
         Feature weights W, see `dmo.graphs.weigh`; `bandwidth` and `local` are its arguments.
     n_neighbors : int or None
@@ -75,7 +79,8 @@ class MOPE(Projection):
     kernel : kernel or its name
         "linear" projects the features; another kernel makes it the kernel form, through an n x n matrix in memory.
     n_landmarks : int or None
-        Relation features: project the values of `kernel` to this many random samples, in place of the features.
+        Relation features: project the values of `kernel` (or the distances, "euclidean") to this many random samples, in
+        place of the features.
     mixing : float in [0, 1]
         lam of lam Psi + (1 - lam) A, A the identity (`unsupervised="pca"`) or minus the Laplacian of W ("olpp") on the graph
         of the nearest features (15 where `n_neighbors` is None).
@@ -95,7 +100,7 @@ class MOPE(Projection):
         "a": POSITIVE,
         "b": POSITIVE,
         "beta": NOT_NEGATIVE,
-        "c": POSITIVE,
+        "label_share": SHARE,
         "local": COUNT,
         "n_neighbors": optional(COUNT),
         "selection": one_of("features", "proximity"),
@@ -107,7 +112,8 @@ class MOPE(Projection):
         "ridge": NOT_NEGATIVE,
         "center": FLAG,
         "n_landmarks": optional(COUNT),
-        "class_features": FLAG,
+        "class_features": optional(one_of("sums", "indicators")),
+        "label_projection": one_of(*UNSUPERVISED),
         "label_rank": optional(COUNT),
         "p": POSITIVE,
         "label_bandwidth": POSITIVE,
@@ -127,7 +133,7 @@ class MOPE(Projection):
         a: float = 1.0,
         b: float = 1.0,
         beta: float = 1.0,
-        c: float = 1.0,
+        label_share: float = 1.0,
         weight: Any = "gaussian",
         bandwidth: float | str = "mean",
         local: int = 7,
@@ -142,7 +148,8 @@ class MOPE(Projection):
         center: bool = False,
         kernel: Any = "linear",
         n_landmarks: int | None = None,
-        class_features: bool = False,
+        class_features: Literal["sums", "indicators"] | None = None,
+        label_projection: str = "pca",
         label_rank: int | None = None,
         p: float = 2.0,
         label_bandwidth: float = 1.0,
@@ -158,7 +165,7 @@ class MOPE(Projection):
         self.a = a
         self.b = b
         self.beta = beta
-        self.c = c
+        self.label_share = label_share
         self.weight = weight
         self.bandwidth = bandwidth
         self.local = local
@@ -174,6 +181,7 @@ class MOPE(Projection):
         self.kernel = kernel
         self.n_landmarks = n_landmarks
         self.class_features = class_features
+        self.label_projection = label_projection
         self.label_rank = label_rank
         self.p = p
         self.label_bandwidth = label_bandwidth
@@ -197,7 +205,7 @@ class MOPE(Projection):
 
     def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:
         problem = self._problem(X, Y)
-        kernel = parse(self.kernel)
+        kernel = parse(self.kernel) if self.n_landmarks is None else parse_relation(self.kernel)
         if self.n_landmarks is not None:
             self._learn(self._relations(view, X, problem, k, kernel))
         elif isinstance(kernel, Linear) and kernel.normalize is None:
@@ -254,21 +262,26 @@ class MOPE(Projection):
         if self.n_neighbors is None or self.selection == "proximity":
             bandwidth, scales = self._of_all_pairs(X, proximity)
 
+        Z = project_labels(self.label_projection, Y, self.label_rank) if self.scheme == "projection" else None
+        labeled = Y.sum(axis=1) > 0
+
         def measure(graph: Any) -> Any:
             W = weigh(graph, X, self.weight, bandwidth, self.local, scales)
-            return combine(proximity.on(graph, Y, X), W, combination, self.a, self.b, self.beta, self.c)
+            G = proximity.on(graph, Y, X, Z)
+            psi = combine(G, W, combination, self.a, self.b, self.beta, self.label_share)
+            left, right = ends(psi)
+            psi.data[~(labeled[left] & labeled[right])] = 0.0
+            return psi
 
         return measure
 
     def _of_all_pairs(self, X: Any, proximity: Proximity) -> tuple[float | str, np.ndarray | None]:
         """Bandwidth and local scales that do not depend on which pairs are looked at."""
-        weight = self.weight if isinstance(self.weight, str) else "given"
-        scaled = weight if weight == "inverse" else None
-        if proximity.scheme == "projection" and proximity.similarity in ("gaussian", "local", "inverse"):
-            scaled = proximity.similarity
+        weight, similarity = self.weight if isinstance(self.weight, str) else "given", proximity.similarity
+        scaled = proximity.scheme == "projection" and similarity in ("gaussian", "local")
         if scaled and self.n_neighbors is not None:
             raise UserError(
-                f"selection 'proximity' of {scaled!r}, which a graph's edges scale; take selection='features'"
+                f"selection 'proximity' of {similarity!r}, which a graph's edges scale; take selection='features'"
             )
         if weight == "gaussian" and self.bandwidth == "mean":
             return root_mean_square(X), None

@@ -22,7 +22,7 @@ from dmo.engines.row_maps import RowMap, ShiftedRows, SubspaceCoordinates
 from dmo.errors import UserError
 from dmo.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
 from dmo.graphs.rows import read
-from dmo.kernels import Linear, parse
+from dmo.kernels import Euclidean, Linear, parse, parse_relation
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.eigen import power_of
 from dmo.linalg.operators import Operator
@@ -102,6 +102,7 @@ class FormTask:
     form: Form
     options: Options
     center: bool
+    scaled: bool = True
 
     @property
     def ridge(self) -> float:
@@ -118,12 +119,14 @@ class FormTask:
         return samples.factor, None  # without mixing for the decoder alone
 
     def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit:
-        return morp_moments(self.form, samples, self.options, moments, k)
+        fit = morp_moments(self.form, samples, self.options, moments, k)
+        return fit if self.scaled else fit.unscaled()
 
     def operator(
         self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
     ) -> EmbeddingFit:
-        return morp_operator(self.form, samples, self.options, K, k, tol, max_steps, random_state)
+        fit = morp_operator(self.form, samples, self.options, K, k, tol, max_steps, random_state)
+        return fit if self.scaled else fit.unscaled()
 
 
 @dataclass(frozen=True)
@@ -320,13 +323,13 @@ def embed(
     """
     X = source = read(source)  # once
     problem, index = problem_of(X)
-    similarity = parse(kernel)
+    similarity = parse_relation(kernel)
     plain = isinstance(similarity, Linear) and similarity.normalize is None and n_landmarks is None
     expansion: Expansion
     if isinstance(approximation, str) and approximation == "auto":
         n = source.shape[0]
         approximation = "exact"
-        if not plain and n_landmarks is None:
+        if not plain and n_landmarks is None and not isinstance(similarity, Euclidean):
             approximation = exact_or_best(f"similarities of {n} x {n}", _relation_bytes(n, n), _RELATION_SHARE)
     if not is_exact(approximation):
         feature_map = fit_maps(approximation, kernel, {view: source}, random_state, False)[view]

@@ -48,12 +48,14 @@ class RegularizedProjection(Projection):
     form: Form
     label_kernel: LabelKernel
 
-    def _fit_form(self, view: str, source: Rows, y: Any, center: bool, road: ProjectionOptions) -> None:
+    def _fit_form(
+        self, view: str, source: Rows, y: Any, center: bool, road: ProjectionOptions, scaled: bool = True
+    ) -> None:
         """Solve the form for its mixing, ridge, n_components and label kernel."""
         n = source.shape[0]
         k = count_components(self.n_components, 1, n, n)
         labels = check_label_factor(y, n, self.label_kernel)
-        task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center)
+        task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
         self._learn(project(task, view, source, labels, k, road))
 
     def decision_function(self, X: Any) -> np.ndarray:

@@ -94,7 +94,8 @@ class TraceEmbedding(Projection):
     smoothness : float >= 0; None: 0.1
         Weight of X'Lap(W)X in ssfda and ssmmc.
     n_landmarks : int or None
-        Random samples to which similarities (by `kernel`) take the place of the features; None: all samples.
+        Random samples to which similarities (by `kernel`; "euclidean": distances) take the place of the features; None:
+        all samples.
     variance : float in (0, 1] or None
         Share of the variance of the projected rows that is kept by a PCA step first, as [He, Niyogi 2003; Kokiopoulou,
         Saad 2007] do; methods that seek directions of little variance, such as "olpp", need it where features are

@@ -38,6 +38,7 @@ def weigh(
     bandwidth: float | str = "mean",
     local: int = 7,
     scales: np.ndarray | None = None,
+    tau: float = 1.0,
 ) -> csr_array:
     """Weights of the edges of a graph, from the rows that it joins.
 
@@ -47,12 +48,11 @@ def weigh(
     - "distance": d_ij, for `geodesics`;
     - "gaussian": exp(-d_ij^2 / (2 s^2)), s = `bandwidth` [MOPE 7];
     - "local": exp(-d_ij^2 / (s_i s_j)), s_i the distance to the `local`-th neighbor [MOPE 8; Zelnik-Manor, Perona 2004];
-    - "inverse": 1 / d_ij over its row's sum, averaged with that over its column's sum where the graph is symmetric;
+    - "inverse": 1 / (tau + d_ij^2 / (|x_i|^2 + |x_j|^2)), at most 1 / tau [MOPE 9; Kokiopoulou, Saad 2009];
     - "cosine", "pearson", "spearman", "kendall" (tau-b): similarities of the two rows, which may be negative;
     - an n x n matrix, dense or sparse, whose values on the graph are taken once it is found symmetric.
 
-    A zero or constant row has cosine or correlation 0; in "inverse" a zero distance counts as the graph's smallest other
-    one, in "local" a zero scale as the smallest other scale.
+    A zero or constant row has cosine or correlation 0; in "local" a zero scale counts as the smallest other scale.
 
     Parameters
     ----------
@@ -68,6 +68,8 @@ def weigh(
         Of "local": which neighbor gives the scale, at most the n - 1st.
     scales : ndarray of shape (n,), default=None
         Of "local": the scales themselves.
+    tau : float, default=1.0
+        Of "inverse", above 0.
 
     Returns
     -------
@@ -77,7 +79,7 @@ def weigh(
     Raises
     ------
     UserError
-        For another kind or shape, a bandwidth that is not positive, negative scales.
+        For another kind or shape, a bandwidth or tau that is not positive, negative scales.
 
     Examples
     --------
@@ -117,7 +119,12 @@ def weigh(
             )
         s = np.maximum(s, s[s > 0].min())
         return _on(graph, np.exp(-squared / (s[left] * s[right])))
-    return _inverse(graph, squared)
+    if not tau > 0:
+        raise UserError(f"weigh: tau must be above 0, got {tau!r}")
+    each = np.arange(n)
+    own = edge_dots(X, each, each)
+    both = own[left] + own[right]
+    return _on(graph, 1 / (tau + np.divide(squared, both, out=np.zeros(len(both)), where=both > 0)))
 
 
 def local_scales(X: Rows, local: int = 7) -> np.ndarray:
@@ -236,19 +243,6 @@ def _bandwidth(squared: np.ndarray, bandwidth: float | str) -> float:
     if isinstance(value, str) or not value > 0 or not np.isfinite(value):
         raise UserError(f"weigh: bandwidth must be a positive number or 'mean' of distances above 0, got {bandwidth!r}")
     return float(value)
-
-
-def _inverse(graph: csr_array, squared: np.ndarray) -> csr_array:
-    distance = np.sqrt(squared)
-    above = distance[distance > 0]
-    share = _on(graph, 1 / np.maximum(distance, above.min() if len(above) else 1.0))
-    sums = np.asarray(share.sum(axis=1)).ravel()
-    share.data /= np.repeat(sums, np.diff(graph.indptr))
-    turned = csr_array(share.T)
-    turned.sort_indices()
-    if np.array_equal(turned.indptr, share.indptr) and np.array_equal(turned.indices, share.indices):
-        share.data = (share.data + turned.data) / 2
-    return share
 
 
 def edge_dots(X: Matrix, left: np.ndarray, right: np.ndarray, Z: Matrix | None = None) -> np.ndarray:

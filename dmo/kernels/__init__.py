@@ -5,7 +5,8 @@
     x, y = fitted.prepare(X_new), fitted.prepare(X)
     K_new = fitted.tile(x, y)                  # m x n
 
-Only positive semidefinite kernels have names. Sums, products and positive multiples of kernels are kernels.
+Only positive semidefinite kernels are parsed by name; `parse_relation` takes distances too, for relation features.
+Sums, products and positive multiples of kernels are kernels.
 """
 
 from typing import Any
@@ -16,14 +17,25 @@ from dmo import blocks
 from dmo.kernels import rows
 from dmo.kernels.base import Kernel
 from dmo.kernels.composite import Precomputed, PreparedParts, PreparedSquare, Product, Sum
-from dmo.kernels.functions import RBF, ChiSquare, Cosine, Exponential, Intersection, Laplacian, Linear, Polynomial
-from dmo.kernels.parsing import from_dict, parse, rescaled
+from dmo.kernels.functions import (
+    RBF,
+    ChiSquare,
+    Cosine,
+    Euclidean,
+    Exponential,
+    Intersection,
+    Laplacian,
+    Linear,
+    Polynomial,
+)
+from dmo.kernels.parsing import from_dict, parse, parse_relation, rescaled
 from dmo.kernels.rows import Prepared, normalize_rows
 
 __all__ = [
     "RBF",
     "ChiSquare",
     "Cosine",
+    "Euclidean",
     "Exponential",
     "Intersection",
     "Kernel",
@@ -40,6 +52,7 @@ __all__ = [
     "gram_matrix",
     "normalize_rows",
     "parse",
+    "parse_relation",
     "rescaled",
 ]
 

@@ -119,6 +119,18 @@ class Linear(RowKernel):
 
 
 @dataclass(frozen=True)
+class Euclidean(RowKernel):
+    """|x - y|: a distance, which is no kernel; its values to seed samples serve as relation features [MOPE 3.5]."""
+
+    normalize: str | None = None
+    name = "euclidean"
+    pair = "l2"
+
+    def diagonal(self, x: Prepared) -> np.ndarray:
+        return np.zeros(len(x), x.dtype)
+
+
+@dataclass(frozen=True)
 class Cosine(RowKernel):
     """x'y / (|x| |y|); 0 for rows of zeros."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmo.blocks import Rows, rows
 from dmo.errors import UserError
-from dmo.kernels import Kernel, parse
+from dmo.kernels import Kernel, from_dict
 
 Combine = Literal["sum", "product"]
 
@@ -75,5 +75,5 @@ class MultiKernel:
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> MultiKernel:
         """The kernel that `to_dict` described."""
-        kernels = {name: parse(spec) for name, spec in description["kernels"].items()}
+        kernels = {name: from_dict(spec) for name, spec in description["kernels"].items()}
         return cls(kernels, description["weights"], description["combine"])

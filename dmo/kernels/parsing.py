@@ -8,13 +8,25 @@ from typing import Any
 from dmo.errors import UserError
 from dmo.kernels.base import Kernel
 from dmo.kernels.composite import Precomputed, Product, Sum
-from dmo.kernels.functions import RBF, ChiSquare, Cosine, Exponential, Intersection, Laplacian, Linear, Polynomial
+from dmo.kernels.functions import (
+    RBF,
+    ChiSquare,
+    Cosine,
+    Euclidean,
+    Exponential,
+    Intersection,
+    Laplacian,
+    Linear,
+    Polynomial,
+)
 from dmo.kernels.rows import nearest
 
 NAMED: dict[str, type] = {
     kernel.name: kernel
     for kernel in (RBF, Laplacian, Exponential, ChiSquare, Intersection, Linear, Polynomial, Cosine, Precomputed)
 }
+DISTANCES: dict[str, type] = {Euclidean.name: Euclidean}
+"""Not positive semidefinite: for relation features alone."""
 COMPOSITES: dict[str, type] = {"sum": Sum, "product": Product}
 PREFIXES = ("hellinger", "l1", "l2")
 
@@ -25,10 +37,15 @@ def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
     Names: "rbf", "laplacian", "exponential", "chi2", "intersection", "linear", "polynomial", "cosine", "precomputed",
     each (but the last) with a prefix "hellinger-", "l1-" or "l2-" for the normalization of rows: "hellinger-rbf".
     """
+    if isinstance(spec, dict):
+        spec = from_dict(spec)
+    if isinstance(spec, Euclidean) or (isinstance(spec, str) and spec.rpartition("-")[2] in DISTANCES):
+        raise UserError(
+            "kernel 'euclidean' is a distance, not a positive semidefinite kernel; it serves as relation features, with "
+            "n_landmarks; else take 'exponential'"
+        )
     if isinstance(spec, Kernel):
         return spec
-    if isinstance(spec, dict):
-        return from_dict(spec)
     if not isinstance(spec, str):
         raise TypeError(f"kernel must be a name, a kernel or a dict, got {type(spec).__name__}; pass e.g. 'rbf'")
     prefix, dash, name = spec.partition("-")
@@ -41,6 +58,16 @@ def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
             f"{', '.join(p + '-' for p in PREFIXES)} as in 'hellinger-rbf'"
         )
     return NAMED[name](normalize=prefix) if dash else NAMED[name]()
+
+
+def parse_relation(spec: str | Kernel | dict[str, Any]) -> Kernel:
+    """As `parse`, and the distances too: "euclidean" (or "l2-euclidean" ... of normalized rows)."""
+    if isinstance(spec, Euclidean):
+        return spec
+    prefix, dash, name = spec.rpartition("-") if isinstance(spec, str) else ("", "", "")
+    if name in DISTANCES and (prefix in PREFIXES or not dash):
+        return DISTANCES[name](normalize=prefix or None)  # type: ignore[no-any-return]
+    return parse(spec)
 
 
 def rescaled(spec: Any, factor: float) -> Any:
@@ -64,10 +91,11 @@ def from_dict(spec: dict[str, Any]) -> Kernel:
     """The kernel that `to_dict` wrote; raises ValueError for unknown kernels and parameters."""
     rest = dict(spec)
     name = rest.pop("kernel", None)
-    if name not in NAMED and name not in COMPOSITES:
-        known = [*NAMED, *COMPOSITES]
+    kinds = NAMED | DISTANCES | COMPOSITES
+    if name not in kinds:
+        known = list(kinds)
         raise UserError(f"kernel {name!r} is unknown{nearest(str(name), known)}; known are {', '.join(known)}")
-    kind = (NAMED | COMPOSITES)[name]
+    kind = kinds[name]
     parameters = [f.name for f in fields(kind)]
     wrong = [key for key in rest if key not in parameters]
     if wrong:

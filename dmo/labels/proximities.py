@@ -43,19 +43,20 @@ class Proximity:
         D^-1 Y Sigma Y' D^-1 with D = diag(Y 1) [MOPE 42].
     similarity : str, default="sorensen"
         Of "bits", h the number of labels that differ, L of all labels: "sorensen" 2 |A & B| / (|A| + |B|) [34],
-        "scaled-sorensen" the same with every label counted 1 / its samples [35], "jaccard" |A & B| / |A | B| [36],
+        "scaled-sorensen" the same with every label of A & B counted 1 / its samples [35], "jaccard" |A & B| / |A | B| [36],
         "hamming-exponential" exp(-h / bandwidth) [37], "hamming-linear" 1 - h / L [38].
-        Of "projection": "minkowski" 1 / (1 + |z_i - z_j|_p) [40], "tanimoto" z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41],
-        or a feature weight of `dmo.graphs.weigh`.
+        Of "projection": "minkowski" exp(-|z_i - z_j|_p^p / bandwidth) [40], "tanimoto"
+        z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41], or a feature weight of `dmo.graphs.weigh`.
         Of "classes": "counts" Sigma = Y'Y, or a similarity of the other schemes between the columns of Y.
     rank : int, default=None
         Coordinates of "projection"; None: as many as there are.
     p : float, default=2.0
         Order of "minkowski", at least 1.
     bandwidth : float, default=1.0
-        Of "hamming-exponential": a number of labels, above 0.
-    class_features : bool, default=False
-        "classes" compares the class means of the features instead of the columns of Y.
+        tau of "hamming-exponential", a number of labels, and of "minkowski"; above 0.
+    class_features : {"sums", "indicators"}, default=None
+        "classes" compares features of the classes instead of the columns of Y: those of their samples added up, Y'X, or
+        whether a feature occurs in any of them (0/1).
 
     Raises
     ------
@@ -82,7 +83,7 @@ class Proximity:
     rank: int | None = None
     p: float = 2.0
     bandwidth: float = 1.0
-    class_features: bool = False
+    class_features: Literal["sums", "indicators"] | None = None
 
     def __post_init__(self) -> None:
         if self.scheme not in NAMES:
@@ -96,13 +97,19 @@ class Proximity:
             raise UserError(
                 f"label proximity: p must be at least 1 and bandwidth above 0, got {self.p!r} and {self.bandwidth!r}"
             )
-        if self.class_features and (self.scheme != "classes" or self.similarity not in PROJECTED):
+        self._check_class_features()
+
+    def _check_class_features(self) -> None:
+        if self.class_features not in (None, "sums", "indicators"):
+            raise UserError(f"label proximity: class_features = {self.class_features!r}; known: None, sums, indicators")
+        known = PROJECTED + (BITS if self.class_features == "indicators" else ())
+        if self.class_features and (self.scheme != "classes" or self.similarity not in known):
             raise UserError(
-                "label proximity: class_features needs scheme='classes' and a similarity of real coordinates: "
-                + ", ".join(PROJECTED)
+                f"label proximity: class_features={self.class_features!r} needs scheme='classes' and a similarity of "
+                f"features: {', '.join(known)}"
             )
 
-    def on(self, graph: csr_array, Y: Any, X: Any = None) -> csr_array:
+    def on(self, graph: csr_array, Y: Any, X: Any = None, Z: np.ndarray | None = None) -> csr_array:
         """Evaluate G on the edges of a graph.
 
         Parameters
@@ -113,6 +120,8 @@ class Proximity:
             Labels, 0/1.
         X : ndarray or csr_array of shape (n, d), default=None
             Features, for `class_features`.
+        Z : ndarray of shape (n, q), default=None
+            Coordinates of the labels for "projection"; None: `label_coordinates`.
 
         Returns
         -------
@@ -126,7 +135,7 @@ class Proximity:
         if self.scheme == "bits":
             values = _bits(self, Y, left, right)
         elif self.scheme == "projection":
-            values = _projected(self, graph, label_coordinates(Y, self.rank))
+            values = _projected(self, graph, label_coordinates(Y, self.rank) if Z is None else Z)
             values[_empty(Y)[left] | _empty(Y)[right]] = 0.0
         else:
             U = _shares(Y)
@@ -154,14 +163,14 @@ class Proximity:
         Raises
         ------
         UserError
-            Where G is indefinite, where there are more sets, and for "local", "inverse" and "gaussian" of "projection", which
-            are scaled by the edges of a graph.
+            Where G is indefinite, where there are more sets, and for "local" and "gaussian" of "projection", which are
+            scaled by the edges of a graph.
         """
         Y = as_bits(Y)
         what = f"the label proximity {self.scheme}/{self.similarity}"
         if self.scheme == "classes":
             return np.asarray(_shares(Y) @ factorize_kernel(class_similarities(Y, self, X), what))
-        if self.similarity in ("local", "inverse", "gaussian"):
+        if self.similarity in ("local", "gaussian"):
             raise UserError(f"{what} is scaled by the graph's edges; evaluate it on a graph")
         _, first, member = np.unique(_keys(Y), return_index=True, return_inverse=True)
         if len(first) > MOST_SETS:
@@ -180,7 +189,7 @@ class Proximity:
 
 
 def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarray:
-    """Similarities of the classes: of the columns of Y, or of their mean rows of X.
+    """Similarities of the classes: of the columns of Y, or of what their samples have of X.
 
     Parameters
     ----------
@@ -214,19 +223,22 @@ def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarra
     L = columns.shape[0]
     if name == "counts":
         return np.asarray((columns @ Y).toarray())
+    if proximity.class_features:
+        columns = _class_features(proximity, columns, X)
     left, right = np.divmod(np.arange(L * L), L)
     if name in BITS:
-        values = _bits(proximity, columns, left, right)
-    else:
-        if proximity.class_features:
-            if X is None:
-                raise UserError("label proximity: class_features needs the features; pass X")
-            means = columns @ X / np.maximum(_sizes(Y), 1.0)[:, None]
-            coordinates = np.asarray(means.toarray() if scipy.sparse.issparse(means) else means)
-        else:
-            coordinates = columns.toarray()
-        values = _projected(proximity, _complete(L), coordinates)
-    return values.reshape(L, L)
+        return _bits(proximity, columns, left, right).reshape(L, L)
+    return _projected(proximity, _complete(L), columns.toarray()).reshape(L, L)
+
+
+def _class_features(proximity: Proximity, columns: csr_array, X: Any) -> csr_array:
+    """Y'X (L x d), or whether its entries are other than 0."""
+    if X is None:
+        raise UserError("label proximity: class_features needs the features; pass X")
+    if proximity.class_features == "sums":
+        return csr_array(columns @ X, dtype=np.float64)
+    occurs = columns @ (csr_array(X) != 0).astype(np.float64)
+    return csr_array(occurs > 0, dtype=np.float64)
 
 
 def label_coordinates(Y: Any, rank: int | None = None) -> np.ndarray:
@@ -275,7 +287,7 @@ def combine(
     a: float = 1.0,
     b: float = 1.0,
     beta: float = 1.0,
-    c: float = 1.0,
+    label_share: float = 1.0,
 ) -> csr_array:
     """Put label proximities g and feature weights w of the same edges together.
 
@@ -284,14 +296,14 @@ def combine(
     G, W : csr_array of shape (n, n)
         Proximities and weights on the same pattern.
     combination : {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
-        "priority" g^a / (1 + beta (1 - w^b))^c, which is [MOPE 43] at c = 1: the labels decide, and features lower what they
-        do not share; "hadamard" g w; "sum" beta g + (1 - beta) w; "labels" g; "features" w.
+        "priority" gamma g^a / (1 + beta (1 - w^b)) + (1 - gamma) w^b, which is [MOPE 43] at gamma = 1 (the labels decide, and
+        features lower what they do not share) and its generalization below 1; "hadamard" g w; "sum" beta g + (1 - beta) w; "labels" g; "features" w.
     a, b : float, default=1.0
         Exponents of "priority", above 0.
     beta : float, default=1.0
         Of "priority", at least 0; of "sum", the share of the labels in [0, 1].
-    c : float, default=1.0
-        Exponent of "priority", at least 0.
+    label_share : float, default=1.0
+        gamma of "priority", in [0, 1].
 
     Returns
     -------
@@ -315,8 +327,9 @@ def combine(
         raise UserError("combine: G and W are on different graphs; evaluate both on one")
     g, w = G.data, W.data
     if combination == "priority":
-        _check_priority(g, w, a, b, beta, c)
-        values = np.maximum(g, 0.0) ** a / (1 + beta * (1 - np.clip(w, 0.0, 1.0) ** b)) ** c
+        _check_priority(g, w, a, b, beta, label_share)
+        near = np.clip(w, 0.0, 1.0) ** b
+        values = label_share * np.maximum(g, 0.0) ** a / (1 + beta * (1 - near)) + (1 - label_share) * near
     elif combination == "sum":
         if not 0 <= beta <= 1:
             raise UserError(f"combine: beta of a weighted sum is a share of the labels in [0, 1], got {beta!r}")
@@ -328,9 +341,12 @@ def combine(
     return csr_array((values, G.indices.copy(), G.indptr.copy()), shape=G.shape)
 
 
-def _check_priority(g: np.ndarray, w: np.ndarray, a: float, b: float, beta: float, c: float) -> None:
-    if not (a > 0 and b > 0 and beta >= 0 and c >= 0):
-        raise UserError(f"combine: needs a, b > 0 and beta, c >= 0, got a={a!r}, b={b!r}, beta={beta!r}, c={c!r}")
+def _check_priority(g: np.ndarray, w: np.ndarray, a: float, b: float, beta: float, label_share: float) -> None:
+    if not (a > 0 and b > 0 and beta >= 0 and 0 <= label_share <= 1):
+        raise UserError(
+            f"combine: needs a, b > 0, beta >= 0 and a label_share in [0, 1], got a={a!r}, b={b!r}, beta={beta!r}, "
+            f"label_share={label_share!r}"
+        )
     for name, values, most in (("label proximities", g, np.inf), ("feature weights", w, 1.0)):
         if len(values) and (values.min() < -1e-12 or values.max() > most + 1e-9):
             raise UserError(
@@ -487,11 +503,12 @@ def _bits(
 ) -> np.ndarray:
     """Similarities of rows of bits; `counts`: samples of each label, where Y holds only some of the rows."""
     name = proximity.similarity
-    if name == "scaled-sorensen":
+    sizes = np.diff(Y.indptr).astype(np.float64)
+    both = sizes[left] + sizes[right]
+    if name == "scaled-sorensen":  # (35): the labels that both have are weighted, the sizes below are not
         scale = np.sqrt(1 / np.maximum(_sizes(Y) if counts is None else counts, 1.0))
         Y = csr_array((scale[Y.indices], Y.indices, Y.indptr), shape=Y.shape)
-    sizes = np.asarray(Y.multiply(Y).sum(axis=1), np.float64).ravel()
-    common, both = edge_dots(Y, left, right), sizes[left] + sizes[right]
+    common = edge_dots(Y, left, right)
     if name in ("sorensen", "scaled-sorensen"):
         return _ratio(2 * common, both)
     if name == "jaccard":
@@ -510,8 +527,8 @@ def _projected(proximity: Proximity, graph: csr_array, Z: np.ndarray) -> np.ndar
         values = np.empty(len(left))
         for start in range(0, len(left), 65536):
             part = slice(start, start + 65536)
-            values[part] = np.linalg.norm(Z[left[part]] - Z[right[part]], ord=proximity.p, axis=1)
-        return 1 / (1 + values)
+            values[part] = (np.abs(Z[left[part]] - Z[right[part]]) ** proximity.p).sum(axis=1)
+        return np.exp(-values / proximity.bandwidth)
     if proximity.similarity == "tanimoto":
         each = np.arange(len(Z))
         lengths, common = edge_dots(Z, each, each), edge_dots(Z, left, right)

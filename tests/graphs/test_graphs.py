@@ -169,6 +169,18 @@ def as_dense(X: Any) -> np.ndarray:
     return (X.toarray() if scipy.sparse.issparse(X) else X).astype(np.float64)
 
 
+def test_inverse_weights_by_hand() -> None:
+    """[MOPE 9] of (1, 0), (0, 2) and (3, 0): squared lengths 1, 4, 9, squared distances 5, 4, 13."""
+    graph = scipy.sparse.csr_array(np.ones((3, 3)) - np.eye(3))
+    rows = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
+    expected = np.array([[0, 1 / 1.5, 1 / 0.9], [1 / 1.5, 0, 1 / 1.5], [1 / 0.9, 1 / 1.5, 0]])
+    np.testing.assert_allclose(weigh(graph, rows, "inverse", tau=0.5).toarray(), expected, rtol=1e-14)
+    same = weigh(graph, np.zeros((3, 2)), "inverse")
+    np.testing.assert_allclose(same.data, 1.0, err_msg="rows of zeros are as alike as any two equal ones")
+    with pytest.raises(ValueError, match="tau must be above 0, got 0"):
+        weigh(graph, rows, "inverse", tau=0.0)
+
+
 @pytest.mark.parametrize("name", ["dense", "whole numbers", "sparse"])
 @pytest.mark.parametrize("kind", ["constant", "distance", "gaussian", "local", "inverse"])
 def test_weights_of_distances_are_the_formulas(kind: str, name: str) -> None:
@@ -178,15 +190,15 @@ def test_weights_of_distances_are_the_formulas(kind: str, name: str) -> None:
     edge = A > 0
     n = len(D)
     s = np.sort(D + np.diag(np.full(n, -1.0)), axis=1)[:, 7]
-    nearest_one = np.maximum(D, D[edge & (D > 0)].min())
-    inverse = np.where(edge, 1 / nearest_one, 0.0)
-    share = inverse / inverse.sum(axis=1, keepdims=True)
+    squares = (as_dense(X).astype(float) ** 2).sum(axis=1)
+    both = squares[:, None] + squares
+    relative = D**2 / np.where(both > 0, both, 1.0)
     expected = {
         "constant": A,
         "distance": D * A,
         "gaussian": np.exp(-(D**2) / (2 * D[edge].mean() ** 2)) * A,
         "local": np.exp(-(D**2) / np.outer(s, s)) * A,
-        "inverse": (share + share.T) / 2,
+        "inverse": 1 / (1 + relative) * A,
     }[kind]
     found = weigh(graph, X, kind)
     np.testing.assert_allclose(found.toarray(), expected, rtol=1e-9, atol=1e-12)
@@ -195,6 +207,8 @@ def test_weights_of_distances_are_the_formulas(kind: str, name: str) -> None:
         np.testing.assert_allclose(
             weigh(graph, X, kind, bandwidth=0.7).toarray(), np.exp(-(D**2) / 0.98) * A, rtol=1e-9, atol=1e-300
         )
+    if kind == "inverse":
+        np.testing.assert_allclose(weigh(graph, X, kind, tau=0.3).toarray(), 1 / (0.3 + relative) * A, rtol=1e-9)
     if kind == "local":
         np.testing.assert_allclose(local_scales(X, 7), s, rtol=1e-9)
 

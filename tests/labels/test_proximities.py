@@ -33,7 +33,7 @@ def bits(name: str, rows: np.ndarray) -> np.ndarray:
     counts = np.maximum(rows.sum(axis=0), 1)
     measures: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
         "sorensen": lambda a, b: 2 * (a * b).sum() / (a.sum() + b.sum()),
-        "scaled-sorensen": lambda a, b: 2 * (a * b / counts).sum() / ((a + b) / counts).sum(),
+        "scaled-sorensen": lambda a, b: 2 * (a * b / counts).sum() / (a + b).sum(),
         "jaccard": lambda a, b: 1 - jaccard(a > 0, b > 0),
         "hamming-exponential": lambda a, b: np.exp(-(a != b).sum()),
         "hamming-linear": lambda a, b: (a == b).mean(),
@@ -50,7 +50,7 @@ def projected(name: str, Z: np.ndarray) -> np.ndarray:
     S = Z @ Z.T
     squares = np.diag(S)
     if name == "minkowski":
-        return 1 / (1 + cdist(Z, Z))
+        return np.exp(-cdist(Z, Z, "sqeuclidean"))
     if name == "tanimoto":
         return S / np.maximum(squares[:, None] + squares - S, 1e-300)
     if name == "cosine":
@@ -91,10 +91,10 @@ def test_scheme_2_takes_every_feature_weight(name: str) -> None:
     np.testing.assert_allclose(kept.toarray(), expected, atol=1e-13)
 
 
-def test_minkowski_takes_other_powers() -> None:
+def test_minkowski_takes_other_powers_and_bandwidths() -> None:
     Z = label_coordinates(Y)
-    found = Proximity("projection", "minkowski", p=1.0).on(GRAPH, Y).toarray()
-    expected = 1 / (1 + cdist(Z, Z, "cityblock"))
+    found = Proximity("projection", "minkowski", p=3.0, bandwidth=2.0).on(GRAPH, Y).toarray()
+    expected = np.exp(-(cdist(Z, Z, "minkowski", p=3.0) ** 3) / 2)
     expected[7], expected[:, 7] = 0, 0
     np.testing.assert_allclose(found, np.where(EDGE, expected, 0), atol=1e-13)
 
@@ -128,25 +128,74 @@ def test_scheme_3_averages_class_similarities(name: str) -> None:
 @pytest.mark.parametrize("rows", [X, scipy.sparse.csr_array(np.abs(X))])
 def test_classes_are_compared_by_their_features(rows: Any) -> None:
     dense = rows.toarray() if scipy.sparse.issparse(rows) else rows
-    means = Y.T @ dense / Y.sum(axis=0)[:, None]
-    proximity = Proximity("classes", "cosine", class_features=True)
-    np.testing.assert_allclose(class_similarities(Y, proximity, rows), cosine_similarity(means), atol=1e-12)
+    sums = Y.T @ dense
+    proximity = Proximity("classes", "cosine", class_features="sums")
+    np.testing.assert_allclose(class_similarities(Y, proximity, rows), cosine_similarity(sums), atol=1e-12)
+    tanimoto = Proximity("classes", "tanimoto", class_features="sums")
+    np.testing.assert_allclose(class_similarities(Y, tanimoto, rows), projected("tanimoto", sums), atol=1e-12)
     with pytest.raises(ValueError, match="pass X"):
         proximity.on(GRAPH, Y)
+
+
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
+def test_classes_are_compared_by_the_words_that_occur_in_them(make: Callable[[np.ndarray], Any]) -> None:
+    """The words of three classes: {0, 1, 2} of documents 0 and 1, {0, 2} of document 0, {3} of document 2."""
+    words = make(np.array([[2.0, 0.0, 1.0, 0.0], [-2.0, 3.0, 0.0, 0.0], [0.0, 0.0, 0.0, 5.0]]))
+    classes = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 1]])
+    shared = {"cosine": 2 / np.sqrt(6), "tanimoto": 2 / 3, "jaccard": 2 / 3, "sorensen": 4 / 5}
+    for name, alike in shared.items():
+        proximity = Proximity("classes", name, class_features="indicators")
+        expected = np.array([[1, alike, 0], [alike, 1, 0], [0, 0, 1]])
+        np.testing.assert_allclose(class_similarities(classes, proximity, words), expected, atol=1e-14)
+
+
+THREE = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]])
+"""Labels of three samples: classes of 2, 2 and 1 samples."""
+PAIRS = scipy.sparse.csr_array(np.ones((3, 3)) - np.eye(3))
+
+
+def test_scaled_sorensen_by_hand() -> None:
+    """[MOPE 35]: samples 0 and 1 share class 0 (of 2 samples), 0 and 2 share class 1 (of 2), 1 and 2 nothing."""
+    expected = np.array([[0, 2 / 2 / 3, 2 / 2 / 4], [1 / 3, 0, 0], [1 / 4, 0, 0]])
+    found = Proximity("bits", "scaled-sorensen").on(PAIRS, THREE).toarray()
+    np.testing.assert_allclose(found, expected, atol=1e-15)
+
+
+def test_minkowski_by_hand() -> None:
+    """[MOPE 40] of coordinates (0, 1), (1, 1) and (0, 0): sums of differences 1, 1 and 2, tau = 2."""
+    Z = np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
+    e = np.exp
+    expected = np.array([[0, e(-0.5), e(-0.5)], [e(-0.5), 0, e(-1.0)], [e(-0.5), e(-1.0), 0]])
+    found = Proximity("projection", "minkowski", p=1.0, bandwidth=2.0).on(PAIRS, THREE, Z=Z).toarray()
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+    squared = Proximity("projection", "minkowski", p=2.0, bandwidth=4.0).on(PAIRS, THREE, Z=Z).toarray()
+    np.testing.assert_allclose(squared[1, 2], e(-2 / 4), rtol=1e-14)
+
+
+def test_the_priority_and_its_generalization_by_hand() -> None:
+    """[MOPE 43] and the form below it: g = 1/4, w = 1/2, a = 1/2, b = 1, beta = 2 give 1/2 / (1 + 1) = 1/4."""
+    graph = scipy.sparse.csr_array(np.ones((3, 3)))
+    G, W = graph * 0.25, graph * 0.5
+    np.testing.assert_allclose(combine(G, W, a=0.5, b=1.0, beta=2.0).data, 0.25, rtol=1e-15)
+    np.testing.assert_allclose(combine(G, W, a=0.5, b=1.0, beta=2.0, label_share=0.6).data, 0.6 * 0.25 + 0.4 * 0.5)
+    np.testing.assert_allclose(combine(G, W, a=0.5, b=2.0, beta=1.0, label_share=0.6).data, 0.6 * 0.5 / 1.75 + 0.1)
+    alone = combine(G, W, b=1.0, label_share=0.0)
+    np.testing.assert_array_equal(alone.data, W.data, err_msg="W on its own: gamma = 0, b = 1")
+    blend = combine(G, W, a=1.0, b=1.0, beta=0.0, label_share=0.3)
+    np.testing.assert_allclose(blend.data, combine(G, W, "sum", beta=0.3).data, err_msg="beta = 0, a = b = 1")
 
 
 def test_combinations_are_their_formulas() -> None:
     G, W = Proximity("bits", "jaccard").on(GRAPH, Y), weigh(GRAPH, X, "gaussian")
     g, w = G.toarray(), W.toarray()
     cases = {
-        ("priority", 1.0): np.where(EDGE, g**0.7 / (1 + 2 * (1 - w**1.5)), 0),
-        ("priority", 2.0): np.where(EDGE, g**0.7 / (1 + 2 * (1 - w**1.5)) ** 2, 0),
-        ("hadamard", 1.0): g * w,
-        ("labels", 1.0): g,
-        ("features", 1.0): w,
+        "priority": np.where(EDGE, g**0.7 / (1 + 2 * (1 - w**1.5)), 0),
+        "hadamard": g * w,
+        "labels": g,
+        "features": w,
     }
-    for (name, c), expected in cases.items():
-        found = combine(G, W, name, a=0.7, b=1.5, beta=2.0, c=c)  # type: ignore[arg-type]
+    for name, expected in cases.items():
+        found = combine(G, W, name, a=0.7, b=1.5, beta=2.0)  # type: ignore[arg-type]
         np.testing.assert_allclose(found.toarray(), expected, atol=1e-14)
     np.testing.assert_allclose(combine(G, W, "sum", beta=0.3).toarray(), 0.3 * g + 0.7 * w, atol=1e-14)
 
@@ -178,7 +227,10 @@ def test_the_strongest_pairs_are_those_of_all(most: int, monkeypatch: pytest.Mon
         (lambda: Proximity("bit", "jaccard"), "known: bits, projection, classes"),  # type: ignore[arg-type]
         (lambda: Proximity("bits", "cosine"), "has no similarity 'cosine'; it has sorensen"),
         (lambda: Proximity("projection", "minkowski", p=0.5), "p must be at least 1"),
-        (lambda: Proximity("classes", "sorensen", class_features=True), "similarity of real coordinates"),
+        (lambda: Proximity("classes", "sorensen", class_features="sums"), "a similarity of features: minkowski"),
+        (lambda: Proximity("bits", "sorensen", class_features="indicators"), "needs scheme='classes'"),
+        (lambda: Proximity("classes", "cosine", class_features="means"), "known: None, sums, indicators"),  # type: ignore[arg-type]
+        (lambda: combine(GRAPH, GRAPH, label_share=1.5), "a label_share in"),
         (lambda: Proximity("bits", "jaccard").on(GRAPH, Y * 2), "labels must be a matrix of 0 and 1"),
         (lambda: Proximity("projection", "local").factor(Y), "evaluate it on a graph"),
         (lambda: combine(GRAPH, GRAPH * 3), "needs feature weights of at least 0 and at most 1"),

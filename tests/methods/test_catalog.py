@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import dmo
 from dmo import TraceEmbedding
 from dmo.cli.app import app
+from dmo.kernels import Euclidean
 from dmo.methods.embeddings import direct as solvers
 from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, markdown
 
@@ -337,6 +338,21 @@ def test_similarities_to_samples_take_the_place_of_features(name, seeds):
     new = np.exp(-cdist(NEW, points, "sqeuclidean") / (2 * width**2))
     expected = new @ model.expansion_.coefficients + model.expansion_.offset
     np.testing.assert_allclose(model.transform(NEW), expected, atol=1e-9)
+
+
+def test_plain_distances_are_relation_features(tmp_path):
+    for seeds in (25, None):
+        model = fitted("mmc", 2, y, kernel="euclidean", n_landmarks=seeds)
+        points = X if seeds is None else model.expansion_.sources["x"]
+        R = cdist(X, points)
+        same(model, *top(R.T @ (2 * PI - 1 / N - np.eye(N)) @ R, k=2))
+        wanted = (cdist(NEW, points) - R.mean(axis=0)) @ model.expansion_.coefficients
+        np.testing.assert_allclose(model.transform(NEW), wanted, atol=1e-9)
+    model.save(str(tmp_path / "model.zarr"))
+    np.testing.assert_array_equal(dmo.load(str(tmp_path / "model.zarr")).transform(NEW), model.transform(NEW))
+    for refused in ("euclidean", "l2-euclidean", Euclidean()):
+        with pytest.raises(ValueError, match="is a distance, not a positive semidefinite kernel"):
+            dmo.KGHA(kernel=refused).fit(X, ONE_HOT)
 
 
 PROJECTED = [name for name, entry in METHODS.items() if not entry.direct and entry.family != "global"]

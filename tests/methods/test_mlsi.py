@@ -11,6 +11,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from dmo.engines.krylov import Krylov
 from dmo.estimators.mlsi import MLSI
 from dmo.lowrank.approximations import Nystrom
 from dmo.stores import ViewSpec, create_features, open_features
@@ -70,6 +71,17 @@ def test_the_direct_form_is_principal_covariates_regression(beta):
     for dual in (False, True):
         model = MLSI(mixing=beta, n_components=3, dual=dual, tol=1e-12)
         assert angle(model.fit_transform(few, outputs), reference.transform(few)) < 1e-4
+
+
+@pytest.mark.parametrize("arguments", [{"dual": True}, {"dual": False}, {"approximation": Krylov(3, 100)}])
+def test_coordinates_are_scaled_or_of_unit_constraint(arguments):
+    """The paper's w'X'Xw = 1 (with the ridge: w'(X'X + ridge I)w = 1), times the root of lambda unless it is left out."""
+    model = MLSI(ridge=0.3, scaled=False, **EXACT | arguments).fit(X, Y)
+    W = model.components_
+    np.testing.assert_allclose(W.T @ (X.T @ (X @ W)) + 0.3 * W.T @ W, np.eye(4), atol=1e-6)
+    scaled = MLSI(ridge=0.3, **EXACT | arguments).fit(X, Y)
+    np.testing.assert_allclose(scaled.components_, W * np.sqrt(model.eigenvalues_), rtol=1e-6)
+    np.testing.assert_allclose(scaled.decision_function(NEW), model.decision_function(NEW), atol=1e-8)
 
 
 def test_the_papers_equation_12_on_documents():

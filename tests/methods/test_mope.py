@@ -164,6 +164,18 @@ def test_relation_features_take_the_place_of_the_features() -> None:
     np.testing.assert_allclose(np.abs(model.transform(NEW)), np.abs(expected), atol=1e-7)
 
 
+def test_distances_to_samples_take_the_place_of_the_features() -> None:
+    model = MOPE(**CALL, kernel="euclidean", n_landmarks=12).fit(X, Y)
+    known = model.expansion_.sources["x"]  # type: ignore[attr-defined]
+    R = np.linalg.norm(X[:, None] - known[None], axis=2)
+    values, P = scipy.linalg.eigh(R.T @ brute_psi() @ R)
+    np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-8)
+    expected = np.linalg.norm(NEW[:, None] - known[None], axis=2) @ P[:, ::-1][:, :K]
+    np.testing.assert_allclose(np.abs(model.transform(NEW)), np.abs(expected), atol=1e-7)
+    with pytest.raises(ValueError, match="is a distance, not a positive semidefinite kernel"):
+        MOPE(**CALL, kernel="euclidean").fit(X, Y)
+
+
 @pytest.mark.parametrize("unsupervised", ["pca", "olpp"])
 def test_semi_supervised_is_the_mix_of_two_matrices(unsupervised: Any) -> None:
     labels = Y.copy()
@@ -181,6 +193,38 @@ def test_semi_supervised_is_the_mix_of_two_matrices(unsupervised: Any) -> None:
     model = MOPE(**CALL, mixing=0.3, unsupervised=unsupervised).fit(X, labels)
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-8)
     assert np.isfinite(model.transform(X)).all()
+
+
+def test_samples_without_labels_have_proximity_0_whatever_is_combined() -> None:
+    labels = np.where(np.arange(N)[:, None] % 3 == 0, 0, Y)
+    for arguments in ({"combination": "features"}, {"combination": "sum", "beta": 0.4}, {"label_share": 0.5}):
+        psi = MOPE(**CALL | arguments).fit(X, labels).proximity_.toarray()
+        assert not psi[::3].any()
+        assert not psi[:, ::3].any()
+        assert psi[1::3].any()
+
+
+@pytest.mark.parametrize("name", ["lsi", "lpp", "mds", "usc"])
+def test_labels_are_projected_by_any_unsupervised_method(name: str) -> None:
+    """[MOPE 40] with phi(y) of LSI (right singular vectors), LPP, classical scaling, and spectral clustering."""
+    S = np.linalg.svd(Y, full_matrices=False)
+    centered = Y - Y.mean(axis=0)
+    W = adjacency(neighbors(Y, 15)).toarray()
+    W = (W > 0).astype(float)
+    lap = np.diag(W.sum(axis=1)) - W
+    B = Y.T @ np.diag(W.sum(axis=1)) @ Y + 1e-3 * np.eye(L)
+    Z = {
+        "lsi": Y @ S[2].T[:, :2],
+        "lpp": Y @ scipy.linalg.eigh(-Y.T @ lap @ Y, B)[1][:, ::-1][:, :2],
+        "mds": centered @ np.linalg.svd(centered, full_matrices=False)[2].T[:, :2],
+        "usc": scipy.linalg.eigh(lap)[1][:, 1:3],
+    }[name]
+    near = np.exp(-((Z[:, None] - Z[None]) ** 2).sum(axis=2) / 0.5)
+    arguments: dict[str, Any] = {"combination": "labels", "label_projection": name, "label_rank": 2}
+    model = MOPE("projection", "minkowski", n_neighbors=7, label_bandwidth=0.5, **arguments).fit(X, Y)
+    psi = model.proximity_.toarray()
+    np.testing.assert_allclose(psi, np.where(psi > 0, near, 0), atol=1e-7)
+    assert (psi > 0).sum() == adjacency(neighbors(X, 7)).nnz
 
 
 @pytest.mark.parametrize("unsupervised", ["pca", "olpp"])
@@ -249,7 +293,9 @@ def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
         ({"constraint": "coefficients"}, "needs the kernel form"),
         ({"adjacency": "directed"}, "known: 'union', 'mutual'"),
         ({"selection": "labels"}, "known: 'features', 'proximity'"),
-        ({"selection": "proximity", "weight": "inverse"}, "take selection='features'"),
+        ({"selection": "proximity", "scheme": "projection", "similarity": "local"}, "take selection='features'"),
+        ({"label_projection": "fda"}, "known: 'pca', 'lsi', 'usc'"),
+        ({"label_share": 1.5}, "label_share = 1.5; needs a number from 0 to 1"),
         ({"selection": "proximity", "n_neighbors": 90}, "MOPE: neighbors: k = 90 of 90 samples"),
         ({"ridge": 1.0}, "needs constraint='embedding'"),
         ({"ridge": -1.0}, "ridge = -1.0; needs a number that is not negative"),

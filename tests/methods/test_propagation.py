@@ -137,7 +137,7 @@ def test_new_samples_take_the_weighted_mean_of_their_neighbors(weight: str, spar
         "constant": np.ones_like(D),
         "gaussian": np.exp(-(D**2) / (2 * lengths.mean() ** 2)),
         "local": np.exp(-(D**2) / np.outer(np.sort(D, axis=1)[:, 6], own)),
-        "inverse": 1 / D,
+        "inverse": 1 / (1 + D**2 / ((new**2).sum(axis=1)[:, None] + (data**2).sum(axis=1))),
         "cosine": cosine_similarity(new, data),
     }[weight]
     expected = [np.average(model.scores_[o[:6]], axis=0, weights=row[o[:6]]) for row, o in zip(w, order)]

@@ -15,7 +15,11 @@ from scipy.sparse import csr_array
 from dmo.errors import UserError
 from dmo.graphs import laplacian
 from dmo.linalg.eigen import CUTOFF, block_krylov, check_rank, fix_signs, solve_trace
+from dmo.methods.embeddings.catalog import METHODS
+from dmo.methods.embeddings.direct import solve_direct
+from dmo.methods.embeddings.projected import solve_projected
 from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem, mix
+from dmo.methods.embeddings.samples import Options, Samples
 from dmo.methods.embeddings.solvers import EmbeddingFit
 
 Constraint = Literal["projection", "embedding", "coefficients"]
@@ -57,6 +61,24 @@ def semi_supervised(
         return own
     other = QuadraticForm(n, identity=1.0) if method == "pca" else QuadraticForm(n, csr_array(-laplacian(W)))
     return mix(own, problem(other), mixing)
+
+
+def project_labels(name: str, Y: np.ndarray, rank: int | None) -> np.ndarray | None:
+    """phi(y) (n x rank; None: the rank of the centered labels) by an unsupervised method with the labels as its rows.
+
+    Samples without labels stay 0. None for "pca", which `dmo.labels.proximities` has itself [MOPE 39, and below it].
+    Raises ValueError where the method has fewer dimensions.
+    """
+    if name == "pca":
+        return None
+    labeled, entry = np.flatnonzero(Y.any(axis=1)), METHODS[name]
+    rows = Y[labeled].astype(np.float64)
+    k = int(np.linalg.matrix_rank(rows - rows.mean(axis=0))) if rank is None else rank
+    problem = entry.problem(Samples(len(rows), rows, center=entry.center), Options())
+    found = solve_direct(problem, k).vectors if entry.direct else rows @ solve_projected(problem, rows, k).coefficients
+    Z = np.zeros((len(Y), found.shape[1]))
+    Z[labeled] = found
+    return Z
 
 
 def project_long_rows(

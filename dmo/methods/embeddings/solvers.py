@@ -42,6 +42,10 @@ class EmbeddingFit:
     converged: bool = True
     residual: float = 0.0
 
+    def unscaled(self) -> EmbeddingFit:
+        """The fit of a scaled problem without the roots of the eigenvalues."""
+        return replace(self, coefficients=self.coefficients / np.sqrt(np.maximum(self.values, np.finfo(float).tiny)))
+
 
 def fit_moments(problem: TraceProblem, moments: Moments, k: int) -> EmbeddingFit:
     """Solve a problem from the moments of groups ROWS (F, n x r), LABELS (T, n x q) and, if S has a diagonal, WEIGHTED.

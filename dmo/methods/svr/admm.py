@@ -1,4 +1,4 @@
-"""The solver of [LLT 4]: alternating directions on F = Z, with one kernel solve and one rotation per iteration.
+"""The solver of [LLT 3]: alternating directions on F = Z, with one kernel solve and one rotation per iteration.
 
 The quadratic part sees no frames, since they are orthonormal, and the loss sees no kernel. So with the split Z = F
     F-step:  (K + I / (rho s)) X = V - 1b', 1'X = 0   per eigenvalue s of the coupling S: one factorization serves all;

@@ -1,4 +1,4 @@
-"""Support vector regression of many outputs with locally rotated losses [LLT 3-5]: objective, dual, certificate.
+"""Support vector regression of many outputs with locally rotated losses [LLT 3, 4]: objective, dual, certificate.
 
     min_{A, b}  1/2 tr(A' K A S) + C sum_i sum_j l(u_ij' (f_i - y_i)),     F = K A S + 1 b',
 
@@ -91,14 +91,14 @@ class Certificate:
 
 
 def objective(problem: Problem, A: np.ndarray, bias: np.ndarray, KA: np.ndarray) -> float:
-    """The primal objective [LLT 4] at dual coefficients A (any n x L) and bias (L), given the product K A."""
+    """The primal objective [LLT 3] at dual coefficients A (any n x L) and bias (L), given the product K A."""
     KAS = KA if problem.coupling is None else KA @ problem.coupling
     residual = problem.rotate(KAS + bias - problem.targets)
     return 0.5 * float(np.vdot(A, KAS)) + problem.C * problem.loss.value(residual)
 
 
 def dual_objective(problem: Problem, A: np.ndarray, KA: np.ndarray) -> float:
-    """The dual objective [LLT 5] at a feasible A (see `dual_feasible`), given the product K A."""
+    """The dual objective [LLT 4] at a feasible A (see `dual_feasible`), given the product K A."""
     KAS = KA if problem.coupling is None else KA @ problem.coupling
     value = float(np.vdot(A, problem.targets)) - 0.5 * float(np.vdot(A, KAS))
     return value - problem.loss.conjugate(problem.rotate(A), problem.C)
