@@ -297,7 +297,8 @@ def combine(
         Proximities and weights on the same pattern.
     combination : {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
         "priority" gamma g^a / (1 + beta (1 - w^b)) + (1 - gamma) w^b, which is [MOPE 43] at gamma = 1 (the
-        labels decide, and features lower what they do not share) and its generalization below 1; "hadamard" g w; "sum" beta g + (1 - beta) w; "labels" g; "features" w.
+        labels decide, and features lower what they do not share) and its generalization below 1;
+        "hadamard" g w; "sum" beta g + (1 - beta) w; "labels" g; "features" w.
     a, b : float, default=1.0
         Exponents of "priority", above 0.
     beta : float, default=1.0
