@@ -160,8 +160,20 @@ def _chunk_end(source: Rows, row: int) -> int:
 class InOrder:
     """A row source whose blocks are asked for in order: it reads every chunk once, also one that two blocks share.
 
-    Every thread keeps the rest of the last chunk that it read, up to `_REST` bytes. Blocks in another order are read as
-    well.
+    Every thread keeps the rest of the last chunk that it read, up to `_REST` bytes. Blocks in another order are read as well.
+
+    Parameters
+    ----------
+    source : row source of shape (n, d)
+        What is read.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dmo.blocks import InOrder
+    >>> source = InOrder(da.arange(6, chunks=2).reshape(6, 1))
+    >>> source[0:3].ravel(), source[3:6].ravel()
+    (array([0, 1, 2]), array([3, 4, 5]))
     """
 
     def __init__(self, source: Rows):
@@ -196,10 +208,30 @@ def _stacked(parts: Sequence[Block]) -> Block:
 
 
 def sampled(source: Rows, index: np.ndarray) -> Block:
-    """Rows `index` (ascending) of a row source in memory, for a sample of rows of which all will be read later.
+    """Read a sample of rows into memory, of which all will be read later.
 
-    A source with a method `sample` reads these rows alone and may leave their checks to the later reading; of others,
-    every chunk that holds some of them is read once.
+    A source with a method `sample` reads these rows alone and may leave their checks to the later reading; of others, every
+    chunk that holds some of them is read once.
+
+    Parameters
+    ----------
+    source : row source of shape (n, d)
+        Where the rows are.
+    index : ndarray of int of shape (m,)
+        Row numbers, ascending.
+
+    Returns
+    -------
+    ndarray or csr_array of shape (m, d)
+        The rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import sampled
+    >>> sampled(np.arange(8).reshape(4, 2), np.array([1, 3]))
+    array([[2, 3],
+           [6, 7]])
     """
     if isinstance(source, Subset):
         inner = source.index[index]
