@@ -7,7 +7,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from dmo import stores
 from dmo.demo.scenes import draw_scene
-from dmo.estimators import jec
+from dmo.methods import jec
 from dmo.persistence import load
 from dmo.workflows.search import answering, best, similar
 
