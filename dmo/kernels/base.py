@@ -27,6 +27,14 @@ class Kernel(ABC, Generic[P]):
     """
 
     name: ClassVar[str]
+    _kinds: ClassVar[
+        dict[str, Any]
+    ] = {}  # classes by name: how + and * find sums and products, which build on this module
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" in cls.__dict__:
+            Kernel._kinds[cls.name] = cls
 
     @abstractmethod
     def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
@@ -60,16 +68,8 @@ class Kernel(ABC, Generic[P]):
     def to_dict(self) -> dict[str, Any]:
         """The kernel as a JSON dict, which `parse` reads."""
 
-    @staticmethod
-    def from_dict(spec: dict[str, Any]) -> Kernel:
-        """The kernel that `to_dict` wrote."""
-        from dmo.kernels.parsing import from_dict
-
-        return from_dict(spec)
-
     def __add__(self, other: Kernel) -> Kernel:
-        from dmo.kernels.composite import Sum
-
+        Sum = self._kinds["sum"]
         if not isinstance(other, Kernel):
             return NotImplemented
         mine = self if isinstance(self, Sum) else Sum((self,))
@@ -77,8 +77,7 @@ class Kernel(ABC, Generic[P]):
         return Sum(mine.kernels + theirs.kernels, (mine.weights or ()) + (theirs.weights or ()))
 
     def __mul__(self, other: Kernel | float) -> Kernel:
-        from dmo.kernels.composite import Product, Sum
-
+        Sum, Product = self._kinds["sum"], self._kinds["product"]
         if isinstance(other, Kernel):
             mine, theirs = (k.kernels if isinstance(k, Product) else (k,) for k in (self, other))
             return Product(mine + theirs)

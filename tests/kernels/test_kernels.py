@@ -386,7 +386,7 @@ def test_kernels_are_values_that_json_and_pickle_keep():
     for kernel in (*KERNELS, Precomputed(), RBF("median", "hellinger", 0.5), RBF() + 2.0 * Linear("l2") * ChiSquare()):
         assert parse(json.loads(json.dumps(kernel.to_dict()))) == kernel
         assert hash(parse(kernel.to_dict())) == hash(kernel)
-        assert kernels.Kernel.from_dict(kernel.to_dict()) == kernel
+        assert kernels.from_dict(kernel.to_dict()) == kernel
         assert pickle.loads(pickle.dumps(kernel)) == kernel
         assert type(kernel).__name__ in repr(kernel)
         if isinstance(kernel, Precomputed):
