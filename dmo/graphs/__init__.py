@@ -1,9 +1,9 @@
 """Neighbor graphs: exact and approximate neighbors, adjacency, weights, Laplacians, geodesics; all sparse.
 
-`neighbors` and `nearest` give lists, `adjacency` (or `threshold_graph`) makes a graph, `weigh` gives its edges values.
+`neighbors` and `nearest` give lists, `adjacency` makes a graph, `weigh` gives its edges values.
 """
 
-from dmo.graphs.adjacency import adjacency, check_connected, check_symmetric, geodesics, laplacian, threshold_graph
+from dmo.graphs.adjacency import adjacency, check_connected, check_symmetric, geodesics, laplacian
 from dmo.graphs.search import Metric, Neighbors, nearest, neighbors, recall
 from dmo.graphs.weights import KINDS, edge_dots, ends, local_scales, reconstruction_weights, root_mean_square, weigh
 
@@ -24,6 +24,5 @@ __all__ = [
     "recall",
     "reconstruction_weights",
     "root_mean_square",
-    "threshold_graph",
     "weigh",
 ]

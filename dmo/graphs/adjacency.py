@@ -8,10 +8,8 @@ import numpy as np
 import scipy.sparse.csgraph
 from scipy.sparse import csr_array
 
-from dmo.blocks import Rows, row_blocks
 from dmo.errors import UserError
-from dmo.graphs.rows import distances_to, prepare, product, read, transposed
-from dmo.graphs.search import Metric, Neighbors
+from dmo.graphs.search import Neighbors
 
 Mode = Literal["union", "mutual", "directed", "sum"]
 
@@ -60,67 +58,6 @@ def adjacency(neighbors: Neighbors, mode: Mode = "union") -> csr_array:
     made = csr_array(A.maximum(B) if mode == "union" else A.multiply(B) if mode == "mutual" else A + B)
     made.sort_indices()
     return made
-
-
-def threshold_graph(X: Rows, radius: float, metric: Metric = "euclidean", block: int = 2048) -> csr_array:
-    """Join every pair of different rows that are near enough; memory is the graph's, so choose `radius` accordingly.
-
-    Parameters
-    ----------
-    X : row source of shape (n, d)
-        Dense or CSR, read into memory.
-    radius : float
-        The largest distance of a pair, above 0.
-    metric : {"euclidean", "cosine"}, default="euclidean"
-        "cosine" is 1 - cos.
-    block : int, default=2048
-        Rows and columns of a tile.
-
-    Returns
-    -------
-    csr_array of shape (n, n), float64
-        1 for each pair, both ways.
-
-    Raises
-    ------
-    UserError
-        For a radius that is not a positive number, values not finite, an unknown metric.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.graphs import threshold_graph
-    >>> threshold_graph(np.array([[0.0], [1.0], [3.0]]), radius=1.5).toarray()
-    array([[0., 1., 0.],
-           [1., 0., 0.],
-           [0., 0., 0.]])
-    """
-    if not radius > 0 or not np.isfinite(radius):
-        raise UserError(f"threshold_graph: radius must be a positive number, got {radius!r}")
-    X = read(X)
-    if metric not in ("euclidean", "cosine"):
-        raise UserError(f"threshold_graph: metric = {metric!r}; known: euclidean, cosine")
-    ready = prepare(X, metric)
-    limit, left, right = (2 * radius if metric == "cosine" else radius**2), [], []
-    # Rounded products choose the pairs, with so much to spare that none is lost; exact distances then decide.
-    slack = (ready.rounding or 1e-12) * (ready.length + np.sqrt(limit)) ** 2
-    slices = row_blocks(len(ready), block)
-    for b, columns in enumerate(slices):
-        inner = transposed(ready, columns)
-        for rows in slices[: b + 1]:
-            squared = ready.h64[rows, None] + ready.h64[None, columns] - 2 * product(ready, rows, inner)
-            i, j = np.nonzero(squared <= limit + slack[rows, None])
-            i, j = i + rows.start, j + columns.start
-            keep = i < j
-            left.append(i[keep])
-            right.append(j[keep])
-    i, j = np.concatenate(left), np.concatenate(right)
-    exact = np.concatenate(
-        [distances_to(ready.take(i[w]), ready, j[w, None]).ravel() for w in row_blocks(len(i), 65536)] or [np.zeros(0)]
-    )
-    i, j = i[exact <= limit], j[exact <= limit]
-    n = len(ready)
-    return csr_array((np.ones(2 * len(i)), (np.concatenate([i, j]), np.concatenate([j, i]))), shape=(n, n))
 
 
 def check_symmetric(W: Any, n: int, what: str = "the weight matrix") -> csr_array:

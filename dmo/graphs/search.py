@@ -22,6 +22,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dmo.blocks import Rows, row_blocks
+from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried
 from dmo.errors import UserError
 from dmo.graphs import loops
@@ -33,6 +34,8 @@ from dmo.progress import stage
 Metric = Literal["euclidean", "cosine"]
 _SPARE = 8
 """Candidates beyond k that are kept, whose distances are worked out in float64."""
+_PAIRS = 64
+"""Pairs of blocks from which on workers search (some ten thousand rows): fewer are done before the rows are sent."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,12 @@ def neighbors(
     block: int = 1024,
     method: Literal["exact", "approximate"] = "exact",
     random_state: int | None = 0,
-    client: Any = None,
 ) -> Neighbors:
     """Find the k nearest other rows of every row; equally distant ones by their lower row numbers.
 
     Dense rows are centered and multiplied in float32; where rounding could have hidden a neighbor, its row is searched
-    again in float64, and all distances are worked out in float64.
+    again in float64, and all distances are worked out in float64. Inside `dmo.cluster.connect` the workers share the exact
+    search of many rows; else the threads of this process do.
 
     Parameters
     ----------
@@ -104,8 +107,6 @@ def neighbors(
         "approximate" needs pynndescent; `recall` says what it misses.
     random_state : int, default=0
         Seed of the approximate search.
-    client : distributed.Client, default=None
-        Its workers share the exact search; None: the threads of this process.
 
     Returns
     -------
@@ -136,7 +137,7 @@ def neighbors(
         raise UserError(f"neighbors: method = {method!r}; known: exact, approximate")
     member = None if groups is None else _groups(groups, n)
     if member is not None and not other:
-        return _in_groups(X, k, metric, member, block, method, random_state, client)
+        return _in_groups(X, k, metric, member, block, method, random_state)
     if member is None and other:
         raise UserError("neighbors: other=True needs groups; pass one group number per row")
     if method == "approximate":
@@ -148,7 +149,8 @@ def neighbors(
     ready = prepare(X, metric)
     m = min(k + _SPARE, n - 1)
     pairs = [(j, i) for i, j in lower_pairs(n, block)]
-    if client is None:
+    client = current_client()
+    if client is None or len(pairs) < _PAIRS:
         rows, keys = _in_threads(ready, pairs, m, block, member)
     else:
         rows, keys = _on_cluster(client, ready, pairs, m, block, member)
@@ -255,7 +257,7 @@ def _groups(groups: Any, n: int) -> np.ndarray:
 
 
 def _in_groups(
-    X: Any, k: int, metric: Metric, member: np.ndarray, block: int, method: Any, random_state: int | None, client: Any
+    X: Any, k: int, metric: Metric, member: np.ndarray, block: int, method: Any, random_state: int | None
 ) -> Neighbors:
     """Each group searched by itself."""
     indices, distances = np.full((len(member), k), -1), np.full((len(member), k), np.inf)
@@ -264,7 +266,7 @@ def _in_groups(
         have = min(k, len(own) - 1)
         if not have:
             continue
-        found = neighbors(X[own], have, metric, block=block, method=method, random_state=random_state, client=client)
+        found = neighbors(X[own], have, metric, block=block, method=method, random_state=random_state)
         indices[own, :have] = np.where(found.indices < 0, -1, own[found.indices])
         distances[own, :have] = found.distances
     return Neighbors(indices, distances, metric)

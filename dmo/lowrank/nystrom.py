@@ -1,4 +1,11 @@
-"""The Nystrom approximation: a kernel seen through its values at a few landmarks."""
+"""The Nystrom approximation: a kernel seen through its values at a few landmarks.
+
+K ~ C W^+ C' for C = k(X, Z) and W = k(Z, Z), so F = C P with P P' = W^+. Near landmarks make W nearly singular, and P
+would multiply the rounding of C by the inverse root of the smallest pivot: so pivots of W are found in float64 by
+pivoted Cholesky, those below what the precision of C can tell from zero are dropped with their landmarks, and the rest
+has a little added to the diagonal. P is the inverse of a triangle, made once: a block of rows then costs two matrix
+products, C and C P, in C's precision, and no solve.
+"""
 
 from __future__ import annotations
 

@@ -101,19 +101,6 @@ def part_of_more(save: Callable[[], None]) -> Iterator[None]:
             save()
 
 
-def current_folder() -> str | None:
-    """The folder of the `checkpoints` block around this call, or None."""
-    place = _place.get()
-    return None if place is None else place.folder
-
-
-def keep_to_the_end(name: str) -> None:
-    """Have the store `name` of the current folder removed when the block ends well."""
-    place = _place.get()
-    if place is not None:
-        place.touched.add(name)
-
-
 class Checkpoint:
     """The state of one iteration in the `checkpoints` block around it; without one, nothing is kept at no cost.
 

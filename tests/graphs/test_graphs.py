@@ -12,6 +12,8 @@ from sklearn.manifold._locally_linear import barycenter_kneighbors_graph
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 from threadpoolctl import threadpool_limits
 
+import dmo.graphs.search
+from dmo.cluster import connect
 from dmo.graphs import (
     adjacency,
     edge_dots,
@@ -23,7 +25,6 @@ from dmo.graphs import (
     recall,
     reconstruction_weights,
     root_mean_square,
-    threshold_graph,
     weigh,
 )
 
@@ -123,9 +124,17 @@ def test_the_number_of_threads_changes_nothing() -> None:
         np.testing.assert_array_equal(one.distances, three.distances)
 
 
-def test_the_workers_of_a_cluster_find_the_same(client: Any) -> None:
+def test_the_workers_of_a_cluster_find_the_same(local_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dmo.graphs.search, "_PAIRS", 1)
+    asked: list[Any] = []
+    on_cluster = dmo.graphs.search._on_cluster
+    monkeypatch.setattr(dmo.graphs.search, "_on_cluster", lambda *given: asked.append(given) or on_cluster(*given))
     for X in (CASES["dense"], CASES["sparse"]):
-        here, there = neighbors(X, 5, block=64), neighbors(X, 5, block=64, client=client)
+        here = neighbors(X, 5, block=64)
+        assert not asked
+        with connect(local_cluster.scheduler_address):
+            there = neighbors(X, 5, block=64)
+        assert asked.pop()
         np.testing.assert_array_equal(here.indices, there.indices)
         np.testing.assert_array_equal(here.distances, there.distances)
 
@@ -153,16 +162,6 @@ def test_adjacency_is_made_symmetric_as_it_says() -> None:
     np.testing.assert_array_equal(adjacency(found, "sum").toarray(), A + A.T)
     with pytest.raises(ValueError, match="known: union"):
         adjacency(found, "both")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["dense", "far from the origin", "sparse"])
-def test_threshold_graph(name: str) -> None:
-    X = CASES[name]
-    dense = X.toarray() if scipy.sparse.issparse(X) else X
-    D = cdist(dense, dense)
-    radius = float(np.quantile(D, 0.07))
-    expected = (radius >= D) & ~np.eye(len(D), dtype=bool)
-    np.testing.assert_array_equal(threshold_graph(X, radius, block=50).toarray(), expected)
 
 
 def as_dense(X: Any) -> np.ndarray:
