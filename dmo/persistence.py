@@ -45,7 +45,7 @@ class Persistent:
         """
         check_is_fitted(self)
         arrays, meta = self._arrays()
-        for key in ("view_widths_", "n_features_in_", "label_names_"):
+        for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_"):
             if hasattr(self, key):
                 meta[key] = getattr(self, key)
         for key in ("classes_", "feature_names_in_"):
@@ -79,7 +79,7 @@ def load(path: str) -> Any:
     try:
         model = kind(**{key: decode(value) for key, value in meta["parameters"].items()})
         fitted = dict(meta["fitted"])
-        for key in ("view_widths_", "n_features_in_", "label_names_"):
+        for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_"):
             if key in fitted:
                 setattr(model, key, fitted.pop(key))
         for key in ("classes_", "feature_names_in_"):

@@ -121,7 +121,7 @@ def sweep(
             loo = shared and any(inner.get("standardize", [model.standardize]))
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
             scores.begin(number, advance)
-            with part_of_more(scores.save):
+            with part_of_more(scores.save), naming(estimator):
                 tried = runs(model, sources, views, labels, Y, inner, fold, score, scores)
             found = zip(tried, scores.values[number], strict=True)
             table += [{**fixed, **setting, **_summary(values)} for setting, values in found]

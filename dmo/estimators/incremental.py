@@ -54,7 +54,7 @@ class Incremental:
         if first and hasattr(self, "expansions_"):
             raise UserError("fit kept no moments to add to; begin with partial_fit, or fit all rows again")
         views = check_views(self, X, reset=first)
-        if first and classes is None and np.ndim(y) == 1 and not is_label_sets(y):
+        if first and classes is None and not is_label_sets(y) and np.ndim(y) == 1:
             raise UserError("the first partial_fit of a vector of classes needs all of them; pass classes")
         n = sample_count(views)
         Y = check_labels(self, y, n, reset=first, grow=True, classes=classes if first else None, dtype=np.uint8)

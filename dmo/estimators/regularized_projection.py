@@ -54,7 +54,7 @@ class RegularizedProjection(Projection):
         """Solve the form for its mixing, ridge, n_components and label kernel."""
         n = source.shape[0]
         k = count_components(self.n_components, 1, n, n)
-        labels = check_label_factor(y, n, self.label_kernel)
+        labels = check_label_factor(self, y, n, self.label_kernel)
         task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
         self._learn(project(task, view, source, labels, k, road))
 

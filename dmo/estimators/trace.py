@@ -203,7 +203,7 @@ class TraceEmbedding(Projection):
     def _fit_global(self, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int) -> None:
         """The methods that know the samples by their kernel and their labels alone."""
         kernel = "linear" if self.label_kernel is None else self.label_kernel
-        labels = check_label_factor(y, source.shape[0], kernel) if entry.labels else None
+        labels = check_label_factor(self, y, source.shape[0], kernel) if entry.labels else None
         road = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
         self._learn(project(MethodTask(entry, chosen), view, source, labels, k, road))
 

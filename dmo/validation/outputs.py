@@ -112,15 +112,17 @@ def check_outputs(y: Any, n: int) -> tuple[np.ndarray, bool]:
     return (Y[:, None], True) if Y.ndim == 1 else (Y, False)
 
 
-def check_label_factor(y: Any, n: int, kernel: LabelKernel) -> np.ndarray:
+def check_label_factor(estimator: Any, y: Any, n: int, kernel: LabelKernel) -> np.ndarray:
     """Outputs as a factor of their kernel (n x q, float64).
 
     For "linear": numbers, where NaN in a matrix (a rating that was not given) counts as 0; a vector of classes, and lists
-    of labels, become one column per class. For another kernel: what it compares.
+    of labels, become one column per class; what the columns stand for is learnt as by `check_labels`. For another kernel:
+    what it compares.
     """
     if kernel == "linear":
-        values, _ = _read(y, n)
-        return label_factor(kernel, _columns(values))
+        return label_factor(kernel, _columns(estimator, *_read(y, n)))
+    for name in ("classes_", "multilabel_", "label_names_"):
+        estimator.__dict__.pop(name, None)
     _check_presence(y)
     given = y.compute() if hasattr(y, "compute") else y
     if isinstance(kernel, str) and hasattr(given, "__array__") and not scipy.sparse.issparse(given):
@@ -299,11 +301,12 @@ def _binary(Y: np.ndarray, row_numbers: np.ndarray | None = None) -> np.ndarray:
     return Y
 
 
-def _columns(values: np.ndarray | list[Collection[Any]]) -> np.ndarray:
+def _columns(estimator: Any, values: np.ndarray | list[Collection[Any]], names: list[str] | None) -> np.ndarray:
     """Numbers as they are, classes and lists of labels as one column each."""
     if isinstance(values, list):
-        return np.asarray(MultiLabelBinarizer().fit_transform(values), np.float64)
+        return np.asarray(_from_sets(estimator, values, True, False, None), np.float64)
     if values.ndim == 2 and values.shape[1] > 1:
+        _learn(estimator, np.arange(values.shape[1]) if names is None else names, True, names)
         try:
             return np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
         except (TypeError, ValueError) as error:
@@ -311,9 +314,9 @@ def _columns(values: np.ndarray | list[Collection[Any]]) -> np.ndarray:
     y = values.reshape(len(values))
     _check_finite(y)
     if type_of_target(y) == "continuous":
+        _learn(estimator, np.arange(1) if names is None else names, True, names)
         return y[:, None]
-    _check_classes(y)
-    return (y[:, None] == np.unique(y)[None, :]).astype(np.float64)
+    return _from_classes(estimator, y, True, False, None).astype(np.float64)
 
 
 def _check_classes(y: np.ndarray) -> None:

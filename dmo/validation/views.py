@@ -103,18 +103,21 @@ def _single(estimator: Any, X: Any, reset: bool) -> Rows:
     try:
         return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1)
     except ValueError as error:
-        raise UserError(_sentence(error)) from error
+        raise UserError(_sentence("X", error)) from error
 
 
 def _source(key: str, view: Any) -> Rows:
     if is_lazy(view):
         return view if _written_finite(view) else FiniteRows(view, key)
-    if getattr(view, "ndim", 2) == 2 and 0 in getattr(view, "shape", ()):
+    shape = getattr(view, "shape", (0, 0))
+    if len(shape) != 2:
+        raise UserError(f"view {key!r} has shape {tuple(shape)}; pass samples x features, one feature as n x 1")
+    if 0 in getattr(view, "shape", ()):
         return view
     try:
         array = check_array(view, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
     except ValueError as error:
-        raise UserError(f"view {key!r}: {_sentence(error)}") from error
+        raise UserError(_sentence(f"view {key!r}", error)) from error
     _refuse_non_finite(key, array, 0)
     return array
 
@@ -160,12 +163,12 @@ def _written_finite(view: Rows) -> bool:
     return _written_finite(view.source) if isinstance(view, Subset) else isinstance(view, (DenseView, SparseView))
 
 
-def _sentence(error: ValueError) -> str:
+def _sentence(what: str, error: ValueError) -> str:
     """The text of an error of NumPy or scikit-learn, with the cure where theirs has none."""
     text = str(error)
     if "inhomogeneous" in text:
-        return "its rows have unequal lengths; pass samples x features first and labels second"
-    return text
+        return f"{what} has rows of unequal lengths; pass samples x features first and labels second"
+    return text if what == "X" else f"{what}: {text}"
 
 
 def _refuse_non_finite(key: str, block: Any, first_row: int) -> None:

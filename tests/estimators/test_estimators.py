@@ -1,7 +1,10 @@
 """The estimators' contract: scikit-learn's checks, containers, models on disk, and the sentence each bad input gets."""
 
+import re
+
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import zarr
@@ -9,13 +12,29 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MultiLabelBinarizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
-from dmo import KGHA, MLSI, MORP, Exact, HomogeneityAnalysis, LabelPropagation, MultiSetCCA, MultiViewRidge, Nystrom
+from dmo import (
+    KGHA,
+    LLTSVR,
+    MESD,
+    MLSI,
+    MOPE,
+    MORP,
+    CoupledSVR,
+    Exact,
+    HomogeneityAnalysis,
+    LabelPropagation,
+    MultiSetCCA,
+    MultiViewRidge,
+    Nystrom,
+    TraceEmbedding,
+)
 from dmo.kernels import RBF
 from dmo.linalg.solution import InaccurateSolve
+from dmo.selection import sweep
 from dmo.stores import StoreError
 
 RNG = np.random.default_rng(0)
@@ -135,6 +154,105 @@ def test_pipeline_and_grid_search():
     assert KGHA(n_components=2).fit(X, y).set_output(transform="pandas").transform(X).columns[0] == "kgha0"
 
 
+NAMES = ["sky", "sea", "boat", "tree", "car", "dog"]
+LISTS = [[NAMES[j] for j in np.flatnonzero(row)] for row in LABELS]
+ONE_VIEW = [KGHA(n_components=3), MultiViewRidge(), LabelPropagation(), MORP(), MLSI(), MOPE(), MESD()]
+ONE_VIEW += [TraceEmbedding("cca"), TraceEmbedding("fda")]
+
+
+@pytest.mark.parametrize("model", ONE_VIEW, ids=repr)
+@pytest.mark.parametrize("kind", ["lists", "sets", "series of lists"])
+def test_lists_of_labels_are_multilabelbinarizer_s_matrix(model, kind):
+    given = {"lists": LISTS, "sets": [set(row) for row in LISTS], "series of lists": pd.Series(LISTS)}[kind]
+    oracle = MultiLabelBinarizer().fit(LISTS)
+    fitted, expected = clone(model).fit(VIEWS["gist"], given), clone(model)
+    expected.fit(VIEWS["gist"], oracle.transform(LISTS))
+    assert fitted.label_names_ == oracle.classes_.tolist()
+    method = "decision_function" if hasattr(model, "decision_function") else "transform"
+    found = getattr(fitted, method)(VIEWS["gist"])
+    np.testing.assert_array_equal(found, getattr(expected, method)(VIEWS["gist"]))
+    if hasattr(model, "predict"):
+        named = fitted.predict(VIEWS["gist"], top=2, as_names=True)
+        assert named == oracle.inverse_transform(fitted.predict(VIEWS["gist"], top=2))
+        assert fitted.score(VIEWS["gist"], given) == expected.score(VIEWS["gist"], oracle.transform(LISTS))
+
+
+def test_names_of_lists_survive_on_disk_and_an_unknown_label_is_left_out_of_a_score(tmp_path):
+    model = KGHA(n_components=3).fit(VIEWS, LISTS)
+    model.save(str(tmp_path / "model.zarr"))
+    back = dmo.load(str(tmp_path / "model.zarr"))
+    assert back.predict(VIEWS, as_names=True) == model.predict(VIEWS, as_names=True)
+    with pytest.warns(UserWarning, match="unknown class.*'ufo'"):
+        assert back.score(VIEWS, [[*row, "ufo"] for row in LISTS]) == model.score(VIEWS, LISTS)
+
+
+@pytest.mark.parametrize("model", ONE_VIEW, ids=repr)
+def test_names_of_data_frames_are_kept(model):
+    columns = [f"f{j}" for j in range(8)]
+    X, Y = pd.DataFrame(VIEWS["gist"], columns=columns), pd.DataFrame(LABELS, columns=NAMES)
+    fitted = clone(model).fit(X, Y)
+    assert fitted.feature_names_in_.tolist() == columns
+    assert fitted.label_names_ == NAMES
+    method = "transform" if hasattr(model, "transform") else "decision_function"
+    plain = clone(model).fit(VIEWS["gist"], LABELS)
+    assert_allclose(getattr(fitted, method)(X), getattr(plain, method)(VIEWS["gist"]), rtol=1e-8, atol=1e-10)
+    if hasattr(model, "get_feature_names_out"):
+        assert list(fitted.get_feature_names_out()) == list(fitted.set_output(transform="pandas").transform(X).columns)
+    plain = fitted.fit(VIEWS["gist"], LABELS)
+    assert not hasattr(plain, "label_names_")
+    assert not hasattr(plain, "feature_names_in_")
+
+
+def test_data_frames_in_another_order_are_refused(tmp_path):
+    frame = pd.DataFrame(VIEWS["gist"], columns=list("abcdefgh"))
+    views, Y = {"gist": frame, "hue": VIEWS["hue"]}, pd.DataFrame(LABELS, columns=NAMES)
+    model = KGHA(n_components=3).fit(views, Y)
+    model.save(str(tmp_path / "model.zarr"))
+    model = dmo.load(str(tmp_path / "model.zarr"))
+    with pytest.raises(dmo.UserError, match="KGHA: view 'gist' has the column 'h' at place 0, in the fit it was 'a'"):
+        model.transform(views | {"gist": frame[frame.columns[::-1]]})
+    with pytest.raises(dmo.UserError, match="KGHA: column 0 of y is 'dog', in the fit it was 'sky'"):
+        model.score(views, Y[NAMES[::-1]])
+
+
+@pytest.mark.parametrize("text", [str, object, "string", "category"])
+def test_classes_may_be_text(text):
+    y = np.array(["cat", "dog", "owl"])[np.arange(60) % 3]
+    given = y.astype(text) if text in (str, object) else pd.Series(y, dtype=text)
+    model = KGHA(n_components=2).fit(VIEWS, given)
+    assert model.classes_.tolist() == ["cat", "dog", "owl"]
+    assert model.predict(VIEWS).tolist() == KGHA(n_components=2).fit(VIEWS, y).predict(VIEWS).tolist()
+    assert model.score(VIEWS, given) == np.mean(model.predict(VIEWS) == y)
+
+
+MODELS = [*ONE_VIEW, MultiSetCCA(), HomogeneityAnalysis(), LLTSVR(), CoupledSVR()]
+SCALARS = [
+    (model, name)
+    for model in MODELS
+    for name in model._needs
+    if name not in ("method", "n_neighbors", "prior_power", "standardize", "label_ridge")
+]
+
+
+@pytest.mark.parametrize(("model", "name"), SCALARS, ids=lambda part: part if isinstance(part, str) else repr(part))
+@pytest.mark.parametrize("value", ["many", -1.5, np.nan])
+def test_a_parameter_that_is_not_what_it_must_be_is_named(model, name, value):
+    with pytest.raises(dmo.UserError) as caught:
+        clone(model).set_params(**{name: value}).fit(VIEWS["gist"], LABELS)
+    assert re.match(rf"{type(model).__name__}.*: {name} = {value!r}; (needs|known)", str(caught.value))
+
+
+def test_a_refused_setting_of_a_sweep_is_named():
+    with pytest.raises(dmo.UserError, match="KGHA: ridge = -1; needs a positive number"):
+        sweep(KGHA(), VIEWS, LABELS, {"ridge": [0.1, -1]})
+
+
+def test_a_warning_points_at_the_caller():
+    with pytest.warns(UserWarning, match="^KGHA: n_components = 20 is above the rank 6") as caught:
+        KGHA(n_components=20).fit(VIEWS, LABELS)
+    assert {warning.filename for warning in caught} == {__file__}
+
+
 def nan_view():
     X = VIEWS["gist"].copy()
     X[3, 5] = np.nan
@@ -153,6 +271,40 @@ BAD = {
     "no views": (dict, LABELS, {}, "no views"),
     "labels of other rows": (lambda: VIEWS, LABELS[:50], {}, "y has 50 rows, X has 60"),
     "labels not 0/1": (lambda: VIEWS, LABELS * 2, {}, "labels must be 0 or 1, got 2"),
+    "arguments swapped": (
+        lambda: LABELS,
+        VIEWS,
+        {},
+        r"KGHA: y is views \['gist', 'hue'\].* views first and the labels",
+    ),
+    "a list of views as labels": (lambda: LABELS, list(VIEWS.values()), {}, "y is a list of 2 arrays"),
+    "lists of labels as views": (lambda: LISTS, LABELS, {}, "X has rows of unequal lengths; pass samples x features f"),
+    "a vector as a view": (
+        lambda: {"hue": VIEWS["hue"][:, 0]},
+        LABELS,
+        {},
+        r"view 'hue' has shape \(60,\); pass samples",
+    ),
+    "no text in a matrix": (
+        lambda: VIEWS,
+        LABELS.astype(str) + "s",
+        {},
+        "labels must be 0 or 1, got .*list of label nam",
+    ),
+    "classes of no type": (lambda: VIEWS, np.array(["a", 1] * 30, object), {}, "y mixes text and numbers"),
+    "a class that is missing": (lambda: VIEWS, np.array([*"abc" * 19, *"ab", None]), {}, "NaN or None at row 59"),
+    "a ridge of one view": (
+        lambda: VIEWS,
+        LABELS,
+        {"ridge": {"gist": 1, "hue": 0}},
+        "ridge of view 'hue' = 0; needs a p",
+    ),
+    "a ridge of no view": (
+        lambda: VIEWS,
+        LABELS,
+        {"ridge": {"gist": 1, "hue": 1, "x": 1}},
+        "entry for 'x', which is no",
+    ),
     "no labels": (lambda: VIEWS, LABELS * 0, {}, "no sample has a label"),
     "too many components": (lambda: VIEWS, LABELS, {"n_components": 60}, "n_components = 60 but there are 60 samples"),
     "a negative ridge": (lambda: VIEWS, LABELS, {"ridge": -1.0}, "KGHA: ridge = -1.0; needs a positive number"),
@@ -177,6 +329,24 @@ def test_a_model_refuses_other_views():
         model.decision_function({"gist": VIEWS["gist"]})
     with pytest.raises(ValueError, match="view 'hue' has 4 features, the model was fitted on 5"):
         model.decision_function({"gist": VIEWS["gist"], "hue": VIEWS["hue"][:, :4]})
+
+
+def test_views_under_other_names_are_refused():
+    model = MultiViewRidge().fit(VIEWS, LABELS)
+    with pytest.raises(
+        dmo.UserError, match=r"MultiViewRidge: view 'x' is unknown; the model was fitted on \['gist', 'hue'"
+    ):
+        model.predict(VIEWS | {"x": VIEWS["hue"]})
+    with pytest.raises(
+        dmo.UserError, match=r"view 'gist' is missing; .*; got \['view0', 'view1'\], pass a mapping with"
+    ):
+        model.predict(list(VIEWS.values()))
+    with pytest.raises(
+        dmo.UserError, match="view 'hue' has 9 rows, view 'gist' has 60; pass the same samples in every v"
+    ):
+        model.predict({"gist": VIEWS["gist"], "hue": VIEWS["hue"][:9]})
+    with pytest.raises(dmo.UserError, match="y has 59 rows, X has 60; pass one row of y per sample"):
+        model.score(VIEWS, LABELS[1:])
 
 
 def test_a_ridge_below_the_rounding_of_float32_is_refused_or_taken_in_float64():
