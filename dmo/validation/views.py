@@ -14,6 +14,7 @@ from dmo.blocks import Block, Rows, Subset, rows
 from dmo.errors import UserError
 from dmo.stores import DenseView, SparseView
 
+_LARGEST = 1e140  # beyond, sums of squares leave float64
 SINGLE = "x"
 """Name of the view when X is one array."""
 
@@ -101,9 +102,11 @@ def _single(estimator: Any, X: Any, reset: bool) -> Rows:
             estimator.n_features_in_ = X.shape[1]
         return _source(SINGLE, X)
     try:
-        return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1)
+        array = validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1)
     except ValueError as error:
         raise UserError(_sentence("X", error)) from error
+    _refuse_non_finite(SINGLE, array, 0)
+    return array
 
 
 def _source(key: str, view: Any) -> Rows:
@@ -172,15 +175,17 @@ def _sentence(what: str, error: ValueError) -> str:
 
 
 def _refuse_non_finite(key: str, block: Any, first_row: int) -> None:
+    """Refuse NaN, infinities, and numbers so large that sums of their squares overflow, with row and column."""
     data = block.data if scipy.sparse.issparse(block) else block
-    if data.dtype.kind != "f" or np.isfinite(data).all():
-        return
-    at = np.argwhere(~np.isfinite(block.toarray() if scipy.sparse.issparse(block) else block))[0]
-    value = block[at[0], at[1]]
-    raise UserError(
-        f"view {key!r} has {value} at row {first_row + at[0]}, column {at[1]}; "
-        f"fill missing values, or drop the sample from every view"
-    )
+    if data.dtype.kind != "f" or not data.size or (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
+        return  # a NaN is the largest and the smallest, and compares as neither
+    stored = block.toarray() if scipy.sparse.issparse(block) else block
+    at = np.argwhere(~(np.abs(stored) <= _LARGEST))[0]
+    value = stored[at[0], at[1]]
+    cure = "divide the features by a constant, so that their squares are numbers"
+    if not np.isfinite(value):
+        cure = "fill missing values, or drop the sample from every view"
+    raise UserError(f"view {key!r} has {value} at row {first_row + at[0]}, column {at[1]}; {cure}")
 
 
 def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
