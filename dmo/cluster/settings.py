@@ -31,11 +31,16 @@ class Backend:
     memory_limit: str | float | None = None
     timeout: float | None = None
 
+    @property
+    def kind(self) -> str:
+        """`where` without what follows a colon, as the hosts of "ssh:host1,host2"; an address as it is."""
+        return self.where if "://" in self.where else self.where.partition(":")[0]
+
     def patience(self) -> float:
         """Seconds to wait for a scheduler and its first worker."""
         if self.timeout is not None:
             return self.timeout
-        waits = self.where in (*BATCH, "kubernetes", "gateway", "ssh")
+        waits = self.kind in (*BATCH, "kubernetes", "gateway", "ssh")
         return float(setting("queue-timeout" if waits else "timeout"))
 
 

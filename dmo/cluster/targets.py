@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,11 +11,14 @@ from importlib import import_module
 from shutil import which
 from typing import Any
 
+import dask.config
 from dask.utils import parse_bytes
 
 from dmo.cluster.limits import usable_cores, usable_memory
 from dmo.cluster.settings import BACKENDS, BATCH, Backend, setting, tls
 from dmo.errors import UserError
+
+log = logging.getLogger("dmo")
 
 
 def open_client(backend: Backend, stack: ExitStack) -> Any:
@@ -22,7 +26,9 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
     from distributed import Client
 
     security, where, patience = tls(), backend.where, backend.patience()
-    starter = STARTERS.get(where)
+    starter = STARTERS.get(backend.kind)
+    if security is None and backend.kind in BATCH:
+        security = temporary_tls(where)
     if starter is not None:
         address = stack.enter_context(starter(backend, security))
     elif "://" in where:
@@ -49,7 +55,30 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         raise OSError(
             f"the scheduler at {where} has no workers after {patience:g} s: start them with `dask worker`"
         ) from error
+    log.info("%s", listening(client.scheduler.address))
     return client
+
+
+def listening(address: str) -> str:
+    """What listens where, for whom, and whether it is encrypted, in one line."""
+    scheme, _, place = address.partition("://")
+    host = place.rpartition(":")[0].strip("[]")
+    if scheme == "tls":
+        return f"the scheduler listens at {address}, encrypted: who has no certificate of this cluster is refused"
+    if host == "localhost" or host == "::1" or host.startswith("127."):
+        return f"the scheduler listens at {address}, not encrypted, for this machine only"
+    return (
+        f"the scheduler listens at {address}, NOT encrypted: whoever reaches it can run code on its workers; close its "
+        "ports to others, or set dmo.tls"
+    )
+
+
+def temporary_tls(where: str) -> Any:
+    """Certificates of this run alone, for a cluster that it starts."""
+    from distributed import Security
+
+    _import("cryptography", where, "jobqueue")
+    return Security.temporary()
 
 
 def _check_address(address: str, security: Any) -> None:
@@ -120,8 +149,14 @@ def batch_cluster(backend: Backend, security: Any = None) -> Any:
     account = setting("batch.account")
     if account:
         chosen["project" if backend.where == "lsf" else "account"] = account
+    folder = os.path.expanduser(setting("batch.tls-folder"))
+    if security is not None:
+        os.makedirs(
+            folder, mode=0o700, exist_ok=True
+        )  # temporary keys are put there for the jobs, readable by the user
     return getattr(module, _QUEUES[backend.where][0])(
         n_workers=0,
+        shared_temp_directory=folder,
         security=security,
         protocol="tcp://" if security is None else "tls://",
         interface=setting("batch.interface"),
@@ -191,10 +226,11 @@ def _ssh(backend: Backend, security: Any) -> Any:
     from distributed import SSHCluster
 
     _import("asyncssh", backend.where, "ssh")
-    hosts = list(setting("ssh.hosts"))
+    named = [host.strip() for host in backend.where.partition(":")[2].split(",") if host.strip()]
+    hosts, source = (named, backend.where) if named else (list(setting("ssh.hosts")), "dmo.ssh.hosts")
     if len(hosts) < 2:
         raise UserError(
-            f"ssh: {len(hosts)} hosts in dmo.ssh.hosts, at least 2 are needed: the scheduler's, then the workers'"
+            f"ssh: {len(hosts)} hosts in {source}, at least 2 are needed: the scheduler's, then the workers'"
         )
     worker: dict[str, Any] = {
         "n_workers": backend.workers or setting("ssh.workers"),
@@ -202,13 +238,27 @@ def _ssh(backend: Backend, security: Any) -> Any:
     }
     if backend.memory_limit:
         worker["memory_limit"] = backend.memory_limit
-    protocol = {} if security is None else {"protocol": "tls://"}
-    return SSHCluster(
-        hosts,
-        worker_options=worker | ({} if security is None else {"security": security}),
-        scheduler_options=protocol | ({} if security is None else {"security": security}),
-        remote_python=setting("ssh.python"),
-    )
+    secure: dict[str, Any] = {} if security is None else {"security": security}
+    with dask.config.set(_tls_settings(security)):
+        return SSHCluster(
+            hosts,
+            worker_options=worker,
+            scheduler_options={} if security is None else {"protocol": "tls://"},
+            remote_python=setting("ssh.python"),
+            **secure,
+        )
+
+
+def _tls_settings(security: Any) -> dict[str, Any]:
+    """Dask's settings for the three files, which the hosts get with all others: options of a command line cannot hold a
+    `Security`. Only paths travel, since others on a host may see command lines."""
+    if security is None:
+        return {}
+    found = {"distributed.comm.tls.ca-file": security.tls_ca_file, "distributed.comm.require-encryption": True}
+    for role in ("client", "scheduler", "worker"):
+        for part in ("cert", "key"):
+            found[f"distributed.comm.tls.{role}.{part}"] = getattr(security, f"tls_{role}_{part}")
+    return found
 
 
 def _import(module: str, where: str, extra: str) -> Any:

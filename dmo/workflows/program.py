@@ -33,7 +33,8 @@ HELP = {
     "log": "File to append what happens to, one JSON object a line.",
 }
 SCHEDULER = (
-    "in-process, local, tcp://HOST:PORT, tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway or ssh "
+    "in-process, local, tcp://HOST:PORT, tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway, ssh or "
+    "ssh:HOST,HOST "
     "(default: DASK_SCHEDULER_ADDRESS, else the setting dmo.scheduler, else in-process)."
 )
 

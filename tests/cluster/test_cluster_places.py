@@ -1,5 +1,6 @@
 """Places to run at: sizes and limits, settings from every source, batch scripts, TLS, and the refusals."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ import dask
 import numpy as np
 import pytest
 import yaml
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Security
 from typer.testing import CliRunner
 
 from dmo.cli.app import app
@@ -223,6 +224,8 @@ class Spy:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         self.calls.append((arguments, named))
+        self.config = dask.config.get("distributed.comm")
+        self.security = Security()
         return self.cluster
 
 
@@ -242,7 +245,66 @@ def test_ssh_gives_hosts_workers_and_certificates_on(
     worker = named["worker_options"]
     assert (worker["n_workers"], worker["nthreads"], worker["memory_limit"]) == (3, 2, "4GiB")
     assert named["scheduler_options"]["protocol"] == "tls://"
-    assert worker["security"].require_encryption
+    json.dumps([worker, named["scheduler_options"]])  # what the hosts are started with
+    paths = {str(path) for path in certificates.values()}
+    assert set(spy.security.get_tls_config_for_role("worker").values()) - {None} <= paths
+    assert spy.security.require_encryption
+    assert spy.security.get_listen_args("scheduler")["ssl_context"] is not None
+
+
+def test_hosts_of_ssh_may_stand_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    import distributed
+
+    from dmo.cluster.targets import STARTERS, _ssh
+
+    spy = Spy(None)
+    monkeypatch.setattr(distributed, "SSHCluster", spy)
+    backend = Backend("ssh:node0, node1,node2")
+    assert STARTERS[backend.kind] is _ssh
+    assert backend.patience() == Backend("ssh").patience()
+    _ssh(backend, None)
+    assert spy.calls[0][0] == (["node0", "node1", "node2"],)
+    with pytest.raises(ValueError, match="ssh: 1 hosts in ssh:node0, at least 2 are needed"), connect("ssh:node0"):
+        pass
+
+
+@pytest.mark.parametrize("where", ["slurm", "pbs", "lsf"])
+def test_a_batch_cluster_is_encrypted_with_certificates_of_its_run(where: str, tmp_path: Path) -> None:
+    from dmo.cluster.targets import temporary_tls
+
+    with dask.config.set({"dmo.batch.tls-folder": str(tmp_path / "keys")}):
+        cluster = batch_cluster(Backend(where), temporary_tls(where))
+        try:
+            script, address = cluster.job_script(), cluster.scheduler_address
+            named = re.findall(r"--tls-\S+ (\S+)", script)
+            modes = {Path(path).stat().st_mode & 0o777 for path in named}
+            assert address.startswith("tls://")
+            assert len(named) == 3
+            assert {Path(path).parent for path in named} == {tmp_path / "keys"}
+            assert modes == {0o600}
+            assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o700
+        finally:
+            cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("tls://10.0.0.1:8786", "10.0.0.1:8786, encrypted"),
+        ("tcp://127.0.0.1:8786", "127.0.0.1:8786, not encrypted, for this machine only"),
+        ("tcp://10.0.0.1:8786", "10.0.0.1:8786, NOT encrypted: whoever reaches it can run code"),
+    ],
+)
+def test_what_listens_is_told(address: str, said: str) -> None:
+    from dmo.cluster.targets import listening
+
+    assert said in listening(address)
+
+
+def test_a_run_says_what_listens(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="dmo"), connect("local", workers=1, threads=1, memory_limit="1GiB"):
+        pass
+    assert re.search(r"the scheduler listens at tcp://127\.0\.0\.1:\d+, not encrypted, for this machine", caplog.text)
 
 
 def test_kubernetes_uses_a_cluster_of_that_name_or_makes_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
