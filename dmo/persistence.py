@@ -23,6 +23,9 @@ Attached: TypeAlias = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 class Persistent:
     """save / load through a model store: arrays and JSON, no code is run at loading."""
 
+    one_view = False
+    """Whether it learns from one view only."""
+
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Everything learned as (arrays, JSON meta); subclasses add theirs."""
         raise NotImplementedError

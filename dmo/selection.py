@@ -19,6 +19,7 @@ from sklearn.utils import _safe_indexing
 from dmo.blocks import Rows, Subset
 from dmo.engines.lowrank import choose_engine
 from dmo.errors import UserError
+from dmo.estimators.annotator import label_scores, targets
 from dmo.estimators.kgha import KGHA
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import ExactFolds, HeldOut, MomentFolds
@@ -35,6 +36,28 @@ from dmo.validation import check_labels, check_parameter, check_views, naming, s
 Metric = Callable[[np.ndarray, np.ndarray], float]
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
 _DECODER = ("n_components", "intercept", "prior_power", "standardize")
+
+
+GRIDS: dict[str, dict[str, Sequence[Any]]] = {
+    "KGHA": {
+        "ridge": (0.01, 0.03, 0.1, 0.3, 1.0),
+        "balance": (0.001, 0.01, 0.1),
+        "n_components": (0.5, 0.8, 1.0),
+        "prior_power": (0.0, 0.25, 0.5),
+    },
+    "MultiViewRidge": {
+        "ridge": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+        "combine": ("kernels",),
+        "prior_power": (0.0, 0.25, 0.5),
+        "center": (True, False),
+    },
+    "MORP": {"mixing": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": (0.01, 0.1, 1.0, 10.0), "n_components": (50,)},
+    "MLSI": {"mixing": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": (0.001, 0.01, 0.1, 1.0), "n_components": (50,)},
+    "LLTSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
+    "CoupledSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
+    "LabelPropagation": {"smoothness": (0.1, 1.0, 10.0), "n_neighbors": (5, 15, 45)},
+}
+"""What a sweep of an estimator tries where nothing is said: class -> parameter -> values."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +109,8 @@ def sweep(
 ) -> SweepResult:
     """Score every setting of `grid` by `folds`-fold cross-validation and refit the best.
 
-    Arguments: `estimator`: a dmo or scikit-learn estimator with `decision_function`; `views`, `Y` as for its `fit`;
+    Arguments: `estimator`: a dmo or scikit-learn estimator that scores labels by `decision_function`, or predicts them (a
+    regression, which learns +1 and -1); `views`, `Y` as for its `fit`;
     `grid`: parameter -> values; "bandwidth" of an estimator with kernels: factors of their bandwidths; `metric`: see
     `metric_of`, averaged over folds (labels without a positive in a held-out fold do not count there). Ties go to the
     first setting in the grid's order.
@@ -132,7 +156,7 @@ def sweep(
     params = {key: best[key] for key in grid}
     final = _with(estimator, params)
     if refit:
-        final.fit(views, Y)
+        final.fit(views, targets(final, Y))
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     return SweepResult(table, name, params, best["mean"], final)
 
@@ -320,6 +344,6 @@ def _one_by_one(
             fitted = _with(model, tried[i])
             if not isinstance(views, (Mapping, list, tuple)):
                 old, new = next(iter(old.values()))[:], next(iter(new.values()))[:]
-            fitted.fit(old, _safe_indexing(Y, train))
-            scores.put(i, number, score(labels[test].astype(np.uint8), np.asarray(fitted.decision_function(new))))
+            fitted.fit(old, targets(fitted, _safe_indexing(Y, train)))
+            scores.put(i, number, score(labels[test].astype(np.uint8), label_scores(fitted, new)))
     return tried

@@ -174,8 +174,8 @@ def open_data(data: str, work: Path, views: Sequence[str] | None) -> stores.Feat
 
 def ingest_digits(path: Path) -> stores.FeatureStore:
     """The digits inside scikit-learn as a feature store."""
-    from dmo.cli.ingest import digits_source
     from dmo.datasets.writing import write
+    from dmo.demo.digits import digits_source
 
     return write(digits_source(), path)
 

@@ -46,6 +46,6 @@ def annotated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("annotated")
     table = draw_images(folder / "pics", 60)
     run("extract", folder / "pics", folder / "f.zarr", "--set", "rgb_v3h1,hsv_v3h1,moments", "--labels", table)
-    run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--components", "0.5", "--intercept")
+    run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--n-components", "0.5", "--intercept")
     run("fit", "ridge", folder / "f.zarr", folder / "r.zarr")
     return folder

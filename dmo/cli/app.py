@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
 import dmo
-from dmo.cli.commands import Lazy, LazyGroup
+from dmo.cli.commands import Lazy, LazyGroup, lazy_group
 from dmo.workflows import exits
 
 COMMANDS = {
@@ -30,7 +31,7 @@ COMMANDS = {
         "Read a whole store, compare it with its manifest and checksums; exit code 4 where something is wrong.",
     ),
     "plan": Lazy(
-        "dmo.cli.plan:plan_command",
+        "dmo.cli.app:plan",
         "Bytes, tasks and seconds of a fit with each engine, and which one would be chosen; fits nothing.",
     ),
     "methods": Lazy(
@@ -59,9 +60,68 @@ COMMANDS = {
         "Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.",
     ),
     "ingest": Lazy("dmo.cli.ingest:ingest_app", "Read feature files into a feature store."),
-    "fit": Lazy("dmo.cli.fit:fit_app", "Fit a model to the samples of a feature store."),
-    "tune": Lazy("dmo.cli.tune:tune_app", "Choose parameters by cross-validation and fit the best model."),
+    "fit": Lazy("dmo.cli.app:fit", "Fit a model to the samples of a feature store."),
+    "tune": Lazy("dmo.cli.app:tune", "Choose parameters by cross-validation and fit the best model."),
 }
+ESTIMATORS = {
+    "kgha": (
+        "KGHA",
+        "Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.",
+    ),
+    "ridge": (
+        "MultiViewRidge",
+        'Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".',
+    ),
+    "multisetcca": (
+        "MultiSetCCA",
+        "Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best (MAXVAR).",
+    ),
+    "homogeneityanalysis": (
+        "HomogeneityAnalysis",
+        "Homogeneity analysis: one space for the samples and the categories of J categorical columns.",
+    ),
+    "morp": (
+        "MORP",
+        "Multi-output regularized projection: a few features that keep the inputs and foretell all outputs.",
+    ),
+    "mlsi": (
+        "MLSI",
+        "Multi-label informed latent semantic indexing: a few directions of word space that know the labels.",
+    ),
+    "embedding": (
+        "TraceEmbedding",
+        "A projection or an embedding of the samples, chosen by name: max tr(W'AW) subject to W'BW = I.",
+    ),
+    "mope": (
+        "MOPE",
+        "Multi-output proximity-based embedding: max tr(Z' Psi Z), Psi of label proximities and feature weights.",
+    ),
+    "mesd": (
+        "MESD",
+        "Multi-label embedding by sample duplication: a single-label method in which a sample counts once per label.",
+    ),
+    "lltsvr": (
+        "LLTSVR",
+        "Support vector regression on the output manifold: the loss is taken in the local frame of every output.",
+    ),
+    "coupledsvr": (
+        "CoupledSVR",
+        "Support vector regression with the matrix kernel k(x, x') S: the outputs share strength through S.",
+    ),
+    "labelpropagation": ("LabelPropagation", "Labels spread along a neighbor graph, and among classes that are alike."),
+}
+"""Names for the shell: that of the class in lower case, but for two long ones; and the first line of its docstring."""
+TUNED = ("kgha", "ridge", "morp", "mlsi", "lltsvr", "coupledsvr", "labelpropagation")
+PLANNED = ("kgha", "ridge", "multisetcca", "morp", "lltsvr", "coupledsvr")
+
+
+def _of_estimators(target: str, names: Iterable[str]) -> dict[str, Lazy]:
+    return {name: Lazy(target, ESTIMATORS[name][1], ESTIMATORS[name][0]) for name in names}
+
+
+fit = lazy_group("dmo fit", COMMANDS["fit"].help, _of_estimators("dmo.cli.fit:fit_command", ESTIMATORS))
+plan = lazy_group("dmo plan", COMMANDS["plan"].help, _of_estimators("dmo.cli.plan:plan_command", PLANNED))
+tune = lazy_group("dmo tune", COMMANDS["tune"].help, _of_estimators("dmo.cli.tune:tune_command", TUNED))
 
 
 class Commands(LazyGroup):

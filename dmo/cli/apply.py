@@ -21,6 +21,7 @@ from dmo.workflows.apply import (
     ALL,
     BLOCK,
     OTHER_CSV,
+    SCORES,
     as_csv,
     check_rows_output,
     is_complete,
@@ -106,12 +107,12 @@ def annotate(
             raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
         if csv is not None:
             stores.check_output_file(csv)
-        applied = open_applied(model, features, split, "test", "decision_function")
+        applied = open_applied(model, features, split, "test", SCORES)
         names = applied.label_names()
         count = label_count(top, applied.model)
 
         def best(views: Mapping[str, Rows]) -> np.ndarray:
-            found = applied.model.decision_function(views)
+            found = applied.scores(views)
             return found if scores else top_labels(found, count).astype(np.int32)
 
         columns: int | list[str] = names if scores else count

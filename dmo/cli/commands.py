@@ -52,7 +52,7 @@ def command_of(entry: Lazy, program: str) -> Any:
 
     found, name = entry.load(), program.rpartition(" ")[2]
     if isinstance(found, typer.Typer):
-        offer_run_options(found, program)
+        offer_run_options(found, program)  # a lazy group has none, its commands get them when they are loaded
         return typer.main.get_command(found)
     made = typer.Typer(add_completion=False)
     made.command(name)(offering(found, program))

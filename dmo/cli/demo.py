@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,20 +13,18 @@ import typer
 
 from dmo import report, stores
 from dmo.blocks import row_blocks
-from dmo.cli.demo_images import demo_images
 from dmo.cli.evaluate import percent
-from dmo.cli.fit import save
-from dmo.cli.ingest import digits_source
 from dmo.cli.options import Json
 from dmo.cli.session import grid, show
 from dmo.datasets.writing import write
-from dmo.demo.digits import digits
+from dmo.demo.digits import digits, digits_source
 from dmo.estimators import KGHA, MultiViewRidge
 from dmo.methods.decoding import top_labels
 from dmo.metrics import annotation_scores, auc_scores
 from dmo.progress import stage
 from dmo.workflows.apply import origin
 from dmo.workflows.evaluation import figures
+from dmo.workflows.fitting import open_training, save
 from dmo.workflows.program import amount, session
 
 TOP, SHOWN, SEED = 3, 12, 0
@@ -65,15 +62,16 @@ def demo(
     An earlier demo in the folder is made anew.
     """
     if images:
+        from dmo.cli.demo_images import demo_images  # images need an extra
+
         demo_images(out, json)
         return
-    _check_folder(out)
+    check_folder(out, "demo", _is_digits(out / "digits.zarr"))
     with session(json) as run:
         store = write(digits_source(), out / "digits.zarr", overwrite=(out / "digits.zarr").exists())
         runs = {name: _run(name, model, store) for name, model in methods().items()}
         with stage("save model and labels", 2) as advance:
-            runs["KGHA"].model.label_names_ = list(store.label_names or ())
-            save(runs["KGHA"].model, str(out / "kgha.zarr"), store, "train", SEED, overwrite=True)
+            save(runs["KGHA"].model, str(out / "kgha.zarr"), open_training(store.url), overwrite=True)
             advance(1)
             _write_labels(out, store, runs["KGHA"])
             advance(1)
@@ -93,16 +91,17 @@ def demo(
     _say_next(record, files[0], out)
 
 
-def _check_folder(out: Path) -> None:
-    """Refuse a folder with other things in it; an earlier demo is made anew."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
+def check_folder(out: Path, what: str, ours: bool) -> None:
+    """Refuse a folder with other things in it; an earlier demo (`ours`) is made anew."""
+    if not ours and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise stores.StoreError(f"{out} exists and holds no {what}; choose another folder with --out")
+
+
+def _is_digits(path: Path) -> bool:
     try:
-        ours = stores.describe(out / "digits.zarr")["attributes"].get("dataset") == "digits"
+        return stores.describe(path)["attributes"].get("dataset") == "digits"
     except (FileNotFoundError, stores.StoreError, NotADirectoryError):
-        ours = False
-    if not ours:
-        raise stores.StoreError(f"{out} exists and holds no demo; choose another folder with --out")
+        return False
 
 
 def _run(name: str, model: Any, store: stores.FeatureStore) -> Run:
@@ -232,19 +231,21 @@ def _interesting(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 def _say_next(record: Mapping[str, Any], page: Path, out: Path) -> None:
     store, model = out / "digits.zarr", out / "kgha.zarr"
-    lines = [
-        "",
-        f"done in {record['seconds']:.1f} s, peak memory {amount(record['peak_memory_bytes'])}",
-        "",
-        f"report       {page}",
-        f"features     {store}",
-        f"model        {model}",
-        f"annotations  {out / 'annotations.zarr'}",
-        "",
-        "what to try next",
-        f"  dmo info {store}",
-        f"  dmo evaluate {model} {store} --top {TOP}",
-        f"  dmo fit kgha {store} {out / 'mine.zarr'} --kernel hellinger-rbf --ridge 0.1 --intercept",
-        "  dmo ingest --help      (your own files, or Corel5k and other public sets)",
-    ]
-    print(os.linesep.join(lines))
+    made = {"report": page, "features": store, "model": model, "annotations": out / "annotations.zarr"}
+    say_next(
+        record,
+        made,
+        [
+            f"dmo info {store}",
+            f"dmo evaluate {model} {store} --top {TOP}",
+            f"dmo fit kgha {store} {out / 'mine.zarr'} --kernel hellinger-rbf --ridge 0.1 --intercept",
+            "dmo ingest --help      (your own files, or Corel5k and other public sets)",
+        ],
+    )
+
+
+def say_next(record: Mapping[str, Any], made: Mapping[str, Any], commands: Sequence[str]) -> None:
+    """What it took, where everything is, and what to try next."""
+    lines = ["", f"done in {record['seconds']:.1f} s, peak memory {amount(record['peak_memory_bytes'])}", ""]
+    lines += [f"{what:<12} {path}" for what, path in made.items()]
+    print("\n".join([*lines, "", "what to try next", *(f"  {command}" for command in commands)]))

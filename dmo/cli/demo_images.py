@@ -7,23 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from dmo import stores
+from dmo.cli.demo import SEED, check_folder, say_next
 from dmo.cli.evaluate import percent
-from dmo.cli.fit import save
 from dmo.cli.session import grid, show
 from dmo.demo.scenes import draw_images
 from dmo.estimators import KGHA, MultiViewRidge
 from dmo.features import Recipe, extract, list_images
 from dmo.progress import stage
+from dmo.workflows.fitting import open_training, save, with_auto_kernels
 from dmo.workflows.images import Folder, annotate_images
-from dmo.workflows.program import amount, session
+from dmo.workflows.program import session
 from dmo.workflows.report_page import write_page
 
-N, N_NEW, WORDS, TOP, SEED = 480, 24, {"dense_sift": 300, "harris_sift": 300}, 5, 0
+N, N_NEW, WORDS, TOP = 480, 24, {"dense_sift": 300, "harris_sift": 300}, 5
 
 
 def demo_images(out: Path, as_json: bool) -> None:
     """Draw scenes, describe them by eight views, fit KGHA and a baseline, annotate new scenes, report."""
-    _check_folder(out)
+    check_folder(out, "demo of images", (out / "images" / "labels.csv").exists())
     with session(as_json) as run:
         table = draw_images(out / "images", N, SEED)
         listing = list_images(out / "images", table)
@@ -51,28 +52,21 @@ def demo_images(out: Path, as_json: bool) -> None:
     _say(record, out)
 
 
-def _check_folder(out: Path) -> None:
-    """Refuse a folder with other things in it; an earlier demo is made anew."""
-    if out.exists() and not (out / "images" / "labels.csv").exists() and (not out.is_dir() or any(out.iterdir())):
-        raise stores.StoreError(f"{out} exists and holds no demo of images; choose another folder with --out")
-
-
 def _fit(out: Path, store: stores.FeatureStore) -> dict[str, Path]:
     """KGHA and kernel ridge regression on the training images, saved: name -> model store."""
-    kernel = {view: "hellinger-rbf" if store.view_info(view).histogram else "rbf" for view in store.views}
+    training = open_training(store.url)
+    kernel = with_auto_kernels("auto", training)
     models: dict[str, Any] = {
         "KGHA": KGHA(kernel, balance=1e-2, ridge=1e-1, n_components=0.9, intercept=True, random_state=SEED),
         "r-KMLR": MultiViewRidge(kernel, ridge=1e-1, intercept=True, random_state=SEED),
     }
-    views, Y, _ = store.select("train")
     paths = {}
     for name, model in models.items():
         with stage(f"{name}: fit", 1) as advance:
-            model.fit(views, Y)
+            model.fit(training.views, training.Y)
             advance(1)
-        model.label_names_ = list(store.label_names or ())
         paths[name] = out / f"{name.lower()}.zarr"
-        save(model, str(paths[name]), store, "train", SEED, overwrite=True)
+        save(model, str(paths[name]), training, overwrite=True)
     return paths
 
 
@@ -87,20 +81,14 @@ def _say(record: Mapping[str, Any], out: Path) -> None:
     first = [[name, ", ".join(words)] for name, words in record["annotated"]["examples"].items()]
     grid("new scenes", ["image", "labels, best first"], first, numbers=False)
     store, model = out / "features.zarr", out / "kgha.zarr"
-    lines = [
-        "",
-        f"done in {record['seconds']:.1f} s, peak memory {amount(record['peak_memory_bytes'])}",
-        "",
-        f"report       {record['report'][0]}",
-        f"images     {out / 'images'}",
-        f"features     {store}",
-        f"model        {model}",
-        f"annotations  {record['annotated']['out']}",
-        "",
-        "what to try next",
-        f"  dmo search {model} {store} --labels 'sea, boat'",
-        f"  dmo search {model} {store} --image {out / 'new' / 'scene-00000.jpg'}",
-        f"  dmo annotate {model} YOUR_IMAGES labels.csv",
-        "  dmo extract YOUR_IMAGES features.zarr --labels labels.csv --test-share 0.1",
-    ]
-    print("\n".join(lines))
+    made = {"report": record["report"][0], "images": out / "images", "features": store, "model": model}
+    say_next(
+        record,
+        made | {"annotations": record["annotated"]["out"]},
+        [
+            f"dmo search {model} {store} --labels 'sea, boat'",
+            f"dmo search {model} {store} --image {out / 'new' / 'scene-00000.jpg'}",
+            f"dmo annotate {model} YOUR_IMAGES labels.csv",
+            "dmo extract YOUR_IMAGES features.zarr --labels labels.csv --test-share 0.1",
+        ],
+    )

@@ -13,7 +13,7 @@ from dmo.cli.session import cost_rows, show
 from dmo.cluster import connect
 from dmo.cluster.workers import each
 from dmo.metrics import AUCScores, annotation_scores, auc_scores
-from dmo.workflows.apply import BLOCK, known_labels, label_count, open_applied
+from dmo.workflows.apply import BLOCK, SCORES, known_labels, label_count, open_applied
 from dmo.workflows.evaluation import figures
 from dmo.workflows.program import Session, session
 
@@ -28,13 +28,13 @@ def evaluate(
 ) -> None:
     """Compare a model's annotation with the labels of samples (default: the test split, else all)."""
     with session(json) as run, connect(scheduler):
-        applied = open_applied(model, features, split, "test", "decision_function")
+        applied = open_applied(model, features, split, "test", SCORES)
         Y = known_labels(applied, features)
         scores = np.empty(Y.shape)
         places = row_blocks(applied.n, 4 * BLOCK)
 
         def score(i: int) -> np.ndarray:
-            return applied.model.decision_function(applied.batch(places[i]))
+            return applied.scores(applied.batch(places[i]))
 
         for i, found in each("score samples", score, range(len(places))):
             scores[places[i]] = found

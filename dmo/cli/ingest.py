@@ -14,8 +14,8 @@ from dmo.cli.session import cost_rows, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.datasets.reuters import Selection, ingest_reuters
 from dmo.datasets.sources import READERS
-from dmo.datasets.writing import Source, write
-from dmo.demo.digits import digits
+from dmo.datasets.writing import write
+from dmo.demo.digits import digits_source
 from dmo.errors import UserError
 from dmo.workflows.apply import free
 from dmo.workflows.program import Session, amount, session
@@ -82,15 +82,6 @@ def _reuters(
 def _digits(store: Store, block: Block = 1024, overwrite: Overwrite = False, json: Json = False) -> None:
     """The handwritten digits inside scikit-learn: four views, 14 labels, no files needed."""
     _run(lambda: write(digits_source(), store, block=block, overwrite=overwrite), store, overwrite, json)
-
-
-def digits_source() -> Source:
-    """The embedded digits, ready for a feature store."""
-    data = digits()
-    names = [f"digit {i}" for i in range(len(data.Y))]
-    counts = {split: int((data.split == split).sum()) for split in ("train", "test")}
-    attributes = {"dataset": "digits", "title": "Handwritten digits that ship inside scikit-learn"}
-    return Source(dict(data.views), data.Y, data.label_names, names, counts, attributes=attributes)
 
 
 @ingest_app.command("files")

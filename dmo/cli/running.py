@@ -23,12 +23,15 @@ def offer_run_options(app: typer.Typer, path: str) -> None:
 def offering(callback: Callable[..., Any], program: str) -> Callable[..., Any]:
     """`callback` with the parameters of `RunOptions` added to its own."""
     types = {"workers": int, "worker_threads": int}
+    verbose = typer.Option("--verbose", "-v", help=HELP["verbose"], rich_help_panel="Run")
     added = [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[types.get(name, str) | None, typer.Option(help=text, rich_help_panel="Run")],
+            default=False if name == "verbose" else None,
+            annotation=Annotated[bool, verbose]
+            if name == "verbose"
+            else Annotated[types.get(name, str) | None, typer.Option(help=text, rich_help_panel="Run")],
         )
         for name, text in HELP.items()
     ]

@@ -10,7 +10,7 @@ import typer
 from dmo.cli.options import Features, Json, Model, Split
 from dmo.cli.session import cost_rows, grid, show
 from dmo.errors import UserError
-from dmo.workflows.apply import ALL, open_applied
+from dmo.workflows.apply import ALL, SCORES, open_applied
 from dmo.workflows.program import session
 from dmo.workflows.search import answering, best, found_rows, label_scores, learnt_space, of_image, of_sample, similar
 
@@ -31,7 +31,7 @@ def search(
     if sum(query is not None for query in (image, sample, labels)) != 1:
         raise UserError("search: pass one of --image FILE, --sample ID and --labels 'sky, water'")
     with session(json) as run:
-        applied = open_applied(model, features, split, ALL, "decision_function")
+        applied = open_applied(model, features, split, ALL, SCORES)
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
         if labels is not None:
             numbers = _label_numbers(labels, applied.label_names())
@@ -40,7 +40,7 @@ def search(
         else:
             query = of_image(model, str(image)) if image is not None else of_sample(applied, str(sample))
             record["query"] = image if image is not None else sample
-            scores = applied.model.decision_function(query)[0]
+            scores = applied.scores(query)[0]
             record["labels"] = [applied.label_names()[j] for j in best(scores, LABELS_SHOWN)]
             values = similar(learnt_space(applied, None), learnt_space(applied, query)[0])
         record["found"] = found_rows(applied, values, best(values, top))

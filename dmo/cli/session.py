@@ -48,8 +48,8 @@ def _print(title: str, table: Table) -> None:
     console.print(table)
 
 
-def cost_rows(costs: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The lines that every table ends with: time per stage, in all, and memory."""
-    stages = [(f"  {name}", f"{seconds:.2f} s") for name, seconds in costs["stages"].items()]
+def cost_rows(costs: Mapping[str, Any], verbose: bool = False) -> list[tuple[str, str]]:
+    """The lines that every table ends with: time (with `verbose` per stage too) and memory."""
+    stages = [(f"  {name}", f"{seconds:.2f} s") for name, seconds in costs["stages"].items() if verbose]
     total = [("time", f"{costs['seconds']:.2f} s"), *stages]
     return [*total, ("peak memory", f"{amount(costs['peak_memory_bytes'])} (this process)")]

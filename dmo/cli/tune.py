@@ -2,233 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
+import dmo
 from dmo import stores
-from dmo.cli import options
-from dmo.cli.fit import Combine, Kernel, Output, Seed, View, Views, _one, only, save
-from dmo.cli.options import Approximation, Clusters, Features, Json, Overwrite, Rank, Scheduler, Split
+from dmo.cli.estimator_options import Option, options_of
+from dmo.cli.fit import Output, estimator_of, training_of, with_options
+from dmo.cli.options import Features, Json, Overwrite, Scheduler, Split
 from dmo.cli.session import cost_rows, grid, show
 from dmo.cluster import connect
-from dmo.estimators import KGHA, MLSI, MORP, MultiViewRidge
-from dmo.report import PageFigure, Table, heat_map, write_report
-from dmo.selection import SweepResult, sweep
-from dmo.workflows import apply
+from dmo.errors import UserError
+from dmo.selection import GRIDS, SweepResult
 from dmo.workflows.apply import free
+from dmo.workflows.fitting import prepare
 from dmo.workflows.program import session
+from dmo.workflows.tuning import tune, write_sweep
 
-tune_app = typer.Typer(no_args_is_help=True, help="Choose parameters by cross-validation and fit the best model.")
-Values = Annotated[str, typer.Option(help="Values to try, comma-separated.")]
 Bandwidth = Annotated[
-    str | None, typer.Option(help="Factors of the kernels' own bandwidths to try, comma-separated (one pass for each).")
+    str | None,
+    typer.Option(
+        "--bandwidth", help="Factors of the kernels' own bandwidths to try, comma-separated (one pass for each)."
+    ),
 ]
 Folds = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")]
 MetricName = Annotated[str, typer.Option(help="What to maximize: f1@5, n+@5, auc-macro ...; any number after the @.")]
 Report = Annotated[str | None, typer.Option("--report", help="HTML file to write: all settings and a heat map.")]
 _SHOWN = 10
+_FIXED = ("approximation", "random_state")
 
 
-@tune_app.command()
-def kgha(
-    store: Features,
-    model: Output,
-    ridge: Values = "0.01,0.03,0.1,0.3,1",
-    balance: Values = "0.001,0.01,0.1",
-    components: Values = "0.5,0.8,1.0",
-    prior_power: Values = "0,0.25,0.5",
-    standardize: Values = "0",
-    center: Values = "true",
-    intercept: Values = "false",
-    bandwidth: Bandwidth = None,
-    kernel: Kernel = None,
-    views: Views = None,
-    split: Split = None,
-    approximation: Approximation = "auto",
-    rank: Rank = None,
-    clusters: Clusters = 10,
-    folds: Folds = 4,
-    metric: MetricName = "f1@5",
-    report: Report = None,
-    scheduler: Scheduler = None,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-    json: Json = False,
-) -> None:
-    """Kernel generalized homogeneity analysis over ridge, balance, components and the decoder."""
-    tried = {
-        "ridge": options.values("--ridge", ridge, float),
-        "balance": options.values("--balance", balance, float),
-        "n_components": options.values("--components", components, options.components),
-        **_decoders(prior_power, standardize, center, intercept),
-        **_bandwidths(bandwidth),
-    }
-    engine = options.approximation(approximation, rank, clusters)
-    estimator = KGHA(approximation=engine, random_state=seed)
-    tune(
-        Sweep(
-            estimator,
-            store,
-            model,
-            tried,
-            kernel,
-            views,
-            split,
-            folds,
-            metric,
-            report,
-            scheduler,
-            seed,
-            overwrite,
-            json,
-        )
-    )
+def tune_command(name: str) -> Callable[..., None]:
+    """The command that tunes the estimator of this name: its parameters with values to try, separated by commas."""
+    kind: type = getattr(dmo, name)
+
+    def command(
+        store: Features,
+        model: Output,
+        split: Split = None,
+        bandwidth_factors: Bandwidth = None,
+        folds: Folds = 4,
+        metric: MetricName = "auc-macro" if "mixing" in GRIDS[name] else "f1@5",
+        report: Report = None,
+        scheduler: Scheduler = None,
+        overwrite: Overwrite = False,
+        json: Json = False,
+        **given: Any,
+    ) -> None:
+        free(model, overwrite, "model")
+        title = f"{name} tuned on {store}"
+        with session(json) as run, stores.reserve_model(model, overwrite), connect(scheduler):
+            training = training_of(kind, store, split, given)
+            tried = _tried(kind, given, list(training.views)) | _factors(bandwidth_factors)
+            fixed = {
+                key: value if key in (*_FIXED, "kernel") and key not in tried else None for key, value in given.items()
+            }
+            fixed |= {key: given[key] for key in given if key not in options_of(kind)}
+            estimator, chosen = prepare(estimator_of(kind, fixed, training), training)
+            run.note(chosen)
+            result = tune(estimator, training, tried, model, overwrite, folds, metric, estimator.random_state)
+            record: dict[str, Any] = {"store": store, "model": model, "split": training.split, "metric": metric}
+            record |= {"folds": folds, "best": {**result.best_params, "mean": result.best_score}}
+            record |= {"table": result.table, **run.costs()}
+            if report is not None:
+                record["report"] = write_sweep(result, tried, title, report)
+        if not json:
+            _table(result, tried)
+        show(record, _rows(record, run.verbose), title, json)
+
+    if "bandwidth" in options_of(kind) or "kernel" not in options_of(kind):
+        command.__signature__ = _without(command, "bandwidth_factors")  # type: ignore[attr-defined]
+    return with_options(command, kind, f"Cross-validate and fit: {inspect.getdoc(kind)}", several=True)
 
 
-@tune_app.command()
-def ridge(
-    store: Features,
-    model: Output,
-    ridge: Values = "0.001,0.003,0.01,0.03,0.1,0.3",
-    combine: Annotated[
-        Combine, typer.Option(help="Average the views' predictions or kernels, or multiply kernels.")
-    ] = "kernels",
-    prior_power: Values = "0,0.25,0.5",
-    standardize: Values = "0",
-    center: Values = "true,false",
-    intercept: Values = "false",
-    bandwidth: Bandwidth = None,
-    kernel: Kernel = None,
-    views: Views = None,
-    split: Split = None,
-    approximation: Approximation = "auto",
-    rank: Rank = None,
-    clusters: Clusters = 10,
-    folds: Folds = 4,
-    metric: MetricName = "f1@5",
-    report: Report = None,
-    scheduler: Scheduler = None,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-    json: Json = False,
-) -> None:
-    """Kernel ridge regression of the labels over ridge and the decoder."""
-    tried = {
-        "ridge": options.values("--ridge", ridge, float),
-        **_decoders(prior_power, standardize, center, intercept),
-        **_bandwidths(bandwidth),
-    }
-    engine = options.approximation(approximation, rank, clusters)
-    estimator = MultiViewRidge(combine=combine, approximation=engine, random_state=seed)
-    tune(
-        Sweep(
-            estimator,
-            store,
-            model,
-            tried,
-            kernel,
-            views,
-            split,
-            folds,
-            metric,
-            report,
-            scheduler,
-            seed,
-            overwrite,
-            json,
-        )
-    )
+def _without(command: Callable[..., None], name: str) -> inspect.Signature:
+    found = inspect.signature(command, eval_str=True)
+    return found.replace(parameters=[p for p in found.parameters.values() if p.name != name])
 
 
-def _bandwidths(bandwidth: str | None) -> dict[str, list[Any]]:
-    return {} if bandwidth is None else {"bandwidth": options.values("--bandwidth", bandwidth, float)}
+def _tried(kind: type, given: Mapping[str, Any], views: Sequence[str]) -> dict[str, Sequence[Any]]:
+    """Parameter -> values to try: those given, in the place of the defaults."""
+    tried = dict(GRIDS[kind.__name__])
+    for name, option in options_of(kind).items():
+        if given[name] is not None and name not in _FIXED:
+            found = _values(option, given[name], views)
+            if name != "kernel" or len(found) > 1:
+                tried[name] = found
+    return tried
 
 
-def _decoders(prior_power: str, standardize: str, center: str, intercept: str) -> dict[str, list[Any]]:
-    return {
-        "prior_power": options.values("--prior-power", prior_power, float),
-        "standardize": options.values("--standardize", standardize, float),
-        "center": options.values("--center", center, options.truth),
-        "intercept": options.values("--intercept", intercept, options.truth),
-    }
+def _values(option: Option, given: str | Sequence[str], views: Sequence[str]) -> list[Any]:
+    """The values of one option: alternatives by comma, or a repeated VIEW=VALUE, which are one value together."""
+    entries = [given] if isinstance(given, str) else list(given)
+    if len(entries) > 1:
+        return [option.value(entries, views)]
+    parts = [part.strip() for part in entries[0].split(",") if part.strip()]
+    if not parts:
+        raise UserError(f"{option.flag}: needs at least one value")
+    return [option.value([part], views) for part in parts]
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What the tune commands have in common; `tried`: parameter -> values; see the help of the options."""
-
-    estimator: Any
-    store: str
-    model: str
-    tried: Mapping[str, Sequence[Any]]
-    kernel: list[str] | None
-    views: list[str] | None
-    split: str | None
-    folds: int
-    metric: str
-    report: str | None
-    scheduler: str | None
-    seed: int
-    overwrite: bool
-    json: bool
-
-
-def tune(asked: Sweep) -> None:
-    """Open, sweep, refit, save, report."""
-    free(asked.model, asked.overwrite, "model")
-    title = f"{type(asked.estimator).__name__} tuned on {asked.store}"
-    reserved = stores.reserve_model(asked.model, asked.overwrite)
-    with session(asked.json) as run, reserved, connect(asked.scheduler):
-        opened = stores.open_features(asked.store)
-        names = apply.chosen_views(opened, asked.views)
-        specs, notes = options.kernels(opened, names, asked.kernel or ())
-        for note in notes:
-            run.note(note)
-        chosen = apply.chosen_split(opened, asked.split, "train")
-        sources, Y, _ = opened.select(chosen)
-        estimator = with_kernels(asked.estimator, specs)
-        used = {name: sources[name] for name in names}
-        result = sweep(estimator, used, Y, asked.tried, asked.folds, asked.metric, asked.seed)
-        if opened.label_names is not None:
-            result.best_estimator.label_names_ = list(opened.label_names)
-        save(result.best_estimator, asked.model, opened, chosen, asked.seed, asked.overwrite)
-        record = {
-            "store": asked.store,
-            "model": asked.model,
-            "split": chosen,
-            "metric": asked.metric,
-            "folds": asked.folds,
-            "best": {**result.best_params, "mean": result.best_score},
-            "table": result.table,
-            **run.costs(),
-        }
-        if asked.report is not None:
-            record["report"] = _report(result, asked.tried, title, asked.report)
-    if not asked.json:
-        _table(result, asked.tried)
-    best = ", ".join(
-        f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}"
-        for key, value in result.best_params.items()
-    )
-    rows = [
-        ("settings", f"{len(result.table)} x {asked.folds} folds"),
-        ("best", best),
-        (asked.metric, f"{result.best_score:.4f}"),
-    ]
-    rows += [("report", path) for path in record.get("report", [])]
-    show(record, [*rows, *cost_rows(record), ("model", asked.model)], title, asked.json)
-
-
-def with_kernels(estimator: Any, kernels: Mapping[str, str]) -> Any:
-    """The estimator with the kernels of its views; one that projects a single view takes that view's."""
-    if isinstance(estimator, (KGHA, MultiViewRidge)):
-        return estimator.set_params(kernel=kernels)
-    kernel = only(type(estimator).__name__, kernels)
-    return estimator.set_params(kernel=kernel) if "kernel" in estimator.get_params() else estimator
+def _factors(given: str | None) -> dict[str, Sequence[Any]]:
+    return {} if given is None else {"bandwidth": _values(Option("bandwidth", (float,), None, ""), given, ())}
 
 
 def _table(result: SweepResult, tried: Mapping[str, Sequence[Any]]) -> None:
@@ -238,115 +116,10 @@ def _table(result: SweepResult, tried: Mapping[str, Sequence[Any]]) -> None:
     grid(f"the best {len(rows)} of {len(result.table)} settings", [*keys, result.metric, "std over folds"], cells)
 
 
-def _report(result: SweepResult, tried: Mapping[str, Sequence[Any]], title: str, path: str) -> list[str]:
-    """An HTML file with all settings and a heat map: the best score for every pair of values of the two longest axes."""
-    rows, columns = sorted(tried, key=lambda key: -len(tried[key]))[:2]
-    best = np.array(
-        [
-            [max(row["mean"] for row in result.table if row[rows] == a and row[columns] == b) for b in tried[columns]]
-            for a in tried[rows]
-        ]
-    )
-    figure = heat_map(best, tried[rows], tried[columns], rows, columns, result.metric)
-    keys = [*tried, "mean", "std"]
-    ranked = sorted(result.table, key=lambda row: -row["mean"])
-    table = Table("All settings, best first", keys, [[row[key] for key in keys] for row in ranked])
-    image = PageFigure("sweep", figure, f"{result.metric} over {rows} and {columns}, best over the other parameters")
-    return [str(written) for written in write_report(path, title, [table], [image])]
-
-
-def tune_morp(
-    store: Features,
-    model: Output,
-    view: View = None,
-    mixing: Values = "0.1,0.3,0.5,0.7,0.9",
-    ridge: Values = "0.01,0.1,1,10",
-    components: Values = "50",
-    form: Values = "simplified",
-    kernel: Kernel = None,
-    split: Split = None,
-    approximation: Approximation = "auto",
-    rank: Rank = None,
-    clusters: Clusters = 10,
-    folds: Folds = 4,
-    metric: MetricName = "auc-macro",
-    report: Report = None,
-    scheduler: Scheduler = None,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-    json: Json = False,
-) -> None:
-    """Multi-output regularized projection over mixing, ridge, components and form."""
-    tried: dict[str, list[Any]] = {
-        "mixing": options.values("--mixing", mixing, float),
-        "ridge": options.values("--ridge", ridge, float),
-        "n_components": options.values("--components", components, int),
-        "form": options.values("--form", form, str),
-    }
-    estimator = MORP(approximation=options.approximation(approximation, rank, clusters), random_state=seed)
-    tune(
-        Sweep(
-            estimator,
-            store,
-            model,
-            tried,
-            kernel,
-            _one(view),
-            split,
-            folds,
-            metric,
-            report,
-            scheduler,
-            seed,
-            overwrite,
-            json,
-        )
-    )
-
-
-def tune_mlsi(
-    store: Features,
-    model: Output,
-    view: View = None,
-    mixing: Values = "0.1,0.3,0.5,0.7,0.9",
-    ridge: Values = "0.001,0.01,0.1,1",
-    components: Values = "50",
-    form: Values = "direct",
-    split: Split = None,
-    folds: Folds = 4,
-    metric: MetricName = "auc-macro",
-    report: Report = None,
-    scheduler: Scheduler = None,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-    json: Json = False,
-) -> None:
-    """Multi-label informed latent semantic indexing over mixing, ridge, components and form."""
-    tried: dict[str, list[Any]] = {
-        "mixing": options.values("--mixing", mixing, float),
-        "ridge": options.values("--ridge", ridge, float),
-        "n_components": options.values("--components", components, int),
-        "form": options.values("--form", form, str),
-    }
-    tune(
-        Sweep(
-            MLSI(random_state=seed),
-            store,
-            model,
-            tried,
-            ["linear"],
-            _one(view),
-            split,
-            folds,
-            metric,
-            report,
-            scheduler,
-            seed,
-            overwrite,
-            json,
-        )
-    )
-
-
-tune_app.command("morp")(tune_morp)
-tune_app.command("mlsi")(tune_mlsi)
+def _rows(record: Mapping[str, Any], verbose: bool) -> list[tuple[str, str]]:
+    best = {key: value for key, value in record["best"].items() if key != "mean"}
+    said = ", ".join(f"{key} {v:g}" if isinstance(v, float) else f"{key} {v}" for key, v in best.items())
+    rows = [("settings", f"{len(record['table'])} x {record['folds']} folds"), ("best", said)]
+    rows += [(record["metric"], f"{record['best']['mean']:.4f}")]
+    rows += [("report", path) for path in record.get("report", [])]
+    return [*rows, *cost_rows(record, verbose), ("model", record["model"])]

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.datasets import load_digits
 
+from dmo.datasets.writing import Source
+
 LABEL_NAMES = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
     *("even", "below five", "has a loop", "straight strokes"),
@@ -154,3 +156,12 @@ def projections(images: np.ndarray) -> np.ndarray:
     for line in (row, column, column - row + height - 1, column + row):
         sums.append(pixels @ (line[:, None] == np.arange(line.max() + 1)))
     return np.hstack(sums).astype(np.float32)
+
+
+def digits_source() -> Source:
+    """The embedded digits, ready for a feature store."""
+    data = digits()
+    names = [f"digit {i}" for i in range(len(data.Y))]
+    counts = {split: int((data.split == split).sum()) for split in ("train", "test")}
+    attributes = {"dataset": "digits", "title": "Handwritten digits that ship inside scikit-learn"}
+    return Source(dict(data.views), data.Y, data.label_names, names, counts, attributes=attributes)

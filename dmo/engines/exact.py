@@ -45,11 +45,18 @@ class Exact:
     Linear kernels are solved from the rows themselves, in float64, wherever these fit in this process's memory: what is
     said below of entries and tiles is then without effect.
 
-    Arguments: `storage`: "memory" (one NumPy array in this process), "resident" (tiles in the workers' memory),
-    "recomputed" (tiles from features at every product), "stored" (tiles in a kernel store under `path`, streamed at
-    every product), "auto" (memory in this process, resident on a cluster, recomputed where neither fits);
-    `precision` of the entries: "float32", "float64", or "auto" (float32 where the ridge is above its rounding);
-    `block`: rows per tile; `path`: folder or URL of kernel stores.
+    Parameters
+    ----------
+    storage : "auto", "memory", "resident", "recomputed" or "stored"
+        Where the n x n kernels live: one NumPy array in this process, tiles in the workers' memory, tiles made from the
+        features at every product, or tiles in a kernel store under `path`, streamed at every product; "auto" is memory
+        in this process, resident on a cluster, recomputed where neither fits.
+    precision : "auto", "float32" or "float64"
+        Of the kernel's entries; "auto" is float32 where the ridge is above its rounding.
+    block : int
+        Rows of a kernel tile.
+    path : str or None
+        Folder or URL of kernel stores, for the storage "stored".
     """
 
     storage: Storage = "auto"

@@ -24,6 +24,14 @@ class Krylov:
     As an `approximation` of a linear problem: `steps` passes over the rows find the subspace, one more solves in it;
     neither an n x n nor a d x d matrix is formed, memory is 8 d steps (L + extra) bytes. Of more than 256 label columns
     the 256 strongest combinations are taken. Raises ValueError for steps < 1 and extra < 0.
+
+    Parameters
+    ----------
+    steps : int
+        Passes over the rows that find a Krylov subspace.
+    extra : int
+        Random columns beside the labels.
+
     Source: Halko, Martinsson, Tropp 2011, algorithm 4.3; Musco, Musco 2015.
     """
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from dask.utils import format_bytes
 
 from dmo.blocks import Rows
 from dmo.cluster import current_client
@@ -33,21 +34,33 @@ def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
 
     `n` samples, `kernels` operators of n x n. The choice is logged with its reason.
     """
+    engine, reason = reasoned_engine(approximation, n, kernels)
+    if reason:
+        log.info("engine: %s", reason)
+    return engine
+
+
+def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]:
+    """What `choose_engine` chooses, and why: nothing where `approximation` leaves no choice."""
     if approximation != "auto":
-        return approximation
+        return approximation, ""
     needed = 12.0 * kernels * n * n  # float32 entries, float64 factors
-    return exact_or_best(f"{kernels} kernels of {n} x {n} with factors", needed, 0.7)
+    return _exact_or_best(f"{kernels} kernels of {n} x {n} with factors", needed, 0.7)
 
 
 def exact_or_best(what: str, needed: float, share: float) -> Any:
     """The exact engine where `what` takes at most this share of the free memory (`needed` bytes), else a low rank."""
+    engine, reason = _exact_or_best(what, needed, share)
+    log.info("engine: %s", reason)
+    return engine
+
+
+def _exact_or_best(what: str, needed: float, share: float) -> tuple[Any, str]:
     free = psutil.virtual_memory().available
-    sizes = f"{what} take {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
+    sizes = f"{what} take {format_bytes(int(needed))}, {format_bytes(free)} are free"
     if needed <= share * free:
-        log.info("engine: exact (%s)", sizes)
-        return "exact"
-    log.info("engine: the better of Nystrom and MEKA at rank %d (%s)", _AUTO_RANK, sizes)
-    return BestLowRank(rank=_AUTO_RANK)
+        return "exact", f"exact ({sizes})"
+    return BestLowRank(rank=_AUTO_RANK), f"the better of Nystrom and MEKA at rank {_AUTO_RANK} ({sizes})"
 
 
 def decided(estimator: Any) -> Any:

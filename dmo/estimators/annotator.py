@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import is_regressor
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
@@ -75,3 +76,21 @@ class Annotator(Estimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         raise NotImplementedError
+
+
+def scores_labels(model: Any) -> bool:
+    """Whether `label_scores` works."""
+    return hasattr(model, "decision_function") or is_regressor(model)
+
+
+def label_scores(model: Any, X: Any) -> np.ndarray:
+    """Label scores (m x L) of samples X by a fitted model: what it decides by, or the outputs that it predicts."""
+    if hasattr(model, "decision_function"):
+        return np.asarray(model.decision_function(X))
+    predicted = np.asarray(model.predict(X))
+    return predicted[:, None] if predicted.ndim == 1 else predicted
+
+
+def targets(model: Any, Y: np.ndarray | None) -> np.ndarray | None:
+    """Labels of 0 and 1 as this model learns them: a regression learns +1 and -1."""
+    return 2.0 * Y - 1.0 if Y is not None and is_regressor(model) else Y

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dmo.errors import UserError
+from dmo.estimators.arguments import GivenEngine, KernelSpecs
 from dmo.estimators.output_svr import OutputSVR
-from dmo.methods.svr.losses import EPSILON_INSENSITIVE
+from dmo.methods.svr.losses import EPSILON_INSENSITIVE, LossName
 
 
 class CoupledSVR(OutputSVR):
     """Support vector regression with the matrix kernel k(x, x') S: the outputs share strength through S.
 
-    Parameters: `covariance`: S (L x L, positive semidefinite), or None for the correlations of the training outputs;
-    the others as in `LLTSVR`. Attributes as there, and coupling_ (S).
+    Parameters
+    ----------
+    kernel, C, epsilon, loss, tol, max_iter, approximation, random_state : as in `LLTSVR`
+    covariance : L x L, positive semidefinite, or None
+        S; None: the correlations of the training outputs.
+
+    Attributes as in `LLTSVR`, and coupling_ (S).
 
     Source: Vazquez, Walter 2003 (cokriging kernel); a separable one, as in Bonilla, Chai, Williams 2008.
     """
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: KernelSpecs = "rbf",
         *,
         C: float = 1.0,
         epsilon: float = 0.1,
-        covariance: Any = None,
-        loss: str = EPSILON_INSENSITIVE,
+        covariance: np.ndarray | None = None,
+        loss: LossName = EPSILON_INSENSITIVE,
         tol: float = 1e-6,
         max_iter: int = 5000,
-        approximation: Any = "exact",
+        approximation: GivenEngine = "exact",
         random_state: int | None = 0,
     ):
         self.kernel = kernel

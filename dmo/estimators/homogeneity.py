@@ -11,11 +11,12 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dmo.blocks import rows
 from dmo.errors import UserError
 from dmo.estimators.base import Estimator
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.methods.homogeneity.operators import homogeneity_map, krylov
-from dmo.validation import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Need, check_parameters
+from dmo.validation import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SINGLE, Need, check_parameters
 
 
 class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
@@ -25,14 +26,25 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
     lies at the mean of its samples, a new sample at the mean of its categories. The eigenvalues are those of multiple
     correspondence analysis of the indicator matrix.
 
-    Parameters: `n_components`: an integer below the number of categories minus columns; `ridge`: relative to n, keeps
-    rare categories finite (1e-12: none); `tol`: residual of the eigenpairs; `max_iter`; `random_state`.
-    Attributes: embedding_ (n x p, orthonormal), eigenvalues_ (p), quantifications_ (list of categories_j x p),
+    Parameters
+    ----------
+    n_components : int
+        Dimensions of the space, fewer than the categories less the columns.
+    ridge : float > 0
+        Relative to n, keeps rare categories finite (1e-12: none).
+    tol : float
+        Residual of the eigenpairs relative to the largest eigenvalue.
+    max_iter : int
+        Block steps of the eigenproblem.
+    random_state : int or None
+
+    Attributes: embedding_ (n x p, orthonormal), n_components_, eigenvalues_ (p), quantifications_ (categories_j x p),
     categories_ (list), n_iter_.
 
     Source: Gifi 1990, chapter 3; [KGHA] section 2.
     """
 
+    one_view = True
     _needs: ClassVar[dict[str, Need]] = {
         "n_components": COUNT,
         "ridge": NOT_NEGATIVE,
@@ -57,7 +69,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from X (n x J categories: numbers or strings); y is ignored."""
+        """Learn from X (n x J categories: numbers or strings, or a view of them); y is ignored."""
         check_parameters(self)
         X = self._table(X, reset=True)
         n = X.shape[0]
@@ -75,7 +87,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         pairs = krylov(apply, n, self.n_components, start, self.tol, self.max_iter, self.random_state)
         self.embedding_, self.eigenvalues_, self.n_iter_ = pairs.vectors, pairs.values, pairs.steps
         self.quantifications_ = [smoother.loadings(pairs.vectors) for smoother in smoothers]
-        self._n_features_out = self.n_components
+        self.n_components_ = self._n_features_out = self.n_components
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -86,10 +98,15 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         return np.asarray(sum(parts)) / len(parts)
 
     def _table(self, X: Any, reset: bool) -> np.ndarray:
+        """The columns of an array, or of the one view of a mapping, in memory."""
+        view, columns = _one_view(X)
         try:
-            return validate_data(self, X, dtype=None, reset=reset, ensure_min_samples=2 if reset else 1)
+            columns = validate_data(self, columns, dtype=None, reset=reset, ensure_min_samples=2 if reset else 1)
         except ValueError as error:
             raise UserError(str(error)) from error
+        if reset:
+            self.view_widths_ = {view: columns.shape[1]}
+        return columns
 
     def _indicators(self, X: np.ndarray) -> list[np.ndarray]:
         encoder = OneHotEncoder(categories=self.categories_, sparse_output=False, handle_unknown="error")
@@ -111,7 +128,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         self.embedding_, self.eigenvalues_, self.n_iter_ = arrays["embedding"], arrays["eigenvalues"], meta["n_iter"]
         self.categories_ = [arrays[f"categories/{j}"] for j in range(meta["columns"])]
         self.quantifications_ = [arrays[f"quantifications/{j}"] for j in range(meta["columns"])]
-        self._n_features_out = self.embedding_.shape[1]
+        self.n_components_ = self._n_features_out = self.embedding_.shape[1]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -119,3 +136,12 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def _one_view(X: Any) -> tuple[str, Any]:
+    if not isinstance(X, Mapping):
+        return SINGLE, X
+    if len(X) != 1:
+        raise UserError(f"takes one view, got {list(X)}; pass the one whose columns are categories")
+    view, source = next(iter(X.items()))
+    return str(view), rows(source)

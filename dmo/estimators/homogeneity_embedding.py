@@ -26,8 +26,6 @@ from dmo.methods.homogeneity.operators import alternating_least_squares, krylov
 from dmo.progress import stage
 from dmo.validation import COUNT, FLAG, POSITIVE, SEED, Need, check_views, one_of, per_view, sample_count
 
-KernelSpec = str | Kernel | Mapping[str, Any] | list[Any]
-
 
 def factor_rows(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows], width: int) -> dict[str, np.ndarray] | None:
     """Factor rows of all views in memory (n x rank each) where they, and `width` columns more, outnumber the samples: their

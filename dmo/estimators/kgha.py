@@ -11,7 +11,8 @@ from dmo.blocks import Rows
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec, factor_rows
+from dmo.estimators.arguments import Engine, KernelSpecs, Ridges
+from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion
@@ -100,17 +101,17 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def __init__(
         self,
-        kernel: KernelSpec = "rbf",
+        kernel: KernelSpecs = "rbf",
         *,
         balance: float = 1e-2,
-        ridge: Any = 1e-1,
-        n_components: float = 0.8,
+        ridge: Ridges = 1e-1,
+        n_components: int | float = 0.8,
         center: bool = True,
         intercept: bool = False,
         prior_power: float = 0.0,
         standardize: float = 0.0,
         solver: Literal["krylov", "als"] = "krylov",
-        approximation: Any = "auto",
+        approximation: Engine = "auto",
         label_ridge: float | None = None,
         tol: float = 1e-6,
         max_iter: int = 200,

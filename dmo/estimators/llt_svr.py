@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from dmo.errors import UserError
+from dmo.estimators.arguments import GivenEngine, KernelSpecs
 from dmo.estimators.output_svr import OutputSVR
 from dmo.methods.svr.frames import Neighbors, neighborhood_frames
-from dmo.methods.svr.losses import EPSILON_INSENSITIVE
+from dmo.methods.svr.losses import EPSILON_INSENSITIVE, LossName
 from dmo.validation import Need, at_least, check_parameter, one_of
 
 
@@ -61,17 +62,17 @@ class LLTSVR(OutputSVR):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: KernelSpecs = "rbf",
         *,
         C: float = 1.0,
         epsilon: float = 0.1,
         n_neighbors: int = 6,
         frame: Literal["local", "identity"] = "local",
         neighbors: Neighbors = "samples",
-        loss: str = EPSILON_INSENSITIVE,
+        loss: LossName = EPSILON_INSENSITIVE,
         tol: float = 1e-6,
         max_iter: int = 5000,
-        approximation: Any = "exact",
+        approximation: GivenEngine = "exact",
         random_state: int | None = 0,
     ):
         self.kernel = kernel

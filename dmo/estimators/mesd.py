@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils import Tags
 
 from dmo.estimators import method_options
+from dmo.estimators.arguments import Engine, KernelSpec
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import embed
 from dmo.methods.embeddings.catalog import METHODS
@@ -40,6 +41,7 @@ class MESD(Projection):
         Divide every matrix by the numbers of labels of the two samples, so that samples of many labels weigh no more.
         Features are centered first: the weighted problem depends on their origin.
     n_components : int
+        Dimensions of the space.
     ridge : float >= 0; None: 0.001
         c of X'BX + c I (features in their own units), for fda, lfda and mfa.
     n_neighbors, n_repelled, adjacency, metric, regularization, penalty, repulsion : None: the method's own
@@ -68,15 +70,15 @@ class MESD(Projection):
         ridge: float | None = None,
         n_neighbors: int | None = None,
         n_repelled: int | None = None,
-        adjacency: str | None = None,
-        metric: str | None = None,
+        adjacency: Literal["union", "mutual", "sum"] | None = None,
+        metric: Literal["euclidean", "cosine"] | None = None,
         regularization: float | None = None,
         penalty: float | None = None,
         repulsion: float | None = None,
-        kernel: Any = "linear",
+        kernel: KernelSpec = "linear",
         n_landmarks: int | None = None,
         variance: float | None = None,
-        approximation: Any = "exact",
+        approximation: Engine = "exact",
         random_state: int | None = 0,
     ):
         self.method = method

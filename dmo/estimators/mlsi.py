@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, Self
 
+from dmo.estimators.arguments import LinearEngine
 from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
@@ -55,7 +56,7 @@ class MLSI(RegularizedProjection):
         scaled: bool = True,
         dual: bool | Literal["auto"] = "auto",
         label_kernel: LabelKernel = "linear",
-        approximation: Any = "auto",
+        approximation: LinearEngine = "auto",
         tol: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,

@@ -9,13 +9,14 @@ from sklearn.utils import Tags
 
 from dmo.blocks import rows
 from dmo.errors import UserError
+from dmo.estimators.arguments import KernelSpec
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import Projected
 from dmo.functions import KernelExpansion, LinearExpansion
 from dmo.graphs import adjacency, ends, local_scales, neighbors, root_mean_square, weigh
 from dmo.kernels import Kernel, Linear, gram_matrix, parse, parse_relation
 from dmo.kernels.multikernel import MultiKernel
-from dmo.labels.proximities import Proximity, all_pairs, combine, strongest
+from dmo.labels.proximities import Combination, Proximity, Scheme, all_pairs, combine, strongest
 from dmo.methods.embeddings.catalog import UNSUPERVISED
 from dmo.methods.embeddings.mope import (
     CONSTRAINTS,
@@ -70,6 +71,7 @@ class MOPE(Projection):
         or "approximate"; or those of the largest Psi, which takes time by n^2. Where Psi is worked out for all pairs, a
         bandwidth "mean" is the root mean square of their distances.
     n_components : int
+        Dimensions of the space.
     constraint : "projection", "embedding" or "coefficients"
         What is orthonormal: the projection P; Z = X P itself; or, with a kernel, its coefficients.
     ridge : float >= 0
@@ -126,16 +128,16 @@ class MOPE(Projection):
 
     def __init__(
         self,
-        scheme: str = "classes",
+        scheme: Scheme = "classes",
         similarity: str = "sorensen",
-        combination: str = "priority",
+        combination: Combination = "priority",
         *,
         a: float = 1.0,
         b: float = 1.0,
         beta: float = 1.0,
         label_share: float = 1.0,
-        weight: Any = "gaussian",
-        bandwidth: float | str = "mean",
+        weight: str | np.ndarray = "gaussian",
+        bandwidth: float | Literal["mean"] = "mean",
         local: int = 7,
         n_neighbors: int | None = 15,
         selection: Literal["features", "proximity"] = "features",
@@ -146,7 +148,7 @@ class MOPE(Projection):
         constraint: Constraint = "projection",
         ridge: float = 0.0,
         center: bool = False,
-        kernel: Any = "linear",
+        kernel: KernelSpec = "linear",
         n_landmarks: int | None = None,
         class_features: Literal["sums", "indicators"] | None = None,
         label_projection: str = "pca",
@@ -275,7 +277,7 @@ class MOPE(Projection):
 
         return measure
 
-    def _of_all_pairs(self, X: Any, proximity: Proximity) -> tuple[float | str, np.ndarray | None]:
+    def _of_all_pairs(self, X: Any, proximity: Proximity) -> tuple[float | Literal["mean"], np.ndarray | None]:
         """Bandwidth and local scales that do not depend on which pairs are looked at."""
         weight, similarity = self.weight if isinstance(self.weight, str) else "given", proximity.similarity
         scaled = proximity.scheme == "projection" and similarity in ("gaussian", "local")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
+from dmo.estimators.arguments import Engine, KernelSpec
 from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
@@ -27,6 +28,7 @@ class MORP(RegularizedProjection):
         Ridge of the functions, in units of the kernel (of the trace that it has). 0 needs a kernel of full rank, unless
         mixing is 0 or the kernel is low-rank or linear in the primal, where the pseudo-inverse serves.
     n_components : int
+        Dimensions of the space.
     form : "simplified", "regularized" or "direct"
         Eigenvectors of C and then a ridge regression of them; the paper's regularized problem, which needs a kernel of
         full rank and refuses another; or the direct one, X'CXw = lambda (X'X + ridge I)w. See `dmo.methods.morp`.
@@ -53,7 +55,7 @@ class MORP(RegularizedProjection):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: KernelSpec = "rbf",
         *,
         mixing: float = 0.5,
         ridge: float = 1e-3,
@@ -61,7 +63,7 @@ class MORP(RegularizedProjection):
         form: Form = "simplified",
         label_kernel: LabelKernel = "linear",
         center: bool = True,
-        approximation: Any = "auto",
+        approximation: Engine = "auto",
         tol: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 from dmo.engines.lowrank import choose_engine, pass_of
-from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, KernelSpec, factor_rows
+from dmo.estimators.arguments import Engine, KernelSpecs, Ridges
+from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.methods.homogeneity.moments import Rotated, RotatedMoments, RotatedRows, homogeneity
 from dmo.methods.homogeneity.operators import homogeneity_map
 from dmo.validation import check_parameters, check_views, count_components, sample_count
@@ -17,21 +18,26 @@ class MultiSetCCA(HomogeneityEmbedding):
     The embedding is the top of H [mean_j K_j (K_j + c_j I)^-1] H. With kernel="linear" it is the linear one, and as the
     ridge goes to 0 its eigenvalues are those of generalized CCA divided by the number of views.
 
-    Parameters: `kernel`, `ridge`, `center`, `solver`, `approximation`, `tol`, `max_iter`, `random_state` as in
-    `KGHA`; `n_components`: an integer. Attributes: embedding_, eigenvalues_, objective_, n_iter_, expansions_.
+    Parameters
+    ----------
+    kernel, ridge, center, solver, approximation, tol, max_iter, random_state : as in `KGHA`
+    n_components : int
+        Dimensions of the space, fewer than the samples.
+
+    Attributes: embedding_, eigenvalues_, objective_, n_iter_, expansions_.
 
     Source: Carroll 1968; Kettenring 1971; [KGHA] section 3.
     """
 
     def __init__(
         self,
-        kernel: KernelSpec = "rbf",
+        kernel: KernelSpecs = "rbf",
         *,
-        ridge: Any = 1e-1,
+        ridge: Ridges = 1e-1,
         n_components: int = 2,
         center: bool = True,
         solver: Literal["krylov", "als"] = "krylov",
-        approximation: Any = "auto",
+        approximation: Engine = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,
         random_state: int | None = 0,

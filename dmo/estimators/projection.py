@@ -20,6 +20,7 @@ from dmo.validation import check_one_view
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """fit learns one function of new rows, `expansion_`; transform applies it."""
 
+    one_view = True
     expansion_: Expansion
     eigenvalues_: np.ndarray
 

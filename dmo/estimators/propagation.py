@@ -60,6 +60,7 @@ class LabelPropagation(Annotator):
     Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 23-25.
     """
 
+    one_view = True
     _needs: ClassVar[dict[str, Need]] = {
         "smoothness": POSITIVE,
         "correlation": optional(NOT_NEGATIVE),
@@ -84,8 +85,8 @@ class LabelPropagation(Annotator):
         metric: Literal["euclidean", "cosine"] = "euclidean",
         adjacency: Literal["union", "mutual"] = "union",
         search: Literal["exact", "approximate"] = "exact",
-        weight: Any = "gaussian",
-        bandwidth: float | str = "mean",
+        weight: str | np.ndarray = "gaussian",
+        bandwidth: float | Literal["mean"] = "mean",
         local: int = 7,
         tol: float = 1e-8,
         max_iter: int = 10_000,

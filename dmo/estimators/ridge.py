@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -13,6 +13,7 @@ from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, is_e
 from dmo.engines.moments import LABELS, Moments, pooled
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
+from dmo.estimators.arguments import Engine, KernelSpecs, Ridges
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
@@ -69,16 +70,16 @@ class MultiViewRidge(Incremental, Annotator):
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: KernelSpecs = "rbf",
         *,
-        ridge: Any = 1e-2,
+        ridge: Ridges = 1e-2,
         combine: Literal["predictions", "kernels", "product"] = "predictions",
-        weights: Any = None,
+        weights: Mapping[str, float] | Sequence[float] | None = None,
         center: bool = True,
         intercept: bool = False,
         prior_power: float = 0.0,
         standardize: float = 0.0,
-        approximation: Any = "auto",
+        approximation: Engine = "auto",
         random_state: int | None = 0,
     ):
         self.kernel = kernel

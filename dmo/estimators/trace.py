@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils import Tags
@@ -10,6 +10,7 @@ from sklearn.utils import Tags
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.estimators import method_options
+from dmo.estimators.arguments import AnyEngine, KernelSpec
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import MethodTask, ProjectionOptions, embed, project
 from dmo.graphs.rows import read
@@ -65,6 +66,7 @@ class TraceEmbedding(Projection):
     method : name
         One of `TraceEmbedding.methods()`, which says what each solves, and where it was published.
     n_components : int
+        Dimensions of the space.
     kernel : kernel or its name
         "linear" projects the features themselves (any row source, sparse rows stay sparse); another kernel makes it
         the method's kernel form (kernel PCA, kernel CCA, ...); neighbors are sought among the features.
@@ -106,6 +108,7 @@ class TraceEmbedding(Projection):
     tol : float
         Residual of the eigenpairs relative to the largest eigenvalue, where they are found by iteration.
     max_iter : int
+        Block steps of that iteration.
     random_state : int or None
 
     A parameter that the method does not use is refused. Methods on a neighbor graph hold the rows in memory. Those that
@@ -132,17 +135,17 @@ class TraceEmbedding(Projection):
         method: str = "pca",
         *,
         n_components: int = 2,
-        kernel: Any = "linear",
+        kernel: KernelSpec = "linear",
         label_kernel: LabelKernel | None = None,
         ridge: float | None = None,
         mixing: float | None = None,
         shrinkage: float | None = None,
         n_neighbors: int | None = None,
         n_repelled: int | None = None,
-        weight: Any = None,
-        bandwidth: float | str | None = None,
-        adjacency: str | None = None,
-        metric: str | None = None,
+        weight: str | np.ndarray | None = None,
+        bandwidth: float | Literal["mean"] | None = None,
+        adjacency: Literal["union", "mutual", "sum"] | None = None,
+        metric: Literal["euclidean", "cosine"] | None = None,
         regularization: float | None = None,
         penalty: float | None = None,
         repulsion: float | None = None,
@@ -151,7 +154,7 @@ class TraceEmbedding(Projection):
         variance: float | None = None,
         supervised: str | None = None,
         unsupervised: str | None = None,
-        approximation: Any = "exact",
+        approximation: AnyEngine = "exact",
         tol: float = 1e-7,
         max_iter: int = 300,
         random_state: int | None = 0,
@@ -181,6 +184,11 @@ class TraceEmbedding(Projection):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+
+    @property
+    def out_of_sample(self) -> bool:
+        """Whether the method gives coordinates to new rows, so that there is a model to save."""
+        return self.method not in METHODS or not METHODS[self.method].direct
 
     @staticmethod
     def methods() -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from dmo.labels.kernels import factorize_kernel
 from dmo.progress import stage
 
 Scheme = Literal["bits", "projection", "classes"]
+Combination = Literal["priority", "hadamard", "sum", "labels", "features"]
 BITS = ("sorensen", "scaled-sorensen", "jaccard", "hamming-exponential", "hamming-linear")
 PROJECTED = ("minkowski", "tanimoto", *(kind for kind in KINDS if kind not in ("constant", "distance")))
 CLASSES = ("counts", *BITS, *PROJECTED)
@@ -283,7 +284,7 @@ def label_coordinates(Y: Any, rank: int | None = None) -> np.ndarray:
 def combine(
     G: csr_array,
     W: csr_array,
-    combination: Literal["priority", "hadamard", "sum", "labels", "features"] = "priority",
+    combination: Combination = "priority",
     a: float = 1.0,
     b: float = 1.0,
     beta: float = 1.0,

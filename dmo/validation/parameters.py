@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
@@ -19,6 +20,8 @@ class Need:
 
     words: str
     holds: Callable[[Any], bool]
+    names: tuple[str, ...] = ()
+    """Words among the values, of which the nearest to a misspelt one is named."""
 
 
 def _is_number(value: Any) -> bool:
@@ -39,12 +42,13 @@ def one_of(*known: Any) -> Need:
     return Need(
         f"known: {', '.join(map(repr, known))}",
         lambda value: any(isinstance(value, type(option)) and value == option for option in known),
+        tuple(option for option in known if isinstance(option, str)),
     )
 
 
 def optional(need: Need) -> Need:
     """What `need` asks for, or None."""
-    return Need(f"{need.words}, or None", lambda value: value is None or need.holds(value))
+    return Need(f"{need.words}, or None", lambda value: value is None or need.holds(value), need.names)
 
 
 POSITIVE = Need("needs a positive number", lambda value: _is_number(value) and value > 0)
@@ -59,7 +63,8 @@ SEED = optional(at_least(0))
 def check_parameter(name: str, value: Any, need: Need) -> Any:
     """`value`, or a UserError that says what it must be."""
     if not need.holds(value):
-        raise UserError(f"{name} = {value!r}; {need.words}")
+        near = get_close_matches(value, need.names, 1) if isinstance(value, str) else []
+        raise UserError(f"{name} = {value!r}; {need.words}" + (f"; did you mean {near[0]!r}?" if near else ""))
     return value
 
 

@@ -15,9 +15,11 @@ from dmo import stores
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError
+from dmo.estimators.annotator import label_scores, scores_labels
 from dmo.hashing import fingerprint
 from dmo.methods.decoding import top_labels
 from dmo.persistence import load
+from dmo.validation import SINGLE
 from dmo.workflows.program import Session
 
 ALL = "all"
@@ -50,6 +52,10 @@ class AppliedModel:
         """The views of some of the samples."""
         return {name: Subset(view.source, view.index[where]) for name, view in self.views.items()}
 
+    def scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        """Label scores (m x L) of some of the samples."""
+        return label_scores(self.model, views)
+
     def ids(self) -> list[str]:
         """The samples' ids, their row numbers where the store has none."""
         known = self.store.sample_ids
@@ -63,27 +69,38 @@ class AppliedModel:
 def open_applied(model: str, features: str, split: str | None, default: str, needs: str) -> AppliedModel:
     """Load a model and open the samples of a store for it.
 
-    Arguments: `needs`: the method that the model must have. Raises StoreError where the model cannot be used so, or the
-    store lacks one of its views or has it in another width.
+    Arguments: `needs`: "transform" or SCORES, what the model must be able to do. Raises StoreError where it
+    cannot, or the store lacks one of its views or has it in another width.
     """
     fitted, contents = read_with_contents(model, load)
     store = stores.open_features(features)
-    if not hasattr(fitted, needs):
-        cure = "annotate and evaluate need `dmo fit kgha` or `ridge`, transform `dmo fit kgha` or `multisetcca`"
+    if not (scores_labels(fitted) if needs == SCORES else hasattr(fitted, needs)):
+        cure = "`dmo fit --help` lists models of every kind"
         raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {_VERBS[needs]}; {cure}")
-    for name, width in getattr(fitted, "view_widths_", {}).items():
-        if name not in store.views:
-            has = ", ".join(store.views)
-            raise stores.StoreError(f"{features} lacks the view {name!r} that {model} was fitted on; it has {has}")
-        found = store.views[name].shape[1]
-        if found != width:
-            raise stores.StoreError(
-                f"{features}: view {name!r} has {found} features, {model} was fitted on {width}; ingest the same features"
-            )
+    known = _views_for(fitted, store, model)
     chosen = chosen_split(store, split, default)
     views, Y, index = store.select(chosen)
-    used = {name: views[name] for name in getattr(fitted, "view_widths_", views)}
+    used = {name: views[own] for name, own in known.items()}
     return AppliedModel(fitted, contents, store, used, Y, index, chosen)
+
+
+def _views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, str]:
+    """View of the model -> view of the store, by name; that of a model of one array is the only one that there is."""
+    widths = getattr(fitted, "view_widths_", {})
+    known = {name: name for name in widths}
+    if list(widths) == [SINGLE] and SINGLE not in store.views and len(store.views) == 1:
+        known = {SINGLE: next(iter(store.views))}
+    for name, own in known.items():
+        if own not in store.views:
+            has = ", ".join(store.views)
+            raise stores.StoreError(f"{store.url} lacks the view {name!r} that {model} was fitted on; it has {has}")
+        found = store.views[own].shape[1]
+        if found != widths[name]:
+            raise stores.StoreError(
+                f"{store.url}: view {own!r} has {found} features, {model} was fitted on {widths[name]}; ingest the same "
+                "features"
+            )
+    return known
 
 
 def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
@@ -95,7 +112,9 @@ def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
             return found, contents
 
 
-_VERBS = {"transform": "transform samples", "decision_function": "score labels"}
+SCORES = "scores"
+"""What `open_applied` is asked for by those who need label scores."""
+_VERBS = {"transform": "transform samples", SCORES: "score labels"}
 
 
 def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
@@ -119,14 +138,21 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
 
 def label_names(model: Any) -> list[str]:
     """Names of the model's labels, numbers where it knows none."""
-    known = getattr(model, "label_names_", None)
-    return list(known) if known is not None else [str(label) for label in model.classes_]
+    for names in ("label_names_", "classes_"):
+        if getattr(model, names, None) is not None:
+            return [str(label) for label in getattr(model, names)]
+    for offsets in ("decoder_offset_", "intercept_"):  # of a projection, of a support vector regression
+        if hasattr(model, offsets):
+            return [str(label) for label in range(len(getattr(model, offsets)))]
+    raise stores.StoreError(
+        f"this {type(model).__name__} learnt from outputs without columns and cannot score labels; fit it on labels"
+    )
 
 
 def label_count(wanted: int | None, model: Any) -> int:
     """Labels per sample: `wanted`, or 5, or all that the model saw in training where these are fewer. Raises ValueError
     for more than that, since a label without a training sample is never given."""
-    labels = model.n_seen_labels_
+    labels = getattr(model, "n_seen_labels_", None) or len(label_names(model))
     if wanted is not None and wanted > labels:
         raise UserError(f"--top {wanted}: {labels} labels have a training sample; pass a number from 1 to {labels}")
     return min(5, labels) if wanted is None else wanted

@@ -18,7 +18,7 @@ from dmo.methods.decoding import top_labels
 from dmo.methods.jec import jec_scores
 from dmo.metrics import AnnotationScores, AUCScores, annotation_scores, auc_scores
 from dmo.progress import stage
-from dmo.workflows.apply import BLOCK, AppliedModel, known_labels, open_applied
+from dmo.workflows.apply import BLOCK, SCORES, AppliedModel, known_labels, open_applied
 
 SHOWN = 6
 """Best, and worst, annotations that are shown."""
@@ -74,7 +74,7 @@ class Evaluation:
 
 def judge(path: str, features: str, split: str | None, top: int | None) -> EvaluatedModel:
     """Load a model and score the samples of a store with it; raises as `open_applied`, and ValueError for `top`."""
-    applied = open_applied(path, features, split, "test", "decision_function")
+    applied = open_applied(path, features, split, "test", SCORES)
     Y = known_labels(applied, features)
     count = min(5, Y.shape[1]) if top is None else top
     if count > Y.shape[1]:
@@ -82,7 +82,7 @@ def judge(path: str, features: str, split: str | None, top: int | None) -> Evalu
     scores = np.empty(Y.shape)
     with stage(f"score samples ({Path(path).stem})", applied.n) as advance:
         for where in row_blocks(applied.n, BLOCK):
-            scores[where] = applied.model.decision_function(applied.batch(where))
+            scores[where] = applied.scores(applied.batch(where))
             advance(where.stop - where.start)
     mixed = (Y.any(axis=0) & (Y == 0).any(axis=0)).any()
     measures = figures(annotation_scores(Y, scores, count), auc_scores(Y, scores) if mixed else None)

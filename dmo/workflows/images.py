@@ -14,6 +14,7 @@ import numpy as np
 from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
+from dmo.estimators.annotator import label_scores, scores_labels
 from dmo.features.extraction import PART, Extractor
 from dmo.features.images import UnreadableImage, digest, find_images
 from dmo.methods.decoding import top_labels
@@ -60,7 +61,7 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     (extractor, model), model_contents = read_with_contents(
         request.model, lambda path: (model_extractor(path), load(path))
     )
-    if not hasattr(model, "decision_function"):
+    if not scores_labels(model):
         raise stores.StoreError(f"{request.model} is a {type(model).__name__}, which cannot score labels")
     names = label_names(model)
     top = label_count(request.top, model)
@@ -138,7 +139,7 @@ def _contents(folder: str) -> tuple[dict[str, str], dict[str, str]]:
 def _scored(
     model: Any, views: Mapping[str, np.ndarray], names: Sequence[str], contents: Mapping[str, str], top: int
 ) -> Iterator[Annotation]:
-    scores = model.decision_function({name: views[name] for name in getattr(model, "view_widths_", views)})
+    scores = label_scores(model, {name: views[name] for name in getattr(model, "view_widths_", views)})
     for name, row, best in zip(names, scores, top_labels(scores, top)):
         values = [float(row[label]) for label in best]
         yield {"file": name, "contents": contents[name], "labels": best.tolist(), "scores": values}

@@ -9,12 +9,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_regressor
 
 from dmo.blocks import Rows, rows
 from dmo.cluster import current_client
+from dmo.engines.exact import Exact, choose_storage
+from dmo.engines.lowrank import choose_engine, is_exact
+from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding
+from dmo.estimators.projection import Projection
 from dmo.kernels import Kernel, parse
-from dmo.lowrank.approximations import Meka
+from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
+from dmo.validation import per_view
 from dmo.workflows.program import amount
 from dmo.workflows.resources import Graph, pass_graph, tile_graph
 
@@ -27,6 +33,8 @@ _ROUND_TRIP = 0.03
 """Seconds that a product on a cluster takes at least: its block is sent, its sum fetched, before the next one begins."""
 STEPS = 3
 """Block steps of the eigensolver to expect (it starts from the labels)."""
+ITERATIONS = 100
+"""Iterations of a support vector regression to expect, with one solve each."""
 PRODUCTS = 25
 """Products with a kernel that conjugate gradients take for one block of right-hand sides (ridge about 0.1)."""
 
@@ -84,7 +92,65 @@ class Plan:
         ]
 
 
-def plan(work: Work, sources: Mapping[str, Rows], kernels: Mapping[str, str], model_bytes: int) -> Plan:
+def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int) -> Plan | None:
+    """Costs of `estimator.fit` on these views and so many labels; None where nothing predicts them (graphs, categories)."""
+    n, kernel = next(iter(views.values())).shape[0], getattr(estimator, "kernel", "linear")
+    if isinstance(estimator, Projection) and kernel == "linear":
+        return plan_linear(n, next(iter(views.values())), estimator.n_components)
+    if not hasattr(estimator, "approximation"):
+        return None
+    kernels = per_view("kernel", kernel, list(views))
+    engine = choose_engine(estimator.approximation, n, len(views))
+    if not is_exact(engine):
+        return plan_low_rank(engine, n, labels, views, kernels)
+    return plan_exact(estimator, Exact() if isinstance(engine, str) else engine, n, labels, views, kernels)
+
+
+def plan_exact(
+    estimator: Any, engine: Exact, n: int, labels: int, views: Mapping[str, Rows], kernels: Mapping[str, Any]
+) -> Plan:
+    """Costs of a fit of n samples with the exact engine."""
+    combined = getattr(estimator, "combine", "predictions") != "predictions" or is_regressor(estimator)
+    spectral = isinstance(estimator, (HomogeneityEmbedding, Projection))
+    count = estimator.n_components if spectral else labels
+    columns = max(labels, round(count * labels) if isinstance(count, float) else count)
+    held = 1 if combined else len(views)
+    work = Work(
+        n=n,
+        kernels=held,
+        factors_held=held if spectral else 1,
+        columns=columns,
+        solves=_solves(estimator),
+        storage=choose_storage(engine, n, held),
+        block=engine.block,
+    )
+    width = sum(source.shape[1] * np.dtype(source.dtype).itemsize for source in views.values())
+    return plan(work, views, kernels, n * width + 8 * n * columns * held)
+
+
+def compare_engines(
+    estimator: Any, views: Mapping[str, Rows], labels: int, n: int, rank: int, clusters: int
+) -> tuple[dict[str, Plan], str]:
+    """Costs of a fit of n samples like these by engine ("exact", "nystrom", "meka"), and what "auto" takes."""
+    kernels = per_view("kernel", estimator.kernel, list(views))
+    low = {"nystrom": Nystrom(rank=rank), "meka": Meka(clusters=clusters, rank=max(1, rank // clusters))}
+    plans = {"exact": plan_exact(estimator, Exact(), n, labels, views, kernels)}
+    plans |= {name: plan_low_rank(engine, n, labels, views, kernels) for name, engine in low.items()}
+    return plans, "exact" if choose_engine("auto", n, len(views)) == "exact" else "best"
+
+
+def products_of(estimator: Any) -> int:
+    """Products with every kernel to expect of a solve with tiles."""
+    return PRODUCTS * _solves(estimator)
+
+
+def _solves(estimator: Any) -> int:
+    if is_regressor(estimator):
+        return ITERATIONS
+    return STEPS + 1 if isinstance(estimator, (HomogeneityEmbedding, Projection)) else 1
+
+
+def plan(work: Work, sources: Mapping[str, Rows], kernels: Mapping[str, Any], model_bytes: int) -> Plan:
     """Costs of `work` over the rows of `sources`, from one tile of every view and one matrix product timed here."""
     per_value, per_row = kernel_seconds(sources, kernels)
     formation = per_value * work.n**2 / 2 + per_row * work.n
@@ -114,7 +180,7 @@ def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
     return Plan(work.storage, kept, 0, model_bytes, tasks, formation / threads, solving, graph=graph)
 
 
-def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows], kernels: Mapping[str, str]) -> Plan:
+def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows], kernels: Mapping[str, Any]) -> Plan:
     """Costs of the moment engine: feature maps learnt from a sample, one pass over n rows, small algebra."""
     clusters = getattr(engine, "clusters", 1) if isinstance(engine, Meka) else 1
     per_cluster = 1000 if engine.rank == "auto" else engine.rank
@@ -154,7 +220,7 @@ def plan_linear(n: int, source: Rows, components: int) -> Plan:
     )
 
 
-def kernel_seconds(sources: Mapping[str, Rows], kernels: Mapping[str, str]) -> tuple[float, float]:
+def kernel_seconds(sources: Mapping[str, Rows], kernels: Mapping[str, Any]) -> tuple[float, float]:
     """Seconds of one value of the kernels of all views, and of reading and preparing one row of them, timed on a tile
     between the first and the last rows."""
     per_value, per_row = 0.0, 0.0

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ HELP = {
     "checkpoint": "Folder that keeps the state of long passes, kernel solves and sweeps, and what they have finished, "
     "so that the same command goes on where a run died; emptied when it ends well.",
     "log": "File to append what happens to, one JSON object a line.",
+    "verbose": "Say all that is decided, and the time of every stage; show bars off a terminal too.",
 }
+_verbose: ContextVar[bool] = ContextVar("dmo_verbose", default=False)
 SCHEDULER = (
     "in-process, local, tcp://HOST:PORT, tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway, ssh or "
     "ssh:HOST,HOST "
@@ -49,6 +52,7 @@ class RunOptions:
     performance_report: str | None = None
     checkpoint: str | None = None
     log: str | None = None
+    verbose: bool = False
 
     def settings(self) -> dict[str, Any]:
         """The settings that the given options stand for."""
@@ -68,15 +72,22 @@ class RunOptions:
 @contextmanager
 def running(options: RunOptions, program: str) -> Iterator[None]:
     """Apply the options to what is inside this block."""
-    with dask.config.set(options.settings()), json_log(options.log, program), checkpoints(options.checkpoint):
-        yield
+    token = _verbose.set(options.verbose)
+    try:
+        with dask.config.set(options.settings()), json_log(options.log, program), checkpoints(options.checkpoint):
+            yield
+    finally:
+        _verbose.reset(token)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Give a pipeline `--scheduler` and the options of `RunOptions`."""
     group = parser.add_argument_group("run")
     group.add_argument("--scheduler", help=SCHEDULER)
+    group.add_argument("-v", "--verbose", action="store_true", help=HELP["verbose"])
     for name, text in HELP.items():
+        if name == "verbose":
+            continue
         kind = int if name in ("workers", "worker_threads") else str
         group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=text)
 
@@ -95,7 +106,7 @@ def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[], None
 
     def all_of_it() -> None:
         with running(chosen, name), session(as_json=False) as run, connect(options.scheduler) as backend:
-            run.note(f"running {backend.where}")
+            run.detail(f"running {backend.where}")
             work()
 
     return ending(name, all_of_it)
@@ -103,16 +114,23 @@ def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[], None
 
 @dataclass
 class Session:
-    """What a running command may use: `note` for remarks, `finish` for the result. `seconds`: stage -> seconds so far."""
+    """What a running command may use: `note` for remarks, `detail` for those that are told when asked for with
+    --verbose. `seconds`: stage -> seconds so far."""
 
     as_json: bool
     errors: Console
+    verbose: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 
     def note(self, text: str) -> None:
         """A remark on standard error."""
         self.errors.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+
+    def detail(self, text: str) -> None:
+        """A remark for those who want to know all."""
+        if self.verbose:
+            self.note(text)
 
     def costs(self) -> dict[str, Any]:
         """Seconds per stage and in all, and the peak memory of this process in bytes."""
@@ -125,15 +143,16 @@ class Session:
 
 @contextmanager
 def session(as_json: bool) -> Iterator[Session]:
-    """Run a command's work: shows bars for its stages, and the library's log and warnings as notes."""
-    run = Session(as_json, Console(stderr=True))
+    """Run a command's work: shows bars for its stages on a terminal, and the library's log and warnings as notes."""
+    run = Session(as_json, Console(stderr=True), _verbose.get())
+    silent = not (run.errors.is_terminal or run.verbose)
     handler = _Notes(run)
     log = logging.getLogger("dmo")
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        with warnings.catch_warnings(), bars(run.errors) as run.seconds:
+        with warnings.catch_warnings(), bars(run.errors, disable=silent) as run.seconds:
             warnings.filterwarnings("always", category=UserWarning)
             warnings.showwarning = lambda message, *_: run.note(f"warning: {message}")  # type: ignore[assignment]
             yield run
@@ -166,7 +185,8 @@ class _Notes(logging.Handler):
         text = record.getMessage()
         if text not in self.said:
             self.said.add(text)
-            self.run.note(text)
+            # what was chosen and why is told to everyone, what follows from it to those who ask
+            (self.run.note if record.levelno > logging.INFO or text.startswith("engine: ") else self.run.detail)(text)
 
 
 def peak_memory() -> int:

@@ -62,7 +62,7 @@ def label_scores(applied: AppliedModel) -> np.ndarray:
     scores = np.empty((applied.n, len(applied.label_names())))
     with stage("score samples", applied.n) as advance:
         for where in row_blocks(applied.n, BLOCK):
-            scores[where] = applied.model.decision_function(applied.batch(where))
+            scores[where] = applied.scores(applied.batch(where))
             advance(where.stop - where.start)
     return scores
 
@@ -70,7 +70,7 @@ def label_scores(applied: AppliedModel) -> np.ndarray:
 def learnt_space(applied: AppliedModel, query: dict[str, Any] | None) -> np.ndarray:
     """Rows in the learnt space: of the query, or of all samples. A model without one has its label scores instead."""
     if not hasattr(applied.model, "transform"):
-        return label_scores(applied) if query is None else applied.model.decision_function(query)
+        return label_scores(applied) if query is None else applied.scores(query)
     if query is not None:
         return applied.model.transform(query)
     parts = []

@@ -162,7 +162,7 @@ def commands(store: Path, folder: Path, rank: int, scheduler: str) -> list[list[
     """Fit, then scores of all samples, as one would submit them."""
     program = [str(Path(sys.executable).parent / "dmo")]
     model, run = str(folder / "model.zarr"), ["--scheduler", scheduler, "--checkpoint", str(folder / "checkpoints")]
-    engine = ["--approximation", "nystrom", "--rank", str(rank), "--components", "20"]
+    engine = ["--approximation", "nystrom", "--rank", str(rank), "--n-components", "20"]
     return [
         [*program, "fit", "kgha", str(store), model, "--overwrite", *engine, *run],
         [*program, "transform", model, str(store), str(folder / "rows.zarr"), "--block", "256", *run[:2]],

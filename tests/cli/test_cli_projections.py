@@ -31,7 +31,7 @@ def run(*arguments, code=0):
 
 def test_morp_from_store_to_scores(store, tmp_path):
     model = str(tmp_path / "m.zarr")
-    run("fit", "morp", store, model, "--view", "pixels", "--ridge", "1", "--components", "12")
+    run("fit", "morp", store, model, "--view", "pixels", "--ridge", "1", "--n-components", "12")
     fitted = dmo.load(model)
     assert (fitted.ridge, fitted.n_components_) == (1.0, 12)
     record = json.loads(run("evaluate", model, store, "--split", "test", "--json").stdout)
@@ -41,7 +41,18 @@ def test_morp_from_store_to_scores(store, tmp_path):
 def test_an_embedding_by_name_is_the_librarys(store, tmp_path):
     model = str(tmp_path / "m.zarr")
     run(
-        "fit", "embedding", store, model, "--method", "pca", "--view", "pixels", "--components", "3", "--split", "train"
+        "fit",
+        "embedding",
+        store,
+        model,
+        "--method",
+        "pca",
+        "--view",
+        "pixels",
+        "--n-components",
+        "3",
+        "--split",
+        "train",
     )
     opened = open_features(store)
     X = rows(opened.select("train")[0]["pixels"]).astype(np.float64)
@@ -65,14 +76,14 @@ def test_mlsi_fits_and_plans(store, tmp_path):
     planned = json.loads(run("fit", "mlsi", store, str(model), "--view", "pixels", "--dry-run", "--json").stdout)
     assert planned["plan"]["storage"] == "64 x 64 moments"
     assert not model.exists()
-    run("fit", "mlsi", store, str(model), "--view", "pixels", "--components", "5", "--mixing", "0.9")
+    run("fit", "mlsi", store, str(model), "--view", "pixels", "--n-components", "5", "--mixing", "0.9")
     assert dmo.load(str(model)).mixing == 0.9
 
 
 @pytest.mark.parametrize("method", ["morp", "mlsi"])
 def test_mixing_is_chosen_by_cross_validation(method, store, tmp_path):
     model = str(tmp_path / "m.zarr")
-    grid = ["--mixing", "0,0.9", "--ridge", "1", "--components", "4", "--folds", "2", "--view", "pixels", "--json"]
+    grid = ["--mixing", "0,0.9", "--ridge", "1", "--n-components", "4", "--folds", "2", "--view", "pixels", "--json"]
     record = json.loads(run("tune", method, store, model, *grid).stdout)
     means = {row["mixing"]: row["mean"] for row in record["table"]}
     assert set(means) == {0.0, 0.9}
@@ -83,4 +94,4 @@ def test_mixing_is_chosen_by_cross_validation(method, store, tmp_path):
 @pytest.mark.parametrize("command", [["fit", "morp"], ["fit", "mlsi"], ["tune", "morp"]])
 def test_several_views_are_refused(command, store, tmp_path):
     done = run(*command, store, str(tmp_path / "m.zarr"), code=2)
-    assert "projects one view, got 4; pass --view with one of" in done.stderr
+    assert "takes one view, got 4; pass --view with one of" in done.stderr

@@ -20,7 +20,7 @@ def store(tmp_path_factory):
 
 def test_tune_writes_the_best_model_and_a_report(store, tmp_path):
     model, report = str(tmp_path / "model.zarr"), tmp_path / "report.html"
-    grid = ["--ridge", "0.1,1", "--balance", "0.01", "--components", "5,1.0", "--prior-power", "0"]
+    grid = ["--ridge", "0.1,1", "--balance", "0.01", "--n-components", "5,1.0", "--prior-power", "0"]
     low = ["--approximation", "nystrom", "--rank", "100", "--metric", "f1@3", "--folds", "3"]
     done = RUN.invoke(app, ["tune", "kgha", store, model, *grid, *low, "--report", str(report), "--json"])
     assert done.exit_code == 0, done.stderr
@@ -46,7 +46,7 @@ def test_tune_ridge_prints_a_table(store, tmp_path):
     ("options", "sentence"),
     [
         (["--ridge", "a"], "--ridge a"),
-        (["--center", "yes"], "neither true nor false"),
+        (["--center", "yes"], "--center yes: needed is true or false"),
         (["--metric", "f2@5"], "unknown metric 'f2@5'"),
     ],
 )

@@ -36,7 +36,7 @@ def work(tmp_path_factory):
         "--labels",
         folder / "pics/labels.csv",
     )
-    run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--components", "0.3")
+    run("fit", "kgha", folder / "f.zarr", folder / "m.zarr", "--n-components", "0.3")
     return folder
 
 

@@ -341,7 +341,7 @@ import dmo.progress
 from dmo import KGHA, Exact, Nystrom, stores
 from dmo.blocks import Subset
 from dmo.datasets.writing import write
-from dmo.cli.ingest import digits_source
+from dmo.demo.digits import digits_source
 from dmo.stores.checkpoints import checkpoints
 from dmo.engines import row_sums
 

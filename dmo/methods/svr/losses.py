@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from dmo.errors import UserError
 
 POWERS = {"l1": 1.0, "l4/3": 4 / 3, "l3/2": 3 / 2}
 """Losses |r|^p with p < 2 whose proximal map has a closed form (for p = 2 a rotation changes nothing)."""
-EPSILON_INSENSITIVE = "epsilon-insensitive"
+LossName = Literal["epsilon-insensitive", "l1", "l4/3", "l3/2"]
+EPSILON_INSENSITIVE: LossName = "epsilon-insensitive"
 
 
 class Loss(Protocol):

@@ -1,0 +1,25 @@
+"""Types of the estimators' arguments; the command line makes its options from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from dmo.engines.exact import Exact
+from dmo.engines.krylov import Krylov
+from dmo.kernels import Kernel
+from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
+
+KernelSpec = str | Kernel
+"""A kernel or its name."""
+KernelSpecs = str | Kernel | Mapping[str, Any] | Sequence[Any]
+"""One kernel for all views, or one per view."""
+Ridges = float | Mapping[str, float] | Sequence[float]
+"""One ridge for all views, or one per view."""
+Engine = Literal["auto", "exact"] | Exact | Nystrom | Meka | BestLowRank
+"""The kernel as it is, or one of low rank; "auto" decides by size."""
+GivenEngine = Literal["exact"] | Exact | Nystrom | Meka | BestLowRank
+"""The same without "auto"."""
+LinearEngine = Literal["auto", "exact"] | Exact | Krylov | Nystrom
+"""Of a linear problem, which may be solved in a Krylov subspace too."""
+AnyEngine = Literal["auto", "exact"] | Exact | Krylov | Nystrom | Meka | BestLowRank
