@@ -46,7 +46,7 @@ def fit_command(name: str) -> Callable[..., None]:
             estimator, chosen = prepare(estimator_of(kind, given, training), training)
             run.note(chosen)
             with quiet():
-                plan = plan_fit(estimator, training.views, training.n_labels) if dry_run or run.verbose else None
+                plan = plan_fit(estimator, training.views, training.n_labels)
             record: dict[str, Any] = {"store": store, "split": training.split, "n_samples": training.n}
             record |= {"estimator": name, "kernels": _kernels(estimator, training)}
             rows = [("samples", training.samples), ("labels", str(training.n_labels))]

@@ -185,8 +185,9 @@ class _Notes(logging.Handler):
         text = record.getMessage()
         if text not in self.said:
             self.said.add(text)
-            # what was chosen and why is told to everyone, what follows from it to those who ask
-            (self.run.note if record.levelno > logging.INFO or text.startswith("engine: ") else self.run.detail)(text)
+            # what was chosen and why, and where to watch, is told to everyone; what follows from it to those who ask
+            told = record.levelno > logging.INFO or text.startswith(("engine: ", "dashboard: "))
+            (self.run.note if told else self.run.detail)(text)
 
 
 def peak_memory() -> int:
