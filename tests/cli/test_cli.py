@@ -681,7 +681,8 @@ def test_every_model_that_scores_labels_is_evaluated_and_annotates(nameless, tmp
     run("annotate", model, store, tmp_path / "s.zarr", "--scores")
     np.testing.assert_allclose(stores.open_results(tmp_path / "s.zarr")[:], scores, atol=1e-4)
     run("annotate", model, store, tmp_path / "a.zarr", "--top", 1, "--csv", tmp_path / "a.csv")
-    assert (tmp_path / "a.csv").read_text().split()[1:3] == ["1", f"0,{scores[0].argmax()}"]
+    with open(tmp_path / "a.csv", newline="") as file:
+        assert list(csv.reader(file))[1] == ["0", str(scores[0].argmax())]
 
 
 @pytest.mark.parametrize("method", ["homogeneityanalysis", "mope", "mesd", "embedding", "multisetcca"])
