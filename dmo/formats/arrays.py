@@ -9,6 +9,7 @@ import tokenize
 import weakref
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -285,7 +286,7 @@ class ZarrRows:
 
     def __getitem__(self, where: slice) -> np.ndarray:
         try:
-            _check_blosc(self._array, *where.indices(self.shape[0])[:2])
+            _check_chunks(self._array, *where.indices(self.shape[0])[:2])
             return np.asarray(self._array[where])
         except Exception as error:  # of any type: it comes from whichever codec the store names
             begin, stop, _ = where.indices(self.shape[0])
@@ -295,23 +296,82 @@ class ZarrRows:
             ) from None
 
 
-def _check_blosc(array: zarr.Array, begin: int, stop: int) -> None:
-    """ValueError for a chunk of rows begin..stop whose Blosc header speaks of other bytes than the file has: Blosc
-    believes it, and reads whatever lies in memory after them."""
-    codecs = [str(getattr(codec, "codec_id", type(codec).__name__)) for codec in array.compressors]
+def _check_chunks(array: zarr.Array, begin: int, stop: int) -> None:
+    """UserError for a chunk of rows begin..stop that says, or turns out, to be more than the metadata declare.
+
+    A chunk of some kilobytes may unfold to gigabytes, and Blosc believes a header that speaks of other bytes than the
+    file has, and reads whatever lies in memory after them.
+    """
+    codecs = [_codec(codec) for codec in array.compressors]
+    if unknown := [name for name in codecs if name not in _CODECS]:
+        raise UserError(
+            f"codec {unknown[0]!r} is none of {', '.join(sorted(_CODECS))}; write the array with one of these"
+        )
+    packed = [name for name in codecs if name != "crc32c"]
     folder = getattr(array.store, "root", None)
-    if codecs not in (["blosc"], ["BloscCodec"]) or array.shards is not None or not isinstance(folder, Path):
+    if not packed or array.shards is not None or not isinstance(folder, Path):
         return
-    size = array.chunks[0]
+    if len(packed) > 1:
+        raise UserError("compressed more than once; write the array with one compressor")
+    size, limit = array.chunks[0], math.prod(array.chunks) * array.dtype.itemsize + 64
     grid = [range(begin // size, -(-stop // size)) if stop > begin else range(0)]
     grid += [range(-(-length // step)) for length, step in zip(array.shape[1:], array.chunks[1:])]
     for index in itertools.product(*grid):
         file = folder / array.path / array.metadata.encode_chunk_key(index)
         if file.is_file():
             with open(file, "rb") as stream:
-                head = stream.read(16)
-            if len(head) < 16 or int.from_bytes(head[12:16], "little") != file.stat().st_size:
-                raise UserError(f"{file.name} is cut or damaged")
+                if packed == ["blosc"] and not _whole_blosc(stream.read(16), file.stat().st_size):
+                    raise UserError(f"{file.name} is cut or damaged")
+                stream.seek(0)
+                found = _CODECS[packed[0]](stream, limit)
+            if found > limit:
+                raise UserError(f"{file.name} unfolds to more than the {limit} bytes of a chunk")
+
+
+def _codec(codec: Any) -> str:
+    """The name of a codec of Zarr v2 (numcodecs) or v3."""
+    return str(getattr(codec, "codec_id", type(codec).__name__.removesuffix("Codec").lower()))
+
+
+def _whole_blosc(head: bytes, size: int) -> bool:
+    return len(head) == 16 and int.from_bytes(head[12:16], "little") == size
+
+
+def _unfolded_deflate(stream: IO[bytes], limit: int) -> int:
+    """Bytes that a gzip or zlib stream unfolds to, at least; counting ends above `limit`."""
+    total, unpack = 0, zlib.decompressobj(47)
+    data = stream.read(1 << 16)
+    while data and total <= limit:
+        total += len(unpack.decompress(data, 1 << 20))
+        if unpack.eof and unpack.unused_data:  # another member of the same file
+            data, unpack = unpack.unused_data, zlib.decompressobj(47)
+        else:
+            data = unpack.unconsumed_tail or stream.read(1 << 16)
+    return total
+
+
+def _said_by_zstd(stream: IO[bytes], limit: int) -> int:
+    """The size in the header of a Zstandard frame; one that does not say it counts as too large."""
+    head = stream.read(18)
+    if len(head) < 6:
+        return 0  # cut: the decoder says so
+    flags = head[4]
+    single, width = flags >> 5 & 1, (0, 2, 4, 8)[flags >> 6]
+    width = width or single
+    at = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
+    size = int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+    return size if width else limit + 1
+
+
+_CODECS: dict[str, Callable[[IO[bytes], int], int]] = {
+    "gzip": _unfolded_deflate,
+    "zlib": _unfolded_deflate,
+    "zstd": _said_by_zstd,
+    "blosc": lambda stream, _: int.from_bytes(stream.read(8)[4:], "little"),
+    "lz4": lambda stream, _: int.from_bytes(stream.read(4), "little"),
+    "crc32c": lambda stream, _: 0,
+}
+"""Compressors that are read -> the bytes that a chunk unfolds to, found without unfolding it in memory."""
 
 
 def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows:

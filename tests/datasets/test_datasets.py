@@ -10,6 +10,7 @@ import pickle
 import re
 import struct
 import sys
+import tracemalloc
 import zipfile
 import zlib
 from collections import Counter
@@ -456,6 +457,37 @@ def test_blosc_chunks_must_have_the_bytes_that_they_speak_of(tmp_path, version):
         chunk.write_bytes(damaged)
         refuses(path, "a chunk with rows 25 to 44 cannot be decoded", lambda path: open_zarr(path)[25:45])
         np.testing.assert_array_equal(open_zarr(path)[:30], X[:30])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", ["GZip", "Zlib", "Zstd", "LZ4", "Blosc"])
+def test_a_chunk_that_unfolds_beyond_its_declared_size_is_refused(tmp_path, name, version):
+    codec = getattr(numcodecs, name)()
+    codecs = {"GZip": zarr.codecs.GzipCodec, "Zstd": zarr.codecs.ZstdCodec, "Blosc": zarr.codecs.BloscCodec}
+    if version == 3 and name not in codecs:
+        return
+    given = codec if version == 2 else codecs[name]()
+    path = tmp_path / "a.zarr"
+    X = RNG.random((8, 4))
+    array = zarr.create_array(path, data=X, chunks=(4, 4), compressors=[given], zarr_format=version)
+    np.testing.assert_array_equal(open_zarr(path)[:], X)
+    (path / array.metadata.encode_chunk_key((1, 0))).write_bytes(codec.encode(bytes(1 << 25)))
+    said = "unfolds to more than the 192 bytes of a chunk"
+    tracemalloc.start()
+    refuses(path, said, lambda path: open_zarr(path)[:])
+    assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    tracemalloc.stop()
+
+
+def test_a_codec_that_is_not_known_is_refused(tmp_path):
+    path = tmp_path / "a.zarr"
+    zarr.create_array(path, data=RNG.random((8, 4)), chunks=(4, 4), compressors=[numcodecs.LZMA()], zarr_format=2)
+    refuses(path, "codec 'lzma' is none of blosc, crc32c, gzip", lambda path: open_zarr(path)[:])
+
+
+def test_a_row_of_an_archive_beyond_every_sample_is_refused(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", X=np.zeros((1, 1 << 23)))
+    refuses(tmp_path / "a.npz", "a row of shape (8388608,) has 67108864 bytes", lambda path: open_npz(path)["X"])
 
 
 @pytest.mark.parametrize(
