@@ -37,6 +37,7 @@ from dmo.datasets import ingest
 from dmo.errors import UserError
 from dmo.metrics import annotation_scores, auc_scores
 from dmo.progress import stage
+from dmo.workflows.fitting import auto_kernel
 from dmo.workflows.program import add_run_options, run_pipeline
 
 ALL_VIEWS = "all"
@@ -185,7 +186,7 @@ def default_kernels(store: stores.FeatureStore, views: Sequence[str] | None) -> 
     for view in views or ():
         if view not in store.views:
             raise UserError(f"{store.url} has no view {view!r}; it has {', '.join(store.views)}")
-    return {view: "hellinger-rbf" if store.view_info(view).histogram else "rbf" for view in views or store.views}
+    return {view: auto_kernel(store, view) for view in views or store.views}
 
 
 def select(store: stores.FeatureStore, views: Sequence[str], quick: bool) -> Samples:
