@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from dmo import stores
@@ -69,17 +70,21 @@ def load_attached(path: str, name: str) -> Attached | None:
     """What was saved with a model under this name, arrays and JSON; None where there is nothing."""
     prefix = f"{ATTACHED}/{name}"
     arrays, meta = stores.load_model(path, f"{prefix}/")
-    about = meta.get(ATTACHED, {}).get(name)
-    return None if about is None else (without_prefix(prefix, arrays), about)
+    found = meta.get(ATTACHED, {})
+    about = found.get(name) if isinstance(found, dict) else None
+    return None if not isinstance(about, dict) else (without_prefix(prefix, arrays), about)
 
 
 def load(path: str) -> Any:
     """The fitted estimator that `save` wrote. Raises `stores.StoreError` where `path` holds no complete model."""
+    from dmo.model_schema import check_model  # Pydantic is needed by those who load a model only
+
     arrays, meta = stores.load_model(path)
     kind = _public_class(meta.get("estimator"))
     if kind is None or not issubclass(kind, Persistent):
         raise stores.StoreError(f"{path}: no model of this version of dmo ({meta.get('estimator')!r}); fit it again")
     try:
+        check_model(meta)
         model = kind(**{key: decode(value) for key, value in meta["parameters"].items()})
         fitted = dict(meta["fitted"])
         for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_"):
@@ -89,6 +94,7 @@ def load(path: str) -> Any:
             if key in arrays:
                 setattr(model, key, arrays[key])
         model._restore({key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}, fitted)
+        get_tags(model)  # they depend on parameters
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         reason = (str(error).splitlines() or [""])[0][:200]
         raise stores.StoreError(

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")  # before Dask reads it: what tests write is scratch
+
 
 @pytest.fixture(scope="session")
 def dmo_data() -> Path:

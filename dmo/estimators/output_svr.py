@@ -30,6 +30,9 @@ from dmo.validation import (
     warn_of_outputs,
 )
 
+NUMBERS = ("flat_", "objective_", "dual_objective_", "gap_", "n_iter_", "n_factorizations_", "n_support_")
+"""What a model keeps of a fit besides arrays."""
+
 
 class OutputSVR(RegressorMixin, Estimator):
     """Validation, the shared solver, prediction and persistence; subclasses say how the outputs hang together."""
@@ -135,16 +138,15 @@ class OutputSVR(RegressorMixin, Estimator):
         for key in ("frame_ranks_", "coupling_"):
             if getattr(self, key, None) is not None:
                 arrays[f"fit/{key}"] = getattr(self, key)
-        numbers = ("flat_", "objective_", "dual_objective_", "gap_", "n_iter_", "n_factorizations_", "n_support_")
-        return arrays, meta | {"numbers": {key: getattr(self, key) for key in numbers}}
+        return arrays, meta | {"numbers": {key: getattr(self, key) for key in NUMBERS}}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.function_ = load_function(arrays, meta)
         for key, value in arrays.items():
             if key.startswith("fit/"):
                 setattr(self, key.removeprefix("fit/"), value)
-        for key, value in meta["numbers"].items():
-            setattr(self, key, value)
+        for key in NUMBERS:
+            setattr(self, key, meta["numbers"][key])
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

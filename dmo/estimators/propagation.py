@@ -181,6 +181,7 @@ class LabelPropagation(Annotator):
         return arrays, meta | {"bandwidth": self.bandwidth_, "correlation": self.correlation_}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        check_parameters(self)  # new rows look for their neighbors by them
         self.rows_, self.scores_, self.scales_ = arrays["rows"], arrays["scores"], arrays.get("scales")
         self.multilabel_, self.view_, self.n_iter_ = meta["multilabel"], meta["view"], meta["n_iter"]
         self.bandwidth_, self.correlation_ = meta["bandwidth"], meta["correlation"]

@@ -21,6 +21,7 @@ from dmo.features.images import UnreadableImage, digest, need_library, read_imag
 from dmo.features.listing import Listing
 from dmo.features.sets import Recipe, SourceImage
 from dmo.features.words import Vocabulary, learn_vocabulary
+from dmo.model_schema import AttachedRecipe, checked
 from dmo.persistence import load_attached
 from dmo.progress import stage
 from dmo.stores import (
@@ -215,8 +216,12 @@ class Extractor:
     def _of(
         cls, path: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any], fingerprint: str | None
     ) -> Extractor:
-        recipe = Recipe.from_dict(meta["recipe"])
-        found = cls(recipe, {name: Vocabulary(arrays[name]) for name in recipe.local})
+        try:
+            checked(AttachedRecipe, meta)
+            recipe = Recipe.from_dict(meta["recipe"])
+            found = cls(recipe, {name: Vocabulary.checked(arrays[name]) for name in recipe.local})
+        except (KeyError, ValueError) as error:
+            raise StoreError(f"{path}: its recipe of images cannot be used ({error}); {_AGAIN}") from error
         if found.fingerprint != meta["fingerprint"] or fingerprint not in (None, found.fingerprint):
             raise StoreError(f"{path}: its recipe and vocabularies are not those it was made with; {_AGAIN}")
         return found

@@ -36,6 +36,14 @@ class Vocabulary:
 
     centers: np.ndarray
 
+    @classmethod
+    def checked(cls, centers: np.ndarray) -> Vocabulary:
+        """The vocabulary of centers that were read from a file; ValueError for anything else."""
+        right = isinstance(centers, np.ndarray) and centers.ndim == 2 and 0 not in centers.shape
+        if not right or centers.dtype.kind != "f" or not np.isfinite(centers).all():
+            raise ValueError("its words are no matrix of numbers")
+        return cls(centers)
+
     @cached_property
     def _half_squares(self) -> np.ndarray:
         return (self.centers**2).sum(axis=1) / 2

@@ -130,9 +130,9 @@ class DenseArray:
         raw = as_bytes(block)
         return raw, ManifestEntry(checksum(raw), raw.size + CRC_BYTES)
 
-    def write(self, index: Index, values: np.ndarray) -> ManifestEntry:
+    def write(self, index: Index, values: np.ndarray, sync: bool = True) -> ManifestEntry:
         raw, entry = self.encode(index, values)
-        self.folder.put(self.key(index), raw, entry.checksum.to_bytes(CRC_BYTES, "little"))
+        self.folder.put(self.key(index), raw, entry.checksum.to_bytes(CRC_BYTES, "little"), sync=sync)
         return entry
 
     def read(self, index: Index, entry: ManifestEntry | None = None, out: np.ndarray | None = None) -> np.ndarray:
@@ -300,7 +300,10 @@ class Ledger:
         return self._array("manifest", self.grid)
 
     def record(self, index: Index, entry: ManifestEntry) -> None:
-        self.journal.write((*index, 0), np.array(entry, dtype=np.int64).reshape((1,) * len(index) + (2,)))
+        """Write an entry. A power failure may lose it, or tear it, which its checksum shows: its block is then done again;
+        the block itself is on the disk before, so an entry that survives is right."""
+        values = np.array(entry, dtype=np.int64).reshape((1,) * len(index) + (2,))
+        self.journal.write((*index, 0), values, sync=False)
 
     def forget(self, index: Index) -> None:
         self.folder.delete(self.journal.key((*index, 0)))

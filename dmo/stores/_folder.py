@@ -32,8 +32,8 @@ class Folder:
     """A place for bytes under keys such as "gist/c.0.0"; picklable, and safe to use from several processes at once.
 
     A local write goes to a file beside its target and is renamed, so that a key holds the old or the new bytes, never a
-    part; object stores do the same by themselves. Nothing is created before the first `put`. What `put` has written
-    survives a power failure, unless the setting dmo.stores.fsync is off.
+    part; object stores do the same by themselves. Nothing is created before the first `put`. Bytes are on the disk before
+    they get their name, and names when `settle` ends, unless the setting dmo.stores.fsync is off.
     """
 
     url: str
@@ -91,8 +91,11 @@ class Folder:
     def __getstate__(self) -> dict[str, str]:
         return {"url": self.url}
 
-    def put(self, key: str, *parts: Any) -> None:
-        """Write the concatenated `parts` (bytes or 1-d uint8 arrays) under `key`, whole or not at all."""
+    def put(self, key: str, *parts: Any, sync: bool = True) -> None:
+        """Write the concatenated `parts` (bytes or 1-d uint8 arrays) under `key`, whole or not at all.
+
+        `sync`: also after a power failure; otherwise the key may then hold anything.
+        """
         self._inside(key)
         if not self.is_local:
             _, root = self._remote
@@ -103,7 +106,7 @@ class Folder:
                 self._ask("makedirs", f"{root}/{key}".rpartition("/")[0], exist_ok=True)
                 self._ask("pipe_file", f"{root}/{key}", data)
             return
-        target, durable = Path(self.url, key), _durable()
+        target, durable = Path(self.url, key), sync and _durable()
         partial = _beside(target)
         try:
             try:
@@ -119,8 +122,14 @@ class Folder:
         except OSError:
             _remove_file(partial)
             raise
-        if durable:
-            _sync_folder(target.parent)
+
+    def settle(self, below: bool = False) -> None:
+        """Make the names in this folder last, and those in the folders `below` it but the journal."""
+        if not self.is_local or not _durable():
+            return
+        for folder, names, _ in os.walk(self.url):
+            names[:] = [name for name in names if name != "journal"] if below else []
+            _sync_folder(Path(folder))
 
     def put_new(self, key: str, data: bytes) -> bool:
         """Write `data` under `key` unless there is something already; returns whether it was written."""

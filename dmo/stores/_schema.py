@@ -138,7 +138,10 @@ def _put_root(folder: Folder, document: dict[str, Any]) -> None:
     """Write the root with a checksum of all else that is in it."""
     attributes = {**document["attributes"], "checksum": _checksum(document)}
     with writing(folder.url, "the root of the store"):
+        if attributes["complete"]:
+            folder.settle(below=True)
         folder.put(ROOT, to_json({**document, "attributes": attributes}))
+        folder.settle()
 
 
 def _checksum(document: dict[str, Any]) -> int:

@@ -231,7 +231,7 @@ def store_extractor(store: stores.FeatureStore) -> Extractor | None:
     """The extractor of a store of images, checked by its hash, or None for other stores; raises as `Extractor.load`."""
     if store.attributes.get("dataset") != PART:
         return None
-    return Extractor.load(store.url, store.provenance["parameters"]["fingerprint"])
+    return Extractor.load(store.url, _fingerprint(store.url, store.provenance))
 
 
 def model_extractor(path: str) -> Extractor:
@@ -240,12 +240,19 @@ def model_extractor(path: str) -> Extractor:
     Raises StoreError where it was not made from images, or its recipe is another.
     """
     found = stores.describe(path)
-    parameters, is_model = found["provenance"]["parameters"], found["kind"] == "model"
-    if is_model:
-        parameters = (parameters.get("features") or {}).get("parameters", {})
-    if parameters.get("dataset") != PART:
+    if found["kind"] == "model":
+        parameters = found["provenance"].get("parameters")
+        features = parameters.get("features") if isinstance(parameters, dict) else None
+        return Extractor.of_model(path, _fingerprint(path, features))
+    return Extractor.load(path, _fingerprint(path, found["provenance"]))
+
+
+def _fingerprint(path: str, provenance: Any) -> str:
+    """The hash of recipe and vocabularies that the provenance of a store of images states."""
+    parameters = provenance.get("parameters") if isinstance(provenance, dict) else None
+    known = parameters if isinstance(parameters, dict) else {}
+    if known.get("dataset") != PART or not isinstance(known.get("fingerprint"), str):
         raise stores.StoreError(
             f"{path} was not made from images; make a feature store with dmo extract, and fit the model on it"
         )
-    fingerprint = parameters["fingerprint"]
-    return Extractor.of_model(path, fingerprint) if is_model else Extractor.load(path, fingerprint)
+    return known["fingerprint"]

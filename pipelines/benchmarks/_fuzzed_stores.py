@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,13 @@ from dmo import stores
 from dmo.cluster.settings import Backend, default_backend, setting, tls
 from dmo.cluster.targets import local_sizes, scheduler_address
 from dmo.estimators import KGHA, MultiViewRidge
+from dmo.features import Recipe
+from dmo.features.extraction import PART, Extractor
+from dmo.features.words import Vocabulary
 from dmo.persistence import load
 from dmo.stores._arrays import checksum
 from dmo.stores._schema import _checksum
+from dmo.workflows.images import model_extractor
 
 # ---------------------------------------------------------------- stores
 
@@ -110,6 +115,27 @@ def _estimators() -> list[Seed]:
             model.fit(X, LABELS).save(str(Path(folder, "s.zarr")))
             found.append(Seed(tree(Path(folder)), "s.zarr", _signed))
     return found
+
+
+def _recipes() -> list[Seed]:
+    """A model of images: recipe and vocabularies attached to it."""
+    recipe = Recipe.of("gist,dense_sift_v3h1", words={"dense_sift": 2})
+    centers = np.arange(256, dtype=np.float32).reshape(2, 128)
+    extractor = Extractor(recipe, {"dense_sift": Vocabulary(centers)})
+    provenance = stores.Provenance(
+        [], {"features": {"parameters": {"dataset": PART, "fingerprint": extractor.fingerprint}}}
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "s.zarr"))
+        MultiViewRidge("linear").fit(X, LABELS).save(path, provenance, attached={PART: extractor.parts()})
+        return [Seed(tree(Path(folder)), "s.zarr", _signed)]
+
+
+def _use(path: Path) -> None:
+    """Load a model and apply it, as those who were given it do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        load(str(path)).decision_function(X)
 
 
 def _read_features(path: Path) -> None:
@@ -197,7 +223,8 @@ STORES: dict[str, Reader] = {
     "kernel stores": Reader(_store(_make_kernel), _audit(_read_kernel), ROOT + NUMBERS),
     "result stores": Reader(_store(_make_rows), _audit(_read_row_store), ROOT + NUMBERS),
     "model stores": Reader(_store(_make_model), _audit(stores.load_model), ROOT + NUMBERS),
-    "fitted estimators": Reader(_estimators, lambda path: load(str(path)), ROOT + NUMBERS),
+    "fitted estimators": Reader(_estimators, _use, ROOT + NUMBERS),
+    "recipes of images": Reader(_recipes, lambda path: model_extractor(str(path)), ROOT + NUMBERS),
     "settings (YAML)": Reader(_settings, _read_settings, _YAML + NUMBERS, longest=1 << 14),
     "scheduler files": Reader(_scheduler_files, lambda path: scheduler_address(str(path)), JSON + NUMBERS),
 }

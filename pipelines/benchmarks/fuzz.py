@@ -23,7 +23,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,25 @@ READERS: dict[str, Reader] = FILES | STORES
 LIMIT = 10  # seconds for one file
 BOUND = 64 << 20  # bytes that reading one file may add to a process; the files have some kilobytes
 ADDRESSES = 1 << 30  # bytes of address space that a process may add, so that no file can harm the machine
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    3,
+    2.5,
+    1e300,
+    2**70,
+    "",
+    "x",
+    "rbf",
+    "float64",
+    [],
+    [1],
+    ["a"],
+    {},
+    {"a": 1},
+)
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
 _BINARY = (
     b"\xff" * 4,
@@ -71,7 +90,9 @@ def change(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes:
     n = len(data)
     at = chance.randrange(n + 1)
     end = min(n, at + chance.choice((1, 2, 4, 8, 40, 200)))
-    kind = chance.randrange(9)
+    kind = chance.randrange(12)
+    if kind > 8 and (document := restructured(data, chance)) is not None:
+        return document
     if kind == 0:
         changed = bytearray(data)
         for _ in range(chance.randint(1, 8) if n else 0):
@@ -98,6 +119,30 @@ def change(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes:
     if kind == 7 and (other := chance.choice(words or _BINARY)) in data:
         return data.replace(other, word, chance.choice((1, 1, -1)))
     return data[:at] + word + data[at:]
+
+
+def restructured(data: bytes, chance: random.Random) -> bytes | None:
+    """A JSON document with another value, or none, in one place; None where `data` is no such document."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    places = list(_places(document))
+    if not places:
+        return None
+    inside, key = chance.choice(places)
+    if chance.random() < 0.2:
+        del inside[key]
+    else:
+        inside[key] = json.loads(json.dumps(chance.choice(VALUES)))
+    return json.dumps(document).encode()
+
+
+def _places(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key) of a JSON document."""
+    for key in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
+        yield node, key
+        yield from _places(node[key])
 
 
 def mutated(reader: Reader, seeds: Sequence[Seed], chance: random.Random) -> tuple[Files, str]:

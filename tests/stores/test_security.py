@@ -2,19 +2,26 @@
 
 import ast
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 
-from dmo import MultiViewRidge, stores
+from dmo import KGHA, LLTSVR, MORP, LabelPropagation, MultiViewRidge, Nystrom, stores
 from dmo.cluster import connect
 from dmo.cluster.settings import defaults
+from dmo.errors import UserError
+from dmo.features import Recipe
+from dmo.features.extraction import PART, Extractor
+from dmo.features.words import Vocabulary
 from dmo.persistence import load
 from dmo.stores._arrays import checksum
 from dmo.stores._schema import Provenance, _checksum
+from dmo.workflows.images import model_extractor
 
 SOURCES = sorted((Path(__file__).resolve().parents[2] / "dmo").rglob("*.py"))
 FORBIDDEN = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
@@ -264,6 +271,84 @@ def test_a_damaged_root_is_not_called_another_things_root(tmp_path: Path) -> Non
     (path / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group", "attributes": {}}', encoding="utf-8")
     with pytest.raises(stores.StoreError, match="is not a dmo store"):
         stores.verify(path)
+
+
+VALUES: list[Any] = [MISSING, None, True, -1, 2.5, 1e300, "x", [], [1], {}, {"a": 1}]
+
+
+def places(node: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all values of a JSON document."""
+    for key in node if isinstance(node, dict) else range(min(len(node), 2)) if isinstance(node, list) else ():
+        yield (*at, key)
+        yield from places(node[key], (*at, key))
+
+
+def replaced(attributes: dict[str, Any], where: tuple[Any, ...], value: Any) -> None:
+    node: Any = attributes
+    for key in where[:-1]:
+        node = node[key]
+    if value is MISSING:
+        del node[where[-1]]
+    else:
+        node[where[-1]] = value
+
+
+def forgeries(path: Path, inside: str, value: Any) -> Iterator[tuple[Any, ...]]:
+    """A store with `value` in one place of its root after the other; yields the place."""
+    whole = (path / "zarr.json").read_bytes()
+    for where in places(json.loads(whole)["attributes"][inside]):
+        (path / "zarr.json").write_bytes(whole)
+        forge(path, lambda attributes, where=where: replaced(attributes[inside], where, value))
+        yield where
+    (path / "zarr.json").write_bytes(whole)
+
+
+def refused_or(where: tuple[Any, ...], refusals: Any, work: Callable[[], Any]) -> Any:
+    """What `work` returns; None where it is refused in one sentence, of ours or on the number of features."""
+    try:
+        return work()
+    except refusals as error:
+        if "\n" in str(error) or not (isinstance(error, UserError) or "features" in str(error)):
+            pytest.fail(f"{where}: {type(error).__name__}: {error}")
+    return None
+
+
+MADE = np.random.default_rng(0).random((20, 3))
+FORGED = {
+    "exact": KGHA("rbf", approximation="exact", n_components=1),
+    "low rank": KGHA("rbf", approximation=Nystrom(rank=4), n_components=1),
+    "linear": MORP("linear", n_components=1),
+    "vectors": LLTSVR(max_iter=3),
+    "propagated": LabelPropagation(),
+}
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: "missing" if value is MISSING else repr(value))
+@pytest.mark.parametrize("name", FORGED)
+@pytest.mark.filterwarnings("ignore")
+def test_a_forged_model_is_refused_as_it_is_loaded_or_works(tmp_path: Path, name: str, value: Any) -> None:
+    """Whatever stands in one place of its JSON, signed: no other error than one sentence of a StoreError."""
+    clone(FORGED[name]).fit(MADE, np.eye(20, 2, dtype=int)).save(str(tmp_path / "m.zarr"))
+    for where in forgeries(tmp_path / "m.zarr", "meta", value):
+        model = refused_or(where, stores.StoreError, lambda: load(str(tmp_path / "m.zarr")))
+        if model is not None:
+            use = getattr(model, "decision_function", None) or getattr(model, "transform", None) or model.predict
+            found = refused_or(where, (UserError, ValueError), lambda use=use: use(MADE))
+            assert found is None or len(found) == 20, where
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: "missing" if value is MISSING else repr(value))
+@pytest.mark.parametrize("inside", ["meta", "provenance"])
+def test_a_forged_recipe_of_images_is_refused(tmp_path: Path, inside: str, value: Any) -> None:
+    recipe = Recipe.of("gist,dense_sift_v3h1", words={"dense_sift": 2})
+    extractor = Extractor(recipe, {"dense_sift": Vocabulary(np.eye(2, 128, dtype=np.float32))})
+    features = {"parameters": {"dataset": PART, "fingerprint": extractor.fingerprint}}
+    provenance = Provenance([], {"features": features})
+    model = MultiViewRidge("linear").fit(MADE, np.eye(20, 2, dtype=int))
+    model.save(str(tmp_path / "m.zarr"), provenance, attached={PART: extractor.parts()})
+    for where in forgeries(tmp_path / "m.zarr", inside, value):
+        found = refused_or(where, stores.StoreError, lambda: model_extractor(str(tmp_path / "m.zarr")))
+        assert found is None or found.fingerprint == extractor.fingerprint, where
 
 
 def test_a_row_store_cannot_point_out_of_its_folder(tmp_path: Path) -> None:

@@ -1,0 +1,168 @@
+"""What the JSON of a model and of a recipe of images may hold, part by part: it may come from anyone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
+
+Count = Annotated[int, Field(gt=0, lt=1 << 48)]
+Number = Annotated[float, Field(allow_inf_nan=False, gt=-1e100, lt=1e100)]
+Scale = Annotated[float, Field(gt=0, lt=1e50)]
+Share = Annotated[float, Field(ge=0, le=1)]
+T = TypeVar("T")
+
+
+class _Part(BaseModel):
+    """Types are those of JSON, nothing is converted; what an estimator keeps besides is its own to check."""
+
+    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
+
+
+class KernelSpec(_Part):
+    """What `Kernel.to_dict` writes."""
+
+    kernel: str
+    kernels: list[KernelSpec] = []
+    weights: list[Number] | None = None
+    bandwidth: Scale | str | None = None
+    normalize: str | None = None
+    scale: Scale = 1.0
+    offset: list[Number] | None = None
+
+
+class Kernels(_Part):
+    """What `MultiKernel.to_dict` writes."""
+
+    kernels: Annotated[dict[str, KernelSpec], Field(min_length=1)]
+    weights: dict[str, Number]
+    combine: Literal["sum", "product"]
+
+    @model_validator(mode="after")
+    def _weighted(self) -> Self:
+        if set(self.weights) != set(self.kernels):
+            raise ValueError("kernels and weights are of other views")
+        return self
+
+
+class Map(_Part):
+    """What `FeatureMap.to_arrays` describes."""
+
+    kind: str
+    kernel: KernelSpec
+    dtype: Literal["float32", "float64"]
+    error: dict[str, float] | None = None
+
+
+class KernelPart(_Part):
+    """What `KernelExpansion.to_arrays` describes."""
+
+    kernel: Kernels
+    dtype: Literal["float32", "float64"]
+
+    def views(self) -> set[str]:
+        return set(self.kernel.kernels)
+
+
+class FactorPart(_Part):
+    """What `FactorExpansion.to_arrays` describes."""
+
+    view: str
+    map: Map
+
+    def views(self) -> set[str]:
+        return {self.view}
+
+
+class Rule(BaseModel):
+    """What `ScoreRule.to_arrays` describes."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    standardize: Share
+    prior_power: Share
+
+
+class Fitted(_Part):
+    """What was learned besides arrays; each estimator has some of these, and misses those that it needs itself."""
+
+    view_widths_: Annotated[dict[str, Count], Field(min_length=1, alias="view_widths_")] = {}
+    n_features_in_: Annotated[Count | None, Field(alias="n_features_in_")] = None
+    label_names_: Annotated[list[str] | None, Field(alias="label_names_")] = None
+    expansions: Annotated[dict[str, KernelPart | FactorPart], Field(min_length=1)] = {}
+    map: Map | None = None
+    rule: Rule | None = None
+    multilabel: bool = False
+    objective_history: Annotated[list[float], Field(min_length=1)] = [0.0]
+    n_iter: int = 0
+    view: str = ""
+    linear: str = ""
+    columns: Count | None = None
+    view_weights: dict[str, Number] = {}
+    numbers: dict[str, bool | float] = {}
+    bandwidth: Scale | str = "mean"
+    correlation: Annotated[float, Field(ge=0, lt=1e100)] | None = None
+
+    @model_validator(mode="after")
+    def _of_its_views(self) -> Self:
+        if not self.view_widths_ and self.columns is None:
+            raise ValueError("neither views nor columns are named")
+        used = {getattr(self, name) for name in ("linear", "view") if name in self.model_fields_set}
+        used |= {view for part in self.expansions.values() for view in part.views()}
+        if used - set(self.view_widths_):
+            raise ValueError(f"the views {sorted(used)} are not those that it was fitted on")
+        return self
+
+
+class Model(_Part):
+    """The meta of a model store that an estimator wrote."""
+
+    estimator: str
+    parameters: dict[str, JsonValue]
+    fitted: Fitted
+    attached: dict[str, dict[str, JsonValue]] = {}
+
+
+class EmbeddingSpec(BaseModel):
+    """What `Embedding.to_dict` writes."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    path: str
+    sha256: str
+    side: Count
+    dimension: Count
+
+
+class RecipeSpec(BaseModel):
+    """What `Recipe.to_dict` writes."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    views: Annotated[list[str], Field(min_length=1)]
+    side: Count
+    max_pixels: Count
+    words: dict[str, Count] | None
+    seed: Annotated[int, Field(ge=0, lt=1 << 64)]
+    version: int
+    onnx: EmbeddingSpec | None
+
+
+class AttachedRecipe(_Part):
+    """The JSON that goes with the vocabularies of images."""
+
+    recipe: RecipeSpec
+    fingerprint: str
+
+
+def check_model(meta: Mapping[str, Any]) -> None:
+    """Raise ValueError, with the place and the reason of the first fault, where this is not the meta of a model."""
+    checked(Model, meta)
+
+
+def checked(kind: type[T], value: Any) -> T:
+    """`value`, as it comes from JSON, as an object of this kind; ValueError with the place of the first fault."""
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part)[:60] for part in first["loc"])
+        raise ValueError(f"{where or 'the whole'}: {first['msg']}") from None
