@@ -161,8 +161,10 @@ def load_expansions(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[
             loaded[name] = FactorExpansion.from_arrays(own, parts)
         elif "kernel" in parts:
             loaded[name] = KernelExpansion.from_arrays(own, parts, sources)
-        else:
+        elif set(own) == {"coefficients", "offset"}:
             loaded[name] = LinearExpansion.from_arrays(own, parts)
+        else:
+            raise ValueError(f"the expansion {name!r} has arrays of a map that is not described")
     return loaded
 
 

@@ -75,6 +75,17 @@ class FactorPart(_Part):
         return {self.view}
 
 
+class LinearPart(_Part):
+    """What `LinearExpansion.to_arrays` describes."""
+
+    view: str
+    map: None = None
+    kernel: None = None
+
+    def views(self) -> set[str]:
+        return {self.view}
+
+
 class Rule(BaseModel):
     """What `ScoreRule.to_arrays` describes."""
 
@@ -89,7 +100,7 @@ class Fitted(_Part):
     view_widths_: Annotated[dict[str, Count], Field(min_length=1, alias="view_widths_")] = {}
     n_features_in_: Annotated[Count | None, Field(alias="n_features_in_")] = None
     label_names_: Annotated[list[str] | None, Field(alias="label_names_")] = None
-    expansions: Annotated[dict[str, KernelPart | FactorPart], Field(min_length=1)] = {}
+    expansions: Annotated[dict[str, KernelPart | FactorPart | LinearPart], Field(min_length=1)] = {}
     map: Map | None = None
     rule: Rule | None = None
     multilabel: bool = False

@@ -278,7 +278,7 @@ VALUES: list[Any] = [MISSING, None, True, -1, 2.5, 1e300, "x", [], [1], {}, {"a"
 
 def places(node: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The places of all values of a JSON document."""
-    for key in node if isinstance(node, dict) else range(min(len(node), 2)) if isinstance(node, list) else ():
+    for key in node if isinstance(node, dict) else range(min(len(node), 1)) if isinstance(node, list) else ():
         yield (*at, key)
         yield from places(node[key], (*at, key))
 
