@@ -10,6 +10,7 @@ import numpy as np
 from dmo.blocks import Rows
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
+from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Engine, KernelSpecs, Ridges
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
@@ -277,6 +278,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     def count_components(self, n_labels: int, rank: int, n: int) -> int:
         """Components for n samples of labels whose centered columns have this rank; warns where they are more than that."""
         k = count_components(self.n_components, n_labels, rank, n)
+        if not rank and not self.center:
+            raise UserError(
+                "the labels are the same in all samples, and without centering their scores would be rounding divided by "
+                "rounding; pass labels that differ, or center=True"
+            )
         if k > rank:
             self._warn(
                 f"n_components = {k} is above the rank {rank} of the centered labels; the rest of the space does "

@@ -182,6 +182,10 @@ def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int, cutoff: float = CUT
 
 def check_rank(rank: int, k: int) -> None:
     """Refuse more components than there are directions."""
+    if not rank:
+        raise UserError(
+            "the problem has no direction: features, or labels, are constant over the samples that it is about"
+        )
     if k > rank:
         raise UserError(f"n_components = {k}, but the problem has only {rank} directions; lower n_components to that")
 

@@ -193,6 +193,9 @@ def test_homogeneity_analysis_has_the_eigenvalues_of_prince_s_mca():
     np.testing.assert_allclose(model.eigenvalues_, oracle, rtol=1e-6)
     centroids = np.array([model.embedding_[frame["w"] == c].mean(axis=0) for c in model.categories_[0]])
     np.testing.assert_allclose(model.quantifications_[0], centroids, atol=1e-9)
+    # the transition formula: the mean of a row's quantifications is its score times the eigenvalue
+    again = model.transform(frame.to_numpy(dtype=object))
+    np.testing.assert_allclose(again, model.embedding_ * model.eigenvalues_, atol=1e-9)
 
 
 def test_homogeneity_analysis_refuses_unknown_categories_and_too_many_components():
@@ -359,3 +362,19 @@ def test_a_few_samples_of_many_labels_take_no_memory_of_labels_squared(approxima
     finally:
         tracemalloc.stop()
     assert peak < 8 * 4000**2 / 4
+
+
+def test_views_with_ridges_of_their_own_give_the_labels_the_least():
+    views, Y = two_views()
+    ridges = {"a": 0.5, "b": 0.02}
+    found, least = KGHA(ridge=ridges, n_components=3).fit(views, Y), min(ridges.values())
+    same = KGHA(ridge=ridges, label_ridge=least, n_components=3).fit(views, Y)
+    np.testing.assert_array_equal(found.eigenvalues_, same.eigenvalues_)
+    other = KGHA(ridge=ridges, label_ridge=50.0, n_components=3).fit(views, Y)
+    assert other.eigenvalues_[0] < found.eigenvalues_[0]
+
+
+def test_labels_that_do_not_differ_are_refused_without_centering():
+    views, Y = two_views()
+    with pytest.raises(ValueError, match="the labels are the same in all samples"):
+        KGHA(center=False, n_components=1).fit(views, np.ones_like(Y))

@@ -191,6 +191,18 @@ def test_unweighted_fda_is_fda_of_repeated_rows():
     assert angle(model.expansion_.coefficients, reference.scalings_[:, :3]) < 1e-5
 
 
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
+def test_directions_that_are_rounding_are_refused(make):
+    rows = make(X + 100.0)
+    for count, k in ((2, 2), (3, 3)):
+        with pytest.raises(ValueError, match=f"n_components = {k}, but the problem has only {k - 1} directions"):
+            TraceEmbedding("fda", n_components=k).fit(rows, np.arange(N) % count)
+    assert TraceEmbedding("fda", n_components=2).fit(rows, np.arange(N) % 3).eigenvalues_[1] > 1e-6
+    for weighted in (False, True):
+        with pytest.raises(ValueError, match="the problem has no direction: features, or labels, are constant"):
+            MESD("fda", n_components=1, weighted=weighted).fit(rows, Y[:, :1])
+
+
 @pytest.mark.parametrize("name", ["fda", "lfda", "olpp-r"])
 def test_samples_without_labels_are_left_out_and_embedded(name):
     more, none = np.vstack([X, X[:6] + 9.0]), np.full((6, C), np.nan)

@@ -22,6 +22,7 @@ X = RNG.standard_normal((N, D)) @ RNG.standard_normal((D, D)) + 3.0
 Y = ((X - X.mean(axis=0)) @ RNG.standard_normal((D, L)) + 4 * RNG.standard_normal((N, L)) > 1.5).astype(float)
 XC, YC = X - X.mean(axis=0), Y - Y.mean(axis=0)
 H = np.eye(N) - 1 / N
+KERNEL = np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2) / 40.0)
 
 
 def moments_of(problem: TraceProblem, rows: np.ndarray) -> Moments:
@@ -117,6 +118,18 @@ def test_mddm_in_both_constraints(shrinkage):
     assert angle(moments_only("mddm", shrinkage=shrinkage), wanted) < 1e-5
 
 
+@pytest.mark.parametrize("shrinkage", [0.3, 0.7])
+def test_coordinates_of_kernel_mddm_keep_the_constraint(shrinkage):
+    """alpha'((1 - s) K K + s K)alpha = I: a share of the constraint that is lost leaves the angles, and changes the scale."""
+    operator, kernel = Dense(KERNEL).centered(), H @ KERNEL @ H
+    problem = METHODS["mddm"].problem(Samples(N, None, Y), Options(shrinkage=shrinkage))
+    fit = fit_operator(problem, operator, K)
+    a = fit.coefficients
+    inner = (1 - shrinkage) * kernel @ kernel + shrinkage * kernel
+    np.testing.assert_allclose(a.T @ inner @ a, np.eye(K), atol=1e-7)
+    np.testing.assert_allclose(a.T @ kernel @ YC @ YC.T @ kernel @ a, np.diag(fit.values), atol=1e-7 * fit.values[0])
+
+
 def test_hsic_estimates_are_their_definitions():
     small, _, a, _ = both("hsic-0")
     KY = Y @ Y.T
@@ -168,9 +181,6 @@ def test_slvm_and_kernel_dependency_estimation_regress_principal_components():
     small, exact, *_ = both("kde", ridge=ridge)
     np.testing.assert_allclose(np.abs(small), np.abs(predicted), atol=1e-8)
     np.testing.assert_allclose(np.abs(exact), np.abs(predicted), atol=1e-8)
-
-
-KERNEL = np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2) / 40.0)
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "lsi"])

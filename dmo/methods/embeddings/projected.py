@@ -10,7 +10,7 @@ import scipy.linalg
 import scipy.sparse
 
 from dmo.errors import UserError
-from dmo.linalg.eigen import TracePairs, check_rank, fix_signs, solve_trace
+from dmo.linalg.eigen import CUTOFF, TracePairs, check_rank, fix_signs, solve_trace
 from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 
 
@@ -44,7 +44,7 @@ def solve_projected(problem: TraceProblem, X: Any, k: int, variance: float | Non
     if problem.B is not None:
         B = problem.B.projected(X, shift)
         B.flat[:: len(B) + 1] += problem.ridge
-    check_rank(len(A), k)
+    check_rank(len(A) if not problem.A.is_factor else _factor_rank(problem.A, A, X), k)
     found = solve_trace(A, B, k)
     if problem.positive:
         found = _positive(found)
@@ -52,6 +52,14 @@ def solve_projected(problem: TraceProblem, X: Any, k: int, variance: float | Non
     W = found.vectors / scale if back is None else fix_signs(back @ (found.vectors / scale))
     values = found.values / scale**2
     return LinearFit(values, W, np.zeros(W.shape[1]) if mean is None else -mean @ W)
+
+
+def _factor_rank(form: QuadraticForm, A: np.ndarray, X: Any) -> int:
+    """Rank of A = X'T core T'X, whose terms may cancel: judged by their size, beside which what is left may be rounding."""
+    inner = np.asarray(X.T @ form.factor)
+    core = 1.0 if form.core is None else float(np.linalg.norm(form.core, 2))
+    values = np.abs(scipy.linalg.eigvalsh(A, check_finite=False))
+    return int((values > CUTOFF * core * float(np.linalg.norm(inner)) ** 2).sum())
 
 
 def _positive(found: TracePairs) -> TracePairs:

@@ -88,6 +88,12 @@ class QuadraticForm:
             total += sums.sum() * np.outer(mean, mean) - border - border.T
         return (total + total.T) / 2
 
+    @property
+    def is_factor(self) -> bool:
+        """Whether S = T core T' alone: of the rank of T at most, so that further directions would be noise."""
+        others = self.kernel or self.identity or self.diagonal is not None or self.sparse is not None
+        return self.factor is not None and not others
+
     def _weights(self) -> np.ndarray | None:
         """The diagonal of identity I + diag(diagonal), None where there is neither."""
         if self.diagonal is None:

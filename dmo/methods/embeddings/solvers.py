@@ -166,8 +166,7 @@ class Search:
 
 def _is_factored(form: QuadraticForm) -> bool:
     """Whether the form is T T' alone."""
-    others = form.kernel or form.identity or form.diagonal is not None or form.core is not None
-    return form.factor is not None and not others
+    return form.is_factor and form.core is None
 
 
 def _factored(problem: TraceProblem, K: Operator, k: int) -> EmbeddingFit:
