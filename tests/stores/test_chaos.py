@@ -22,6 +22,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 from distributed import Client, LocalCluster
+from object_store import object_store
+from shell import run
 from typer.testing import CliRunner
 
 import dmo.cluster.workers
@@ -539,3 +541,28 @@ def test_damage_is_refused_and_never_read(kind: str, how: str, tmp_path: Path, t
     assert refused >= len(chunks)
     assert not any("\n" in sentence for sentence in sentences)
     table.append((how, f"{kind}, every file ({len(files)})", f"refused ({refused}), or not needed and read unchanged"))
+
+
+COMMANDS = {
+    "ingest": ("ingest", "digits", "{s3}/d.zarr"),
+    "fit": ("fit", "ridge", "{s3}/d.zarr", "{s3}/m.zarr", "--views", "pixels"),
+    "annotate": ("annotate", "{s3}/m.zarr", "{s3}/d.zarr", "{s3}/a.zarr"),
+    "evaluate": ("evaluate", "{s3}/m.zarr", "{s3}/d.zarr"),
+    "verify": ("verify", "{s3}/a.zarr"),
+}
+
+
+def test_commands_outlast_an_object_store_that_fails_one_request_in_ten(tmp_path: Path, table: list[Any]) -> None:
+    pytest.importorskip("moto.server", reason="moto is not installed")
+    faults: list[int] = []
+    with object_store("chaos") as service:
+        for name, command in COMMANDS.items():
+            run(*(part.format(s3=tmp_path) for part in command))
+            with service.trouble(failing=0.1, cut=0.1):
+                run(*(part.format(s3="s3://chaos") for part in command))
+            faults.append(service.faults)
+            table.append(("S3: 10 % failed, 10 % cut", f"dmo {name}", f"{service.faults} faults, same rows"))
+        assert sum(faults) > 20
+        np.testing.assert_array_equal(
+            stores.open_results("s3://chaos/a.zarr")[:], stores.open_results(tmp_path / "a.zarr")[:]
+        )
