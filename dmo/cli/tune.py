@@ -29,7 +29,7 @@ Bandwidth = Annotated[
     ),
 ]
 Folds = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")]
-MetricName = Annotated[str, typer.Option(help="What to maximize: f1@5, n+@5, auc-macro ...; any number after the @.")]
+Scoring = Annotated[str, typer.Option(help="What to maximize: f1@5, n+@5, auc-macro ...; any number after the @.")]
 Report = Annotated[str | None, typer.Option("--report", help="HTML file to write: all settings and a heat map.")]
 _SHOWN = 10
 _FIXED = ("approximation", "random_state")
@@ -45,7 +45,7 @@ def tune_command(name: str) -> Callable[..., None]:
         split: Split = None,
         bandwidth_factors: Bandwidth = None,
         folds: Folds = 4,
-        metric: MetricName = "auc-macro" if "mixing" in GRIDS[name] else "f1@5",
+        scoring: Scoring = "auc-macro" if "mixing" in GRIDS[name] else "f1@5",
         report: Report = None,
         scheduler: Scheduler = None,
         overwrite: Overwrite = False,
@@ -63,8 +63,8 @@ def tune_command(name: str) -> Callable[..., None]:
             fixed |= {key: given[key] for key in given if key not in options_of(kind)}
             estimator, chosen = prepare(estimator_of(kind, fixed, training), training)
             run.note(chosen)
-            result = tune(estimator, training, tried, model, overwrite, folds, metric, estimator.random_state)
-            record: dict[str, Any] = {"store": store, "model": model, "split": training.split, "metric": metric}
+            result = tune(estimator, training, tried, model, overwrite, folds, scoring, estimator.random_state)
+            record: dict[str, Any] = {"store": store, "model": model, "split": training.split, "metric": scoring}
             record |= {"folds": folds, "best": {**result.best_params, "mean": result.best_score}}
             record |= {"table": result.table, **run.costs()}
             if report is not None:

@@ -17,9 +17,11 @@ import dmo.estimators
 import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
-from dmo.cli.app import COMMANDS, ESTIMATORS
+from dmo.cli.app import COMMANDS, ESTIMATORS, PLANNED, TUNED
 from dmo.cli.estimator_options import engine, engine_options, options_of
 from dmo.cli.fit import fit_command
+from dmo.cli.plan import plan_command
+from dmo.cli.tune import tune_command
 from dmo.metrics import annotation_scores, auc_scores, top_label_sets
 from dmo.persistence import load
 
@@ -707,6 +709,24 @@ def test_a_model_of_one_array_is_applied_to_a_store_of_one_view(nameless, tmp_pa
 def test_the_table_of_estimators_says_what_their_docstrings_say(name):
     kind, text = ESTIMATORS[name]
     assert text == inspect.getdoc(getattr(dmo, kind)).partition("\n")[0]
+
+
+@pytest.mark.parametrize(("names", "command"), [(TUNED, tune_command), (PLANNED, plan_command)])
+def test_estimators_are_tuned_and_planned_with_options_of_their_own_names(names, command):
+    for name in names:
+        kind, _ = ESTIMATORS[name]
+        found = set(inspect.signature(command(kind)).parameters)
+        wanted = set(options_of(getattr(dmo, kind))) if command is tune_command else {"kernel"}
+        assert wanted <= found
+
+
+def test_a_model_on_a_graph_is_tuned(nameless, tmp_path):
+    folder, _, _ = nameless
+    grid = "--n-neighbors", "3,9", "--smoothness", "1", "--metric", "cosine", "--folds", 2, "--scoring", "auc-macro"
+    found = record("tune", "labelpropagation", folder / "f.zarr", tmp_path / "m.zarr", *grid)
+    assert {row["n_neighbors"] for row in found["table"]} == {3, 9}
+    fitted = dmo.load(str(tmp_path / "m.zarr"))
+    assert (fitted.metric, fitted.n_neighbors) == ("cosine", found["best"]["n_neighbors"])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

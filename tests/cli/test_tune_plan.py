@@ -21,7 +21,7 @@ def store(tmp_path_factory):
 def test_tune_writes_the_best_model_and_a_report(store, tmp_path):
     model, report = str(tmp_path / "model.zarr"), tmp_path / "report.html"
     grid = ["--ridge", "0.1,1", "--balance", "0.01", "--n-components", "5,1.0", "--prior-power", "0"]
-    low = ["--approximation", "nystrom", "--rank", "100", "--metric", "f1@3", "--folds", "3"]
+    low = ["--approximation", "nystrom", "--rank", "100", "--scoring", "f1@3", "--folds", "3"]
     done = RUN.invoke(app, ["tune", "kgha", store, model, *grid, *low, "--report", str(report), "--json"])
     assert done.exit_code == 0, done.stderr
     record = json.loads(done.stdout)
@@ -47,7 +47,7 @@ def test_tune_ridge_prints_a_table(store, tmp_path):
     [
         (["--ridge", "a"], "--ridge a"),
         (["--center", "yes"], "--center yes: needed is true or false"),
-        (["--metric", "f2@5"], "unknown metric 'f2@5'"),
+        (["--scoring", "f2@5"], "unknown metric 'f2@5'"),
     ],
 )
 def test_tune_mistakes(store, tmp_path, options, sentence):

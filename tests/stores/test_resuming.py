@@ -576,7 +576,7 @@ def test_digests_tell_values_types_and_shapes_apart() -> None:
         digest(object())
 
 
-TUNE = ["--ridge", "0.1,1", "--balance", "0.01", "--n-components", "5,1.0", "--prior-power", "0", "--metric", "f1@3"]
+TUNE = ["--ridge", "0.1,1", "--balance", "0.01", "--n-components", "5,1.0", "--prior-power", "0", "--scoring", "f1@3"]
 
 
 def tune(folder: str, last: int | None) -> tuple[dict[str, Any], int]:
