@@ -1,0 +1,123 @@
+"""From label scores to decisions, learnt from the scores of training samples by models that have not seen them.
+
+A decoder is passed to an estimator, `MultiViewRidge(decoder=PlugIn())`, which gives it leave-one-out or out-of-fold
+scores of its training samples when it is fitted; no test sample is ever looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from dmo.errors import UserError
+from dmo.methods.calibration import PooledProbabilities
+from dmo.methods.plugin_rule import PlugInRule
+
+__all__ = ["FittedDecoder", "PlugIn", "PooledCalibration"]
+
+
+@dataclass(frozen=True)
+class FittedDecoder:
+    """Label probabilities, and where a rule was learnt the scores that rank labels by it.
+
+    Parameters
+    ----------
+    probabilities : PooledProbabilities
+        Of the score matrices that the decoder learnt from.
+    rule : PlugInRule or None
+        What ranks the labels of a sample; None: their probabilities do.
+    """
+
+    probabilities: PooledProbabilities
+    rule: PlugInRule | None = None
+
+    def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
+        """Scores (m x L) that rank the labels of every sample, from the score matrices (m x L each)."""
+        p = self.probabilities(scores)
+        return p if self.rule is None else self.rule(p)
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(arrays, JSON meta) for a model store."""
+        arrays, meta = self.probabilities.to_arrays(), {"rule": None}
+        if self.rule is not None:
+            more, meta["rule"] = self.rule.to_arrays()
+            arrays |= {f"rule/{key}": value for key, value in more.items()}
+        return arrays, meta
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
+        """The decoder that `to_arrays` described."""
+        own = {key: value for key, value in arrays.items() if "/" not in key}
+        if meta["rule"] is None:
+            return cls(PooledProbabilities(**own))
+        more = {key.removeprefix("rule/"): value for key, value in arrays.items() if key.startswith("rule/")}
+        return cls(PooledProbabilities(**own), PlugInRule(**more, **meta["rule"]))
+
+
+@dataclass(frozen=True)
+class PooledCalibration:
+    """Probabilities of labels by one logistic regression that all labels share; labels are ranked by them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.decoders import PooledCalibration
+    >>> rng = np.random.default_rng(0)
+    >>> Y = (rng.random((500, 8)) < np.linspace(0.05, 0.4, 8)).astype(np.uint8)
+    >>> held_out = Y + rng.normal(size=Y.shape)
+    >>> p = PooledCalibration().learn([held_out], Y).probabilities([held_out])
+    >>> bool(abs(p.mean() - Y.mean()) < 1e-4)
+    True
+    """
+
+    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray) -> FittedDecoder:
+        """From held-out `scores` (matrices n x L) of samples with labels `Y` (n x L of 0/1)."""
+        return FittedDecoder(PooledProbabilities.fit(scores, Y))
+
+
+@dataclass(frozen=True)
+class PlugIn:
+    """The k labels a sample that are expected to give the highest mean per-label F1; see `dmo.methods.plugin_rule`.
+
+    Parameters
+    ----------
+    metric : "f1@k" or "precision@k"
+        What `predict(top=k)` is judged by: F1 of label means, or the share of right labels, which probabilities rank.
+    size : int > 0
+        Number of samples that the metric is taken over: with few, rare labels are likely not to occur and count less.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.decoders import PlugIn
+    >>> from dmo.metrics import annotation_scores
+    >>> rng = np.random.default_rng(0)
+    >>> Y = (rng.random((2000, 30)) < np.geomspace(0.01, 0.4, 30)).astype(np.uint8)
+    >>> S = Y.mean(axis=0) + 0.3 * (Y + 0.5 * rng.normal(size=Y.shape))  # frequent labels score higher
+    >>> decide = PlugIn("f1@3", size=1000).learn([S[:1000]], Y[:1000])
+    >>> plain = annotation_scores(Y[1000:], S[1000:], top=3).f1
+    >>> bool(annotation_scores(Y[1000:], decide([S[1000:]]), top=3).f1 > plain)
+    True
+    """
+
+    metric: str = "f1@5"
+    size: int = 500
+
+    def __post_init__(self) -> None:
+        base, _, top = self.metric.partition("@")
+        if base not in ("f1", "precision") or not top.isdigit() or int(top) < 1:
+            raise UserError(f"PlugIn: metric = {self.metric!r}; known: 'f1@k' and 'precision@k', such as 'f1@5'")
+        if self.size < 1:
+            raise UserError(f"PlugIn: size = {self.size}; needed is a number of samples, such as 500")
+
+    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray) -> FittedDecoder:
+        """From held-out `scores` (matrices n x L) of samples with labels `Y` (n x L of 0/1)."""
+        probabilities = PooledProbabilities.fit(scores, Y)
+        base, _, top = self.metric.partition("@")
+        if base == "precision":
+            return FittedDecoder(probabilities)
+        count = min(int(top), Y.shape[1])
+        return FittedDecoder(probabilities, PlugInRule.fit(probabilities(scores), Y, count, self.size))
