@@ -1,0 +1,125 @@
+"""TagProp: labels from weighted neighbors, and the weights of the views' distances by maximum likelihood.
+
+x_il = sum_j pi_ij y_jl,   pi_ij = exp(-sum_v w_v d_v(i, j)) / sum_j' exp(-sum_v w_v d_v(i, j')),
+
+over the neighbors j of sample i; w >= 0 maximizes sum_il c_il log p(y_il), where p(y_il = 1) = (1 - 2 e) x_il + e and c
+gives all positives together the same weight as all negatives. The sigma variant puts a logistic function per label on
+it, p(y_il = 1) = 1 / (1 + exp(-(alpha_l x_il + beta_l))), which lifts labels that few neighbors carry.
+
+Source: Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse
+from scipy.special import expit
+
+_EPSILON = 1e-4  # a label that no neighbor carries has this probability: its logarithm stays finite
+_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Neighborhoods:
+    """Neighbors of n samples among samples with labels, and what pairs them.
+
+    Arguments: `distances`: V x n x k, of every view; `labels`: CSR (n k x L of 0/1), row i k + j the labels of the j-th
+    neighbor of sample i.
+    """
+
+    distances: np.ndarray
+    labels: scipy.sparse.csr_array
+
+    @classmethod
+    def of(cls, neighbors: np.ndarray, distances: np.ndarray, Y: np.ndarray) -> Neighborhoods:
+        """From the numbers of the `neighbors` (n x k), their `distances` (V x n x k) and labels `Y` of all voters."""
+        return cls(distances, scipy.sparse.csr_array(Y)[neighbors.ravel()])
+
+    def shares(self, weights: np.ndarray) -> np.ndarray:
+        """pi (n x k) under these weights of the views."""
+        exponent = -np.tensordot(weights, self.distances, 1).astype(np.float64)
+        exponent -= exponent.max(axis=1, keepdims=True)
+        share = np.exp(exponent)
+        return share / share.sum(axis=1, keepdims=True)
+
+    def predictions(self, shares: np.ndarray) -> np.ndarray:
+        """x (n x L): the sum over a sample's neighbors of pi_ij y_jl."""
+        (n, k), L = shares.shape, self.labels.shape[1]
+        entries = np.diff(self.labels.indptr)
+        place = np.repeat(np.arange(n), entries.reshape(n, k).sum(axis=1)) * L + self.labels.indices
+        return np.bincount(place, np.repeat(shares.ravel(), entries), n * L).reshape(n, L)
+
+    def gradient(self, shares: np.ndarray, slope: np.ndarray) -> np.ndarray:
+        """d f / d w (V) where d f / d x is `slope` (n x L)."""
+        n, k = shares.shape
+        entries = np.diff(self.labels.indptr)
+        sample = np.repeat(np.arange(n), entries.reshape(n, k).sum(axis=1))
+        pair = np.repeat(np.arange(n * k), entries)
+        of_share = np.bincount(pair, slope[sample, self.labels.indices], n * k).reshape(n, k)
+        of_exponent = shares * (of_share - (shares * of_share).sum(axis=1, keepdims=True))
+        return -np.tensordot(self.distances, of_exponent, ([1, 2], [0, 1])).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class TagPropFit:
+    """`weights` w of the views (V); `slope`, `intercept`: alpha, beta (L) of the sigma variant, else None; `loss`."""
+
+    weights: np.ndarray
+    slope: np.ndarray | None
+    intercept: np.ndarray | None
+    loss: float
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Probabilities of labels (m x L) from predictions x of the neighbors."""
+        if self.slope is None or self.intercept is None:
+            return (1 - 2 * _EPSILON) * x + _EPSILON
+        return expit(self.slope * x + self.intercept)
+
+
+def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> TagPropFit:
+    """The weights of the views, and with `sigma` the logistic function of every label, of largest likelihood.
+
+    Arguments: `around`: neighbors of n samples, none of them the sample itself; `Y`: the samples' labels (n x L of 0/1).
+    """
+    Y = np.asarray(Y, np.float64)
+    V, L = len(around.distances), Y.shape[1]
+    positives = max(Y.sum(), 1.0)
+    c = np.where(Y > 0, 1 / positives, 1 / max(Y.size - positives, 1.0))
+    start = np.full(V, 4.0 / V)
+    if not sigma:
+
+        def plain(w: np.ndarray) -> tuple[float, np.ndarray]:
+            shares = around.shares(w)
+            p = (1 - 2 * _EPSILON) * around.predictions(shares) + _EPSILON
+            loss = -float((c * np.where(Y > 0, np.log(p), np.log1p(-p))).sum())
+            slope = -(1 - 2 * _EPSILON) * c * np.where(Y > 0, 1 / p, -1 / (1 - p))
+            return loss, around.gradient(shares, slope)
+
+        found = _minimize(plain, start, [(0, None)] * V)
+        return TagPropFit(found.x, None, None, float(found.fun))
+
+    # the mean of x is the label's frequency: a slope on the scale of its inverse begins where every label can be heard
+    frequency = np.clip(Y.mean(axis=0), 1 / len(Y), 0.5)
+
+    def modulated(packed: np.ndarray) -> tuple[float, np.ndarray]:
+        w, alpha, beta = packed[:V], packed[V : V + L] / frequency, packed[V + L :]
+        shares = around.shares(w)
+        x = around.predictions(shares)
+        logit = alpha * x + beta
+        loss = float((c * (np.logaddexp(0, logit) - Y * logit)).sum())
+        slope = c * (expit(logit) - Y)
+        of_alpha = (slope * x).sum(axis=0) / frequency
+        return loss, np.concatenate([around.gradient(shares, slope * alpha), of_alpha, slope.sum(axis=0)])
+
+    begin = np.concatenate([start, np.ones(L), np.full(L, -2.0)])
+    found = _minimize(modulated, begin, [(0, None)] * (V + L) + [(None, None)] * L)
+    return TagPropFit(found.x[:V], found.x[V : V + L] / frequency, found.x[V + L :], float(found.fun))
+
+
+def _minimize(function, start, bounds):  # type: ignore[no-untyped-def]
+    return scipy.optimize.minimize(
+        function, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": _STEPS, "ftol": 1e-10}
+    )
