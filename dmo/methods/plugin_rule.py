@@ -53,7 +53,9 @@ class PlugInRule:
         frequency = np.asarray(Y.sum(axis=0), np.float64) / n
         rule = cls(size, frequency, np.full(L, size * top / L), np.full(L, 0.5), 0.5, 0.5)
         q = rule._given_occurrence(probabilities)
-        occurs = -np.expm1(-size * frequency)  # probability that the label occurs among N samples: its weight in the means
+        occurs = -np.expm1(
+            -size * frequency
+        )  # probability that the label occurs among N samples: its weight in the means
         for _ in range(_STEPS):
             best = np.argpartition(-rule._scores(q), top - 1, axis=1)[:, :top]
             count = np.bincount(best.ravel(), minlength=L).astype(np.float64)

@@ -1,0 +1,170 @@
+"""Decoders learnt from held-out scores: probabilities, the plug-in rule, votes in score space, TagProp's likelihood."""
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+
+from dmo.decoders import FittedDecoder, PlugIn, PooledCalibration
+from dmo.errors import UserError
+from dmo.methods.calibration import PooledProbabilities
+from dmo.methods.neighbor_votes import label_directions, votes
+from dmo.methods.plugin_rule import PlugInRule
+from dmo.methods.tagprop import Neighborhoods, fit_tagprop
+from dmo.metrics import annotation_scores
+
+
+def drawn(n=600, L=12, seed=0):
+    """Labels of frequencies .02 to .4 and two matrices of noisy scores of them."""
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n, L)) < np.geomspace(0.02, 0.4, L)).astype(np.uint8)
+    return Y, [Y + 0.7 * rng.normal(size=Y.shape), 3 * Y + 4 * rng.normal(size=Y.shape)]
+
+
+def test_probabilities_are_scikit_learns_logistic_regression_on_the_pooled_regressors():
+    Y, scores = drawn()
+    z = [(s - s.mean(axis=0)) / s.std(axis=0) for s in scores]
+    log_frequency = np.log(Y.mean(axis=0))
+    phi = np.broadcast_to((log_frequency - log_frequency.mean()) / log_frequency.std(), Y.shape)
+    A = np.stack(
+        [part.ravel() for k in (0, 1) for part in (z[k], z[k] ** 2, z[k] * phi)] + [phi.ravel(), phi.ravel() ** 2]
+    )
+    oracle = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10).fit(A.T, Y.ravel())
+    found = PooledProbabilities.fit(scores, Y)
+    np.testing.assert_allclose(found.coefficients[:-1], oracle.coef_[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found(scores).ravel(), oracle.predict_proba(A.T)[:, 1], atol=1e-7)
+
+
+def test_scale_and_offset_of_scores_do_not_change_probabilities_nor_does_a_matrix_that_repeats_another():
+    Y, (s, _) = drawn()
+    plain = PooledProbabilities.fit([s], Y)([s])
+    moved = s * np.geomspace(1e-6, 1e6, Y.shape[1]) + 100
+    np.testing.assert_allclose(PooledProbabilities.fit([moved], Y)([moved]), plain, atol=1e-6)
+    np.testing.assert_allclose(PooledProbabilities.fit([s, s], Y)([s, s]), plain, atol=1e-6)
+
+
+def test_a_label_without_a_training_sample_has_probability_0_and_a_constant_score_no_influence():
+    Y, (s, _) = drawn()
+    Y[:, 3] = 0
+    s[:, 5] = 2.0
+    p = PooledProbabilities.fit([s], Y)([s])
+    assert (p[:, 3] == 0).all()
+    assert np.isfinite(p).all()
+    assert np.ptp(p[:, 5]) < 1e-12
+
+
+def expected_f1(predictions, hits, frequency, size):
+    """F1 of label means where numbers of predictions and of positives are Poisson, a label at a time."""
+    g = lambda x: (1 - np.exp(-x)) / x  # noqa: E731
+    P = (hits * g(predictions)).mean()
+    R = (hits * g(size * frequency)).mean()
+    return 2 * P * R / (P + R), P, R
+
+
+def test_the_rule_scores_a_label_by_the_derivative_of_the_expected_f1():
+    rng = np.random.default_rng(0)
+    L, size = 7, 300
+    frequency, m, r = rng.uniform(0.1, 0.5, L), rng.uniform(3, 90, L), rng.uniform(0.1, 0.9, L)  # all surely occur
+    _, P, R = expected_f1(m, m * r, frequency, size)
+    rule = PlugInRule(size, frequency, m, r, P, R)
+    p = rng.uniform(0.05, 0.95, L)
+    gain = [
+        approx_fprime(0.0, lambda t, e=e: expected_f1(m + t * e, m * r + t * e * p, frequency, size)[0], 1e-6)[0]
+        for e in np.eye(L)
+    ]
+    np.testing.assert_allclose(rule(p[None])[0] / L, gain, rtol=1e-4)
+
+
+def test_with_true_probabilities_the_rule_beats_ranking_by_probability_and_by_lift():
+    rng = np.random.default_rng(1)
+    p = expit(rng.normal(size=(4000, 40)) * 1.5 + np.linspace(-5, 0, 40))
+    Y = (rng.random(p.shape) < p).astype(np.uint8)
+    rule = PlugInRule.fit(p[:2000], Y[:2000], 5, 2000)
+    score = {
+        name: annotation_scores(Y[2000:], S, top=5).f1
+        for name, S in {"rule": rule(p[2000:]), "p": p[2000:], "lift": p[2000:] / Y[:2000].mean(axis=0)}.items()
+    }
+    assert score["rule"] > max(score["p"], score["lift"]) + 0.005
+    assert rule.mean_precision == pytest.approx(annotation_scores(Y[2000:], rule(p[2000:]), top=5).precision, abs=0.03)
+    assert rule.mean_recall == pytest.approx(annotation_scores(Y[2000:], rule(p[2000:]), top=5).recall, abs=0.03)
+
+
+def test_scores_of_a_random_label_teach_nothing():
+    Y, (s, _) = drawn(4000)
+    rng = np.random.default_rng(2)
+    Y[:, 0] = rng.random(len(Y)) < 0.3
+    s[:, 0] = rng.normal(size=len(Y))
+    decide = PlugIn("f1@3").learn([s[:2000]], Y[:2000])
+    p = decide.probabilities([s[2000:]])
+    rank = p[:, 0].argsort().argsort()
+    assert abs(np.corrcoef(rank, Y[2000:, 0])[0, 1]) < 0.06
+
+
+@pytest.mark.parametrize("decoder", [PooledCalibration(), PlugIn("f1@3", 100), PlugIn("precision@2")])
+def test_a_decoder_comes_back_from_its_arrays(decoder):
+    Y, scores = drawn()
+    fitted = decoder.learn(scores, Y)
+    arrays, meta = fitted.to_arrays()
+    np.testing.assert_array_equal(FittedDecoder.from_arrays(arrays, meta)(scores), fitted(scores))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"), [(("f2@5",), "known: 'f1@k'"), (("f1",), "'f1@5'"), (("f1@5", 0), "size")]
+)
+def test_unknown_metrics_are_refused(arguments, sentence):
+    with pytest.raises(UserError, match=sentence):
+        PlugIn(*arguments)
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("featured", [True, False])
+def test_votes_are_their_definition(same, featured):
+    rng = np.random.default_rng(0)
+    Y, S = (rng.random((40, 6)) < 0.3).astype(np.uint8), rng.random((40, 40))
+    e = label_directions(rng.random((40, 6)))
+    found = votes(e, Y, e, (lambda where: S[where].astype(np.float32)) if featured else None, 8.0, 3.0, same)
+    for i in range(40):
+        w = np.array([0.0 if same and i == j else np.exp(8 * e[i] @ e[j] - featured * 3 * S[i, j]) for j in range(40)])
+        np.testing.assert_allclose(found[i], w @ Y / w.sum(), rtol=1e-5)
+
+
+def neighborhoods(seed=0):
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((30, 5)) < 0.4).astype(np.uint8)
+    neighbors = np.array([rng.choice(np.delete(np.arange(30), i), 6, replace=False) for i in range(30)])
+    different = (Y[:, None] != Y[neighbors]).mean(axis=2)
+    distances = np.stack([different + rng.random((30, 6)), rng.random((30, 6)), different + 3 * rng.random((30, 6))])
+    return Neighborhoods.of(neighbors, distances, Y), neighbors, distances, Y
+
+
+@pytest.mark.parametrize("sigma", [False, True])
+def test_tagprop_is_at_a_stationary_point_of_the_likelihood_written_by_loops(sigma):
+    around, neighbors, distances, Y = neighborhoods()
+    fit = fit_tagprop(around, Y, sigma)
+
+    def loss(w, alpha=fit.slope, beta=fit.intercept):
+        total = 0.0
+        for i in range(30):
+            e = np.exp(-np.einsum("v,vj->j", w, distances[:, i]))
+            x = (e / e.sum()) @ Y[neighbors[i]]
+            p = expit(alpha * x + beta) if sigma else (1 - 2e-4) * x + 1e-4
+            total -= (np.log(p) * Y[i] / Y.sum() + np.log(1 - p) * (1 - Y[i]) / (Y.size - Y.sum())).sum()
+        return total
+
+    assert loss(fit.weights) == pytest.approx(fit.loss, rel=1e-9)
+    slopes = approx_fprime(fit.weights, loss, 1e-6)
+    assert (np.abs(slopes[fit.weights > 0]) < 1e-3).all()
+    assert (slopes[fit.weights == 0] > -1e-3).all()
+    if sigma:
+        of_alpha = approx_fprime(fit.slope, lambda alpha: loss(fit.weights, alpha), 1e-6)
+        assert (np.abs(of_alpha[fit.slope > 0]) < 1e-3).all()
+
+
+def test_tagprop_finds_the_view_that_knows_the_labels():
+    rng = np.random.default_rng(0)
+    Y = np.eye(4, dtype=np.uint8)[rng.integers(4, size=200)]
+    neighbors = np.array([rng.choice(np.delete(np.arange(200), i), 20, replace=False) for i in range(200)])
+    good = 1.0 - (Y[:, None] * Y[neighbors]).sum(axis=2) + 0.1 * rng.random((200, 20))
+    fit = fit_tagprop(Neighborhoods.of(neighbors, np.stack([rng.random((200, 20)), good]), Y), Y)
+    assert fit.weights[1] > 10 * fit.weights[0]
