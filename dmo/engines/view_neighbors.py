@@ -30,6 +30,16 @@ def distance_kernel(distance: str, gamma: float = 1.0) -> Kernel:
     return (Laplacian if distance == "l1" else ChiSquare)(normalize="l1", scale=scale)
 
 
+def named_distances(given: str | Mapping[str, str], views: list[str]) -> dict[str, str]:
+    """View -> name of its distance; views that a mapping does not name take "l2"."""
+    if isinstance(given, str):
+        return dict.fromkeys(views, given)
+    for view in given:
+        if view not in views:
+            raise UserError(f"distances name the view {view!r}, but there are {', '.join(map(repr, views))}")
+    return {view: given.get(view, "l2") for view in views}
+
+
 @dataclass(frozen=True)
 class ViewDistances:
     """d_v(x, x_i) of new rows to n training rows, every view's divided by its mean over the training rows.

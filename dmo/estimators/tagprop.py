@@ -1,0 +1,122 @@
+"""TagProp: annotation from weighted neighbors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dmo.blocks import Rows, rows
+from dmo.decoders import FittedDecoder, PlugIn, PooledCalibration
+from dmo.engines.view_neighbors import ViewDistances, named_distances
+from dmo.estimators.annotator import Annotator
+from dmo.kernels import parse
+from dmo.methods.decoding import ScoreRule
+from dmo.methods.tagprop import Neighborhoods, TagPropFit, fit_tagprop
+from dmo.persistence import with_prefix, without_prefix
+from dmo.validation import FLAG, SEED, Need, check_labels, check_parameters, check_views, sample_count
+
+
+class TagProp(Annotator):
+    """Labels of a sample as the weighted mean of its neighbors' labels, weights of the views by maximum likelihood.
+
+    Parameters
+    ----------
+    distances : name, or mapping view -> name
+        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance. Each is divided by its
+        mean over the training samples.
+    n_neighbors : int > 0
+        Neighbors by the mean of the views' distances.
+    sigma : bool
+        Put a logistic function per label on the prediction of the neighbors: recall of rare labels.
+    decoder : PlugIn, PooledCalibration or None
+        From probabilities to decisions; None: the probabilities as they are.
+    random_state : int or None
+
+    Attributes
+    ----------
+    weights_ : dict view -> float
+    classes_ : ndarray (L,)
+
+    References
+    ----------
+    Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
+
+    Examples
+    --------
+    >>> from dmo import TagProp
+    >>> from dmo.demo.digits import digits
+    >>> data = digits()
+    >>> train = data.split == "train"
+    >>> model = TagProp(n_neighbors=20).fit({name: X[train] for name, X in data.views.items()}, data.Y[train])
+    >>> sorted(model.weights_) == sorted(data.views)
+    True
+    """
+
+    _needs: ClassVar[dict[str, Need]] = {"sigma": FLAG, "random_state": SEED}
+
+    def __init__(
+        self,
+        distances: str | Mapping[str, str] = "l2",
+        *,
+        n_neighbors: int = 200,
+        sigma: bool = True,
+        decoder: PlugIn | PooledCalibration | None = None,
+        random_state: int | None = 0,
+    ):
+        self.distances = distances
+        self.n_neighbors = n_neighbors
+        self.sigma = sigma
+        self.decoder = decoder
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from samples X (views of n rows) and labels y (n x L of 0/1, or n classes)."""
+        check_parameters(self)
+        views = check_views(self, X, reset=True)
+        n = sample_count(views)
+        Y = check_labels(self, y, n, dtype=np.uint8)
+        self.labels_ = Y
+        self.distances_ = ViewDistances.fit(named_distances(self.distances, list(views)), views, self.random_state)
+        around = self._around(views, same=True)
+        self.fit_ = fit_tagprop(around, Y, self.sigma)
+        self.weights_ = dict(zip(views, map(float, self.fit_.weights), strict=True))
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
+        self.decoding_ = None
+        if self.decoder is not None:  # no sample is its own neighbor: predictions of training samples are held out
+            held_out = self.fit_(around.predictions(around.shares(self.fit_.weights)))
+            self._learn_decoder(self.decoder, [held_out], Y)
+        return self
+
+    def _around(self, views: Mapping[str, Rows], same: bool = False) -> Neighborhoods:
+        k = min(self.n_neighbors, len(self.labels_) - same)
+        return Neighborhoods.of(*self.distances_.nearest(views, k, same), self.labels_)
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        around = self._around(views)
+        return self.fit_(around.predictions(around.shares(self.fit_.weights)))
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        rule, rule_meta = self.rule_.to_arrays()
+        arrays = {"labels": self.labels_, "weights": self.fit_.weights} | with_prefix("rule", rule)
+        if self.fit_.slope is not None:
+            arrays |= {"slope": self.fit_.slope, "intercept": self.fit_.intercept}
+        arrays |= {f"rows/{view}": rows(source) for view, source in self.distances_.sources.items()}
+        kernels = {view: kernel.to_dict() for view, kernel in self.distances_.kernels.items()}
+        meta = {"rule": rule_meta, "multilabel": self.multilabel_, "kernels": kernels, "loss": self.fit_.loss}
+        decoding, meta["decoding"] = ({}, None) if self.decoding_ is None else self.decoding_.to_arrays()
+        return arrays | with_prefix("decoding", decoding), meta
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.labels_, self.multilabel_ = arrays["labels"], meta["multilabel"]
+        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
+        kernels = {view: parse(kernel) for view, kernel in meta["kernels"].items()}
+        self.distances_ = ViewDistances(kernels, {view: arrays[f"rows/{view}"] for view in kernels})
+        self.fit_ = TagPropFit(arrays["weights"], arrays.get("slope"), arrays.get("intercept"), meta["loss"])
+        self.weights_ = dict(zip(kernels, map(float, self.fit_.weights), strict=True))
+        self.decoding_ = (
+            None
+            if meta["decoding"] is None
+            else FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
+        )
