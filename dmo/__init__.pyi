@@ -1,5 +1,6 @@
 from . import cluster as cluster
 from . import datasets as datasets
+from . import decoders as decoders
 from . import estimators as estimators
 from . import graphs as graphs
 from . import kernels as kernels
@@ -21,8 +22,10 @@ from .estimators.mlsi import MLSI
 from .estimators.mope import MOPE
 from .estimators.morp import MORP
 from .estimators.multiset import MultiSetCCA
+from .estimators.neighbor_votes import NeighborVotes
 from .estimators.propagation import LabelPropagation
 from .estimators.ridge import MultiViewRidge
+from .estimators.tagprop import TagProp
 from .estimators.trace import TraceEmbedding
 from .lowrank.approximations import BestLowRank, Meka, Nystrom
 from .persistence import load
@@ -45,7 +48,9 @@ __all__ = [
     "Moments",
     "MultiSetCCA",
     "MultiViewRidge",
+    "NeighborVotes",
     "Nystrom",
+    "TagProp",
     "TraceEmbedding",
     "UserError",
     "load",

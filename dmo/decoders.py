@@ -41,7 +41,8 @@ class FittedDecoder:
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(arrays, JSON meta) for a model store."""
-        arrays, meta = self.probabilities.to_arrays(), {"rule": None}
+        arrays = self.probabilities.to_arrays()
+        meta: dict[str, Any] = {"rule": None}
         if self.rule is not None:
             more, meta["rule"] = self.rule.to_arrays()
             arrays |= {f"rule/{key}": value for key, value in more.items()}

@@ -8,13 +8,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dmo.blocks import Rows, double, row_blocks, rows
+from dmo.blocks import Rows, Subset, double, row_blocks, rows
+from dmo.errors import UserError
 from dmo.kernels import normalize_rows
 from dmo.kernels.multikernel import MultiKernel
 from dmo.lowrank import FeatureMap
 from dmo.persistence import with_prefix, without_prefix
 
 _BLOCK = 4096
+_SAMPLE = 512  # training rows whose pairs give the mean of a distance
 
 
 class Expansion(Protocol):
@@ -65,6 +67,48 @@ class KernelExpansion:
         kernel = MultiKernel.from_dict(meta["kernel"])
         used = {name: sources[name] for name in kernel.kernels}
         return cls(kernel, used, arrays["coefficients"], arrays["offset"], np.dtype(meta["dtype"]))
+
+
+@dataclass(frozen=True)
+class KernelDistances:
+    """Distances of new rows to the training rows of kernel expansions: the sum of their -log k(x, x_i), over its mean.
+
+    Of kernels exp(-d / b) these are the distances d themselves, of their weighted product the weighted sum.
+
+    Arguments: `expansions` over the same training rows; `scale`: the mean over pairs of training rows.
+    """
+
+    expansions: list[KernelExpansion]
+    scale: float
+
+    @classmethod
+    def of(cls, expansions: Mapping[str, Expansion], scale: float | None = None) -> KernelDistances:
+        """From an estimator's expansions; UserError where they hold no training rows, or are no kernels of distances."""
+        known = [part for part in expansions.values() if isinstance(part, KernelExpansion)]
+        if len(known) < len(expansions):
+            raise UserError("distances of features need exact kernels of a distance; take such a base, or visual = 0")
+        if scale is None:
+            n = known[0].coefficients.shape[0]
+            sample = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE)).astype(int))
+            picked = {view: Subset(source, sample) for part in known for view, source in part.sources.items()}
+            found = cls(known, 1.0)(picked, slice(0, len(sample)))[:, sample]
+            scale = float(found.sum(dtype=np.float64)) / max(1, len(sample) * (len(sample) - 1))
+        return cls(known, scale if scale > 0 else 1.0)
+
+    def __call__(self, views: Mapping[str, Rows], where: slice) -> np.ndarray:
+        """len(where) x n (float32), for the rows `where` of `views`."""
+        out = np.zeros((where.stop - where.start, self.expansions[0].coefficients.shape[0]), np.float32)
+        for part in self.expansions:
+            new = part.kernel.prepare(views, where, part.dtype)
+            for old in row_blocks(out.shape[1], _BLOCK):
+                k = part.kernel.tile(new, part.kernel.prepare(part.sources, old, part.dtype))
+                if k.size and not 0 <= k.min() <= k.max() <= 1 + 1e-4:
+                    raise UserError(
+                        "distances of features need kernels exp(-distance), such as rbf; or take visual = 0"
+                    )
+                out[:, old] -= np.log(np.clip(k, np.finfo(np.float32).tiny, 1.0))
+        out /= self.scale
+        return out
 
 
 @dataclass(frozen=True)

@@ -47,23 +47,12 @@ class Persistent:
         `overwrite`: replace a model at `path`, which stays until the new one is whole; `attached`: what else belongs to
         the model, by name, for `load_attached`. Raises as `stores.save_model` does.
         """
-        check_is_fitted(self)
-        arrays, meta = self._arrays()
-        for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_"):
-            if hasattr(self, key):
-                meta[key] = getattr(self, key)
-        for key in ("classes_", "feature_names_in_"):
-            if hasattr(self, key):
-                names = np.asarray(getattr(self, key))
-                arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # a store holds no objects
-        kind = type(self)
-        parameters = {key: encode(value) for key, value in self.get_params(deep=False).items()}  # type: ignore[attr-defined]
+        arrays, description = described(self)
         abouts = {}
         for name, (parts, about) in (attached or {}).items():
             arrays |= with_prefix(f"{ATTACHED}/{name}", parts)
             abouts[name] = dict(about)
-        description = {"estimator": kind.__name__, "parameters": parameters, "fitted": meta, ATTACHED: abouts}
-        stores.save_model(path, arrays, description, overwrite, provenance)
+        stores.save_model(path, arrays, description | {ATTACHED: abouts}, overwrite, provenance)
 
 
 def load_attached(path: str, name: str) -> Attached | None:
@@ -80,27 +69,50 @@ def load(path: str) -> Any:
     from dmo.model_schema import check_model  # Pydantic is needed by those who load a model only
 
     arrays, meta = stores.load_model(path)
-    kind = _public_class(meta.get("estimator"))
-    if kind is None or not issubclass(kind, Persistent):
-        raise stores.StoreError(f"{path}: no model of this version of dmo ({meta.get('estimator')!r}); fit it again")
+    own = {key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}
     try:
         check_model(meta)
-        model = kind(**{key: decode(value) for key, value in meta["parameters"].items()})
-        fitted = dict(meta["fitted"])
-        for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_"):
-            if key in fitted:
-                setattr(model, key, fitted.pop(key))
-        for key in ("classes_", "feature_names_in_"):
-            if key in arrays:
-                setattr(model, key, arrays[key])
-        model._restore({key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}, fitted)
-        get_tags(model)  # they depend on parameters
+        return rebuilt(own, meta)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+        if isinstance(error, stores.StoreError):
+            raise type(error)(f"{path}: {error}") from error
         reason = (str(error).splitlines() or [""])[0][:200]
         raise stores.StoreError(
-            f"{path}: the parts of this {kind.__name__} do not fit together ({type(error).__name__}: {reason}); "
+            f"{path}: the parts of this {meta['estimator']} do not fit together ({type(error).__name__}: {reason}); "
             "restore it from a copy or fit it again"
         ) from error
+
+
+def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A fitted estimator as (arrays, JSON)."""
+    check_is_fitted(model)
+    arrays, meta = model._arrays()
+    for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_"):
+        if hasattr(model, key):
+            meta[key] = getattr(model, key)
+    for key in ("classes_", "feature_names_in_"):
+        if hasattr(model, key):
+            names = np.asarray(getattr(model, key))
+            arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # a store holds no objects
+    parameters = {key: encode(value) for key, value in model.get_params(deep=False).items()}
+    return arrays, {"estimator": type(model).__name__, "parameters": parameters, "fitted": meta}
+
+
+def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
+    """The fitted estimator that `described` gave. Raises `stores.StoreError` where this version of dmo has none such."""
+    kind = _public_class(description.get("estimator"))
+    if kind is None or not issubclass(kind, Persistent):
+        raise stores.StoreError(f"no model of this version of dmo ({description.get('estimator')!r}); fit it again")
+    model: Any = kind(**{key: decode(value) for key, value in description["parameters"].items()})
+    fitted = dict(description["fitted"])
+    for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_"):
+        if key in fitted:
+            setattr(model, key, fitted.pop(key))
+    for key in ("classes_", "feature_names_in_"):
+        if key in arrays:
+            setattr(model, key, arrays[key])
+    model._restore(arrays, fitted)
+    get_tags(model)  # they depend on parameters
     return model
 
 
@@ -141,10 +153,13 @@ def decode(value: Any) -> Any:
 
 
 def _public_class(name: Any) -> type | None:
-    """The class that `import dmo` offers under this name: a store can name no other, nor a function or a module."""
-    public = importlib.import_module("dmo")
-    found = getattr(public, name) if name in public.__all__ else None
-    return found if isinstance(found, type) else None
+    """The class that dmo or dmo.decoders offers under this name: a store can name no other, nor a function or a module."""
+    for place in ("dmo", "dmo.decoders"):
+        public = importlib.import_module(place)
+        if name in public.__all__:
+            found = getattr(public, name)
+            return found if isinstance(found, type) else None
+    return None
 
 
 def with_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:

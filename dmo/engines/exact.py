@@ -24,7 +24,7 @@ from dmo.hashing import fingerprint
 from dmo.kernels import Kernel, Linear, Precomputed, gram_matrix, normalize_rows
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.tiles import FeatureTiles
-from dmo.linalg.operators import Dense, Operator
+from dmo.linalg.operators import Centered, Dense, Operator
 from dmo.linalg.row_gram import CenteredRows, RowGram
 from dmo.linalg.smoothers import LinearSmoother, Smoother, leave_one_out
 from dmo.linalg.solve import SolveMethod, factorize, small_side_fits
@@ -274,7 +274,8 @@ class KernelView:
         return {self.name: KernelExpansion(self.built.kernel, self.sources, rows_first, offset, self.built.dtype)}
 
     def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        return leave_one_out(B, coefficients, self.smoother.inverse_diagonal())
+        intercept = 1 / (len(B) * self.smoother.ridge) if isinstance(self.operator, Centered) else 0.0
+        return leave_one_out(B, coefficients, self.smoother.inverse_diagonal(), intercept)
 
 
 @dataclass
@@ -296,7 +297,7 @@ class LinearView:
         return linear_expansions(self.kernel, self.sources, self.factor, coefficients, np.zeros(coefficients.shape[1]))
 
     def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        return self.smoother.leave_one_out(B, coefficients)
+        return self.smoother.leave_one_out(B, coefficients, self.factor.mean is not None)
 
 
 def is_linear(kernel: MultiKernel) -> bool:

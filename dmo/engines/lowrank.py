@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 import psutil
+import scipy.linalg
 from dask.utils import format_bytes
 
-from dmo.blocks import Rows
+from dmo.blocks import Rows, row_blocks, rows
 from dmo.cluster import current_client
 from dmo.engines.exact import Exact
 from dmo.engines.moments import LABELS, Moments
-from dmo.engines.passes import FeatureRows, collect_moments
+from dmo.engines.passes import BLOCK, FeatureRows, collect_moments
 from dmo.errors import UserError
 from dmo.kernels import parse
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
+from dmo.progress import stage
 from dmo.validation import per_view
 
 log = logging.getLogger("dmo")
@@ -108,6 +110,49 @@ class LowRankPass:
         new = _folded_moments(self.maps, views, Y, len(self.folds), seed)
         old = [part.widened(LABELS, Y.shape[1]) for part in self.folds]
         return LowRankPass(self.maps, [a + b for a, b in zip(old, new, strict=True)])
+
+
+def left_out_scores(
+    total: Moments,
+    maps: Mapping[str, FeatureMap],
+    views: Mapping[str, Rows],
+    Y: np.ndarray,
+    weights: Mapping[str, float],
+    c: float,
+    coefficients: Mapping[str, np.ndarray],
+    offset: np.ndarray,
+    center: bool,
+) -> np.ndarray:
+    """Scores (n x L) of every training row by the ridge regression without it: (s_i - h_i y_i) / (1 - h_i).
+
+    Arguments: `total`: moments of all rows; `weights`: view -> weight of its kernel; `c`: the ridge; `coefficients`,
+    `offset`: of the regression on all rows; `center`: it has an intercept, which adds 1 / n to the leverage h_i.
+    One pass over the rows: with R'R = F'F + c I of the weighted (centered) factor rows, h_i = |f_i R^-1|^2.
+    Source: Rifkin, Lippert 2007, section 3.
+    """
+    places = total.places()
+    columns = np.concatenate([np.arange(places[view].start, places[view].stop) for view in weights])
+    scale = np.concatenate([np.full(total.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
+    used = total.centered() if center else total
+    small = used.gram[np.ix_(columns, columns)] * scale[:, None] * scale
+    small.flat[:: len(small) + 1] += c
+    whiten = scipy.linalg.cholesky(small)
+    mean = total.mean()[columns] if center else 0.0
+    label_mean = (
+        total.mean()[places[LABELS]] if center else 0.0
+    )  # scores of centered labels, as the regression gives them
+    out = np.empty(Y.shape)
+    blocks = row_blocks(len(Y), BLOCK)
+    with stage("leave-one-out scores", len(blocks)) as advance:
+        for where in blocks:
+            factors = {view: maps[view](rows(views[view], where)) for view in weights}
+            score = offset + sum(factors[view] @ coefficients[view] for view in weights)
+            F = (np.hstack([factors[view] for view in weights]) - mean) * scale
+            half = scipy.linalg.solve_triangular(whiten, F.T, trans="T", check_finite=False)
+            h = np.einsum("ij,ij->j", half, half)[:, None] + (1 / total.n if center else 0.0)
+            out[where] = (score - h * (Y[where] - label_mean)) / (1 - h)
+            advance(1)
+    return out
 
 
 def fit_maps(

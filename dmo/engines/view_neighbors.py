@@ -92,4 +92,3 @@ class ViewDistances:
                 found[:, where] = np.take_along_axis(d, best[None], axis=2)
                 advance(1)
         return index, found
-

@@ -7,8 +7,10 @@ from .mlsi import MLSI
 from .mope import MOPE
 from .morp import MORP
 from .multiset import MultiSetCCA
+from .neighbor_votes import NeighborVotes
 from .propagation import LabelPropagation
 from .ridge import MultiViewRidge
+from .tagprop import TagProp
 from .trace import TraceEmbedding
 
 __all__ = [
@@ -23,5 +25,7 @@ __all__ = [
     "LabelPropagation",
     "MultiSetCCA",
     "MultiViewRidge",
+    "NeighborVotes",
+    "TagProp",
     "TraceEmbedding",
 ]

@@ -9,14 +9,21 @@ import numpy as np
 from sklearn.base import is_regressor
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
+from dmo.decoders import FittedDecoder, PlugIn, PooledCalibration
 from dmo.errors import UserError
 from dmo.estimators.base import Estimator
-from dmo.methods.decoding import ScoreRule
+from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import annotation_scores, top_label_sets
+from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import check_labels, check_views
+
+
+def _has_decoder(estimator: Any) -> bool:
+    return getattr(estimator, "decoder", None) is not None
 
 
 class Annotator(Estimator):
@@ -25,14 +32,53 @@ class Annotator(Estimator):
     rule_: ScoreRule
     classes_: np.ndarray
     multilabel_: bool
+    held_out_scores_: np.ndarray
+    decoding_: FittedDecoder | None = None
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         raise NotImplementedError
 
+    def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
+        """The score matrices (m x L each) that a decoder takes."""
+        return [self._raw_scores(views)]
+
     def decision_function(self, X: Any) -> np.ndarray:
         """Label scores (m x L) of the samples X (views of m rows); higher is likelier. Comparable within a row."""
         check_is_fitted(self)
-        return self.rule_(self._raw_scores(check_views(self, X, reset=False)))
+        scores = self._scores(check_views(self, X, reset=False))
+        if self.decoding_ is None:
+            return self.rule_(scores[0])
+        return unseen_last(self.decoding_(scores), self.rule_.seen)
+
+    @available_if(_has_decoder)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities (m x L) of the labels of the samples X, each label for itself: rows do not sum to 1.
+
+        Only of an estimator with a `decoder`, which learnt them from held-out scores of the training samples.
+        """
+        check_is_fitted(self)
+        if self.decoding_ is None:
+            raise UserError("probabilities are learnt with a decoder; pass decoder=PooledCalibration(), or PlugIn()")
+        return self.decoding_.probabilities(self._scores(check_views(self, X, reset=False)))
+
+    def _learn_decoder(
+        self, decoder: PlugIn | PooledCalibration | None, held_out: list[np.ndarray], Y: np.ndarray
+    ) -> None:
+        """Learn decisions from held-out scores (matrices n x L) of the training samples, which are kept."""
+        self.decoding_ = None if decoder is None else decoder.learn(held_out, Y)
+        self.held_out_scores_ = held_out[0]
+
+    def _decoding_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The decoder for a model store; empty where there is none."""
+        if self.decoding_ is None:
+            return {}, {}
+        arrays, meta = self.decoding_.to_arrays()
+        return with_prefix("decoding", arrays), {"decoding": meta}
+
+    def _restore_decoding(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        """What `_decoding_arrays` described."""
+        if "decoding" in meta:
+            self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
 
     def predict(self, X: Any, top: int | None = None, as_names: bool = False) -> Any:
         """Labels of the samples X.

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from dmo.blocks import Rows
+from dmo.decoders import PlugIn, PooledCalibration
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
 from dmo.errors import UserError
@@ -15,6 +16,7 @@ from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Engine, KernelSpecs, Ridges
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
+from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion
 from dmo.kernels.multikernel import MultiKernel
@@ -70,6 +72,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     prior_power, standardize : float in [0, 1]
         Divide the scores by label frequency to that power; subtract mean and divide by deviation of each label's
         leave-one-out training scores to that power (needs factorized kernels). See `dmo.methods.decoding.ScoreRule`.
+    decoder : PlugIn, PooledCalibration or None
+        Learnt from out-of-fold scores of the training samples (four further fits); it ranks the labels, and gives
+        `predict_proba`.
     solver : "krylov" or "als"
         Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG.
     approximation : "auto", "exact", Exact(...), Nystrom(...), Meka(...) or BestLowRank(...)
@@ -112,6 +117,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         prior_power: float = 0.0,
         standardize: float = 0.0,
         solver: Literal["krylov", "als"] = "krylov",
+        decoder: PlugIn | PooledCalibration | None = None,
         approximation: Engine = "auto",
         label_ridge: float | None = None,
         tol: float = 1e-6,
@@ -127,6 +133,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.prior_power = prior_power
         self.standardize = standardize
         self.solver = solver
+        self.decoder = decoder
         self.approximation = approximation
         self.label_ridge = label_ridge
         self.tol = tol
@@ -143,14 +150,20 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.approximation_ = choose_engine(self.approximation, n, len(views))
         if self.is_exact:
             self._fit_exact(views, Y.astype(np.float64), self.count_components(Y.shape[1], label_rank(Y), n))
-            return self
+        else:
+            self._fit_low_rank(views, Y)
+        self.decoding_ = None
+        if self.decoder is not None:  # scores in the sample have seen its labels through the embedding
+            self._learn_decoder(self.decoder, [out_of_fold_scores(self, views, Y)], Y)
+        return self
+
+    def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         maps, n_folds = self._maps(views), FOLDS if self.standardize else 1
         rows = factor_rows(maps, views, Y.shape[1])
         if rows is None:
             self._fit_pass(pass_of(maps, views, Y, n_folds, self.random_state))
         else:
             self._fit_rows(maps, rows | {LABELS: Y.astype(np.float64)}, n_folds)
-        return self
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, k: int) -> None:
         n = len(Y)
@@ -297,11 +310,13 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         arrays, meta = HomogeneityEmbedding._arrays(self)
         rule, rule_meta = self.rule_.to_arrays()
         kept, kept_meta = self._pass_arrays()
-        arrays |= {"decoder": self.decoder_} | with_prefix("rule", rule) | kept
-        return arrays, meta | {"rule": rule_meta, "multilabel": self.multilabel_} | kept_meta
+        decoding, decoding_meta = self._decoding_arrays()
+        arrays |= {"decoder": self.decoder_} | with_prefix("rule", rule) | kept | decoding
+        return arrays, meta | {"rule": rule_meta, "multilabel": self.multilabel_} | kept_meta | decoding_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         HomogeneityEmbedding._restore(self, arrays, meta)
         self.decoder_, self.multilabel_ = arrays["decoder"], meta["multilabel"]
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
         self._restore_pass(arrays, meta)
+        self._restore_decoding(arrays, meta)

@@ -7,10 +7,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
-from dmo.decoders import FittedDecoder, PlugIn, PooledCalibration
+from dmo.decoders import PlugIn, PooledCalibration
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.functions import KernelDistances
@@ -103,17 +102,17 @@ class NeighborVotes(Annotator):
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         base, description = described(self.base_)
         rule, rule_meta = self.rule_.to_arrays()
-        decoding, decoding_meta = self.decoding_.to_arrays()
+        decoding, decoding_meta = self._decoding_arrays()
         arrays = {"voters": self.voters_, "labels": self.labels_}
-        arrays |= with_prefix("base", base) | with_prefix("rule", rule) | with_prefix("decoding", decoding)
+        arrays |= with_prefix("base", base) | with_prefix("rule", rule) | decoding
         scale = None if self.distances_ is None else self.distances_.scale
-        meta = {"base": description, "rule": rule_meta, "decoding": decoding_meta}
+        meta = {"base": description, "rule": rule_meta} | decoding_meta
         return arrays, meta | {"multilabel": self.multilabel_, "distance_scale": scale}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
-        self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
+        self._restore_decoding(arrays, meta)
         self.voters_, self.labels_, self.multilabel_ = arrays["voters"], arrays["labels"], meta["multilabel"]
         scale = meta["distance_scale"]
         self.distances_ = None if scale is None else KernelDistances.of(self.base_.expansions_, scale)

@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from dmo.blocks import Rows
+from dmo.decoders import PlugIn, PooledCalibration
 from dmo.engines.exact import choose_storage, exact_engine, fit_view
-from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, is_exact, low_rank_pass
+from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, is_exact, left_out_scores, low_rank_pass
 from dmo.engines.moments import LABELS, Moments, pooled
+from dmo.engines.view_neighbors import ViewDistances, distance_kernel, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Engine, KernelSpecs, Ridges
@@ -21,6 +23,7 @@ from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.linear import positive_solve
 from dmo.methods.decoding import ScoreRule
+from dmo.methods.tagprop import NEIGHBORS, Neighborhoods, fit_tagprop
 from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
 from dmo.validation import (
@@ -48,15 +51,25 @@ class MultiViewRidge(Incremental, Annotator):
     Parameters
     ----------
     kernel, ridge, center, approximation, random_state : as in `KGHA`
-        With one combined kernel the ridge is one number.
+        With one combined kernel the ridge is one number. "product": exp(-gamma sum_v w_v d_v) of the views' `distances`
+        d_v, each divided by its mean over the training samples.
     combine : "predictions", "kernels" or "product"
         Average the views' predictions (the paper's), their kernels, or take the kernels' geometric mean.
-    weights : mapping view -> weight, list or None
-        Weights of the views, scaled to sum 1 (equal by default).
+    weights : mapping view -> weight, list, "tagprop" or None
+        Weights of the views, scaled to sum 1 (equal by default). "tagprop": those under which the neighbors of the
+        training samples predict their labels best (Guillaumin et al. 2009), by `distances`.
     intercept, prior_power, standardize : as in `KGHA`
         With `center`, the labels are centered and `intercept` adds their means back.
+    distances : name, mapping view -> name, or None
+        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance, which None and views
+        that are not named take.
+    gamma : float > 0
+        Sharpness of kernel "product".
+    decoder : PlugIn, PooledCalibration or None
+        Learnt from leave-one-out scores of the training samples; it ranks the labels, and gives `predict_proba`.
 
-    Attributes: expansions_, rule_, classes_. Source: Xiong, Szedmak, Piater 2014, section 5 (r-MLR, r-KMLR).
+    Attributes: expansions_, rule_, view_weights_, classes_, held_out_scores_ (n x L, with a decoder).
+    Source: Xiong, Szedmak, Piater 2014, section 5 (r-MLR, r-KMLR).
     """
 
     _needs: ClassVar[dict[str, Need]] = {
@@ -66,6 +79,7 @@ class MultiViewRidge(Incremental, Annotator):
         "prior_power": SHARE,
         "standardize": SHARE,
         "random_state": SEED,
+        "gamma": POSITIVE,
     }
 
     def __init__(
@@ -79,6 +93,9 @@ class MultiViewRidge(Incremental, Annotator):
         intercept: bool = False,
         prior_power: float = 0.0,
         standardize: float = 0.0,
+        distances: str | Mapping[str, str] | None = None,
+        gamma: float = 2.0,
+        decoder: PlugIn | PooledCalibration | None = None,
         approximation: Engine = "auto",
         random_state: int | None = 0,
     ):
@@ -90,6 +107,9 @@ class MultiViewRidge(Incremental, Annotator):
         self.intercept = intercept
         self.prior_power = prior_power
         self.standardize = standardize
+        self.distances = distances
+        self.gamma = gamma
+        self.decoder = decoder
         self.approximation = approximation
         self.random_state = random_state
 
@@ -100,13 +120,23 @@ class MultiViewRidge(Incremental, Annotator):
         n = sample_count(views)
         Y = check_labels(self, y, n, dtype=np.uint8)
         self._forget_pass()
+        self._learn_weights(views, Y)
         self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
+        self.decoding_ = None
         if not self.is_exact:
+            if self.kernel == "product":
+                raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
             n_folds = FOLDS if self.standardize else 1
-            self._fit_pass(
-                low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state, self.center)
-            )
+            done = low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state, self.center)
+            self._fit_pass(done)
+            if self.decoder is not None:
+                self._learn_decoder(self.decoder, [self._leave_one_out(done, views, Y)], Y)
             return self
+        self._fit_exact(views, Y)
+        return self
+
+    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
+        n, labels, held_out = len(Y), Y, bool(self.standardize) or self.decoder is not None
         Y = Y.astype(np.float64)
         targets = Y - Y.mean(axis=0) if self.center else Y
         engine = exact_engine(self.approximation_)
@@ -117,7 +147,7 @@ class MultiViewRidge(Incremental, Annotator):
         loo = np.zeros(Y.shape)
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
-                columns = None if self.standardize else targets.shape[1]
+                columns = None if held_out else targets.shape[1]
                 view = fit_view(
                     engine,
                     name,
@@ -132,12 +162,13 @@ class MultiViewRidge(Incremental, Annotator):
                 )
                 found, share = view.coefficients(targets), self._share(name)
                 expansions |= view.expansions(share * found)
-                if self.standardize:
+                if held_out:
                     loo += share * view.leave_one_out(targets, found)
                 advance(1)
         self.expansions_: Mapping[str, Expansion] = expansions
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), loo, self.intercept, self.standardize, self.prior_power)
-        return self
+        if self.decoder is not None:
+            self._learn_decoder(self.decoder, [loo], labels)
 
     def _fit_pass(self, done: LowRankPass) -> None:
         coefficients, offset, _ = self.fit_moments(done.total)
@@ -152,6 +183,20 @@ class MultiViewRidge(Incremental, Annotator):
             mean, deviation = pooled(held)
         self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
 
+    def _leave_one_out(self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray) -> np.ndarray:
+        """Scores of every training row by the regressions that have not seen it: one more pass over the rows."""
+        total = done.total
+        groups = [list(done.maps)] if self.combine == "kernels" else [[view] for view in done.maps]
+        ridges = self._ridges(list(done.maps), ["all"] if self.combine == "kernels" else list(done.maps))
+        scores = np.zeros(Y.shape)
+        for group in groups:
+            weights = {view: self.view_weights_[view] if self.combine == "kernels" else 1.0 for view in group}
+            c = ridges["all" if self.combine == "kernels" else group[0]]
+            B, offset = ridge(total, weights, c, self.center)
+            share = 1.0 if self.combine == "kernels" else self.view_weights_[group[0]]
+            scores += share * left_out_scores(total, done.maps, views, Y, weights, c, B, offset, self.center)
+        return scores
+
     def prepare_moments(self, moments: Moments, center: bool) -> Moments:
         """What every ridge shares: the moments themselves."""
         return moments
@@ -160,8 +205,10 @@ class MultiViewRidge(Incremental, Annotator):
         """(coefficients per view, offset, None) of the raw scores sum_v f_v(x) B_v + offset."""
         views = [view for view in moments.widths if view != LABELS]
         kernels = self._kernels(views)
-        if self.combine == "product":
-            raise UserError("combine='product' has no low-rank form; take combine='kernels', or approximation='exact'")
+        if self.combine == "product" or self.kernel == "product":
+            raise UserError(
+                "a product of kernels has no low-rank form; take combine='kernels', or approximation='exact'"
+            )
         ridges = self._ridges(views, list(kernels))
         if self.combine == "kernels":
             coefficients, offset = ridge(moments, self.view_weights_, next(iter(ridges.values())), self.center)
@@ -182,6 +229,7 @@ class MultiViewRidge(Incremental, Annotator):
         needs_loo: bool,
     ) -> Callable[[MultiViewRidge], HeldOut]:
         """A function that fits settings of this estimator on `old`, Y and scores `new`, kernels and factors shared."""
+        self._learn_weights(old, Y)
         kernels = self._kernels(list(old))
         shared, frequency = SharedViews(self, kernels, old, new), Y.mean(axis=0)
 
@@ -205,16 +253,32 @@ class MultiViewRidge(Incremental, Annotator):
         return is_exact(decided(self))
 
     def _share(self, regression: str) -> float:
-        return self.view_weights_[regression] if self.combine == "predictions" else 1.0
+        return self.view_weights_[regression] if self.combine == "predictions" and self.kernel != "product" else 1.0
+
+    def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
+        """The weights "tagprop" of the views, for `_kernels`."""
+        if self.weights == "tagprop":
+            near = ViewDistances.fit(named_distances(self.distances or "l2", list(views)), views, self.random_state)
+            k = min(NEIGHBORS, len(Y) - 1)
+            learnt = fit_tagprop(Neighborhoods.of(*near.nearest(views, k, same=True), Y), Y).weights
+            self._learnt_weights = dict(zip(views, map(float, learnt if learnt.any() else learnt + 1), strict=True))
 
     def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
         """One kernel per regression: a view's own, or one over all views."""
-        kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
-        given = per_view("weights", 1.0 if self.weights is None else self.weights, names, NOT_NEGATIVE)
+        if self.kernel == "product":
+            chosen = named_distances(self.distances or "l2", names)
+            kernels = {view: distance_kernel(distance, self.gamma) for view, distance in chosen.items()}
+        else:
+            kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
+        weights = 1.0 if self.weights is None else self.weights
+        given = self._learnt_weights if weights == "tagprop" else per_view("weights", weights, names, NOT_NEGATIVE)
         total = sum(given.values())
         if not total > 0:
             raise UserError(f"weights {given} are all zero; give at least one view a positive weight")
         self.view_weights_ = {view: weight / total for view, weight in given.items()}
+        if self.kernel == "product":
+            used = {view: weight for view, weight in self.view_weights_.items() if weight > 0}
+            return {"all": MultiKernel({view: kernels[view] for view in used}, used, "product")}
         if self.combine == "predictions":
             return {view: MultiKernel.of(view, kernel) for view, kernel in kernels.items()}
         if len(names) == 1:
@@ -223,7 +287,7 @@ class MultiViewRidge(Incremental, Annotator):
         return {"all": MultiKernel(kernels, self.view_weights_, how)}
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, float]:
-        if regressions == views:
+        if regressions == views and self.kernel != "product":
             return per_view("ridge", self.ridge, views, POSITIVE)
         if isinstance(self.ridge, (Mapping, list, tuple)):
             raise UserError(f"one combined kernel takes one ridge, got {self.ridge!r}; pass a number")
@@ -237,13 +301,15 @@ class MultiViewRidge(Incremental, Annotator):
         rule, rule_meta = self.rule_.to_arrays()
         meta |= {"rule": rule_meta, "multilabel": self.multilabel_, "view_weights": self.view_weights_}
         kept, kept_meta = self._pass_arrays()
-        return arrays | with_prefix("rule", rule) | kept, meta | kept_meta
+        decoding, decoding_meta = self._decoding_arrays()
+        return arrays | with_prefix("rule", rule) | kept | decoding, meta | kept_meta | decoding_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.expansions_ = load_expansions(arrays, meta)
         self.multilabel_, self.view_weights_ = meta["multilabel"], dict(meta["view_weights"])
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
         self._restore_pass(arrays, meta)
+        self._restore_decoding(arrays, meta)
 
 
 def ridge(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from dmo.blocks import Rows, rows
-from dmo.decoders import FittedDecoder, PlugIn, PooledCalibration
+from dmo.decoders import PlugIn, PooledCalibration
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.estimators.annotator import Annotator
 from dmo.kernels import parse
@@ -83,10 +83,9 @@ class TagProp(Annotator):
         self.fit_ = fit_tagprop(around, Y, self.sigma)
         self.weights_ = dict(zip(views, map(float, self.fit_.weights), strict=True))
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
-        self.decoding_ = None
-        if self.decoder is not None:  # no sample is its own neighbor: predictions of training samples are held out
-            held_out = self.fit_(around.predictions(around.shares(self.fit_.weights)))
-            self._learn_decoder(self.decoder, [held_out], Y)
+        # no sample is its own neighbor: what its neighbors predict is held out
+        held_out = self.fit_(around.predictions(around.shares(self.fit_.weights)))
+        self._learn_decoder(self.decoder, [held_out], Y)
         return self
 
     def _around(self, views: Mapping[str, Rows], same: bool = False) -> Neighborhoods:
@@ -105,8 +104,8 @@ class TagProp(Annotator):
         arrays |= {f"rows/{view}": rows(source) for view, source in self.distances_.sources.items()}
         kernels = {view: kernel.to_dict() for view, kernel in self.distances_.kernels.items()}
         meta = {"rule": rule_meta, "multilabel": self.multilabel_, "kernels": kernels, "loss": self.fit_.loss}
-        decoding, meta["decoding"] = ({}, None) if self.decoding_ is None else self.decoding_.to_arrays()
-        return arrays | with_prefix("decoding", decoding), meta
+        decoding, more = self._decoding_arrays()
+        return arrays | decoding, meta | more
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.labels_, self.multilabel_ = arrays["labels"], meta["multilabel"]
@@ -115,8 +114,4 @@ class TagProp(Annotator):
         self.distances_ = ViewDistances(kernels, {view: arrays[f"rows/{view}"] for view in kernels})
         self.fit_ = TagPropFit(arrays["weights"], arrays.get("slope"), arrays.get("intercept"), meta["loss"])
         self.weights_ = dict(zip(kernels, map(float, self.fit_.weights), strict=True))
-        self.decoding_ = (
-            None
-            if meta["decoding"] is None
-            else FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
-        )
+        self._restore_decoding(arrays, meta)

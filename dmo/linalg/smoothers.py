@@ -67,15 +67,23 @@ class LinearSmoother:
     def __call__(self, B: np.ndarray) -> np.ndarray:
         return self._solver.smooth(B)
 
-    def leave_one_out(self, B: np.ndarray, W: np.ndarray) -> np.ndarray:
-        """Values at every row of the function that smooths B (with loadings W) without that row: b - (b - s) / (1 - h)."""
-        return B - (B - self.F.dot(W)) / (1 - self._solver.leverages())[:, None]
+    def leave_one_out(self, B: np.ndarray, W: np.ndarray, centered: bool = False) -> np.ndarray:
+        """Values at every row of the function that smooths B (with loadings W) without that row: b - (b - s) / (1 - h).
+
+        `centered`: the function has an intercept, which F's centering and B's stand for; it adds 1 / n to the leverage.
+        """
+        left = 1 - self._solver.leverages() - (1 / len(B) if centered else 0.0)
+        return B - (B - self.F.dot(W)) / left[:, None]
 
 
-def leave_one_out(targets: np.ndarray, dual: np.ndarray, inverse_diagonal: np.ndarray) -> np.ndarray:
+def leave_one_out(
+    targets: np.ndarray, dual: np.ndarray, inverse_diagonal: np.ndarray, intercept: float = 0.0
+) -> np.ndarray:
     """Predictions of a kernel ridge for every training row when that row is left out: t_i - a_i / [(K + c I)^-1]_ii.
 
-    Arguments: `targets` n x k; `dual` a = (K + c I)^-1 targets; `inverse_diagonal` n.
+    Arguments: `targets` n x k; `dual` a = (K + c I)^-1 targets; `inverse_diagonal` n; `intercept`: 1 / (n c) where K and
+    the targets are centered. The left-out regression has an intercept of its own then: with M = (K + c I)^-1 of the plain
+    kernel the divisor is m_ii - (M1)_i^2 / 1'M1, that of the centered one less 1 / (n c).
     Source: Rifkin, Lippert 2007, section 3.
     """
-    return targets - dual / inverse_diagonal[:, None]
+    return targets - dual / (inverse_diagonal - intercept)[:, None]

@@ -1,0 +1,168 @@
+"""Estimators with decoders, votes of neighbors and TagProp: held-out scores are those of as many fits; nothing leaks."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import dmo
+from dmo import KGHA, Exact, MultiViewRidge, NeighborVotes, Nystrom, TagProp
+from dmo.decoders import PlugIn, PooledCalibration
+from dmo.demo.digits import digits
+from dmo.errors import UserError
+from dmo.metrics import annotation_scores
+
+EXACT = Exact(precision="float64")
+
+
+def drawn(n=60, seed=0):
+    """Two views of histograms, labels that depend on both."""
+    rng = np.random.default_rng(seed)
+    views = {"a": rng.gamma(0.5, 1.0, (n, 9)), "b": rng.gamma(0.5, 1.0, (n, 5))}
+    lift = np.hstack([views["a"][:, :3], views["b"][:, :3]])
+    return views, (lift + 0.3 * rng.normal(size=lift.shape) > 0.7).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def halves():
+    data = digits()
+    train, test = data.split == "train", data.split == "test"
+    old, new = ({name: X[part] for name, X in data.views.items()} for part in (train, test))
+    return old, data.Y[train], new, data.Y[test]
+
+
+RIDGES = {
+    "a combined kernel": {"kernel": "rbf", "combine": "kernels"},
+    "averaged predictions": {"kernel": "rbf"},
+    "uncentered": {"kernel": "rbf", "center": False},
+    "linear": {"kernel": "linear"},
+    "a product of distances": {"kernel": "product", "distances": {"a": "l1", "b": "chi2"}},
+}
+
+
+@pytest.mark.parametrize("approximation", ["exact", "low rank"])
+@pytest.mark.parametrize("name", RIDGES)
+def test_held_out_scores_of_a_ridge_are_those_of_as_many_fits(name, approximation):
+    views, Y = drawn()
+    if approximation == "low rank" and "product" in name:
+        pytest.skip("a product of kernels has no low-rank form")
+    engine = EXACT if approximation == "exact" else Nystrom(rank=60, precision="float64")
+    # kernels as the fit on all samples has them: bandwidths are not refitted without a sample
+    known = MultiViewRidge(ridge=0.2, decoder=PooledCalibration(), approximation=engine, intercept=True, **RIDGES[name])
+    known.fit(views, Y)
+    shift = Y.mean(axis=0) if known.center else 0.0
+    for i in (0, 7, 33):
+        rest = np.arange(len(Y)) != i
+        scores = np.zeros(Y.shape[1])
+        kernels, weights = gram_of(known, views), known.view_weights_
+        shares = dict.fromkeys(kernels, 1.0) if len(kernels) == 1 else weights
+        for v, K in kernels.items():
+            y, k = Y[rest].astype(float), K[np.ix_(rest, rest)]
+            if known.center:
+                ones = np.ones((len(y), 1))
+                system = np.block([[k + 0.2 * np.eye(len(y)), ones], [ones.T, np.zeros((1, 1))]])
+                solved = np.linalg.solve(system, np.vstack([y, np.zeros((1, y.shape[1]))]))
+                scores += shares[v] * (K[i, rest] @ solved[:-1] + solved[-1])
+            else:
+                scores += shares[v] * (K[i, rest] @ np.linalg.solve(k + 0.2 * np.eye(len(y)), y))
+        np.testing.assert_allclose(known.held_out_scores_[i] + shift, scores, atol=2e-5)
+
+
+def gram_of(model, views):
+    """The kernel matrices of a fitted ridge's regressions, from their formulas."""
+    weights = model.view_weights_
+    if model.kernel == "product":
+        found = np.zeros((60, 60))
+        for view, X in views.items():
+            P = X / X.sum(axis=1, keepdims=True)
+            pairs = P[:, None] - P[None]
+            d = np.abs(pairs).sum(axis=2) if view == "a" else (pairs**2 / (P[:, None] + P[None])).sum(axis=2)
+            found += weights[view] * d / d[np.triu_indices(60, 1)].mean()
+        return {"all": np.exp(-2 * found)}
+    kernels = {}
+    for view, X in views.items():
+        if model.kernel == "linear":
+            kernels[view] = X @ X.T
+            continue
+        d = np.sqrt(((X[:, None] - X[None]) ** 2).sum(axis=2))
+        kernels[view] = np.exp(-(d**2) / (2 * d[np.triu_indices(60, 1)].mean() ** 2))
+    if model.combine == "kernels":
+        return {"all": sum(weights[view] * K for view, K in kernels.items())}
+    return kernels
+
+
+MODELS = {
+    "ridge": lambda: MultiViewRidge(ridge=0.1, decoder=PlugIn("f1@3")),
+    "tagprop kernel": lambda: MultiViewRidge("product", weights="tagprop", ridge=0.1, decoder=PlugIn("f1@3")),
+    "low rank": lambda: MultiViewRidge(ridge=0.1, decoder=PlugIn("f1@3"), approximation=Nystrom(rank=100)),
+    "KGHA": lambda: KGHA(ridge=0.1, decoder=PlugIn("f1@3")),
+    "KGHA, low rank": lambda: KGHA(ridge=0.1, decoder=PooledCalibration(), approximation=Nystrom(rank=100)),
+    "votes": lambda: NeighborVotes(MultiViewRidge(ridge=0.1), decoder=PlugIn("f1@3")),
+    "votes of scores": lambda: NeighborVotes(
+        MultiViewRidge(ridge=0.1, approximation=Nystrom(rank=100)), visual=0.0, decoder=PlugIn("f1@3")
+    ),
+    "TagProp": lambda: TagProp(n_neighbors=40, decoder=PlugIn("f1@3")),
+    "TagProp, plain": lambda: TagProp(n_neighbors=40, sigma=False),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_annotate_give_probabilities_and_come_back_from_disk(name, halves, tmp_path):
+    old, Y, new, truth = halves
+    model = MODELS[name]().fit(old, Y)
+    scores = model.decision_function(new)
+    assert annotation_scores(truth, scores, top=3).f1 > 0.8
+    if model.decoder is not None:
+        p = model.predict_proba(new)
+        assert abs(p.mean(axis=0) - truth.mean(axis=0)).max() < 0.06
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = dmo.load(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(loaded.decision_function(new), scores)
+    assert loaded.get_params(deep=False).keys() == model.get_params(deep=False).keys()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_label_that_is_drawn_by_lot_stays_unknown(name, halves):
+    old, Y, new, truth = halves
+    rng = np.random.default_rng(0)
+    Y, lot = Y.copy(), rng.random(len(truth)) < 0.3
+    Y[:, 0] = rng.random(len(Y)) < 0.3
+    scores = MODELS[name]().fit(old, Y).decision_function(new)[:, 0]
+    rank = scores.argsort().argsort()
+    assert abs(np.corrcoef(rank, lot)[0, 1]) < 0.12
+
+
+@pytest.mark.parametrize("name", ["ridge", "votes", "TagProp"])
+def test_a_label_without_a_training_sample_is_never_given(name, halves):
+    old, Y, new, _ = halves
+    Y = Y.copy()
+    Y[:, 5] = 0
+    model = MODELS[name]().fit(old, Y)
+    assert model.predict(new, top=5)[:, 5].sum() == 0
+    assert (model.predict_proba(new)[:, 5] == 0).all()
+
+
+def test_weights_of_views_tell_noise_from_signal():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(4, size=300)
+    Y = np.eye(4, dtype=np.uint8)[kind]
+    views = {name: rng.gamma(0.5, 1.0, (300, 9)) + 2 * np.eye(4, 9)[kind] for name in ("a", "b")}
+    views["noise"] = rng.gamma(0.5, 1.0, (300, 9))
+    model = MultiViewRidge("product", distances="l1", weights="tagprop", ridge=0.1, approximation=EXACT).fit(views, Y)
+    assert model.view_weights_["noise"] < 0.1
+    assert sum(model.view_weights_.values()) == pytest.approx(1.0)
+
+
+def test_without_a_decoder_there_are_no_probabilities_and_parts_that_do_not_go_together_are_refused(halves):
+    old, Y, *_ = halves
+    assert not hasattr(MultiViewRidge(), "predict_proba")
+    with pytest.raises(UserError, match="known: 'l1', 'l2', 'chi2'"):
+        TagProp("l3").fit(old, Y)
+    with pytest.raises(UserError, match="distances name the view 'nose'"):
+        MultiViewRidge("product", distances={"nose": "l1"}).fit(old, Y)
+    with pytest.raises(UserError, match="no low-rank form"):
+        MultiViewRidge("product", approximation=Nystrom(rank=50)).fit(old, Y)
+    with pytest.raises(UserError, match="exact kernels"):
+        NeighborVotes(MultiViewRidge(approximation=Nystrom(rank=50))).fit(old, Y)
+    with pytest.raises(UserError, match="use fit"):
+        MultiViewRidge(decoder=PlugIn(), approximation=Nystrom(rank=50)).partial_fit(old, Y)
+    clone(NeighborVotes(MultiViewRidge(decoder=PlugIn())))
