@@ -17,7 +17,8 @@ from dmo.blocks import Rows, row_blocks, rows
 from dmo.cluster import current_client
 from dmo.engines.exact import Exact
 from dmo.engines.moments import LABELS, Moments
-from dmo.engines.passes import BLOCK, FeatureRows, collect_moments
+from dmo.engines.passes import FeatureRows, collect_moments
+from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError
 from dmo.kernels import parse
 from dmo.lowrank import FeatureMap
