@@ -88,7 +88,7 @@ class MultiViewRidge(Incremental, Annotator):
         *,
         ridge: Ridges = 1e-2,
         combine: Literal["predictions", "kernels", "product"] = "predictions",
-        weights: Mapping[str, float] | Sequence[float] | None = None,
+        weights: Mapping[str, float] | Sequence[float] | Literal["tagprop"] | None = None,
         center: bool = True,
         intercept: bool = False,
         prior_power: float = 0.0,
