@@ -94,6 +94,22 @@ class Rule(BaseModel):
     prior_power: Share
 
 
+class PlugInPart(BaseModel):
+    """What `PlugInRule.to_arrays` describes."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    size: Count
+    mean_precision: Share
+    mean_recall: Share
+
+
+class Decoding(BaseModel):
+    """What `FittedDecoder.to_arrays` describes."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    rule: PlugInPart | None
+
+
 class Fitted(_Part):
     """What was learned besides arrays; each estimator has some of these, and misses those that it needs itself."""
 
@@ -103,6 +119,10 @@ class Fitted(_Part):
     expansions: Annotated[dict[str, KernelPart | FactorPart | LinearPart], Field(min_length=1)] = {}
     map: Map | None = None
     rule: Rule | None = None
+    decoding: Decoding | None = None
+    kernels: dict[str, KernelSpec] = {}
+    base: Model | None = None
+    distance_scale: Scale | None = None
     multilabel: bool = False
     objective_history: Annotated[list[float], Field(min_length=1)] = [0.0]
     n_iter: int = 0
