@@ -16,7 +16,7 @@ from dmo.errors import UserError
 from dmo.methods.calibration import PooledProbabilities
 from dmo.methods.plugin_rule import PlugInRule
 
-__all__ = ["FittedDecoder", "PlugIn", "PooledCalibration"]
+__all__ = ["FittedDecoder", "PlugIn", "PooledCalibration", "as_decoder"]
 
 
 @dataclass(frozen=True)
@@ -122,3 +122,37 @@ class PlugIn:
             return FittedDecoder(probabilities)
         count = min(int(top), Y.shape[1])
         return FittedDecoder(probabilities, PlugInRule.fit(probabilities(scores), Y, count, self.size))
+
+
+def as_decoder(given: str | PlugIn | PooledCalibration | None) -> PlugIn | PooledCalibration | None:
+    """A decoder from its name.
+
+    Parameters
+    ----------
+    given : str, PlugIn, PooledCalibration or None
+        "probabilities" stands for `PooledCalibration()`, a metric such as "f1@5" for `PlugIn` of it.
+
+    Returns
+    -------
+    PlugIn, PooledCalibration or None
+
+    Raises
+    ------
+    UserError
+        For any other name.
+
+    Examples
+    --------
+    >>> from dmo.decoders import as_decoder
+    >>> as_decoder("f1@5")
+    PlugIn(metric='f1@5', size=500)
+    """
+    if given is None or isinstance(given, (PlugIn, PooledCalibration)):
+        return given
+    if given == "probabilities":
+        return PooledCalibration()
+    if isinstance(given, str) and "@" in given:
+        return PlugIn(given)
+    raise UserError(
+        f"decoder = {given!r}; known: 'probabilities', a metric such as 'f1@5', PlugIn and PooledCalibration"
+    )

@@ -76,9 +76,9 @@ def load(path: str) -> Any:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         if isinstance(error, stores.StoreError):
             raise type(error)(f"{path}: {error}") from error
-        reason = (str(error).splitlines() or [""])[0][:200]
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
         raise stores.StoreError(
-            f"{path}: the parts of this {meta['estimator']} do not fit together ({type(error).__name__}: {reason}); "
+            f"{path}: the parts of this {meta.get('estimator', 'model')} do not fit together ({reason}); "
             "restore it from a copy or fit it again"
         ) from error
 

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
 from dmo.blocks import Rows, Subset
+from dmo.decoders import as_decoder
 from dmo.engines.lowrank import choose_engine
 from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, targets
@@ -26,7 +27,7 @@ from dmo.estimators.shared_fits import ExactFolds, HeldOut, MomentFolds
 from dmo.hashing import digest, fingerprint
 from dmo.kernels import rescaled
 from dmo.kernels.threads import in_threads
-from dmo.methods.decoding import ScoreRule
+from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import annotation_scores, auc_macro, auc_micro, f1_macro, f1_micro, jaccard_accuracy, top_label_sets
 from dmo.persistence import encode
 from dmo.progress import stage
@@ -35,7 +36,7 @@ from dmo.validation import check_labels, check_parameter, check_views, naming, s
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
-_DECODER = ("n_components", "intercept", "prior_power", "standardize")
+_DECODER = ("n_components", "intercept", "prior_power", "standardize", "decoder")
 
 
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
@@ -55,6 +56,7 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "MLSI": {"mixing": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": (0.001, 0.01, 0.1, 1.0), "n_components": (50,)},
     "LLTSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
     "CoupledSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
+    "TagProp": {"n_neighbors": (50, 100, 200), "sigma": (True, False)},
     "LabelPropagation": {"smoothness": (0.1, 1.0, 10.0), "n_neighbors": (5, 15, 45)},
 }
 """What a sweep of an estimator tries where nothing is said: class -> parameter -> values."""
@@ -141,8 +143,10 @@ def sweep(
             model = _with(estimator, fixed)
             if getattr(model, "approximation", None) == "auto":
                 model.set_params(approximation=choose_engine("auto", n, len(sources)))
-            shared = isinstance(model, (KGHA, MultiViewRidge))
-            loo = shared and any(inner.get("standardize", [model.standardize]))
+            decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
+            # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
+            shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
+            loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
             scores.begin(number, advance)
             with part_of_more(scores.save), naming(estimator):
@@ -299,7 +303,10 @@ def _fits(
     wanted: np.ndarray,
 ) -> Iterator[tuple[int, int, HeldOut]]:
     """(fold, index of the algebra setting, what its fit says of the fold), at least where `wanted` (folds x algebra)."""
-    loo = any(setting.get("standardize", model.standardize) for setting in decoders)
+    loo = any(
+        setting.get("standardize", model.standardize) or setting.get("decoder", model.decoder) is not None
+        for setting in decoders
+    )
     if not model.is_exact:
         left = np.flatnonzero(wanted.any(axis=0)).tolist()
         chosen = [algebra[i] for i in left]
@@ -317,6 +324,11 @@ def _fits(
 def _decoded(model: Any, held: HeldOut, setting: Mapping[str, Any]) -> np.ndarray:
     """Scores of held-out samples under one setting of the decoder."""
     raw, loo = held.scores(setting.get("n_components", getattr(model, "n_components", None)))
+    decoder = as_decoder(setting.get("decoder", model.decoder))
+    if decoder is not None:
+        assert loo is not None
+        assert held.labels is not None
+        return unseen_last(decoder.learn([loo], held.labels)([raw]), held.frequency > 0)
     value = {key: setting.get(key, getattr(model, key)) for key in ("intercept", "standardize", "prior_power")}
     return ScoreRule.learn(held.frequency, loo, value["intercept"], value["standardize"], value["prior_power"])(raw)
 

@@ -123,3 +123,21 @@ def test_any_estimator_with_a_decision_function_can_be_swept():
 def test_bad_sweeps(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         sweep(KGHA(), VIEWS, LABELS, **arguments)
+
+
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=30)])
+def test_a_decoder_in_a_sweep_learns_in_every_fold_as_a_fit_of_the_fold_does(approximation):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 6))
+    Y = (X[:, :4] + 0.5 * rng.normal(size=(80, 4)) > 0.3).astype(np.uint8)
+    model = MultiViewRidge(approximation=approximation)
+    grid = {"ridge": [0.1, 1.0], "decoder": ["probabilities", "f1@2"]}
+    found = sweep(model, X, Y, grid, folds=3, metric="f1@2", refit=False)
+    fold = fold_numbers(80, 3)
+    for row in found.table:
+        alone = clone(model).set_params(ridge=row["ridge"], decoder=row["decoder"])
+        scores = []
+        for number in range(3):
+            fitted = clone(alone).fit(X[fold != number], Y[fold != number])
+            scores.append(annotation_scores(Y[fold == number], fitted.decision_function(X[fold == number]), top=2).f1)
+        np.testing.assert_allclose(row["folds"], scores, atol=1e-9)

@@ -108,10 +108,18 @@ ESTIMATORS = {
         "CoupledSVR",
         "Support vector regression with the matrix kernel k(x, x') S: the outputs share strength through S.",
     ),
+    "neighborvotes": (
+        "NeighborVotes",
+        "Adds to the scores of a model the votes of training samples that are neighbors in its scores and in the features.",
+    ),
+    "tagprop": (
+        "TagProp",
+        "Labels of a sample as the weighted mean of its neighbors' labels, weights of the views by maximum likelihood.",
+    ),
     "labelpropagation": ("LabelPropagation", "Labels spread along a neighbor graph, and among classes that are alike."),
 }
 """Names for the shell: that of the class in lower case, but for two long ones; and the first line of its docstring."""
-TUNED = ("kgha", "ridge", "morp", "mlsi", "lltsvr", "coupledsvr", "labelpropagation")
+TUNED = ("kgha", "ridge", "morp", "mlsi", "lltsvr", "coupledsvr", "tagprop", "labelpropagation")
 PLANNED = ("kgha", "ridge", "multisetcca", "morp", "lltsvr", "coupledsvr")
 
 

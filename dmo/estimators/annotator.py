@@ -13,8 +13,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
-from dmo.decoders import FittedDecoder, PlugIn, PooledCalibration
+from dmo.decoders import FittedDecoder, as_decoder
 from dmo.errors import UserError
+from dmo.estimators.arguments import Decoder
 from dmo.estimators.base import Estimator
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import annotation_scores, top_label_sets
@@ -61,11 +62,10 @@ class Annotator(Estimator):
             raise UserError("probabilities are learnt with a decoder; pass decoder=PooledCalibration(), or PlugIn()")
         return self.decoding_.probabilities(self._scores(check_views(self, X, reset=False)))
 
-    def _learn_decoder(
-        self, decoder: PlugIn | PooledCalibration | None, held_out: list[np.ndarray], Y: np.ndarray
-    ) -> None:
+    def _learn_decoder(self, decoder: Decoder, held_out: list[np.ndarray], Y: np.ndarray) -> None:
         """Learn decisions from held-out scores (matrices n x L) of the training samples, which are kept."""
-        self.decoding_ = None if decoder is None else decoder.learn(held_out, Y)
+        known = as_decoder(decoder)
+        self.decoding_ = None if known is None else known.learn(held_out, Y)
         self.held_out_scores_ = held_out[0]
 
     def _decoding_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:

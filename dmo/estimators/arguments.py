@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from dmo.decoders import PlugIn, PooledCalibration
 from dmo.engines.exact import Exact
 from dmo.engines.krylov import Krylov
 from dmo.kernels import Kernel
@@ -16,6 +17,8 @@ KernelSpecs = str | Kernel | Mapping[str, Any] | Sequence[Any]
 """One kernel for all views, or one per view."""
 Ridges = float | Mapping[str, float] | Sequence[float]
 """One ridge for all views, or one per view."""
+Decoder = str | PlugIn | PooledCalibration | None
+"""From held-out scores to decisions: an object of dmo.decoders, "probabilities", or a metric such as "f1@5"."""
 Engine = Literal["auto", "exact"] | Exact | Nystrom | Meka | BestLowRank
 """The kernel as it is, or one of low rank; "auto" decides by size."""
 GivenEngine = Literal["exact"] | Exact | Nystrom | Meka | BestLowRank

@@ -8,12 +8,11 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from dmo.blocks import Rows
-from dmo.decoders import PlugIn, PooledCalibration
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import Engine, KernelSpecs, Ridges
+from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.out_of_fold import out_of_fold_scores
@@ -72,7 +71,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     prior_power, standardize : float in [0, 1]
         Divide the scores by label frequency to that power; subtract mean and divide by deviation of each label's
         leave-one-out training scores to that power (needs factorized kernels). See `dmo.methods.decoding.ScoreRule`.
-    decoder : PlugIn, PooledCalibration or None
+    decoder : PlugIn, PooledCalibration, name or None
         Learnt from out-of-fold scores of the training samples (four further fits); it ranks the labels, and gives
         `predict_proba`.
     solver : "krylov" or "als"
@@ -117,7 +116,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         prior_power: float = 0.0,
         standardize: float = 0.0,
         solver: Literal["krylov", "als"] = "krylov",
-        decoder: PlugIn | PooledCalibration | None = None,
+        decoder: Decoder = None,
         approximation: Engine = "auto",
         label_ridge: float | None = None,
         tol: float = 1e-6,

@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
 from dmo.blocks import Rows
 from dmo.decoders import PlugIn, PooledCalibration
+from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
+from dmo.estimators.arguments import Decoder
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.functions import KernelDistances
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.neighbor_votes import label_directions, log_shares, votes
-from dmo.persistence import described, rebuilt, with_prefix, without_prefix
+from dmo.persistence import described, load, rebuilt, with_prefix, without_prefix
 from dmo.validation import NOT_NEGATIVE, Need, check_labels, check_parameters, check_views, sample_count
 
 
@@ -28,13 +30,13 @@ class NeighborVotes(Annotator):
 
     Parameters
     ----------
-    base : estimator with a `decoder` parameter, or None
-        The model; None: `MultiViewRidge()`. It is fitted on a copy.
+    base : estimator with a `decoder` parameter, path of one that was saved, or None
+        The model; None: `MultiViewRidge()`. A copy of it is fitted, of a saved one with its parameters.
     sharpness : float >= 0
         Weight of what the base says (flat between 20 and 40 on Corel5k).
     visual : float >= 0
         Weight of the distance of the features; 0 for a base without exact kernels.
-    decoder : PlugIn, PooledCalibration or None
+    decoder : PlugIn, PooledCalibration, name or None
         From scores and votes to decisions; None: `PlugIn()`.
 
     Attributes
@@ -60,11 +62,11 @@ class NeighborVotes(Annotator):
 
     def __init__(
         self,
-        base: Any = None,
+        base: str | BaseEstimator | None = None,
         *,
         sharpness: float = 30.0,
         visual: float = 10.0,
-        decoder: PlugIn | PooledCalibration | None = None,
+        decoder: Decoder = None,
     ):
         self.base = base
         self.sharpness = sharpness
@@ -76,7 +78,10 @@ class NeighborVotes(Annotator):
         check_parameters(self)
         views = check_views(self, X, reset=True)
         Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
-        base = clone(MultiViewRidge() if self.base is None else self.base)
+        given = load(self.base) if isinstance(self.base, str) else self.base
+        base = clone(MultiViewRidge() if given is None else given)
+        if "decoder" not in base.get_params():
+            raise UserError(f"base = {base!r}; needs a model that scores labels and takes a decoder, as MultiViewRidge")
         self.base_ = base.set_params(decoder=PooledCalibration()).fit(views, Y)
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
         self.labels_ = Y

@@ -8,14 +8,13 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from dmo.blocks import Rows
-from dmo.decoders import PlugIn, PooledCalibration
 from dmo.engines.exact import choose_storage, exact_engine, fit_view
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, is_exact, left_out_scores, low_rank_pass
 from dmo.engines.moments import LABELS, Moments, pooled
 from dmo.engines.view_neighbors import ViewDistances, distance_kernel, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import Engine, KernelSpecs, Ridges
+from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
@@ -60,12 +59,12 @@ class MultiViewRidge(Incremental, Annotator):
         training samples predict their labels best (Guillaumin et al. 2009), by `distances`.
     intercept, prior_power, standardize : as in `KGHA`
         With `center`, the labels are centered and `intercept` adds their means back.
-    distances : name, mapping view -> name, or None
-        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance, which None and views
-        that are not named take.
+    distances : name, or mapping view -> name
+        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance, which views that a
+        mapping does not name take.
     gamma : float > 0
         Sharpness of kernel "product".
-    decoder : PlugIn, PooledCalibration or None
+    decoder : PlugIn, PooledCalibration, name or None
         Learnt from leave-one-out scores of the training samples; it ranks the labels, and gives `predict_proba`.
 
     Attributes: expansions_, rule_, view_weights_, classes_, held_out_scores_ (n x L, with a decoder).
@@ -84,7 +83,7 @@ class MultiViewRidge(Incremental, Annotator):
 
     def __init__(
         self,
-        kernel: KernelSpecs = "rbf",
+        kernel: KernelSpecs | Literal["product"] = "rbf",
         *,
         ridge: Ridges = 1e-2,
         combine: Literal["predictions", "kernels", "product"] = "predictions",
@@ -93,9 +92,9 @@ class MultiViewRidge(Incremental, Annotator):
         intercept: bool = False,
         prior_power: float = 0.0,
         standardize: float = 0.0,
-        distances: str | Mapping[str, str] | None = None,
+        distances: str | Mapping[str, str] = "l2",
         gamma: float = 2.0,
-        decoder: PlugIn | PooledCalibration | None = None,
+        decoder: Decoder = None,
         approximation: Engine = "auto",
         random_state: int | None = 0,
     ):
@@ -243,7 +242,7 @@ class MultiViewRidge(Incremental, Annotator):
                 values += share * view.predict(found)
                 if needs_loo:
                     loo += share * view.leave_one_out(targets, found)
-            return HeldOut(components, frequency, values, None, loo if needs_loo else None)
+            return HeldOut(components, frequency, values, None, loo if needs_loo else None, Y)
 
         return run
 
@@ -258,7 +257,7 @@ class MultiViewRidge(Incremental, Annotator):
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         """The weights "tagprop" of the views, for `_kernels`."""
         if self.weights == "tagprop":
-            near = ViewDistances.fit(named_distances(self.distances or "l2", list(views)), views, self.random_state)
+            near = ViewDistances.fit(named_distances(self.distances, list(views)), views, self.random_state)
             k = min(NEIGHBORS, len(Y) - 1)
             learnt = fit_tagprop(Neighborhoods.of(*near.nearest(views, k, same=True), Y), Y).weights
             self._learnt_weights = dict(zip(views, map(float, learnt if learnt.any() else learnt + 1), strict=True))
@@ -266,7 +265,7 @@ class MultiViewRidge(Incremental, Annotator):
     def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
         """One kernel per regression: a view's own, or one over all views."""
         if self.kernel == "product":
-            chosen = named_distances(self.distances or "l2", names)
+            chosen = named_distances(self.distances, names)
             kernels = {view: distance_kernel(distance, self.gamma) for view, distance in chosen.items()}
         else:
             kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}

@@ -33,7 +33,8 @@ class HeldOut:
     """What one fit says of its held-out rows.
 
     `frequency`: of the labels in the training rows (L); `values`: held-out embedding (m x p), or raw scores where `loadings`
-    (L x p) is None; `loo`: leave-one-out values of the training rows (n_train x p) or None; `components`: number of
+    (L x p) is None; `loo`: leave-one-out values of the training rows (n_train x p) or None; `labels` of the training rows
+    (n_train x L) where `loo` is there; `components`: number of
     components by the value of n_components that asks for it (see `components_of`).
     """
 
@@ -42,6 +43,7 @@ class HeldOut:
     values: np.ndarray
     loadings: np.ndarray | None
     loo: np.ndarray | None
+    labels: np.ndarray | None = None
 
     def scores(self, n_components: float | None) -> tuple[np.ndarray, np.ndarray | None]:
         """(raw held-out scores, leave-one-out scores of the training rows) with so many leading components."""

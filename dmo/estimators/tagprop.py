@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from dmo.blocks import Rows, rows
-from dmo.decoders import PlugIn, PooledCalibration
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.estimators.annotator import Annotator
+from dmo.estimators.arguments import Decoder
 from dmo.kernels import parse
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.tagprop import Neighborhoods, TagPropFit, fit_tagprop
@@ -30,7 +30,7 @@ class TagProp(Annotator):
         Neighbors by the mean of the views' distances.
     sigma : bool
         Put a logistic function per label on the prediction of the neighbors: recall of rare labels.
-    decoder : PlugIn, PooledCalibration or None
+    decoder : PlugIn, PooledCalibration, name or None
         From probabilities to decisions; None: the probabilities as they are.
     random_state : int or None
 
@@ -62,7 +62,7 @@ class TagProp(Annotator):
         *,
         n_neighbors: int = 200,
         sigma: bool = True,
-        decoder: PlugIn | PooledCalibration | None = None,
+        decoder: Decoder = None,
         random_state: int | None = 0,
     ):
         self.distances = distances
