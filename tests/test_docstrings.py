@@ -13,7 +13,19 @@ import pytest
 from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import Validator, validate
 
-ROOMS = ("blocks", "datasets", "demo", "features", "formats", "graphs", "labels", "metrics", "progress", "report")
+ROOMS = (
+    "blocks",
+    "datasets",
+    "demo",
+    "estimators",
+    "features",
+    "formats",
+    "graphs",
+    "labels",
+    "metrics",
+    "progress",
+    "report",
+)
 """Rooms of dmo/ whose docstrings are complete: add yours when it is."""
 CHECKS = {
     "GL03": "no double blank lines",

@@ -159,7 +159,20 @@ def projections(images: np.ndarray) -> np.ndarray:
 
 
 def digits_source() -> Source:
-    """The embedded digits, ready for a feature store."""
+    """Make the embedded digits ready for a feature store.
+
+    Returns
+    -------
+    Source
+        Four views and labels of 1797 samples, for `dmo.datasets.write`.
+
+    Examples
+    --------
+    >>> from dmo.demo.digits import digits_source
+    >>> source = digits_source()
+    >>> sorted(source.views)
+    ['fourier', 'gradients', 'pixels', 'projections']
+    """
     data = digits()
     names = [f"digit {i}" for i in range(len(data.Y))]
     counts = {split: int((data.split == split).sum()) for split in ("train", "test")}

@@ -44,7 +44,18 @@ class Annotator(Estimator):
         return [self._raw_scores(views)]
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Label scores (m x L) of the samples X (views of m rows); higher is likelier. Comparable within a row."""
+        """Score all labels of some samples; higher is likelier, and scores are comparable within a row.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+
+        Returns
+        -------
+        ndarray of shape (m, L)
+            Label scores.
+        """
         check_is_fitted(self)
         scores = self._scores(check_views(self, X, reset=False))
         if self.decoding_ is None:
@@ -53,9 +64,24 @@ class Annotator(Estimator):
 
     @available_if(_has_decoder)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (m x L) of the labels of the samples X, each label for itself: rows do not sum to 1.
+        """Give the probabilities of all labels, each label for itself: rows do not sum to 1.
 
         Only of an estimator with a `decoder`, which learnt them from held-out scores of the training samples.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+
+        Returns
+        -------
+        ndarray of shape (m, L)
+            Probabilities.
+
+        Raises
+        ------
+        UserError
+            Where the fit has no decoder.
         """
         check_is_fitted(self)
         if self.decoding_ is None:
@@ -81,12 +107,30 @@ class Annotator(Estimator):
             self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
 
     def predict(self, X: Any, top: int | None = None, as_names: bool = False) -> Any:
-        """Labels of the samples X.
+        """Choose the labels of some samples.
 
-        `top`: labels per sample. Returns 0/1 of shape m x L with `top` ones per row (default: as many as a training
-        sample has on average, at least 1), or as many ones as there are labels with a training sample, where these are
-        fewer; with `as_names`, a list of m tuples of labels, as scikit-learn's MultiLabelBinarizer gives them. Without
-        `top`, an estimator fitted on a vector of classes returns classes.
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+        top : int or None, default=None
+            Labels per sample. None: as many as a training sample has on average, at least 1; an estimator that was
+            fitted on a
+            vector of classes then returns classes.
+        as_names : bool, default=False
+            Return names of labels in place of 0 and 1.
+
+        Returns
+        -------
+        ndarray of shape (m, L), ndarray of shape (m,), or list of tuple
+            0/1 with `top` ones per row, or as many as there are labels with a training sample where these are fewer;
+            or m classes;
+            or with `as_names` m tuples of labels, as scikit-learn's MultiLabelBinarizer gives them.
+
+        Raises
+        ------
+        UserError
+            Where `top` is not from 1 to the number of labels.
         """
         scores = self.decision_function(X)
         if top is None and not self.multilabel_:
@@ -106,7 +150,20 @@ class Annotator(Estimator):
         return int(self.rule_.seen.sum())
 
     def score(self, X: Any, y: Any) -> float:
-        """F1 of annotation with the five (or L, if fewer) best labels; accuracy where fitted on a vector of classes."""
+        """Rate annotation: F1 of the five best labels (or of all, if fewer), or accuracy for a vector of classes.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            The views of fit, of m samples.
+        y : array-like of shape (m, L) or (m,)
+            True labels of 0 and 1, or classes.
+
+        Returns
+        -------
+        float
+            From 0 to 1, the higher the better.
+        """
         scores = self.decision_function(X)
         Y = check_labels(self, y, len(scores), reset=False)
         if not self.multilabel_:
@@ -125,12 +182,52 @@ class Annotator(Estimator):
 
 
 def scores_labels(model: Any) -> bool:
-    """Whether `label_scores` works."""
+    """Tell whether `label_scores` works.
+
+    Parameters
+    ----------
+    model : estimator
+        Any.
+
+    Returns
+    -------
+    bool
+        Whether it has a decision function or is a regression.
+
+    Examples
+    --------
+    >>> from dmo import LLTSVR, MultiSetCCA
+    >>> from dmo.estimators.annotator import scores_labels
+    >>> scores_labels(LLTSVR()), scores_labels(MultiSetCCA())
+    (True, False)
+    """
     return hasattr(model, "decision_function") or is_regressor(model)
 
 
 def label_scores(model: Any, X: Any) -> np.ndarray:
-    """Label scores (m x L) of samples X by a fitted model: what it decides by, or the outputs that it predicts."""
+    """Score all labels by a fitted model: by its decision function, or by the outputs that it predicts.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted; see `scores_labels`.
+    X : mapping of view to rows, list of rows, or rows
+        m samples, as the model takes them.
+
+    Returns
+    -------
+    ndarray of shape (m, L)
+        Scores, the higher the likelier.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.estimators.annotator import label_scores
+    >>> X, y = load_iris(return_X_y=True)
+    >>> label_scores(MultiViewRidge().fit(X, y), X).shape
+    (150, 3)
+    """
     if hasattr(model, "decision_function"):
         return np.asarray(model.decision_function(X))
     predicted = np.asarray(model.predict(X))
@@ -138,5 +235,27 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
 
 
 def targets(model: Any, Y: np.ndarray | None) -> np.ndarray | None:
-    """Labels of 0 and 1 as this model learns them: a regression learns +1 and -1."""
+    """Turn labels of 0 and 1 into what a model learns: a regression learns +1 and -1.
+
+    Parameters
+    ----------
+    model : estimator
+        Any.
+    Y : ndarray of shape (n, L), 0/1, or None
+        Labels.
+
+    Returns
+    -------
+    ndarray of shape (n, L) or None
+        What to fit the model on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import KGHA, LLTSVR
+    >>> from dmo.estimators.annotator import targets
+    >>> Y = np.array([[1, 0], [0, 1]])
+    >>> targets(KGHA(), Y).tolist(), targets(LLTSVR(), Y).tolist()
+    ([[1, 0], [0, 1]], [[1.0, -1.0], [-1.0, 1.0]])
+    """
     return 2.0 * Y - 1.0 if Y is not None and is_regressor(model) else Y

@@ -15,13 +15,63 @@ class CoupledSVR(OutputSVR):
 
     Parameters
     ----------
-    kernel, C, epsilon, loss, tol, max_iter, approximation, random_state : as in `LLTSVR`
-    covariance : L x L, positive semidefinite, or None
-        S; None: the correlations of the training outputs.
+    kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the inputs, see `dmo.kernels.parse`; with several views the mean of their kernels. "precomputed":
+        fit takes
+        the n x n kernel, predict the m x n one.
+    C : float, default=1.0
+        Weight of the loss, above 0.
+    epsilon : float, default=0.1
+        Half-width of the tube without loss, in the units of the outputs.
+    covariance : ndarray of shape (L, L) or None, default=None
+        S, positive semidefinite; None: the correlations of the training outputs.
+    loss : {"epsilon-insensitive", "l1", "l4/3", "l3/2"}, default="epsilon-insensitive"
+        The last three are |r|^p, without a tube.
+    tol : float, default=1e-6
+        Duality gap at which the solver stops, relative to the objective; the objective is at most this far from the
+        optimum.
+    max_iter : int, default=5000
+        Iterations (one kernel solve each); a ConvergenceWarning says when they ran out.
+    approximation : "exact", Exact, Nystrom, Meka or BestLowRank, default="exact"
+        Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
+    random_state : int or None, default=0
+        Seed of what is drawn: landmarks.
 
-    Attributes as in `LLTSVR`, and coupling_ (S).
+    Attributes
+    ----------
+    coupling_ : ndarray of shape (L, L)
+        S.
+    dual_coef_ : ndarray of shape (n, L)
+        f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_.
+    intercept_ : ndarray of shape (L,)
+        The bias of every output.
+    support_ : ndarray of int
+        Samples with a residual outside the tube in at least one output.
+    n_support_ : int
+        Their number.
+    objective_ : float
+        Value of the objective.
+    dual_objective_ : float
+        Value of the dual objective, a lower bound of the optimum.
+    gap_ : float
+        Difference of the two, relative to the objective.
+    n_iter_ : int
+        Iterations taken.
+    n_factorizations_ : int
+        Factorizations of the kernel matrix, one per penalty that was tried.
 
-    Source: Vazquez, Walter 2003 (cokriging kernel); a separable one, as in Bonilla, Chai, Williams 2008.
+    References
+    ----------
+    Vazquez, Walter 2003 (cokriging kernel); a separable one, as in Bonilla, Chai, Williams 2008.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> from dmo import CoupledSVR
+    >>> X, Y = make_regression(n_samples=60, n_features=5, n_targets=3, random_state=0)
+    >>> model = CoupledSVR("rbf", C=10.0, tol=1e-3).fit(X, Y / Y.std(axis=0))
+    >>> model.predict(X).shape, model.coupling_.shape
+    ((60, 3), (3, 3))
     """
 
     def __init__(

@@ -28,20 +28,46 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
 
     Parameters
     ----------
-    n_components : int
-        Dimensions of the space, fewer than the categories less the columns.
-    ridge : float > 0
-        Relative to n, keeps rare categories finite (1e-12: none).
-    tol : float
+    n_components : int, default=2
+        Dimensions of the space, at most the categories less the columns, and fewer than the samples.
+    ridge : float, default=1e-12
+        Relative to n, keeps rare categories finite; at least 0 (1e-12: none).
+    tol : float, default=1e-9
         Residual of the eigenpairs relative to the largest eigenvalue.
-    max_iter : int
+    max_iter : int, default=200
         Block steps of the eigenproblem.
-    random_state : int or None
+    random_state : int or None, default=0
+        Seed of the starting vectors.
 
-    Attributes: embedding_ (n x p, orthonormal), n_components_, eigenvalues_ (p), quantifications_ (categories_j x p),
-    categories_ (list), n_iter_.
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n, n_components)
+        Object scores, orthonormal.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Descending.
+    quantifications_ : list of ndarray of shape (categories of the column, n_components)
+        Places of the categories, one array per column.
+    categories_ : list of ndarray
+        Categories of every column, sorted.
+    n_components_ : int
+        Dimensions of the space.
+    n_iter_ : int
+        Steps taken.
 
-    Source: Gifi 1990, chapter 3; [KGHA] section 2.
+    References
+    ----------
+    Gifi 1990, chapter 3; Xiong, Szedmak, Piater 2014, section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import HomogeneityAnalysis
+    >>> things = np.array([["red", "round"], ["red", "square"], ["blue", "round"], ["blue", "square"], ["red", "round"]])
+    >>> model = HomogeneityAnalysis(n_components=2).fit(things)
+    >>> model.eigenvalues_.round(2).tolist()
+    [0.58, 0.42]
+    >>> model.transform([["blue", "round"]]).shape
+    (1, 2)
     """
 
     one_view = True
@@ -69,7 +95,25 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from X (n x J categories: numbers or strings, or a view of them); y is ignored."""
+        """Learn the places of samples and categories.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, J), or a mapping with one view
+            Categories: numbers or strings.
+        y : object, default=None
+            Ignored; here so that pipelines can pass it.
+
+        Returns
+        -------
+        HomogeneityAnalysis
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For more components than the categories span.
+        """
         check_parameters(self)
         X = self._table(X, reset=True)
         n = X.shape[0]
@@ -91,7 +135,23 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Object scores of samples X (m x J categories): m x n_components. Raises ValueError for unknown categories."""
+        """Give samples their object scores.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, J), or a mapping with one view
+            Categories, all of them known from fit.
+
+        Returns
+        -------
+        ndarray of shape (m, n_components)
+            Object scores.
+
+        Raises
+        ------
+        UserError
+            For a category that is unknown.
+        """
         check_is_fitted(self)
         X = self._table(X, reset=False)
         parts = [G @ Q for G, Q in zip(self._indicators(X), self.quantifications_, strict=True)]

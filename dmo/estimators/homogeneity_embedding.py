@@ -37,7 +37,22 @@ def factor_rows(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows], width
 
 
 class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    """Top eigenvectors of averaged smoothers over kernel views; new rows by the average of K_j(x) alpha_j (eq. 30)."""
+    """Top eigenvectors of averaged smoothers over kernel views; new rows by the average of K_j(x) alpha_j.
+
+    The base class of `KGHA` and `MultiSetCCA`.
+
+    References
+    ----------
+    Xiong, Szedmak, Piater 2014, equation 30.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import MultiSetCCA
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> MultiSetCCA("linear", n_components=2).fit_transform([X[:, :2], X[:, 2:]]).shape
+    (150, 2)
+    """
 
     _needs: ClassVar[dict[str, Need]] = {
         "center": FLAG,
@@ -119,7 +134,18 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         }
 
     def transform(self, X: Any) -> np.ndarray:
-        """The learnt representation of samples X (views of m rows): m x n_components."""
+        """Give samples their coordinates in the learned space.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+
+        Returns
+        -------
+        ndarray of shape (m, n_components_)
+            Coordinates.
+        """
         check_is_fitted(self)
         return self._project(check_views(self, X, reset=False))
 

@@ -41,13 +41,31 @@ class Incremental:
     @available_if(_of_low_rank)
     @named
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn from further samples X (views of n rows) and labels y (n x L of 0/1, n classes, or n lists of labels).
+        """Learn from further samples.
 
         The first call fits the kernels' feature maps, so its samples should stand for all; later ones pass once over
-        their own rows and solve anew, as one fit of all rows with these maps would. `y` may have more columns, or lists
-        of more labels, than before: new labels, which no earlier sample carries. `classes`: all classes, for a vector y, at
-        the first call. Raises UserError for other views, fewer labels, unknown classes, and after a `fit`, which keeps no
-        moments.
+        their own rows and solve anew, as one fit of all rows with these maps would.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            Views of n further samples.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels. It may have more columns, or lists of more labels,
+            than before:
+            new labels, which no earlier sample carries.
+        classes : array-like of shape (L,) or None, default=None
+            All classes, needed at the first call where y is a vector.
+
+        Returns
+        -------
+        estimator
+            This estimator, fitted to all samples so far.
+
+        Raises
+        ------
+        UserError
+            For other views, fewer labels, unknown classes, and after a `fit`, which keeps no moments.
         """
         check_parameters(self)
         if getattr(self, "decoder", None) is not None:

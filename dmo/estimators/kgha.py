@@ -56,44 +56,80 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     Parameters
     ----------
-    kernel : name, Kernel, mapping view -> kernel, or list
-        See `dmo.kernels.parse`. One for all views, or one per view.
-    balance : float > 0
-        Weight lambda of every view against the labels' 1. KGHA-r is the limit 0.
-    ridge : float > 0, mapping or list
-        c_j of every view, and of the labels unless `label_ridge` is given.
-    n_components : int, or float in (0, 1]
+    kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view.
+    balance : float, default=0.01
+        Weight lambda of every view against the labels' 1, above 0. KGHA-r is the limit 0.
+    ridge : float, mapping of view to float, or list, default=0.1
+        c_j of every view, above 0, and of the labels unless `label_ridge` is given.
+    n_components : int, or float in (0, 1], default=0.8
         p, or p as a share of the number of labels (1.0 is KGHA-d), at most the rank of the centered labels.
-    center : bool
+    center : bool, default=True
         Center kernels and labels (new rows by the training means). The paper's literal form is False.
-    intercept : bool
+    intercept : bool, default=False
         Add the label means to the scores.
-    prior_power, standardize : float in [0, 1]
-        Divide the scores by label frequency to that power; subtract mean and divide by deviation of each label's
-        leave-one-out training scores to that power (needs factorized kernels). See `dmo.methods.decoding.ScoreRule`.
-    decoder : PlugIn, PooledCalibration, name or None
+    prior_power : float in [0, 1], default=0.0
+        Divide the scores by label frequency to that power, which favors rare labels. See `dmo.methods.decoding.ScoreRule`.
+    standardize : float in [0, 1], default=0.0
+        Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
+        scores. Needs
+        kernels that are factorized.
+    solver : {"krylov", "als"}, default="krylov"
+        Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG.
+    decoder : PlugIn, PooledCalibration, str or None, default=None
         Learnt from out-of-fold scores of the training samples (four further fits); it ranks the labels, and gives
         `predict_proba`.
-    solver : "krylov" or "als"
-        Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG.
-    approximation : "auto", "exact", Exact(...), Nystrom(...), Meka(...) or BestLowRank(...)
+    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
         the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
-    label_ridge : float > 0 or None
-        c of the labels. None: `ridge`, or where views have ridges of their own the least of them: the labels are followed
-        at least as closely as any view.
-    tol : float
+    label_ridge : float or None, default=None
+        c of the labels, above 0. None: `ridge`, or where views have ridges of their own the least of them: the labels are
+        followed at least as closely as any view.
+    tol : float, default=1e-6
         krylov: residual of the eigenpairs relative to the largest eigenvalue; als: relative change of the objective.
-    max_iter : int
+    max_iter : int, default=200
         Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
-    random_state : int or None
+    random_state : int or None, default=0
+        Seed of what is drawn: starting vectors, landmarks, folds.
 
     Attributes
     ----------
-    embedding_ (n x p), eigenvalues_ (p), objective_, objective_history_, n_iter_, n_components_, decoder_ (p x L),
-    expansions_, rule_, classes_.
+    embedding_ : ndarray of shape (n, p)
+        Orthonormal coordinates of the training samples; of an exact fit.
+    eigenvalues_ : ndarray of shape (p,)
+        Eigenvalues of M, descending.
+    objective_ : float
+        Their sum, which the method maximizes.
+    objective_history_ : list of float
+        The objective after every step.
+    n_iter_ : int
+        Steps taken.
+    n_components_ : int
+        p.
+    decoder_ : ndarray of shape (p, L)
+        What turns coordinates into raw label scores.
+    expansions_ : dict of str to Expansion
+        The fitted function of every view.
+    rule_ : ScoreRule
+        What turns raw scores into the scores that labels are chosen by.
+    classes_ : ndarray of shape (L,)
+        The classes, or the label names.
 
-    Source: Xiong, Szedmak, Piater 2014, eqs. 26, 27, 30, 31, 33.
+    References
+    ----------
+    Xiong, Szedmak, Piater 2014, equations 26, 27, 30, 31 and 33.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import KGHA
+    >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> views = {"words": X[:, :10], "shapes": X[:, 10:]}
+    >>> model = KGHA(n_components=4, ridge=1.0).fit(views, Y)
+    >>> model.transform(views).shape
+    (200, 4)
+    >>> model.predict(views, top=2).sum(axis=1)[:3].tolist()
+    [2, 2, 2]
     """
 
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
@@ -140,7 +176,26 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from samples X (views of n rows) and labels y (n x L of 0/1, or n classes)."""
+        """Learn the space and its decoder.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            Views of n samples each: NumPy, SciPy sparse, dask or Zarr arrays of shape (n, d), in chunks of whole
+            rows; or one view.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels.
+
+        Returns
+        -------
+        KGHA
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, views or labels that do not fit together.
+        """
         check_parameters(self)
         views = check_views(self, X, reset=True)
         n = sample_count(views)
@@ -230,11 +285,41 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.rule_ = ScoreRule.of(frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
 
     def prepare_moments(self, moments: Moments, center: bool) -> SharedHomogeneity:
-        """What every ridge and balance shares."""
+        """Prepare what the fits of all ridges and balances share.
+
+        Parameters
+        ----------
+        moments : Moments
+            Of the factor rows of every view and of the labels.
+        center : bool
+            Whether they are centered.
+
+        Returns
+        -------
+        SharedHomogeneity
+            For `fit_moments`.
+        """
         return SharedHomogeneity(RotatedMoments.of(moments, center))
 
     def fit_moments(self, prepared: SharedHomogeneity, k: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """(coefficients per view, offset, loadings) of the embedding mean_v f_v(x) B_v + offset, and of its decoder."""
+        """Fit from prepared moments, for a sweep.
+
+        Parameters
+        ----------
+        prepared : SharedHomogeneity
+            From `prepare_moments`.
+        k : int
+            Components.
+
+        Returns
+        -------
+        coefficients : dict of str to ndarray of shape (rank of the view, k)
+            B_v of the embedding sum_v f_v(x) B_v + offset.
+        offset : ndarray of shape (k,)
+            Of the embedding.
+        loadings : ndarray of shape (L, k)
+            Of the labels; its pseudo-inverse decodes.
+        """
         weights, ridges = self._weighting(prepared.rotated)
         fit = prepared.fit(weights, ridges, k, self.tol, self.max_iter, self.random_state)
         views = [view for view in prepared.rotated.places if view != LABELS]
@@ -250,7 +335,26 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         components: Mapping[float | None, int],
         needs_loo: bool,
     ) -> Callable[[KGHA], HeldOut]:
-        """A function that fits settings of this estimator on `old`, Y and embeds `new`, kernels and factors shared."""
+        """Make a function that fits settings on some rows and embeds others, with kernels and factors shared.
+
+        Parameters
+        ----------
+        old : mapping of view to rows of shape (n, d)
+            Training rows.
+        new : mapping of view to rows of shape (m, d)
+            Rows to embed.
+        Y : ndarray of shape (n, L), 0/1
+            Labels of the training rows.
+        components : mapping
+            Number of components by the value of n_components that asks for it.
+        needs_loo : bool
+            Whether leave-one-out values of the training rows are needed too.
+
+        Returns
+        -------
+        callable
+            Estimator -> HeldOut.
+        """
         shared = SharedViews(
             self, {view: MultiKernel.of(view, kernel) for view, kernel in self._kernels(old).items()}, old, new
         )
@@ -288,7 +392,27 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         return min(ridges.values()) if self.label_ridge is None else self.label_ridge
 
     def count_components(self, n_labels: int, rank: int, n: int) -> int:
-        """Components for n samples of labels whose centered columns have this rank; warns where they are more than that."""
+        """Count the components for labels of a rank; warns where they are more than that.
+
+        Parameters
+        ----------
+        n_labels : int
+            Labels.
+        rank : int
+            Of their centered columns.
+        n : int
+            Samples.
+
+        Returns
+        -------
+        int
+            Number of components, from 1 to n.
+
+        Raises
+        ------
+        UserError
+            Where n_components is out of range, or uncentered labels are the same in all samples.
+        """
         k = count_components(self.n_components, n_labels, rank, n)
         if not rank and not self.center:
             raise UserError(

@@ -22,37 +22,67 @@ class LLTSVR(OutputSVR):
 
     Parameters
     ----------
-    kernel : name, Kernel, mapping view -> kernel, or "precomputed"
-        See `dmo.kernels.parse`; with several views the mean of their kernels. "precomputed": fit takes the n x n
-        kernel, predict the m x n one.
-    C : float > 0
-        Weight of the loss.
-    epsilon : float > 0
+    kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the inputs, see `dmo.kernels.parse`; with several views the mean of their kernels. "precomputed":
+        fit takes
+        the n x n kernel, predict the m x n one.
+    C : float, default=1.0
+        Weight of the loss, above 0.
+    epsilon : float, default=0.1
         Half-width of the tube without loss, in the units of the outputs.
-    n_neighbors : int
-        kappa: outputs in a neighborhood, the sample's own included.
-    frame : "local" or "identity"
+    n_neighbors : int, default=6
+        kappa: outputs in a neighborhood, the sample's own included; at least 2.
+    frame : {"local", "identity"}, default="local"
         "identity" is the naive regression: one independent SVR per output.
-    neighbors : "samples" or "distinct"
+    neighbors : {"samples", "distinct"}, default="samples"
         Nearest samples (the paper's), or nearest different outputs: for labels, where samples share their outputs.
-    loss : "epsilon-insensitive", "l1", "l4/3" or "l3/2"
+    loss : {"epsilon-insensitive", "l1", "l4/3", "l3/2"}, default="epsilon-insensitive"
         The last three are |r|^p, without a tube.
-    tol : float
+    tol : float, default=1e-6
         Duality gap at which the solver stops, relative to the objective; the objective is at most this far from the
         optimum.
-    max_iter : int
+    max_iter : int, default=5000
         Iterations (one kernel solve each); a ConvergenceWarning says when they ran out.
-    approximation : "exact", Exact(...), Nystrom(...) or Meka(...)
+    approximation : "exact", Exact, Nystrom, Meka or BestLowRank, default="exact"
         Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
-    random_state : int or None
+    random_state : int or None, default=0
+        Seed of what is drawn: landmarks.
 
     Attributes
     ----------
-    dual_coef_ (n x L): f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_; intercept_ (L); support_: the samples with a
-    residual outside the tube in at least one direction of their frame, n_support_; objective_, dual_objective_, gap_;
-    n_iter_, n_factorizations_; frame_ranks_ (n): directions that each neighborhood spans.
+    dual_coef_ : ndarray of shape (n, L)
+        f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_.
+    intercept_ : ndarray of shape (L,)
+        The bias of every output.
+    support_ : ndarray of int
+        Samples with a residual outside the tube in at least one direction of their frame.
+    n_support_ : int
+        Their number.
+    objective_ : float
+        Value of the objective.
+    dual_objective_ : float
+        Value of the dual objective, a lower bound of the optimum.
+    gap_ : float
+        Difference of the two, relative to the objective.
+    n_iter_ : int
+        Iterations taken.
+    n_factorizations_ : int
+        Factorizations of the kernel matrix, one per penalty that was tried.
+    frame_ranks_ : ndarray of shape (n,) or None
+        Directions that each neighborhood spans; None with frame="identity".
 
-    Source: Liu, Lin, Yu 2009, eqs. 3-5, Algorithm 1 (solved here by alternating directions, see `dmo.methods.svr.admm`).
+    References
+    ----------
+    Liu, Lin, Yu 2009, equations 3-5 and Algorithm 1 (solved here by alternating directions, see `dmo.methods.svr.admm`).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> from dmo import LLTSVR
+    >>> X, Y = make_regression(n_samples=60, n_features=5, n_targets=3, random_state=0)
+    >>> model = LLTSVR("rbf", C=10.0, tol=1e-3).fit(X, Y / Y.std(axis=0))
+    >>> model.predict(X).shape
+    (60, 3)
     """
 
     _needs: ClassVar[dict[str, Need]] = OutputSVR._needs | {

@@ -34,23 +34,67 @@ _OPTIONS = ("n_neighbors", "n_repelled", "adjacency", "metric", "regularization"
 class MESD(Projection):
     """Multi-label embedding by sample duplication: a single-label method in which a sample counts once per label.
 
+    A parameter that the method does not use is refused. Samples without labels (rows of zeros or NaN) are left out of the
+    fit.
+
     Parameters
     ----------
-    method : "fda", "lfda", "mfa", "mmc", "dla", "dne", "olpp-r", "sonpp", "donpp" or "onpp-r"
-    weighted : bool
+    method : str, default="fda"
+        The single-label method: "fda", "lfda", "mfa", "mmc", "dla", "dne", "olpp-r", "sonpp", "donpp" or "onpp-r"; see
+        `TraceEmbedding.methods`.
+    weighted : bool, default=False
         Divide every matrix by the numbers of labels of the two samples, so that samples of many labels weigh no more.
         Features are centered first: the weighted problem depends on their origin.
-    n_components : int
+    n_components : int, default=2
         Dimensions of the space.
-    ridge : float >= 0; None: 0.001
-        c of X'BX + c I (features in their own units), for fda, lfda and mfa.
-    n_neighbors, n_repelled, adjacency, metric, regularization, penalty, repulsion : None: the method's own
-        See `TraceEmbedding`.
-    kernel, n_landmarks, variance, approximation, random_state : as in `TraceEmbedding`
+    ridge : float or None, default=None
+        c of X'BX + c I (features in their own units), at least 0, for fda, lfda and mfa. None: 0.001.
+    n_neighbors : int or None, default=None
+        Neighbors of the same class. None: 15, or all other samples of the class (lfda, sonpp, donpp, onpp-r).
+    n_repelled : int or None, default=None
+        Neighbors of other classes (mfa: closest pairs per class). None: 15.
+    adjacency : {"union", "mutual", "sum"} or None, default=None
+        How neighbor lists become symmetric. None: "union".
+    metric : {"euclidean", "cosine"} or None, default=None
+        Distance by which neighbors are sought. None: "euclidean".
+    regularization : float or None, default=None
+        Ridge of the reconstruction weights, relative to the trace of the local Gram matrix, at least 0. None: 0.001.
+    penalty : float or None, default=None
+        Weight of the within-class scatter, at least 0: mu of mmc. None: 1.
+    repulsion : float or None, default=None
+        Weight of the neighbors of other classes, at least 0: lambda of dla, beta of olpp-r, donpp, onpp-r. None: 1.
+    kernel : str or Kernel, default="linear"
+        "linear" projects the features themselves; another kernel makes it the method's kernel form.
+    n_landmarks : int or None, default=None
+        Random samples to which similarities (by `kernel`; "euclidean": distances) take the place of the features; None:
+        all samples.
+    variance : float in (0, 1] or None, default=None
+        Share of the variance of the projected rows that is kept by a PCA step first. None: no such step.
+    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="exact"
+        The kernel as it is, or of low rank; "auto" is exact where that fits in memory.
+    random_state : int or None, default=0
+        Seed of what is drawn: landmarks.
 
-    A parameter that the method does not use is refused. Samples without labels (rows of zeros or NaN) are left out of the
-    fit. Attributes: expansion_, eigenvalues_ (descending), n_components_.
-    Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 32, 33.
+    Attributes
+    ----------
+    expansion_ : Expansion
+        The fitted function of new samples.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Descending.
+    n_components_ : int
+        Dimensions of the space.
+
+    References
+    ----------
+    Mu, Goulermas, Tsujii, Ananiadou 2012, equations 32 and 33.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MESD
+    >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> MESD("fda", n_components=2).fit(X, Y).transform(X).shape
+    (200, 2)
     """
 
     _needs: ClassVar[dict[str, Need]] = {
@@ -99,7 +143,25 @@ class MESD(Projection):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from samples X (n x d) and labels y (n x c of 0 and 1, or n classes)."""
+        """Learn the projection.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Samples, any row source; read into memory.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, or n classes; samples without any are left out.
+
+        Returns
+        -------
+        MESD
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, rows or labels that do not fit together.
+        """
         check_parameters(self)
         unused(self, _OPTIONS, METHODS[self.method].parameters)
         chosen = method_options.options(self)

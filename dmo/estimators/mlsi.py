@@ -13,32 +13,75 @@ from dmo.validation import FLAG, Need, check_one_view, check_parameters, one_of
 
 
 class MLSI(RegularizedProjection):
-    """Multi-label informed latent semantic indexing: a few directions of word space that know the labels.
+    """Multi-label informed latent semantic indexing: a few directions of word space that reflect the labels.
 
     They are the top directions of C = (1 - mixing) X X' + mixing (tr X X' / tr Y Y') Y Y', as linear functions
     of the words, nothing centered. mixing = 0 is latent semantic indexing. Sparse rows stay sparse.
 
     Parameters
     ----------
-    mixing, n_components, label_kernel, tol, max_iter, random_state : as in `MORP`
-    ridge : float >= 0
-        Ridge of X'X + ridge I. At 0 the primal problem takes the pseudo-inverse; the dual one takes a ridge of 1e-7 of
-        the mean squared length of the rows in its place, so that equal documents do no harm.
-    form : "direct", "simplified" or "regularized"
-        As in `MORP`; "regularized" is the paper's eq. 12 and needs rows that are linearly independent.
-    scaled : bool
+    mixing : float in [0, 1], default=0.5
+        beta: share of the labels.
+    ridge : float, default=0.0
+        Ridge of X'X + ridge I, at least 0. At 0 the primal problem takes the pseudo-inverse; the dual one takes a ridge of
+        1e-7 of the mean squared length of the rows in its place, so that equal documents do no harm.
+    n_components : int, default=2
+        Dimensions of the space.
+    form : {"direct", "simplified", "regularized"}, default="direct"
+        The direct problem X'CXw = lambda (X'X + ridge I)w; eigenvectors of C and then a ridge regression of them; or the
+        paper's equation 12, "regularized", which needs rows that are linearly independent.
+    scaled : bool, default=True
         Coordinates times the root of their eigenvalue, as in MORP, so that strong directions weigh more in what learns
         from them; False: v'v = 1, the paper's directions alone ("we ... ignore possible scaling factors", below eq. 7).
-    dual : bool or "auto"
+    dual : bool or "auto", default="auto"
         Solve for n coefficients of documents (Table 2 of the paper: one n x n factorization, 8 n^2 bytes), or for d
         coefficients of words (Table 1: moments of d x d, from one pass); "auto" takes the smaller problem.
-    approximation : "auto", "exact", Krylov(...) or Nystrom(...)
+    label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
+        Similarity of the labels: vectors ("linear", or a kernel or its name), sets, sequences, or with "precomputed" the
+        n x n matrix itself as y.
+    approximation : {"auto", "exact"}, Exact, Krylov or Nystrom, default="auto"
         Where documents and words are both many: w in a Krylov subspace of words (a few passes over the rows), or in the
         span of some landmark documents (one pass). "auto" is exact up to 4096 documents or words, else Krylov().
+    tol : float, default=1e-6
+        Residual of the eigenpairs relative to the largest eigenvalue.
+    max_iter : int, default=300
+        Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
+    random_state : int or None, default=0
+        Seed of what is drawn: starting vectors, landmarks.
 
-    Attributes: expansion_, components_ (d x n_components, of the exact fit), eigenvalues_, n_components_, embedding_ (of
-    the dual fit), n_iter_.
-    Source: Yu, Yu, Tresp 2005 (SIGIR), "Multi-label informed latent semantic indexing", eqs. 1-12, tables 1 and 2.
+    Attributes
+    ----------
+    expansion_ : LinearExpansion
+        The fitted function of new documents.
+    components_ : ndarray of shape (d, n_components)
+        Directions of word space, of a fit without landmarks.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Descending.
+    n_components_ : int
+        Dimensions of the space.
+    embedding_ : ndarray of shape (n, n_components)
+        Coordinates of the training documents, of the dual fit.
+    decoder_ : ndarray of shape (n_components, L)
+        Least squares from coordinates to labels, for `decision_function`.
+    decoder_offset_ : ndarray of shape (L,)
+        Its offset.
+    n_iter_ : int
+        Block steps taken.
+
+    References
+    ----------
+    Yu, Yu, Tresp 2005 (SIGIR), "Multi-label informed latent semantic indexing", equations 1-12, tables 1 and 2.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MLSI
+    >>> counts, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> documents = csr_array(counts)
+    >>> model = MLSI(mixing=0.3, n_components=3).fit(documents, Y)
+    >>> model.transform(documents).shape, model.components_.shape
+    ((200, 3), (20, 3))
     """
 
     _needs: ClassVar[dict[str, Need]] = RegularizedProjection._needs | {
@@ -74,7 +117,25 @@ class MLSI(RegularizedProjection):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from documents X (n x d, sparse or dense rows) and labels y (n x L, n classes, or as its kernel asks)."""
+        """Learn the directions.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Documents, sparse or dense: a SciPy sparse, NumPy, dask or Zarr array in chunks of whole rows.
+        y : array-like of shape (n, L) or (n,)
+            Labels: numbers, n classes, or what the label kernel asks for.
+
+        Returns
+        -------
+        MLSI
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, rows or labels that do not fit together.
+        """
         check_parameters(self)
         view, source = check_one_view(self, X, reset=True)
         dual = None if self.dual == "auto" else bool(self.dual)
@@ -86,5 +147,5 @@ class MLSI(RegularizedProjection):
 
     @property
     def components_(self) -> Any:
-        """d x n_components: the function of a document x is x components_."""
+        """Directions of word space (d x n_components): a document x has the coordinates x components_."""
         return self.expansion_.coefficients  # type: ignore[attr-defined]

@@ -52,50 +52,107 @@ _ALL = 4000  # samples of which all pairs are taken
 class MOPE(Projection):
     """Multi-output proximity-based embedding: max tr(Z' Psi Z), Psi of label proximities and feature weights.
 
-    Parameters
-    ----------
-    scheme, similarity : names
-        Of the label proximity G, see `dmo.labels.proximities.Proximity`; `class_features`, `label_rank`, `p` and
-        `label_bandwidth` are its class_features, rank, p and bandwidth.
-    label_projection : "pca" or another unsupervised method of the catalog
-        By which scheme "projection" finds the coordinates of the labels.
-    combination : "priority", "hadamard", "sum", "labels" or "features"
-        Psi of G and W with parameters `a`, `b`, `beta`, `label_share`, see `dmo.labels.proximities.combine`.
-    weight : name, or a symmetric n x n matrix
-        Feature weights W, see `dmo.graphs.weigh`; `bandwidth` and `local` are its arguments.
-    n_neighbors : int or None
-        Psi is 0 outside the graph of neighbors, which holds a pair where one is a neighbor of the other
-        (`adjacency="union"`) or both are ("mutual"). None: all pairs, of at most 4000 samples.
-    selection : "features" or "proximity"
-        Neighbors are the samples that are nearest in `metric` ("euclidean" or "cosine"), by a `search` that is "exact"
-        or "approximate"; or those of the largest Psi, which takes time by n^2. Where Psi is worked out for all pairs, a
-        bandwidth "mean" is the root mean square of their distances.
-    n_components : int
-        Dimensions of the space.
-    constraint : "projection", "embedding" or "coefficients"
-        What is orthonormal: the projection P; Z = X P itself; or, with a kernel, its coefficients.
-    ridge : float >= 0
-        c of Z'Z + c P'P = I, for the constraint "embedding" (features in their own units).
-    center : bool
-        Subtract the mean of the features (in a kernel's feature space, or of the relations); sparse rows stay sparse.
-    kernel : kernel or its name
-        "linear" projects the features; another kernel makes it the kernel form, through an n x n matrix in memory.
-    n_landmarks : int or None
-        Relation features: project the values of `kernel` (or the distances, "euclidean") to this many random samples, in
-        place of the features.
-    mixing : float in [0, 1]
-        lam of lam Psi + (1 - lam) A, A the identity (`unsupervised="pca"`) or minus the Laplacian of W ("olpp") on the graph
-        of the nearest features (15 where `n_neighbors` is None).
-    tol, max_iter : float, int
-        Of the iteration that is used where there are more than 6000 samples and features.
-    random_state : int or None
-
     Samples without labels (rows of 0, of NaN or of -1; class -1 or NaN) have proximity 0 to all, so that only the
     unsupervised part sees them; they are embedded like new samples. With `center` the supervised part is about the mean
     of the labeled samples; so is, but in the kernel form, its share Z_l'Z_l of the constraint on Z.
-    Attributes: expansion_, eigenvalues_ (descending), n_components_, embedding_ (n x n_components, of the kernel
-    form), proximity_ (Psi, CSR), n_iter_.
-    Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 30, 31, 34-46.
+
+    Parameters
+    ----------
+    scheme : {"classes", "bits", "projection"}, default="classes"
+        What the label proximity G compares: classes, label sets, or coordinates of label sets in a smaller space; see
+        `dmo.labels.proximities.Proximity`.
+    similarity : str, default="sorensen"
+        How G compares them, see `dmo.labels.proximities.Proximity`.
+    combination : {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
+        How Psi follows from G and W, see `dmo.labels.proximities.combine`.
+    a : float, default=1.0
+        Exponent of G in the combination "priority", above 0.
+    b : float, default=1.0
+        Exponent of W in the combination "priority", above 0.
+    beta : float, default=1.0
+        How much W weakens G in "priority", at least 0; share of G in the combination "sum".
+    label_share : float in [0, 1], default=1.0
+        gamma of the combination "priority": its share of the labels.
+    weight : str, or ndarray of shape (n, n), default="gaussian"
+        Feature weights W, see `dmo.graphs.weigh`; a matrix must be symmetric.
+    bandwidth : float or "mean", default="mean"
+        Of the weights "gaussian", in units of the distance; "mean": the mean length of the edges. Where Psi is worked out
+        for all pairs, it is the root mean square of their distances.
+    local : int, default=7
+        Of the weights "local": which neighbor gives the scale.
+    n_neighbors : int or None, default=15
+        Psi is 0 outside the graph of neighbors. None: all pairs, of at most 4000 samples.
+    selection : {"features", "proximity"}, default="features"
+        Neighbors are the samples that are nearest in `metric`, or those of the largest Psi, which takes time by n^2.
+    metric : {"euclidean", "cosine"}, default="euclidean"
+        Distance by which neighbors are sought.
+    adjacency : {"union", "mutual"}, default="union"
+        The graph holds a pair where one is a neighbor of the other, or where both are.
+    search : {"exact", "approximate"}, default="exact"
+        How neighbors are sought.
+    n_components : int, default=2
+        Dimensions of the space.
+    constraint : {"projection", "embedding", "coefficients"}, default="projection"
+        What is orthonormal: the projection P; Z = X P itself; or, with a kernel, its coefficients.
+    ridge : float, default=0.0
+        c of Z'Z + c P'P = I, at least 0, for the constraint "embedding" (features in their own units).
+    center : bool, default=False
+        Subtract the mean of the features (in a kernel's feature space, or of the relations); sparse rows stay sparse.
+    kernel : str or Kernel, default="linear"
+        "linear" projects the features; another kernel makes it the kernel form, through an n x n matrix in memory.
+    n_landmarks : int or None, default=None
+        Relation features: project the values of `kernel` (or the distances, "euclidean") to this many random samples, in
+        place of the features.
+    class_features : {"sums", "indicators"} or None, default=None
+        Compare features of the classes in place of the columns of Y, in the scheme "classes": those of their samples added
+        up, or whether a feature occurs in any of them.
+    label_projection : str, default="pca"
+        An unsupervised method of the catalog, by which the scheme "projection" finds the coordinates of the labels.
+    label_rank : int or None, default=None
+        Coordinates of the scheme "projection"; None: as many as there are.
+    p : float, default=2.0
+        Order of the similarity "minkowski", at least 1.
+    label_bandwidth : float, default=1.0
+        Bandwidth of the similarities "hamming-exponential", a number of labels, and "minkowski"; above 0.
+    mixing : float in [0, 1], default=1.0
+        lam of lam Psi + (1 - lam) A, A the unsupervised part.
+    unsupervised : {"olpp", "pca"}, default="olpp"
+        A is minus the Laplacian of W on the graph of the nearest features (15 where `n_neighbors` is None), or the
+        identity.
+    tol : float, default=1e-6
+        Relative residual of the iteration that is used where there are more than 6000 samples and features.
+    max_iter : int, default=300
+        Steps of that iteration.
+    random_state : int or None, default=0
+        Seed of what is drawn: landmarks, starting vectors, the approximate search.
+
+    Attributes
+    ----------
+    expansion_ : Expansion
+        The fitted function of new samples.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Descending.
+    n_components_ : int
+        Dimensions of the space.
+    embedding_ : ndarray of shape (n, n_components)
+        Coordinates of the training samples, of the kernel form.
+    proximity_ : csr_array of shape (n, n)
+        Psi.
+    n_iter_ : int
+        Steps taken.
+
+    References
+    ----------
+    Mu, Goulermas, Tsujii, Ananiadou 2012, equations 30, 31 and 34-46.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MOPE
+    >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> model = MOPE("bits", "jaccard", n_neighbors=10, n_components=2).fit(X, Y)
+    >>> model.transform(X).shape, model.proximity_.shape
+    ((200, 2), (200, 200))
     """
 
     _needs: ClassVar[dict[str, Need]] = {
@@ -194,7 +251,25 @@ class MOPE(Projection):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from samples X (n x d, any row source, read into memory) and labels y (n x L, 0/1, or n classes)."""
+        """Learn the embedding.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Samples, any row source; read into memory.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, or n classes; some samples may have none.
+
+        Returns
+        -------
+        MOPE
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, rows or labels that do not fit together.
+        """
         check_parameters(self)
         if self.ridge and self.constraint != "embedding":
             raise UserError(f"ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")

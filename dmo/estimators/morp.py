@@ -13,42 +13,72 @@ from dmo.validation import FLAG, Need, check_one_view, check_parameters
 
 
 class MORP(RegularizedProjection):
-    """Multi-output regularized projection: a few features that keep the inputs and foretell all outputs.
+    """Multi-output regularized projection: a few features that keep the inputs and predict all outputs.
 
     They are the top directions of C = (1 - mixing) K + mixing (tr K / tr K_Y) K_Y, for K a kernel of the
-    inputs and K_Y a kernel of the outputs, as functions of new inputs. mixing = 0 is kernel PCA.
+    inputs and K_Y a kernel of the outputs, as functions of new inputs. mixing = 0 is kernel PCA. In a numeric y, NaN is a
+    value that was not given (a missing rating) and counts as 0.
 
     Parameters
     ----------
-    kernel : kernel or its name
-        Of the inputs; "linear" is the linear form, on dense or sparse rows.
-    mixing : float in [0, 1]
+    kernel : str or Kernel, default="rbf"
+        Kernel of the inputs; "linear" is the linear form, on dense or sparse rows.
+    mixing : float in [0, 1], default=0.5
         beta: share of the outputs.
-    ridge : float >= 0
-        Ridge of the functions, in units of the kernel (of the trace that it has). 0 needs a kernel of full rank, unless
-        mixing is 0 or the kernel is low-rank or linear in the primal, where the pseudo-inverse serves.
-    n_components : int
+    ridge : float, default=0.001
+        Ridge of the functions, in units of the kernel (of the trace that it has), at least 0. 0 needs a kernel of
+        full rank,
+        unless mixing is 0 or the kernel is low-rank or linear in the primal, where the pseudo-inverse serves.
+    n_components : int, default=2
         Dimensions of the space.
-    form : "simplified", "regularized" or "direct"
+    form : {"simplified", "regularized", "direct"}, default="simplified"
         Eigenvectors of C and then a ridge regression of them; the paper's regularized problem, which needs a kernel of
-        full rank and refuses another; or the direct one, X'CXw = lambda (X'X + ridge I)w. See `dmo.methods.morp`.
-    label_kernel : "linear", a kernel or its name, SetKernel, SequenceKernel or "precomputed"
-        Similarity of the outputs: vectors, sets, sequences, or the n x n matrix itself as y.
-    center : bool
+        full rank and refuses another; or the direct one, X'CXw = lambda (X'X + ridge I)w. See
+        `dmo.methods.embeddings.morp`.
+    label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
+        Similarity of the outputs: vectors ("linear", or a kernel or its name), sets, sequences, or with "precomputed" the
+        n x n matrix itself as y.
+    center : bool, default=True
         Center both kernels (new rows by the training means).
-    approximation : "auto", "exact", Exact(...), Nystrom(...), Meka(...) or BestLowRank(...)
+    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
         "auto" is exact where the kernel and its factor fit in memory (and for linear kernels), else the better of
         Nystrom and MEKA; the reason is logged.
-    tol : float
+    tol : float, default=1e-6
         Residual of the eigenpairs relative to the largest eigenvalue.
-    max_iter : int
+    max_iter : int, default=300
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
-    random_state : int or None
+    random_state : int or None, default=0
+        Seed of what is drawn: starting vectors, landmarks.
 
-    In a numeric y, NaN is a value that was not given (a missing rating) and counts as 0. Attributes: expansion_,
-    eigenvalues_ (descending), n_components_, embedding_ (n x n_components, where the fit gives it), n_iter_; decoder_
-    and decoder_offset_ of `decision_function`.
-    Source: Yu, Yu, Tresp 2005, "Multi-output regularized feature projection", eqs. 6, 11-16.
+    Attributes
+    ----------
+    expansion_ : Expansion
+        The fitted function of new samples.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Descending.
+    n_components_ : int
+        Dimensions of the space.
+    embedding_ : ndarray of shape (n, n_components)
+        Coordinates of the training samples, where the fit gives them.
+    decoder_ : ndarray of shape (n_components, L)
+        Least squares from coordinates to outputs, for `decision_function`.
+    decoder_offset_ : ndarray of shape (L,)
+        Its offset.
+    n_iter_ : int
+        Block steps taken.
+
+    References
+    ----------
+    Yu, Yu, Tresp 2005, "Multi-output regularized feature projection", equations 6 and 11-16.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MORP
+    >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> model = MORP("rbf", mixing=0.5, n_components=3).fit(X, Y)
+    >>> model.transform(X).shape, model.decision_function(X).shape
+    ((200, 3), (200, 5))
     """
 
     _needs: ClassVar[dict[str, Need]] = RegularizedProjection._needs | {"center": FLAG}
@@ -81,7 +111,25 @@ class MORP(RegularizedProjection):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from samples X (n x d) and outputs y (n x L numbers, n classes, or as the label kernel asks)."""
+        """Learn the projection.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
+        y : array-like of shape (n, L) or (n,)
+            Outputs: numbers, n classes, or what the label kernel asks for.
+
+        Returns
+        -------
+        MORP
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, rows or outputs that do not fit together; for form="regularized" on a kernel without full rank.
+        """
         check_parameters(self)
         view, source = check_one_view(self, X, reset=True)
         road = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)

@@ -20,13 +20,56 @@ class MultiSetCCA(HomogeneityEmbedding):
 
     Parameters
     ----------
-    kernel, ridge, center, solver, approximation, tol, max_iter, random_state : as in `KGHA`
-    n_components : int
+    kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view.
+    ridge : float, mapping of view to float, or list, default=0.1
+        c_j of every view, above 0.
+    n_components : int, default=2
         Dimensions of the space, fewer than the samples.
+    center : bool, default=True
+        Center the kernels (new rows by the training means).
+    solver : {"krylov", "als"}, default="krylov"
+        Block Krylov, or alternating least squares with warm-started block CG.
+    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
+        The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
+        the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
+    tol : float, default=1e-6
+        krylov: residual of the eigenpairs relative to the largest eigenvalue; als: relative change of the objective.
+    max_iter : int, default=200
+        Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
+    random_state : int or None, default=0
+        Seed of what is drawn: starting vectors, landmarks.
 
-    Attributes: embedding_, eigenvalues_, objective_, n_iter_, expansions_.
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n, n_components)
+        Orthonormal coordinates of the training samples; of an exact fit.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Descending, from 0 (no agreement) to 1.
+    objective_ : float
+        Their sum, which the method maximizes.
+    objective_history_ : list of float
+        The objective after every step.
+    n_iter_ : int
+        Steps taken.
+    n_components_ : int
+        Dimensions of the space.
+    expansions_ : dict of str to Expansion
+        The fitted function of every view.
 
-    Source: Carroll 1968; Kettenring 1971; [KGHA] section 3.
+    References
+    ----------
+    Carroll 1968; Kettenring 1971; Xiong, Szedmak, Piater 2014, section 3.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import MultiSetCCA
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> views = {"sepal": X[:, :2], "petal": X[:, 2:]}
+    >>> model = MultiSetCCA("linear", n_components=2).fit(views)
+    >>> model.transform(views).shape
+    (150, 2)
     """
 
     def __init__(
@@ -53,7 +96,25 @@ class MultiSetCCA(HomogeneityEmbedding):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from samples X (views of n rows); y is ignored."""
+        """Learn the space.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            Views of n samples each: arrays of shape (n, d), in chunks of whole rows; or one view.
+        y : object, default=None
+            Ignored; here so that pipelines can pass it.
+
+        Returns
+        -------
+        MultiSetCCA
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters or views that do not fit together.
+        """
         check_parameters(self)
         views = check_views(self, X, reset=True)
         n = sample_count(views)

@@ -30,21 +30,26 @@ class NeighborVotes(Annotator):
 
     Parameters
     ----------
-    base : estimator with a `decoder` parameter, path of one that was saved, or None
-        The model; None: `MultiViewRidge()`. A copy of it is fitted, of a saved one with its parameters.
-    sharpness : float >= 0
-        Weight of what the base says (flat between 20 and 40 on Corel5k).
-    visual : float >= 0
-        Weight of the distance of the features; 0 for a base without exact kernels.
-    decoder : PlugIn, PooledCalibration, name or None
+    base : estimator with a `decoder` parameter, str or None, default=None
+        The model, or the path of one that was saved; None: `MultiViewRidge()`. A copy of it is fitted, of a saved one with
+        its parameters.
+    sharpness : float, default=30.0
+        Weight of what the base says, at least 0 (flat between 20 and 40 on Corel5k).
+    visual : float, default=10.0
+        Weight of the distance of the features, at least 0; 0 for a base without exact kernels.
+    decoder : PlugIn, PooledCalibration, str or None, default=None
         From scores and votes to decisions; None: `PlugIn()`.
 
     Attributes
     ----------
-    base_ : the fitted model
-    voters_ : ndarray (n, L), float32
+    base_ : estimator
+        The fitted model.
+    voters_ : ndarray of shape (n, L), float32
         e of the training samples.
-    classes_ : ndarray (L,)
+    rule_ : ScoreRule
+        Which labels a training sample carries.
+    classes_ : ndarray of shape (L,)
+        The classes, or the label names.
 
     Examples
     --------
@@ -74,7 +79,25 @@ class NeighborVotes(Annotator):
         self.decoder = decoder
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from samples X (views of n rows) and labels y (n x L of 0/1, or n classes)."""
+        """Learn the model, and what its votes are worth.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            Views of n samples each: arrays of shape (n, d), in chunks of whole rows; or one view.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels.
+
+        Returns
+        -------
+        NeighborVotes
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, views or labels that do not fit together, and for a base that takes no decoder.
+        """
         check_parameters(self)
         views = check_views(self, X, reset=True)
         Y = check_labels(self, y, sample_count(views), dtype=np.uint8)

@@ -35,7 +35,7 @@ NUMBERS = ("flat_", "objective_", "dual_objective_", "gap_", "n_iter_", "n_facto
 
 
 class OutputSVR(RegressorMixin, Estimator):
-    """Validation, the shared solver, prediction and persistence; subclasses say how the outputs hang together."""
+    """Validation, the shared solver, prediction and persistence; subclasses say how the outputs depend on each other."""
 
     _needs: ClassVar[dict[str, Need]] = {
         "C": POSITIVE,
@@ -58,16 +58,59 @@ class OutputSVR(RegressorMixin, Estimator):
         raise NotImplementedError
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from samples X (an array of n rows, or views of n rows) and outputs y (n x L, or n numbers)."""
+        """Learn the functions of all outputs.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d), or mapping of view to rows
+            Samples, in chunks of whole rows; an n x n kernel with kernel="precomputed".
+        y : array-like of shape (n, L) or (n,)
+            Outputs; of labels +1 and -1.
+
+        Returns
+        -------
+        estimator
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, rows or outputs that do not fit together.
+        """
         problem, factors, fitted = self._prepare(X, y)
         self._solve(problem, factors, fitted, None)
         return self
 
     def path(self, X: Any, y: Any, C: Sequence[float], epsilon: Sequence[float] | None = None) -> list[Self]:
-        """A fitted copy of this estimator for every epsilon and C, in that order: epsilons outside, Cs inside.
+        """Fit a copy of this estimator for every epsilon and C.
 
         Kernel, frames and factorizations are shared, and every fit starts from its neighbor's solution. Ascending C is
         the fastest order.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d), or mapping of view to rows
+            Samples, as in `fit`.
+        y : array-like of shape (n, L) or (n,)
+            Outputs.
+        C : sequence of float
+            Weights of the loss.
+        epsilon : sequence of float or None, default=None
+            Half-widths of the tube; None: that of this estimator.
+
+        Returns
+        -------
+        list of estimator
+            Fitted copies, epsilons outside, Cs inside.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_regression
+        >>> from dmo import LLTSVR
+        >>> X, Y = make_regression(n_samples=60, n_features=5, n_targets=3, random_state=0)
+        >>> models = LLTSVR(tol=1e-3).path(X, Y / Y.std(axis=0), C=[0.1, 1.0])
+        >>> [model.C for model in models]
+        [0.1, 1.0]
         """
         problem, factors, fitted = self._prepare(X, y)
         models: list[Self] = []
@@ -122,13 +165,35 @@ class OutputSVR(RegressorMixin, Estimator):
         return fit
 
     def predict(self, X: Any) -> np.ndarray:
-        """Outputs f(x) of m samples: m x L, or m where the model was fitted on a vector."""
+        """Predict the outputs of samples.
+
+        Parameters
+        ----------
+        X : rows of shape (m, d), or mapping of view to rows
+            Samples, in chunks of whole rows; with kernel="precomputed" their m x n kernel with the training samples.
+
+        Returns
+        -------
+        ndarray of shape (m, L) or (m,)
+            Outputs f(x); a vector where the model was fitted on one.
+        """
         check_is_fitted(self)
         outputs = self.function_(check_views(self, X, reset=False))
         return outputs[:, 0] if self.flat_ else outputs
 
     def predict_labels(self, X: Any) -> np.ndarray:
-        """Labels of a model fitted on outputs +1 and -1: 1 where f_j(x) > 0, else 0 (uint8, m x L or m)."""
+        """Predict labels by a model that was fitted on outputs +1 and -1.
+
+        Parameters
+        ----------
+        X : rows of shape (m, d), or mapping of view to rows
+            Samples, as in `predict`.
+
+        Returns
+        -------
+        ndarray of shape (m, L) or (m,), uint8
+            1 where f_j(x) > 0, else 0.
+        """
         return (self.predict(X) > 0).astype(np.uint8)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:

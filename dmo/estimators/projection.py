@@ -18,7 +18,18 @@ from dmo.validation import check_one_view
 
 
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    """fit learns one function of new rows, `expansion_`; transform applies it."""
+    """A transformer of one view: fit learns one function of new rows, `expansion_`, and transform applies it.
+
+    The base class of the estimators of one view.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import TraceEmbedding
+    >>> X, y = load_iris(return_X_y=True)
+    >>> TraceEmbedding("fda", n_components=2).fit_transform(X, y).shape
+    (150, 2)
+    """
 
     one_view = True
     expansion_: Expansion
@@ -42,13 +53,37 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
             self.embedding_ = np.asarray(learnt.embedding, np.float64)
 
     def transform(self, X: Any) -> np.ndarray:
-        """Coordinates of samples X (m x d, any row source): m x n_components, worked out block by block."""
+        """Give samples their coordinates, worked out block by block.
+
+        Parameters
+        ----------
+        X : rows of shape (m, d)
+            Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
+
+        Returns
+        -------
+        ndarray of shape (m, n_components_)
+            Coordinates.
+        """
         check_is_fitted(self)
         view, source = check_one_view(self, X, reset=False)
         return self.expansion_({view: source})
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Learn from samples X and outputs y, and return the coordinates of X (n x n_components)."""
+        """Learn from samples and return their coordinates.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Samples, in chunks of whole rows.
+        y : array-like of shape (n, L) or (n,), default=None
+            Outputs, as fit takes them.
+
+        Returns
+        -------
+        ndarray of shape (n, n_components_)
+            Coordinates.
+        """
         self.fit(X, y)  # type: ignore[attr-defined]
         return self.embedding_ if hasattr(self, "embedding_") else self.transform(X)
 

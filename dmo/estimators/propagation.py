@@ -37,27 +37,67 @@ _BLOCK = 2048
 class LabelPropagation(Annotator):
     """Labels spread along a neighbor graph, and among classes that are alike.
 
+    Labels that are not known: rows of NaN or of -1 in a matrix, -1 or NaN in a vector of classes; a row of zeros is a
+    sample that has none of the labels. New samples take the weighted mean of the scores of their nearest training samples.
+
     Parameters
     ----------
-    method : "smse1", "smse2", "ml-grf" or "ml-lgc"
-        See `dmo.methods.propagation`. "smse1" and "ml-grf" need a labeled sample in every part of the graph.
-    smoothness : float > 0
-        lam1, of the graph.
-    correlation : float >= 0; None: half of its bound in the ml methods, else 0.1
-        lam2, of the classes. In the ml methods it must lie below a bound, which a refusal names.
-    class_similarity : name
-        Similarity of the columns of the known labels, see `dmo.proximities.Proximity` (scheme "classes").
-    n_neighbors, metric, adjacency, search, weight, bandwidth, local : as in `MOPE`
-        The graph and its weights, which must not be negative.
-    tol, max_iter : float, int
-        Relative residual and steps of the sparse systems.
-    random_state : int or None
-        Of the approximate search.
+    method : {"smse1", "smse2", "ml-grf", "ml-lgc"}, default="ml-lgc"
+        What is minimized, see `dmo.methods.propagation`. "smse1" and "ml-grf" need a labeled sample in every part of the
+        graph.
+    smoothness : float, default=1.0
+        lam1, of the graph, above 0.
+    correlation : float or None, default=None
+        lam2, of the classes, at least 0. In the ml methods it must lie below a bound, which a refusal names. None: half of
+        that bound in the ml methods, else 0.1.
+    class_similarity : str, default="cosine"
+        Similarity of the columns of the known labels, see `dmo.labels.proximities.Proximity` (scheme "classes").
+    n_neighbors : int, default=15
+        Neighbors of every sample in the graph.
+    metric : {"euclidean", "cosine"}, default="euclidean"
+        Distance by which neighbors are sought.
+    adjacency : {"union", "mutual"}, default="union"
+        The graph holds a pair where one is a neighbor of the other, or where both are.
+    search : {"exact", "approximate"}, default="exact"
+        How neighbors are sought.
+    weight : str, or ndarray of shape (n, n), default="gaussian"
+        Weights of the edges, see `dmo.graphs.weigh`, which must not be negative; a matrix must be symmetric.
+    bandwidth : float or "mean", default="mean"
+        Of the weights "gaussian", in units of the distance; "mean": the mean length of the edges.
+    local : int, default=7
+        Of the weights "local": which neighbor gives the scale.
+    tol : float, default=1e-8
+        Relative residual of the sparse systems.
+    max_iter : int, default=10_000
+        Steps of their iteration; a ConvergenceWarning says when they ran out.
+    random_state : int or None, default=0
+        Seed of the approximate search.
 
-    Labels that are not known: rows of NaN or of -1 in a matrix, -1 or NaN in a vector of classes; a row of zeros is a
-    sample that has none of the labels. Attributes: scores_ (n x L) of the training samples, correlation_, classes_,
-    n_iter_. New samples take the weighted mean of the scores of their nearest training samples.
-    Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 23-25.
+    Attributes
+    ----------
+    scores_ : ndarray of shape (n, L)
+        Label scores of the training samples.
+    correlation_ : float
+        lam2 as it was used.
+    classes_ : ndarray of shape (L,)
+        The classes, or the label names.
+    n_iter_ : int
+        Steps taken.
+
+    References
+    ----------
+    Mu, Goulermas, Tsujii, Ananiadou 2012, equations 23-25.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import LabelPropagation
+    >>> X, y = load_iris(return_X_y=True)
+    >>> known = y.copy()
+    >>> known[::2] = -1
+    >>> model = LabelPropagation(n_neighbors=10).fit(X, known)
+    >>> bool((model.predict(X) == y).mean() > 0.9)
+    True
     """
 
     one_view = True
@@ -108,7 +148,25 @@ class LabelPropagation(Annotator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Spread the labels y (n x L of 0/1, or n classes, some unknown) over samples X (n x d, read into memory)."""
+        """Spread the known labels over all samples.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Samples, any row source; read into memory.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, or n classes, some of them unknown.
+
+        Returns
+        -------
+        LabelPropagation
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, rows or labels that do not fit together.
+        """
         check_parameters(self)
         view, source = check_one_view(self, X, reset=True)
         Y, known = check_known_labels(self, y, source.shape[0])

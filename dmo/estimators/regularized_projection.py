@@ -30,7 +30,7 @@ from dmo.validation import (
 
 
 class RegularizedProjection(Projection):
-    """A projection that keeps the inputs and foretells the outputs, which it can score."""
+    """A projection that keeps the inputs and predicts the outputs, which it can score."""
 
     _needs: ClassVar[dict[str, Need]] = {
         "mixing": SHARE,
@@ -59,10 +59,24 @@ class RegularizedProjection(Projection):
         self._learn(project(task, view, source, labels, k, road))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the outputs for samples X (m x L): least squares from the coordinates; of classes, one column each.
+        """Score the outputs of samples by least squares from their coordinates.
 
         An output that is 0 in every training sample, a label that none carries, ranks below all others of its row.
-        Raises UserError where a label kernel other than "linear" left no columns to score.
+
+        Parameters
+        ----------
+        X : rows of shape (m, d)
+            Samples, in chunks of whole rows.
+
+        Returns
+        -------
+        ndarray of shape (m, L)
+            Scores; of classes, one column each.
+
+        Raises
+        ------
+        UserError
+            Where a label kernel other than "linear" left no columns to score.
         """
         check_is_fitted(self)
         if self.label_kernel != "linear":

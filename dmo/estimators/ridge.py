@@ -49,26 +49,69 @@ class MultiViewRidge(Incremental, Annotator):
 
     Parameters
     ----------
-    kernel, ridge, center, approximation, random_state : as in `KGHA`
-        With one combined kernel the ridge is one number. "product": exp(-gamma sum_v w_v d_v) of the views' `distances`
-        d_v, each divided by its mean over the training samples.
-    combine : "predictions", "kernels" or "product"
+    kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
+        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view. "product": exp(-gamma sum_v
+        w_v d_v)
+        of the views' `distances` d_v, each divided by its mean over the training samples.
+    ridge : float, mapping of view to float, or list, default=0.01
+        c of every view, above 0. With one combined kernel the ridge is one number.
+    combine : {"predictions", "kernels", "product"}, default="predictions"
         Average the views' predictions (the paper's), their kernels, or take the kernels' geometric mean.
-    weights : mapping view -> weight, list, "tagprop" or None
+    weights : mapping of view to float, list, "tagprop" or None, default=None
         Weights of the views, scaled to sum 1 (equal by default). "tagprop": those under which the neighbors of the
-        training samples predict their labels best (Guillaumin et al. 2009), by `distances`.
-    intercept, prior_power, standardize : as in `KGHA`
-        With `center`, the labels are centered and `intercept` adds their means back.
-    distances : name, or mapping view -> name
+        training samples predict their labels best [Guillaumin et al. 2009], by `distances`.
+    center : bool, default=True
+        Center kernels and labels (new rows by the training means).
+    intercept : bool, default=False
+        Add the label means to the scores, which `center` took off.
+    prior_power : float in [0, 1], default=0.0
+        Divide the scores by label frequency to that power, which favors rare labels. See `dmo.methods.decoding.ScoreRule`.
+    standardize : float in [0, 1], default=0.0
+        Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
+        scores. Needs
+        kernels that are factorized.
+    distances : {"l1", "l2", "chi2"}, or mapping of view to these, default="l2"
         "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance, which views that a
         mapping does not name take.
-    gamma : float > 0
-        Sharpness of kernel "product".
-    decoder : PlugIn, PooledCalibration, name or None
+    gamma : float, default=2.0
+        Sharpness of kernel "product", above 0.
+    decoder : PlugIn, PooledCalibration, str or None, default=None
         Learnt from leave-one-out scores of the training samples; it ranks the labels, and gives `predict_proba`.
+    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
+        The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
+        the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
+    random_state : int or None, default=0
+        Seed of what is drawn: landmarks, folds.
 
-    Attributes: expansions_, rule_, view_weights_, classes_, held_out_scores_ (n x L, with a decoder).
-    Source: Xiong, Szedmak, Piater 2014, section 5 (r-MLR, r-KMLR).
+    Attributes
+    ----------
+    expansions_ : dict of str to Expansion
+        The fitted functions, whose values add up to the raw scores.
+    view_weights_ : dict of str to float
+        Weights of the views, of sum 1.
+    rule_ : ScoreRule
+        What turns raw scores into the scores that labels are chosen by.
+    held_out_scores_ : ndarray of shape (n, L)
+        Leave-one-out scores of the training samples, with a decoder.
+    classes_ : ndarray of shape (L,)
+        The classes, or the label names.
+
+    References
+    ----------
+    Xiong, Szedmak, Piater 2014, section 5 (r-MLR, r-KMLR).
+    Guillaumin, Mensink, Verbeek, Schmid 2009 (weights "tagprop").
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MultiViewRidge
+    >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> views = {"words": X[:, :10], "shapes": X[:, 10:]}
+    >>> model = MultiViewRidge("rbf", ridge=1.0, prior_power=0.25).fit(views, Y)
+    >>> model.decision_function(views).shape
+    (200, 5)
+    >>> model.predict(views, top=2).sum(axis=1)[:3].tolist()
+    [2, 2, 2]
     """
 
     _needs: ClassVar[dict[str, Need]] = {
@@ -113,7 +156,26 @@ class MultiViewRidge(Incremental, Annotator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from samples X (views of n rows) and labels y (n x L of 0/1, or n classes)."""
+        """Learn the regressions.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            Views of n samples each: NumPy, SciPy sparse, dask or Zarr arrays of shape (n, d), in chunks of whole
+            rows; or one view.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels.
+
+        Returns
+        -------
+        MultiViewRidge
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, views or labels that do not fit together.
+        """
         check_parameters(self)
         views = check_views(self, X, reset=True)
         n = sample_count(views)
@@ -197,11 +259,46 @@ class MultiViewRidge(Incremental, Annotator):
         return scores
 
     def prepare_moments(self, moments: Moments, center: bool) -> Moments:
-        """What every ridge shares: the moments themselves."""
+        """Prepare what the fits of all ridges share: the moments themselves.
+
+        Parameters
+        ----------
+        moments : Moments
+            Of the factor rows of every view and of the labels.
+        center : bool
+            Unused: the fit centers.
+
+        Returns
+        -------
+        Moments
+            The same, for `fit_moments`.
+        """
         return moments
 
     def fit_moments(self, moments: Moments, k: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray, None]:
-        """(coefficients per view, offset, None) of the raw scores sum_v f_v(x) B_v + offset."""
+        """Fit from moments, for a sweep.
+
+        Parameters
+        ----------
+        moments : Moments
+            Of the factor rows of every view and of the labels.
+        k : int, default=0
+            Unused: there are no components.
+
+        Returns
+        -------
+        coefficients : dict of str to ndarray of shape (rank of the view, L)
+            B_v of the raw scores sum_v f_v(x) B_v + offset.
+        offset : ndarray of shape (L,)
+            Of the raw scores.
+        loadings : None
+            A regression has none.
+
+        Raises
+        ------
+        UserError
+            For combine="product", which has no low-rank form.
+        """
         views = [view for view in moments.widths if view != LABELS]
         kernels = self._kernels(views)
         if self.combine == "product" or self.kernel == "product":
@@ -227,7 +324,26 @@ class MultiViewRidge(Incremental, Annotator):
         components: Mapping[float | None, int],
         needs_loo: bool,
     ) -> Callable[[MultiViewRidge], HeldOut]:
-        """A function that fits settings of this estimator on `old`, Y and scores `new`, kernels and factors shared."""
+        """Make a function that fits settings on some rows and scores others, with kernels and factors shared.
+
+        Parameters
+        ----------
+        old : mapping of view to rows of shape (n, d)
+            Training rows.
+        new : mapping of view to rows of shape (m, d)
+            Rows to score.
+        Y : ndarray of shape (n, L), 0/1
+            Labels of the training rows.
+        components : mapping
+            Number of components by the value of n_components that asks for it.
+        needs_loo : bool
+            Whether leave-one-out values of the training rows are needed too.
+
+        Returns
+        -------
+        callable
+            Estimator -> HeldOut.
+        """
         self._learn_weights(old, Y)
         kernels = self._kernels(list(old))
         shared, frequency = SharedViews(self, kernels, old, new), Y.mean(axis=0)
@@ -316,9 +432,25 @@ def ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Ridge regression of the labels on the summed kernel sum_v w_v F_v F_v'.
 
-    Arguments: `moments` of factor rows and labels; `weights`: view -> w_v >= 0 of the views to use; `c`: the ridge.
-    Returns per view the coefficients (d_v x L) and the offset (L) of f(x) = sum_v f_v(x) beta_v + offset: with stacked
-    F = [sqrt(w_v) F_v], beta = sqrt(w) (F'F + c I)^-1 F'Y, by push-through equal to kernel ridge.
+    With stacked F = [sqrt(w_v) F_v], beta = sqrt(w) (F'F + c I)^-1 F'Y, by push-through equal to kernel ridge.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of factor rows and labels.
+    weights : mapping of view to float
+        w_v >= 0 of the views to use.
+    c : float
+        The ridge.
+    center : bool, default=True
+        Take rows and labels less their means.
+
+    Returns
+    -------
+    coefficients : dict of str to ndarray of shape (d_v, L)
+        beta_v of f(x) = sum_v f_v(x) beta_v + offset.
+    offset : ndarray of shape (L,)
+        Of f.
     """
     places = moments.places()
     columns = np.concatenate([np.arange(places[view].start, places[view].stop) for view in weights])

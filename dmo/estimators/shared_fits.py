@@ -32,10 +32,28 @@ _MEMORY = 2**30
 class HeldOut:
     """What one fit says of its held-out rows.
 
-    `frequency`: of the labels in the training rows (L); `values`: held-out embedding (m x p), or raw scores where `loadings`
-    (L x p) is None; `loo`: leave-one-out values of the training rows (n_train x p) or None; `labels` of the training rows
-    (n_train x L) where `loo` is there; `components`: number of
-    components by the value of n_components that asks for it (see `components_of`).
+    Parameters
+    ----------
+    components : mapping
+        Number of components by the value of n_components that asks for it (see `components_of`).
+    frequency : ndarray of shape (L,)
+        Of the labels in the training rows.
+    values : ndarray of shape (m, p)
+        Held-out embedding, or raw scores (m, L) where `loadings` is None.
+    loadings : ndarray of shape (L, p) or None
+        Of the labels; their pseudo-inverse decodes.
+    loo : ndarray of shape (n, p) or None
+        Leave-one-out values of the training rows.
+    labels : ndarray of shape (n, L) or None, default=None
+        Labels of the training rows, where `loo` is there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.estimators.shared_fits import HeldOut
+    >>> scores = np.array([[0.9, 0.1]])
+    >>> HeldOut({None: 2}, np.array([0.5, 0.5]), scores, None, None).scores(None)[0].tolist()
+    [[0.9, 0.1]]
     """
 
     components: Mapping[float | None, int]
@@ -46,7 +64,20 @@ class HeldOut:
     labels: np.ndarray | None = None
 
     def scores(self, n_components: float | None) -> tuple[np.ndarray, np.ndarray | None]:
-        """(raw held-out scores, leave-one-out scores of the training rows) with so many leading components."""
+        """Score the labels of the held-out rows with the leading components.
+
+        Parameters
+        ----------
+        n_components : float or None
+            A key of `components`.
+
+        Returns
+        -------
+        scores : ndarray of shape (m, L)
+            Raw held-out scores.
+        left_out : ndarray of shape (n, L) or None
+            Leave-one-out scores of the training rows.
+        """
         if self.loadings is None:
             return self.values, self.loo
         k = self.components[n_components]
@@ -128,7 +159,39 @@ class SharedViews:
 
 
 class ExactFolds:
-    """Iterates (fold, index of the algebra setting, HeldOut): kernels once per fold, factors once per ridge."""
+    """Iterate over fits of settings on exact kernels: kernels once per fold, factors once per ridge.
+
+    Yields (fold, index of the algebra setting, HeldOut).
+
+    Parameters
+    ----------
+    model : KGHA or MultiViewRidge
+        The estimator that is swept.
+    sources : mapping of view to rows of shape (n, d)
+        Samples.
+    labels : ndarray of shape (n, L), 0/1
+        Their labels.
+    fold : ndarray of shape (n,), int
+        Fold of every sample.
+    algebra : sequence of mapping
+        Settings that need a fit of their own.
+    decoders : sequence of mapping
+        Settings that only decode; here for the components that they ask for.
+    needs_loo : bool
+        Whether leave-one-out values are needed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.estimators.shared_fits import ExactFolds
+    >>> rng = np.random.default_rng(0)
+    >>> X, Y, fold = rng.normal(size=(20, 3)), np.eye(2)[np.arange(20) % 2], np.arange(20) % 4 // 2
+    >>> model = MultiViewRidge("linear", approximation="exact")
+    >>> found = ExactFolds(model, {"x": X}, Y, fold, [{"ridge": 1.0}, {"ridge": 0.1}], [{}], False)
+    >>> [(number, setting, held.values.shape) for number, setting, held in found]
+    [(0, 0, (10, 2)), (0, 1, (10, 2)), (1, 0, (10, 2)), (1, 1, (10, 2))]
+    """
 
     def __init__(
         self,
@@ -156,9 +219,39 @@ class ExactFolds:
 
 
 class MomentFolds:
-    """The same from moments per fold: one pass for all fits, one (or few) to evaluate them.
+    """Iterate over the same fits from moments per fold: one pass for all fits, one (or few) to evaluate them.
 
-    The feature maps are fitted once, on all rows without their labels.
+    The feature maps are fitted once, on all rows without their labels. Yields (fold, index of the algebra setting,
+    HeldOut).
+
+    Parameters
+    ----------
+    model : KGHA or MultiViewRidge
+        The estimator that is swept, with a low-rank `approximation`.
+    sources : mapping of view to rows of shape (n, d)
+        Samples, in chunks of whole rows.
+    labels : ndarray of shape (n, L), 0/1
+        Their labels.
+    fold : ndarray of shape (n,), int
+        Fold of every sample.
+    algebra : sequence of mapping
+        Settings that need a fit of their own.
+    decoders : sequence of mapping
+        Settings that only decode; here for the components that they ask for.
+    needs_loo : bool
+        Refused: moments know no single rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import MultiViewRidge, Nystrom
+    >>> from dmo.estimators.shared_fits import MomentFolds
+    >>> rng = np.random.default_rng(0)
+    >>> X, Y, fold = rng.normal(size=(20, 3)), np.eye(2)[np.arange(20) % 2], np.arange(20) % 4 // 2
+    >>> model = MultiViewRidge("rbf", approximation=Nystrom(rank=5))
+    >>> found = MomentFolds(model, {"x": X}, Y, fold, [{"ridge": 1.0}], [{}], False)
+    >>> [(number, setting, held.values.shape) for number, setting, held in found]
+    [(0, 0, (10, 2)), (1, 0, (10, 2))]
     """
 
     def __init__(

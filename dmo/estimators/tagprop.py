@@ -23,25 +23,30 @@ class TagProp(Annotator):
 
     Parameters
     ----------
-    distances : name, or mapping view -> name
+    distances : {"l1", "l2", "chi2"}, or mapping of view to these, default="l2"
         "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance. Each is divided by its
         mean over the training samples.
-    n_neighbors : int > 0
+    n_neighbors : int, default=200
         Neighbors by the mean of the views' distances.
-    sigma : bool
-        Put a logistic function per label on the prediction of the neighbors: recall of rare labels.
-    decoder : PlugIn, PooledCalibration, name or None
+    sigma : bool, default=True
+        Put a logistic function per label on the prediction of the neighbors, which raises the recall of rare labels.
+    decoder : PlugIn, PooledCalibration, str or None, default=None
         From probabilities to decisions; None: the probabilities as they are.
-    random_state : int or None
+    random_state : int or None, default=0
+        Seed of the samples from which the mean distances are taken.
 
     Attributes
     ----------
-    weights_ : dict view -> float
-    classes_ : ndarray (L,)
+    weights_ : dict of str to float
+        Weights of the views.
+    rule_ : ScoreRule
+        Which labels a training sample carries.
+    classes_ : ndarray of shape (L,)
+        The classes, or the label names.
 
     References
     ----------
-    Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
+    Guillaumin, Mensink, Verbeek, Schmid 2009, equations 1-7.
 
     Examples
     --------
@@ -72,7 +77,25 @@ class TagProp(Annotator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from samples X (views of n rows) and labels y (n x L of 0/1, or n classes)."""
+        """Learn the weights of the views.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            Views of n samples each: arrays of shape (n, d), in chunks of whole rows; or one view.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels.
+
+        Returns
+        -------
+        TagProp
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, views or labels that do not fit together.
+        """
         check_parameters(self)
         views = check_views(self, X, reset=True)
         n = sample_count(views)

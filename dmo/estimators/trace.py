@@ -61,62 +61,99 @@ _OPTIONS = (
 class TraceEmbedding(Projection):
     """A projection or an embedding of the samples, chosen by name: max tr(W'AW) subject to W'BW = I.
 
-    Parameters
-    ----------
-    method : name
-        One of `TraceEmbedding.methods()`, which says what each solves, and where it was published.
-    n_components : int
-        Dimensions of the space.
-    kernel : kernel or its name
-        "linear" projects the features themselves (any row source, sparse rows stay sparse); another kernel makes it
-        the method's kernel form (kernel PCA, kernel CCA, ...); neighbors are sought among the features.
-    label_kernel : "linear", a kernel or its name, SetKernel, SequenceKernel, "precomputed"; None: "linear"
-        Similarity of the outputs, for methods that take one. See `dmo.labels`.
-    ridge : float >= 0; None: 0.001
-        c of X'X + c I (features in their own units), or of the regression of new rows.
-    mixing : float in [0, 1]; None: 0.5
-        Share of the labels: beta of SLVM, MORP and MLSI, 1 - beta of SELF, 1 - lambda of "mix".
-    shrinkage : float in [0, 1]; None: 0.5
-        s of MDDM's constraint (1 - s) X'X + s I.
-    n_neighbors : int; None: 15, or all other samples of the class (lfda, sonpp, donpp, onpp-r)
-        Fewer in a class that has fewer samples.
-    n_repelled : int; None: 15
-        Neighbors of other classes (mfa: closest pairs per class).
-    weight : "constant", "gaussian", "local", "inverse", "cosine", "pearson", ... (see `dmo.graphs.weigh`), or n x n
-        Of the edges of the neighbor graph; a symmetric matrix is taken as it is. None: "constant".
-    bandwidth : float or "mean"; of "gaussian" weights
-    adjacency : "union", "mutual" or "sum"; how neighbor lists become symmetric; None: "union"
-    metric : "euclidean" or "cosine", of the neighbors
-    regularization : float >= 0; None: 0.001
-        Ridge of the reconstruction weights, relative to the trace of the local Gram matrix.
-    penalty : float >= 0; None: 1
-        Weight of the within-class scatter: mu of mmc, b1 of ssmmc.
-    repulsion : float >= 0; None: 1
-        Weight of the neighbors of other classes: lambda of dla, beta of olpp-r, donpp, onpp-r.
-    smoothness : float >= 0; None: 0.1
-        Weight of X'Lap(W)X in ssfda and ssmmc.
-    n_landmarks : int or None
-        Random samples to which similarities (by `kernel`; "euclidean": distances) take the place of the features; None:
-        all samples.
-    variance : float in (0, 1] or None
-        Share of the variance of the projected rows that is kept by a PCA step first, as [He, Niyogi 2003; Kokiopoulou,
-        Saad 2007] do; methods that seek directions of little variance, such as "olpp", need it where features are
-        redundant. None: no such step.
-    supervised, unsupervised : names of the two methods of "mix"; None: "fda" and "lpp"
-    approximation : "auto", "exact", Exact(...), Nystrom(...), Meka(...) or BestLowRank(...)
-        "auto" is exact where that fits in memory.
-    tol : float
-        Residual of the eigenpairs relative to the largest eigenvalue, where they are found by iteration.
-    max_iter : int
-        Block steps of that iteration.
-    random_state : int or None
-
     A parameter that the method does not use is refused. Methods on a neighbor graph hold the rows in memory. Those that
     learn from labels take n classes (-1 or NaN: none) or n x L of 0 and 1 (a row of zeros or NaN: none; several labels
     count as in `MESD`); samples without labels are left out of supervised terms and embedded all the same. Direct methods
-    ("usc", "le", "nsc", "mds", "isomap", "lle") have fit_transform alone. Attributes: expansion_, eigenvalues_ (descending),
-    n_components_, embedding_ (n x n_components, where the fit gives it), n_iter_.
-    Source: Mu, Goulermas, Tsujii, Ananiadou 2012, eqs. 30, 31, 46, and the source of each method.
+    ("usc", "le", "nsc", "mds", "isomap", "lle") have fit_transform alone.
+
+    Parameters
+    ----------
+    method : str, default="pca"
+        One of `TraceEmbedding.methods()`, which says what each solves, and where it was published.
+    n_components : int, default=2
+        Dimensions of the space.
+    kernel : str or Kernel, default="linear"
+        "linear" projects the features themselves (any row source, sparse rows stay sparse); another kernel makes it
+        the method's kernel form (kernel PCA, kernel CCA, ...); neighbors are sought among the features.
+    label_kernel : str, Kernel, SetKernel, SequenceKernel or None, default=None
+        Similarity of the outputs, for methods that take one, see `dmo.labels`; with "precomputed" y is the n x n matrix.
+        None: "linear".
+    ridge : float or None, default=None
+        c of X'X + c I (features in their own units), or of the regression of new rows; at least 0. None: 0.001.
+    mixing : float in [0, 1] or None, default=None
+        Share of the labels: beta of SLVM, MORP and MLSI, 1 - beta of SELF, 1 - lambda of "mix". None: 0.5.
+    shrinkage : float in [0, 1] or None, default=None
+        s of MDDM's constraint (1 - s) X'X + s I. None: 0.5.
+    n_neighbors : int or None, default=None
+        Neighbors; fewer in a class that has fewer samples. None: 15, or all other samples of the class (lfda, sonpp, donpp,
+        onpp-r).
+    n_repelled : int or None, default=None
+        Neighbors of other classes (mfa: closest pairs per class). None: 15.
+    weight : str, ndarray of shape (n, n), or None, default=None
+        Of the edges of the neighbor graph: "constant", "gaussian", "local", "inverse", "cosine", "pearson", ... (see
+        `dmo.graphs.weigh`); a symmetric matrix is taken as it is. None: "constant".
+    bandwidth : float, "mean" or None, default=None
+        Of "gaussian" weights, in units of the distance. None: the mean length of the edges.
+    adjacency : {"union", "mutual", "sum"} or None, default=None
+        How neighbor lists become symmetric. None: "union".
+    metric : {"euclidean", "cosine"} or None, default=None
+        Distance by which neighbors are sought. None: "euclidean".
+    regularization : float or None, default=None
+        Ridge of the reconstruction weights, relative to the trace of the local Gram matrix, at least 0. None: 0.001.
+    penalty : float or None, default=None
+        Weight of the within-class scatter, at least 0: mu of mmc, b1 of ssmmc. None: 1.
+    repulsion : float or None, default=None
+        Weight of the neighbors of other classes, at least 0: lambda of dla, beta of olpp-r, donpp, onpp-r. None: 1.
+    smoothness : float or None, default=None
+        Weight of X'Lap(W)X in ssfda and ssmmc, at least 0. None: 0.1.
+    n_landmarks : int or None, default=None
+        Random samples to which similarities (by `kernel`; "euclidean": distances) take the place of the features; None:
+        all samples.
+    variance : float in (0, 1] or None, default=None
+        Share of the variance of the projected rows that is kept by a PCA step first, as [He, Niyogi 2003; Kokiopoulou,
+        Saad 2007] do; methods that seek directions of little variance, such as "olpp", need it where features are
+        redundant. None: no such step.
+    supervised : str or None, default=None
+        The supervised method of "mix". None: "fda".
+    unsupervised : str or None, default=None
+        The unsupervised method of "mix". None: "lpp".
+    approximation : {"auto", "exact"}, Exact, Krylov, Nystrom, Meka or BestLowRank, default="exact"
+        The kernel as it is, or of low rank, or a Krylov subspace of linear functions; "auto" is exact where that fits in
+        memory.
+    tol : float, default=1e-7
+        Residual of the eigenpairs relative to the largest eigenvalue, where they are found by iteration.
+    max_iter : int, default=300
+        Block steps of that iteration.
+    random_state : int or None, default=0
+        Seed of what is drawn: landmarks, starting vectors.
+
+    Attributes
+    ----------
+    expansion_ : Expansion
+        The fitted function of new samples; direct methods have none.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Descending.
+    n_components_ : int
+        Dimensions of the space.
+    embedding_ : ndarray of shape (n, n_components)
+        Coordinates of the training samples, where the fit gives them.
+    n_iter_ : int
+        Block steps taken.
+
+    References
+    ----------
+    Mu, Goulermas, Tsujii, Ananiadou 2012, equations 30, 31 and 46, and the source of each method.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import TraceEmbedding
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = TraceEmbedding("lfda", n_components=2).fit(X, y)
+    >>> model.transform(X).shape
+    (150, 2)
+    >>> [entry["name"] for entry in TraceEmbedding.methods()][:4]
+    ['pca', 'lsi', 'pls', 'opls']
     """
 
     _needs: ClassVar[dict[str, Need]] = {
@@ -192,12 +229,37 @@ class TraceEmbedding(Projection):
 
     @staticmethod
     def methods() -> list[dict[str, Any]]:
-        """One dict per method: name, title, family, problem (objective | constraint), parameters, labels, engines,
-        out_of_sample, mesd (whether `MESD` has it), oracle of its test, paper."""
+        """List the methods of the catalog.
+
+        Returns
+        -------
+        list of dict
+            One per method: name, title, family, problem (objective | constraint), parameters, labels, engines,
+            out_of_sample,
+            mesd (whether `MESD` has it), oracle of its test, paper.
+        """
         return catalog.methods()
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from samples X (n x d) and, where the method is supervised, outputs y (n x L, or as its kernel asks)."""
+        """Learn the projection, or embed the samples.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d)
+            Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
+        y : array-like of shape (n, L) or (n,), default=None
+            Outputs, where the method is supervised: labels of 0 and 1, n classes, or what the label kernel asks for.
+
+        Returns
+        -------
+        TraceEmbedding
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For a parameter that the method does not use, and for rows and outputs that do not fit together.
+        """
         check_parameters(self)
         entry = METHODS[self.method]
         unused(self, _OPTIONS, entry.parameters)
@@ -242,7 +304,23 @@ class TraceEmbedding(Projection):
         self.n_iter_ = 1
 
     def transform(self, X: Any) -> np.ndarray:
-        """Coordinates of samples X (m x d, any row source): m x n_components; refused for direct methods."""
+        """Give samples their coordinates, worked out block by block.
+
+        Parameters
+        ----------
+        X : rows of shape (m, d)
+            Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
+
+        Returns
+        -------
+        ndarray of shape (m, n_components_)
+            Coordinates.
+
+        Raises
+        ------
+        UserError
+            For direct methods, which embed the samples of fit alone.
+        """
         if hasattr(self, "eigenvalues_") and not hasattr(self, "expansion_"):
             near = {"usc": "olpp", "le": "lpp", "nsc": "lpp", "mds": "pca", "lle": "npp"}.get(self.method, "lpp")
             raise UserError(

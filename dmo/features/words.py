@@ -38,7 +38,23 @@ class Vocabulary:
 
     @classmethod
     def checked(cls, centers: np.ndarray) -> Vocabulary:
-        """The vocabulary of centers that were read from a file; ValueError for anything else."""
+        """Make the vocabulary of centers that were read from a file.
+
+        Parameters
+        ----------
+        centers : ndarray of shape (words, d), float32
+            The words; anything else is refused.
+
+        Returns
+        -------
+        Vocabulary
+            The vocabulary.
+
+        Raises
+        ------
+        ValueError
+            For what is no matrix of finite numbers.
+        """
         right = isinstance(centers, np.ndarray) and centers.ndim == 2 and 0 not in centers.shape
         if not right or centers.dtype.kind != "f" or not np.isfinite(centers).all():
             raise ValueError("its words are no matrix of numbers")
