@@ -125,12 +125,19 @@ def test_bad_sweeps(arguments, sentence):
         sweep(KGHA(), VIEWS, LABELS, **arguments)
 
 
-@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=30)])
-def test_a_decoder_in_a_sweep_learns_in_every_fold_as_a_fit_of_the_fold_does(approximation):
+@pytest.mark.parametrize(
+    ("approximation", "how"),
+    [
+        ("exact", {}),
+        (Nystrom(rank=30), {}),
+        ("exact", {"kernel": "product", "weights": "tagprop"}),
+    ],
+)
+def test_a_decoder_in_a_sweep_learns_in_every_fold_as_a_fit_of_the_fold_does(approximation, how):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 6))
     Y = (X[:, :4] + 0.5 * rng.normal(size=(80, 4)) > 0.3).astype(np.uint8)
-    model = MultiViewRidge(approximation=approximation)
+    model = MultiViewRidge(approximation=approximation, **how)
     grid = {"ridge": [0.1, 1.0], "decoder": ["probabilities", "f1@2"]}
     found = sweep(model, X, Y, grid, folds=3, metric="f1@2", refit=False)
     fold = fold_numbers(80, 3)

@@ -350,6 +350,7 @@ class MultiViewRidge(Incremental, Annotator):
 
         def run(model: MultiViewRidge) -> HeldOut:
             targets = Y - frequency if model.center else Y
+            model.__dict__ |= {key: value for key, value in vars(self).items() if key == "_learnt_weights"}
             model._kernels(list(old))
             values, loo = np.zeros((shared.n_new, Y.shape[1])), np.zeros(Y.shape)
             for name, c in model._ridges(list(old), list(kernels)).items():
