@@ -27,8 +27,17 @@ class FittedDecoder:
     ----------
     probabilities : PooledProbabilities
         Of the score matrices that the decoder learnt from.
-    rule : PlugInRule or None
+    rule : PlugInRule or None, default=None
         What ranks the labels of a sample; None: their probabilities do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.decoders import PlugIn
+    >>> Y = (np.random.default_rng(0).random((200, 6)) < 0.3).astype(np.uint8)
+    >>> held_out = Y + np.random.default_rng(1).normal(size=Y.shape)
+    >>> PlugIn("f1@2").learn([held_out], Y)([held_out]).shape
+    (200, 6)
     """
 
     probabilities: PooledProbabilities
@@ -40,7 +49,15 @@ class FittedDecoder:
         return p if self.rule is None else self.rule(p)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, JSON meta) for a model store."""
+        """Describe the decoder for a model store.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            What was learnt.
+        meta : dict
+            Its JSON.
+        """
         arrays = self.probabilities.to_arrays()
         meta: dict[str, Any] = {"rule": None}
         if self.rule is not None:
@@ -50,7 +67,20 @@ class FittedDecoder:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
-        """The decoder that `to_arrays` described."""
+        """Make the decoder that `to_arrays` described.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            What was learnt.
+        meta : mapping
+            Its JSON.
+
+        Returns
+        -------
+        FittedDecoder
+            The decoder.
+        """
         own = {key: value for key, value in arrays.items() if "/" not in key}
         if meta["rule"] is None:
             return cls(PooledProbabilities(**own))
@@ -75,7 +105,20 @@ class PooledCalibration:
     """
 
     def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray) -> FittedDecoder:
-        """From held-out `scores` (matrices n x L) of samples with labels `Y` (n x L of 0/1)."""
+        """Learn probabilities from held-out scores.
+
+        Parameters
+        ----------
+        scores : sequence of ndarray of shape (n, L)
+            Score matrices of samples that their models had not seen.
+        Y : ndarray of shape (n, L), 0/1
+            Labels of the samples.
+
+        Returns
+        -------
+        FittedDecoder
+            Probabilities of labels from scores of new samples.
+        """
         return FittedDecoder(PooledProbabilities.fit(scores, Y))
 
 
@@ -85,10 +128,11 @@ class PlugIn:
 
     Parameters
     ----------
-    metric : "f1@k" or "precision@k"
-        What `predict(top=k)` is judged by: F1 of label means, or the share of right labels, which probabilities rank.
-    size : int > 0
-        Number of samples that the metric is taken over: with few, rare labels are likely not to occur and count less.
+    metric : str, default="f1@5"
+        What `predict(top=k)` is judged by: "f1@k", F1 of label means, or "precision@k", the share of right labels, which
+        probabilities rank.
+    size : int, default=500
+        Samples that the metric is taken over: with few, rare labels are likely not to occur and count less.
 
     Examples
     --------
@@ -115,7 +159,20 @@ class PlugIn:
             raise UserError(f"PlugIn: size = {self.size}; needed is a number of samples, such as 500")
 
     def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray) -> FittedDecoder:
-        """From held-out `scores` (matrices n x L) of samples with labels `Y` (n x L of 0/1)."""
+        """Learn probabilities and the rule from held-out scores.
+
+        Parameters
+        ----------
+        scores : sequence of ndarray of shape (n, L)
+            Score matrices of samples that their models had not seen.
+        Y : ndarray of shape (n, L), 0/1
+            Labels of the samples.
+
+        Returns
+        -------
+        FittedDecoder
+            What ranks the labels of new samples from their scores.
+        """
         probabilities = PooledProbabilities.fit(scores, Y)
         base, _, top = self.metric.partition("@")
         if base == "precision":
@@ -125,7 +182,7 @@ class PlugIn:
 
 
 def as_decoder(given: str | PlugIn | PooledCalibration | None) -> PlugIn | PooledCalibration | None:
-    """A decoder from its name.
+    """Make a decoder from its name.
 
     Parameters
     ----------
@@ -135,6 +192,7 @@ def as_decoder(given: str | PlugIn | PooledCalibration | None) -> PlugIn | Poole
     Returns
     -------
     PlugIn, PooledCalibration or None
+        The decoder; None where none is given.
 
     Raises
     ------

@@ -64,7 +64,27 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 
 @dataclass(frozen=True)
 class SweepResult:
-    """`table`: one dict per setting (parameters, "mean", "std", "folds"); the best setting and the model refitted with it."""
+    """What a sweep found: the scores of all settings, and the best one refitted.
+
+    Attributes
+    ----------
+    table : list of dict
+        One per setting: its parameters, "mean", "std" and "folds" (the scores).
+    metric : str
+        Name of the score.
+    best_params : dict
+        The best setting.
+    best_score : float
+        Its mean score.
+    best_estimator : estimator
+        A clone with that setting, fitted on all samples unless refit was False.
+
+    Examples
+    --------
+    >>> from dmo.selection import SweepResult
+    >>> SweepResult([{"ridge": 1.0, "mean": 0.5}], "f1@5", {"ridge": 1.0}, 0.5, None).best_params
+    {'ridge': 1.0}
+    """
 
     table: list[dict[str, Any]]
     metric: str
@@ -74,8 +94,32 @@ class SweepResult:
 
 
 def metric_of(name: str | Metric) -> Metric:
-    """A score to maximize, by name: "f1@5" (any number), "precision@5", "recall@5", "n+@5", "f1-macro@5",
-    "f1-micro@5", "jaccard@5" (of the labels that the top scores set), "auc-macro", "auc-micro"; or a function (Y, scores)."""
+    """Look up a score to maximize by its name.
+
+    Parameters
+    ----------
+    name : str or callable
+        "f1@5" (any number), "precision@5", "recall@5", "n+@5", "f1-macro@5", "f1-micro@5", "jaccard@5" (of the labels that
+        the top scores set), "auc-macro", "auc-micro"; or a function (Y, scores), which is returned.
+
+    Returns
+    -------
+    callable
+        (Y of shape (n, L), scores of shape (n, L)) -> float.
+
+    Raises
+    ------
+    UserError
+        For an unknown name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.selection import metric_of
+    >>> Y = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    >>> metric_of("f1@1")(Y, Y + 0.5)
+    1.0
+    """
     if callable(name):
         return name
     base, _, at = name.partition("@")
@@ -93,7 +137,33 @@ def metric_of(name: str | Metric) -> Metric:
 
 
 def fold_numbers(n: int, folds: int, random_state: int | None = 0) -> np.ndarray:
-    """Fold 0..folds-1 of every sample (n), of equal sizes, at random."""
+    """Deal samples out to folds of equal sizes, at random.
+
+    Parameters
+    ----------
+    n : int
+        Samples.
+    folds : int
+        Folds, from 2 to n.
+    random_state : int or None, default=0
+        Seed.
+
+    Returns
+    -------
+    ndarray of shape (n,), int
+        Fold of every sample, 0 to folds - 1.
+
+    Raises
+    ------
+    UserError
+        For fewer than two folds, or more folds than samples.
+
+    Examples
+    --------
+    >>> from dmo.selection import fold_numbers
+    >>> sorted(fold_numbers(6, 3).tolist())
+    [0, 0, 1, 1, 2, 2]
+    """
     if not 2 <= folds <= n:
         raise UserError(f"folds = {folds} for {n} samples; needed is 2 <= folds <= samples")
     return np.random.default_rng(random_state).permutation(np.arange(n) % folds)
@@ -109,16 +179,53 @@ def sweep(
     random_state: int | None = 0,
     refit: bool = True,
 ) -> SweepResult:
-    """Score every setting of `grid` by `folds`-fold cross-validation and refit the best.
+    """Score every setting of a grid by cross-validation and refit the best.
 
-    Arguments: `estimator`: a dmo or scikit-learn estimator that scores labels by `decision_function`, or predicts them (a
-    regression, which learns +1 and -1); `views`, `Y` as for its `fit`;
-    `grid`: parameter -> values; "bandwidth" of an estimator with kernels: factors of their bandwidths; `metric`: see
-    `metric_of`, averaged over folds (labels without a positive in a held-out fold do not count there). Ties go to the
-    first setting in the grid's order.
-    Inside `resuming.checkpoints` the scores of finished folds are kept, and a sweep that died goes on with the others;
-    not where `metric` is a function, whose changes cannot be seen.
-    Raises ValueError for unknown parameters or metrics and for an empty grid.
+    Inside `dmo.stores.checkpoints.checkpoints` the scores of finished folds are kept, and a sweep that was
+    interrupted goes on
+    with the others; not where `metric` is a function, whose changes cannot be seen.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Of dmo or scikit-learn, one that scores labels by `decision_function`, or predicts them (a regression, which
+        learns +1
+        and -1).
+    views : mapping of view to rows, list of rows, or rows
+        n samples, as for its `fit`.
+    Y : array-like of shape (n, L) or (n,)
+        Labels, as for its `fit`.
+    grid : mapping of str to sequence
+        Values by parameter; "bandwidth" of an estimator with kernels: factors of their bandwidths.
+    folds : int, default=4
+        Folds of the cross-validation.
+    metric : str or callable, default="f1@5"
+        See `metric_of`; averaged over folds (labels without a positive in a held-out fold do not count there). Ties go to
+        the first setting in the grid's order.
+    random_state : int or None, default=0
+        Seed of the folds.
+    refit : bool, default=True
+        Fit the best setting on all samples.
+
+    Returns
+    -------
+    SweepResult
+        Scores of all settings, and the best estimator.
+
+    Raises
+    ------
+    UserError
+        For unknown parameters or metrics and for an empty grid.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.selection import sweep
+    >>> X, Y = make_multilabel_classification(n_samples=100, n_classes=5, random_state=0)
+    >>> found = sweep(MultiViewRidge("linear"), X, Y, {"ridge": [0.1, 10.0], "prior_power": [0.0, 0.5]}, metric="f1@2")
+    >>> len(found.table), sorted(found.best_params)
+    (4, ['prior_power', 'ridge'])
     """
     _check_grid(estimator, grid)
     score = metric_of(metric)
@@ -166,7 +273,24 @@ def sweep(
 
 
 def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Every combination of the grid's values; one empty setting for an empty grid."""
+    """Go through all combinations of a grid's values.
+
+    Parameters
+    ----------
+    grid : mapping of str to sequence
+        Values by parameter.
+
+    Yields
+    ------
+    dict
+        One value for every parameter; one empty setting for an empty grid.
+
+    Examples
+    --------
+    >>> from dmo.selection import settings
+    >>> list(settings({"ridge": [0.1, 1.0], "center": [True]}))
+    [{'ridge': 0.1, 'center': True}, {'ridge': 1.0, 'center': True}]
+    """
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 

@@ -16,15 +16,19 @@ from numpydoc.validate import Validator, validate
 ROOMS = (
     "blocks",
     "datasets",
+    "decoders",
     "demo",
+    "errors",
     "estimators",
     "features",
     "formats",
     "graphs",
     "labels",
+    "lowrank",
     "metrics",
     "progress",
     "report",
+    "selection",
 )
 """Rooms of dmo/ whose docstrings are complete: add yours when it is."""
 CHECKS = {

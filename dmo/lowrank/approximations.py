@@ -40,10 +40,25 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
     def feature_map(
         self, kernel: str | Kernel, X: Rows, random_state: int | None = None, center: bool = False
     ) -> FeatureMap:
-        """The map of rows X (row source, n x d): `kernel`, `random_state` and float32 where this object has none.
+        """Fit the map of some rows, for an estimator whose approximation this is.
 
-        A linear kernel of no more features than columns are allowed is its own factor, without error; `center`: see
-        `LinearMap`.
+        Parameters
+        ----------
+        kernel : str or Kernel
+            Taken where this object has none.
+        X : row source of shape (n, d)
+            Rows, in chunks of whole rows.
+        random_state : int or None, default=None
+            Taken where this object has none.
+        center : bool, default=False
+            Whether the factor rows will be centered; see `LinearMap`.
+
+        Returns
+        -------
+        FeatureMap
+            The map, in float32 where this object names no precision. A linear kernel of no more features than columns
+            are allowed
+            is its own factor, without error.
         """
         own = parse(kernel if self.kernel is None else self.kernel)
         if isinstance(own, Linear) and X.shape[1] <= self._columns():
@@ -65,14 +80,38 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
         return rank if isinstance(rank, int) else 0
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the map from rows X (n x d, any row source); `y` is not used."""
+        """Learn the map from rows.
+
+        Parameters
+        ----------
+        X : row source of shape (n, d)
+            Rows, in chunks of whole rows.
+        y : object, default=None
+            Ignored; here so that pipelines can pass it.
+
+        Returns
+        -------
+        transformer
+            This object, fitted.
+        """
         rows = self._rows(X, True)
         self.map_ = self._fit_map("rbf", rows, None, np.dtype("float64" if rows.dtype == np.float64 else "float32"))
         self.error_ = self.map_.error
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Factor rows (m x rank) of rows X (m x d, any row source), block by block."""
+        """Map rows to factor rows, block by block.
+
+        Parameters
+        ----------
+        X : row source of shape (m, d)
+            Rows, in chunks of whole rows.
+
+        Returns
+        -------
+        ndarray of shape (m, rank)
+            Factor rows F, with F F' close to the kernel.
+        """
         check_is_fitted(self)
         return self.map_(self._rows(X, False))
 
@@ -102,22 +141,46 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
 
 
 class Nystrom(_Approximation):
-    """Nystrom approximation of a kernel.
+    """Nystrom approximation of a kernel, from its values at landmarks.
 
     Parameters
     ----------
-    kernel : a kernel or its name, None: the kernel of the estimator whose `approximation` this is ("rbf" by itself)
-    rank : int or "auto"
+    kernel : str, Kernel or None, default=None
+        The kernel; None: that of the estimator whose `approximation` this is ("rbf" by itself).
+    rank : int or "auto", default=1000
         Columns of the factor (landmarks), at most the number of samples; "auto": see `tol` and `memory`.
-    landmarks : "rpcholesky" (randomly pivoted Cholesky), "kmeans" (centers) or "uniform"
-    tol : float, relative Frobenius error that rank="auto" meets (default 0.01)
-    memory : float, bytes of the n x rank factor that rank="auto" stays within
-    fit_rows : int, rows that the map is learnt from, a random sample where there are more; None: 16 per column, within
-        8192 to 20 000
-    precision : "float32" or "float64" factor rows; None: as X by itself, float32 as an `approximation`
-    random_state : int, None: the estimator's
+    landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
+        Rows by randomly pivoted Cholesky, centers of k-means, or random rows.
+    tol : float or None, default=None
+        Relative Frobenius error that rank="auto" meets (None: 0.01).
+    memory : float or None, default=None
+        Bytes of the n x rank factor that rank="auto" stays within.
+    fit_rows : int or None, default=None
+        Rows that the map is learnt from, a random sample where there are more; None: 16 per column, within 8192 to 20 000.
+    precision : {"float32", "float64"} or None, default=None
+        Of the factor rows; None: as X by itself, float32 as an `approximation`.
+    random_state : int or None, default=None
+        Seed of landmarks and samples; None: the estimator's.
 
-    Attributes: `map_` (FeatureMap), `error_` (its sampled errors). See `dmo.lowrank.nystrom`.
+    Attributes
+    ----------
+    map_ : FeatureMap
+        The fitted map.
+    error_ : dict
+        Its sampled errors, see `dmo.lowrank.sampled_error`.
+
+    References
+    ----------
+    Williams, Seeger 2001; landmarks: Zhang, Tsang, Kwok 2008 (k-means), Chen et al. 2025 (pivoted Cholesky).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from dmo import Nystrom
+    >>> X, _ = load_digits(return_X_y=True)
+    >>> model = Nystrom("rbf", rank=50, random_state=0).fit(X)
+    >>> model.transform(X[:3]).shape, model.error_["relative_error"] < 0.05
+    ((3, 50), True)
     """
 
     def __init__(
@@ -145,20 +208,52 @@ class Nystrom(_Approximation):
 
 
 class Meka(_Approximation):
-    """Memory-efficient kernel approximation: a basis of `rank` columns per cluster and a matrix that links clusters.
+    """Memory-efficient kernel approximation: a basis per cluster of rows, and links between clusters.
 
     Parameters
     ----------
-    kernel : as in `Nystrom`
-    clusters : int, number of clusters S
-    rank : int or "auto"
-        Average rank per cluster, in proportion to the clusters' sizes; S * rank is at most the number of samples.
-    basis : "block-row" (the best basis for all links of a cluster) or "eigen" (for the cluster itself)
-    link : "exact" (projection, n^2 / 2 kernel values) or "sampled" (least squares, n 5 S rank kernel values)
-    eta : float in [0, 1), share of the links between clusters that is set to zero, the farthest first
-    tol, memory, fit_rows, precision, random_state : as in `Nystrom`
+    kernel : str, Kernel or None, default=None
+        The kernel; None: that of the estimator whose `approximation` this is ("rbf" by itself).
+    clusters : int, default=10
+        Clusters of the rows; fewer where rows are alike.
+    rank : int or "auto", default=128
+        Average columns per cluster; "auto": see `tol` and `memory`.
+    basis : {"block-row", "eigen"}, default="block-row"
+        Of a cluster: singular vectors of its rows of the kernel, or eigenvectors of its own block.
+    link : {"exact", "sampled"}, default="exact"
+        Links between clusters from all their kernel values, or by least squares on a sample.
+    eta : float in [0, 1), default=0.0
+        Share of the links, those of the farthest pairs of clusters, that are set to zero.
+    tol : float or None, default=None
+        Relative Frobenius error that rank="auto" meets (None: 0.01).
+    memory : float or None, default=None
+        Bytes of bases and links that rank="auto" stays within.
+    fit_rows : int or None, default=None
+        Rows that the map is learnt from, a random sample where there are more; None: 16 per column, within 8192 to 20 000.
+    precision : {"float32", "float64"} or None, default=None
+        Of the factor rows; None: as X by itself, float32 as an `approximation`.
+    random_state : int or None, default=None
+        Seed of clusters, landmarks and samples; None: the estimator's.
 
-    Attributes: `map_` (FeatureMap), `error_` (its sampled errors). See `dmo.lowrank.meka`.
+    Attributes
+    ----------
+    map_ : FeatureMap
+        The fitted map.
+    error_ : dict
+        Its sampled errors, see `dmo.lowrank.sampled_error`.
+
+    References
+    ----------
+    Si, Hsieh, Dhillon 2014; see `dmo.lowrank.meka`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from dmo import Meka
+    >>> X, _ = load_digits(return_X_y=True)
+    >>> model = Meka("rbf", clusters=4, rank=20, random_state=0).fit(X[:500])
+    >>> model.transform(X[:3]).shape
+    (3, 80)
     """
 
     def __init__(
@@ -212,13 +307,36 @@ class BestLowRank(_Approximation):
 
     Parameters
     ----------
-    kernel : as in `Nystrom`
-    rank : int, rank of Nystrom; n * rank numbers are the memory of both (default 1000)
-    memory : float, their memory in bytes, in place of `rank`
-    clusters : int, clusters of MEKA
-    fit_rows, precision, random_state : as in `Nystrom`
+    kernel : str, Kernel or None, default=None
+        The kernel; None: that of the estimator whose `approximation` this is ("rbf" by itself).
+    rank : int or None, default=None
+        Rank of Nystrom; n * rank numbers are the memory of both (None: 1000).
+    memory : float or None, default=None
+        Their memory in bytes, in place of `rank`.
+    clusters : int, default=10
+        Clusters of MEKA.
+    fit_rows : int or None, default=None
+        Rows that the map is learnt from, a random sample where there are more; None: 16 per column, within 8192 to 20 000.
+    precision : {"float32", "float64"} or None, default=None
+        Of the factor rows; None: as X by itself, float32 as an `approximation`.
+    random_state : int or None, default=None
+        Seed of clusters, landmarks and samples; None: the estimator's.
 
-    Attributes: `map_` (FeatureMap), `error_` (its sampled errors). See `dmo.lowrank.choose`.
+    Attributes
+    ----------
+    map_ : FeatureMap
+        The fitted map.
+    error_ : dict
+        Its sampled errors, see `dmo.lowrank.sampled_error`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from dmo import BestLowRank
+    >>> X, _ = load_digits(return_X_y=True)
+    >>> model = BestLowRank("rbf", rank=40, clusters=4, random_state=0).fit(X[:500])
+    >>> model.map_.kind in ("nystrom", "meka")
+    True
     """
 
     def __init__(

@@ -26,7 +26,23 @@ _HELD = 512
 
 @dataclass(frozen=True)
 class Choice:
-    """The better of several feature maps, and the error of each: name -> error dict (see `sampled_error`)."""
+    """The better of several feature maps, and the error of each.
+
+    Attributes
+    ----------
+    feature_map : FeatureMap
+        The best.
+    errors : dict of str to dict
+        Errors by name, see `sampled_error`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.lowrank import choose
+    >>> X = np.random.default_rng(0).normal(size=(300, 4))
+    >>> sorted(choose("rbf", X, rank=20, clusters=3, random_state=0).errors)
+    ['meka', 'nystrom-kmeans', 'nystrom-rpcholesky']
+    """
 
     feature_map: FeatureMap
     errors: dict[str, dict[str, float]]
@@ -45,10 +61,47 @@ def choose(
 ) -> Choice:
     """Fit Nystrom and MEKA at equal memory and keep the one with the smallest error on kernel values of held-out rows.
 
-    Arguments: `kernel`, `X`, `dtype`, `fit_rows` as for `nystrom`; `rank` of Nystrom, whose n x rank numbers are the
-    memory of all (default 1000), or `memory` in bytes; `clusters` of MEKA; `landmarks` of Nystrom to try. 512 rows (at
-    most a quarter) are held out of the fits; the errors are those of the kernel between them and up to 2048 rows.
-    The result's `errors` has "nystrom-<landmarks>" and "meka".
+    512 rows (at most a quarter) are held out of the fits; the errors are those of the kernel between them and up to
+    2048 rows.
+
+    Parameters
+    ----------
+    kernel : str or Kernel
+        Fitted here where it is not.
+    X : row source of shape (n, d)
+        Rows, in chunks of whole rows.
+    rank : int or None, default=None
+        Of Nystrom, whose n x rank numbers are the memory of all (None: 1000).
+    memory : float or None, default=None
+        Bytes, in place of `rank`.
+    clusters : int, default=10
+        Of MEKA.
+    landmarks : sequence of str, default=("rpcholesky", "kmeans")
+        Landmarks of Nystrom to try.
+    random_state : int, Generator or None, default=None
+        Seed.
+    dtype : dtype, default=float32
+        Of the factor rows.
+    fit_rows : int or None, default=None
+        As for `nystrom`.
+
+    Returns
+    -------
+    Choice
+        The best map; its errors have "nystrom-<landmarks>" and "meka".
+
+    Raises
+    ------
+    UserError
+        For NaN, no rows, a precomputed kernel, and for both `rank` and `memory`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.lowrank import choose
+    >>> X = np.random.default_rng(0).normal(size=(300, 4))
+    >>> choose("rbf", X, rank=20, clusters=3, random_state=0).feature_map(X).shape[0]
+    300
     """
     check_rows(kernel, X)
     if rank is not None and memory is not None:

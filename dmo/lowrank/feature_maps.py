@@ -23,7 +23,26 @@ BLOCK = 4096
 class FeatureMap:
     """A fitted map x -> factor row, so that k(x, y) ~ f(x)'f(y).
 
-    `kernel` (fitted); `dtype` of the factor rows; `error`: its sampled errors (see `sampled_error`).
+    The base class of `NystromMap`, `MekaMap` and `LinearMap`; called with a row source of m rows, it gives m x rank
+    numbers,
+    worked out block by block.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Fitted.
+    dtype : dtype
+        Of the factor rows.
+    error : dict, default={}
+        Its sampled errors, see `sampled_error`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.lowrank import nystrom
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> nystrom("rbf", X, rank=10, random_state=0)(X[:5]).shape
+    (5, 10)
     """
 
     kernel: Kernel
@@ -47,14 +66,36 @@ class FeatureMap:
         return None
 
     def raw(self, X: Rows) -> np.ndarray | BlockRows:
-        """Rows before mixing (m x r0) of m rows in memory, dense or block-sparse."""
+        """Map rows in memory to what is multiplied by `mixing`.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array of shape (m, d)
+            Rows.
+
+        Returns
+        -------
+        ndarray or BlockRows of shape (m, r0)
+            Rows before mixing, dense or block-sparse.
+        """
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(kernel={self.kernel}, rank={self.rank}, error={self.error})"
 
     def numbers(self, n: int) -> int:
-        """Numbers that the factor of n rows takes (what approximations are compared at)."""
+        """Count the numbers that the factor of n rows takes, at which approximations are compared.
+
+        Parameters
+        ----------
+        n : int
+            Rows.
+
+        Returns
+        -------
+        int
+            Numbers.
+        """
         raise NotImplementedError
 
     def __call__(self, X: Rows) -> np.ndarray:
@@ -69,16 +110,46 @@ class FeatureMap:
         return out
 
     def operator(self, X: Rows) -> Operator:
-        """The approximated n x n kernel of the rows X; the factor's n rows are held in memory."""
+        """Make the approximated kernel of some rows; the factor's n rows are held in memory.
+
+        Parameters
+        ----------
+        X : row source of shape (n, d)
+            Rows, in chunks of whole rows.
+
+        Returns
+        -------
+        Operator
+            F F', n x n.
+        """
         factor = self(X)
         return LowRank(factor, cross=lambda new: self(new) @ factor.T)
 
     def with_error(self, error: Mapping[str, float]) -> FeatureMap:
-        """The same map with its errors."""
+        """Copy the map with its errors.
+
+        Parameters
+        ----------
+        error : mapping
+            See `sampled_error`.
+
+        Returns
+        -------
+        FeatureMap
+            The same map.
+        """
         return replace(self, error=dict(error))
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, JSON meta) for a model store; landmarks of sparse rows are CSR, all else is NumPy."""
+        """Describe the map for a model store.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray or csr_array
+            Landmarks of sparse rows are CSR, all else is NumPy.
+        meta : dict
+            Its JSON.
+        """
         arrays, meta = self._arrays()
         common = {"kind": self.kind, "kernel": self.kernel.to_dict(), "dtype": self.dtype.name, "error": self.error}
         return arrays, {**common, **meta}
@@ -88,7 +159,25 @@ class FeatureMap:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FeatureMap:
-        """The map that `to_arrays` described, whatever its kind."""
+        """Make the map that `to_arrays` described, whatever its kind.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray or csr_array
+            What was learnt.
+        meta : mapping
+            Its JSON.
+
+        Returns
+        -------
+        FeatureMap
+            The map.
+
+        Raises
+        ------
+        UserError
+            For a kind that is unknown.
+        """
         known = FeatureMap._kinds
         if meta.get("kind") not in known:
             raise UserError(f"feature map of kind {meta.get('kind')!r}; this version knows {', '.join(sorted(known))}")

@@ -21,11 +21,43 @@ from dmo.lowrank.landmarks import Space
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MekaMap(FeatureMap):
-    """f(x) = T' w(x), w(x) = M_s' [k(Z_s, x); k(Z_0, x)] in the columns of the cluster s whose center is nearest.
+    """A MEKA map: f(x) = T' w(x), w(x) = M_s' [k(Z_s, x); k(Z_0, x)] in the columns of the cluster s whose center is nearest.
 
-    Arguments: `space` in which rows are compared with the `centers` (S x d); `shared`: landmarks Z_0 of all clusters;
-    `landmarks`: Z_s per cluster; `projections`: M_s, (|Z_s| + |Z_0|) x k_s, per cluster, such that the training rows of
-    W_s = w(X_s) are orthonormal columns; `links`: T (r0 x r), T T' = L; `shares`: the clusters' shares of the rows.
+    Parameters
+    ----------
+    kernel : Kernel
+        Fitted.
+    dtype : dtype
+        Of the factor rows.
+    space : str
+        In which rows are compared with the `centers`.
+    centers : ndarray of shape (S, d)
+        Centers of the clusters.
+    shared : ndarray or csr_array of shape (m0, d)
+        Landmarks Z_0 of all clusters.
+    landmarks : sequence of ndarray or csr_array
+        Z_s per cluster.
+    projections : sequence of ndarray of shape (|Z_s| + |Z_0|, k_s)
+        M_s per cluster, such that the training rows of W_s = w(X_s) are orthonormal columns.
+    links : ndarray of shape (r0, r)
+        T, with T T' = L.
+    shares : ndarray of shape (S,)
+        The clusters' shares of the rows.
+    error : dict, default={}
+        Its sampled errors, see `sampled_error`.
+
+    References
+    ----------
+    Si, Hsieh, Dhillon 2014.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.lowrank import meka
+    >>> X = np.random.default_rng(0).normal(size=(300, 4))
+    >>> found = meka("rbf", X, clusters=3, rank=8, random_state=0)
+    >>> found(X[:5]).shape == (5, found.rank)
+    True
     """
 
     space: Space
@@ -40,10 +72,12 @@ class MekaMap(FeatureMap):
 
     @property
     def rank(self) -> int:
+        """Columns r of the factor."""
         return self.links.shape[1]
 
     @property
     def mixing(self) -> np.ndarray:
+        """T (r0 x r), which links the clusters."""
         return self.links
 
     @property
@@ -58,6 +92,18 @@ class MekaMap(FeatureMap):
         return prepare(self.shared, self.dtype), local, [M.astype(self.dtype) for M in self.projections]
 
     def raw(self, X: Rows) -> BlockRows:
+        """Map rows in memory to W, in which every row has the columns of its own cluster alone.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array of shape (m, d)
+            Rows.
+
+        Returns
+        -------
+        BlockRows of shape (m, r0)
+            Rows before mixing.
+        """
         block = self._block(X, self.centers.shape[1])
         nearest = nearest_center(block, self.space, self.centers)
         order = np.argsort(nearest, kind="stable")
@@ -76,10 +122,33 @@ class MekaMap(FeatureMap):
         return BlockRows((block.shape[0], int(offsets[-1])), index, columns, blocks)
 
     def numbers(self, n: int) -> int:
+        """Count the numbers that bases and links of n rows take.
+
+        Parameters
+        ----------
+        n : int
+            Rows.
+
+        Returns
+        -------
+        int
+            About n k + (S k)^2.
+        """
         return round(n * float(self.shares @ self.ranks)) + int(self.ranks.sum()) ** 2
 
     def operator(self, X: Rows) -> BlockLowRank:
-        """W L W' over the rows X; W's n k_s numbers are held in memory."""
+        """Make W L W' over some rows; W's n k_s numbers are held in memory.
+
+        Parameters
+        ----------
+        X : row source of shape (n, d)
+            Rows, in chunks of whole rows.
+
+        Returns
+        -------
+        BlockLowRank
+            The approximated kernel, n x n.
+        """
         W = BlockRows.concatenate([self.raw(block) for _, block in iterate(X, BLOCK)])
         link = self.links @ self.links.T
 

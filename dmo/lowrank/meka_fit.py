@@ -49,23 +49,66 @@ def meka(
     memory: float | None = None,
     fit_rows: int | None = None,
 ) -> FeatureMap:
-    """Fit a MEKA map on rows X.
+    """Fit a MEKA map on rows.
 
     K ~ W L W', W = diag(W_1 .. W_S), the columns of W_s orthonormal and of the form w(x) = M_s' k([Z_s, Z_0], x), so that
-    new rows are mapped as training rows are.
-    Arguments: `kernel`, fitted here where it is not; `X` row source, n x d; `clusters` S (fewer where rows are alike);
-    `rank`: average k_s, each in proportion to its cluster's size and at most that, or "auto": as the `tol` (a
-    relative error, default 0.01) needs and the `memory` (bytes of n k + (S k)^2 numbers) allows; `basis`: "block-row"
-    (leading left singular vectors of K_s,: within the landmarks' span) or "eigen" (eigenvectors of K_ss within it);
-    `link`: "exact" (L = W'KW over all pairs of fitted rows, n^2 / 2 kernel values) or "sampled" (least squares on rows
-    drawn by leverage, n 5 S k values); `landmarks`: as for `nystrom`, None: "kmeans", for wide sparse rows
-    "rpcholesky"; `eta`: share of the links between clusters, those of the farthest pairs, that are set to zero;
-    `fit_rows`: everything is learnt from a random sample of X of this size where X has more rows (None: as for
-    `nystrom`, per column of all clusters together).
-    L is projected onto the positive semidefinite cone (its best approximation there, as W is orthonormal). The map
-    carries its sampled error.
-    Memory: fit_rows x (d + 5 rank) + 3 (S rank)^2 numbers. Raises ValueError for NaN, no rows, a precomputed kernel.
-    Source: Si, Hsieh, Dhillon 2014, algorithm 1, with projected or leverage-sampled links in place of its regression.
+    new rows are mapped as training rows are. L is projected onto the positive semidefinite cone (its best approximation
+    there, as W is orthonormal). The map carries its sampled error. Memory: fit_rows x (d + 5 rank) + 3 (S rank)^2 numbers.
+
+    Parameters
+    ----------
+    kernel : str or Kernel
+        Fitted here where it is not.
+    X : row source of shape (n, d)
+        Rows, in chunks of whole rows.
+    clusters : int, default=10
+        S, fewer where rows are alike.
+    rank : int or "auto", default=128
+        Average k_s, each in proportion to its cluster's size and at most that; "auto": as the `tol` needs and the `memory`
+        allows.
+    basis : {"block-row", "eigen"}, default="block-row"
+        Leading left singular vectors of K_s,: or eigenvectors of K_ss, both within the landmarks' span.
+    link : {"exact", "sampled"}, default="exact"
+        L = W'KW over all pairs of fitted rows, n^2 / 2 kernel values; or least squares on rows drawn by leverage, n 5 S k
+        values.
+    landmarks : {"rpcholesky", "kmeans", "uniform"} or None, default=None
+        As for `nystrom`; None: "kmeans", for wide sparse rows "rpcholesky".
+    eta : float in [0, 1), default=0.0
+        Share of the links between clusters, those of the farthest pairs, that are set to zero.
+    random_state : int, Generator or None, default=None
+        Seed.
+    dtype : dtype, default=float32
+        Of the factor rows.
+    tol : float or None, default=None
+        Relative error for rank="auto" (None: 0.01).
+    memory : float or None, default=None
+        Bytes of n k + (S k)^2 numbers for rank="auto".
+    fit_rows : int or None, default=None
+        Everything is learnt from a random sample of this size where X has more rows (None: as for `nystrom`, per column of
+        all clusters together).
+
+    Returns
+    -------
+    FeatureMap
+        The map.
+
+    Raises
+    ------
+    UserError
+        For NaN, no rows, a precomputed kernel, and parameters out of range.
+
+    References
+    ----------
+    Si, Hsieh, Dhillon 2014, algorithm 1, with projected or leverage-sampled links in place of its regression.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.lowrank import meka
+    >>> X = np.random.default_rng(0).normal(size=(300, 4))
+    >>> found = meka("rbf", X, clusters=3, rank=10, random_state=0)
+    >>> found(X).shape[0], found.error["relative_error"] < 0.1
+    (300, True)
     """
     check_rows(kernel, X)
     clusters = int(check_parameter("clusters", clusters, COUNT))

@@ -33,7 +33,33 @@ BANDWIDTH_ROWS = 2048
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NystromMap(FeatureMap):
-    """f(x) = P' k(Z, x): landmarks Z (r x d) and the projection P (r x r), P P' = k(Z, Z)^-1."""
+    """A Nystrom map: f(x) = P' k(Z, x).
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Fitted.
+    dtype : dtype
+        Of the factor rows.
+    landmarks : ndarray or csr_array of shape (r, d)
+        Z.
+    projection : ndarray of shape (r, r)
+        P, with P P' = k(Z, Z)^-1.
+    error : dict, default={}
+        Its sampled errors, see `sampled_error`.
+
+    References
+    ----------
+    Williams, Seeger 2001.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.lowrank import nystrom
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> nystrom("rbf", X, rank=10, random_state=0).landmarks.shape
+    (10, 3)
+    """
 
     landmarks: np.ndarray | scipy.sparse.csr_array
     projection: np.ndarray
@@ -42,6 +68,7 @@ class NystromMap(FeatureMap):
 
     @property
     def rank(self) -> int:
+        """Columns of the factor: the landmarks."""
         return self.projection.shape[1]
 
     @cached_property
@@ -49,6 +76,18 @@ class NystromMap(FeatureMap):
         return self.kernel.prepare(self.landmarks, self.dtype), self.projection.astype(self.dtype)
 
     def raw(self, X: Rows) -> np.ndarray:
+        """Map rows in memory to factor rows.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array of shape (m, d)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (m, rank)
+            Factor rows.
+        """
         block = self._block(X, self.landmarks.shape[1])
         landmarks, projection = self._ready
         out = np.empty((block.shape[0], self.rank), self.dtype)
@@ -58,6 +97,18 @@ class NystromMap(FeatureMap):
         return out
 
     def numbers(self, n: int) -> int:
+        """Count the numbers that the factor of n rows takes.
+
+        Parameters
+        ----------
+        n : int
+            Rows.
+
+        Returns
+        -------
+        int
+            n rank.
+        """
         return n * self.rank
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -80,17 +131,56 @@ def nystrom(
     memory: float | None = None,
     fit_rows: int | None = None,
 ) -> FeatureMap:
-    """Fit a Nystrom map on rows X.
+    """Fit a Nystrom map on rows.
 
-    Arguments: `kernel`, fitted here where it is not; `X` row source, n x d; `rank`: landmarks wanted, n of them where
-    rank > n, fewer where the kernel has not that rank, or "auto": as many as the `tol` (a relative error, default
-    0.01) needs and as the `memory` (bytes of the n x rank factor) allows; `landmarks`: "rpcholesky" (rows, randomly
-    pivoted Cholesky), "kmeans" (centers) or "uniform" (rows); `dtype` of the factor rows; `fit_rows`: landmarks come
-    from a random sample of X of this size where X has more rows (None: 16 per column, 8192 to 20 000 in all). Memory:
-    fit_rows x (d + rank) numbers, whatever n is. X is read once, and a second time where the kernel's bandwidth is to
+    Memory: fit_rows x (d + rank) numbers, whatever n is. X is read once, and a second time where the kernel's
+    bandwidth is to
     be the distance to the fifth neighbor. The map carries its sampled error.
-    Raises ValueError for NaN, for no rows, and for a precomputed kernel.
-    Source: Williams, Seeger 2001; landmarks: Zhang, Tsang, Kwok 2008 (k-means), Chen et al. 2025 (pivoted Cholesky).
+
+    Parameters
+    ----------
+    kernel : str or Kernel
+        Fitted here where it is not.
+    X : row source of shape (n, d)
+        Rows, in chunks of whole rows.
+    rank : int or "auto", default=1000
+        Landmarks wanted: n of them where rank > n, fewer where the kernel does not have that rank; "auto": as many as the
+        `tol` needs and as the `memory` allows.
+    landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
+        Rows by randomly pivoted Cholesky, centers of k-means, or random rows.
+    random_state : int, Generator or None, default=None
+        Seed.
+    dtype : dtype, default=float32
+        Of the factor rows.
+    tol : float or None, default=None
+        Relative error for rank="auto" (None: 0.01).
+    memory : float or None, default=None
+        Bytes of the n x rank factor for rank="auto".
+    fit_rows : int or None, default=None
+        Landmarks come from a random sample of this size where X has more rows (None: 16 per column, 8192 to 20 000 in all).
+
+    Returns
+    -------
+    FeatureMap
+        The map.
+
+    Raises
+    ------
+    UserError
+        For NaN, for no rows, and for a precomputed kernel.
+
+    References
+    ----------
+    Williams, Seeger 2001; landmarks: Zhang, Tsang, Kwok 2008 (k-means), Chen et al. 2025 (pivoted Cholesky).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.lowrank import nystrom
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> found = nystrom("rbf", X, rank=40, random_state=0)
+    >>> found.rank, found.error["relative_error"] < 0.1
+    (40, True)
     """
     check_rows(kernel, X)
     rng = np.random.default_rng(random_state)
@@ -115,7 +205,31 @@ def nystrom(
 
 
 def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype: Any = np.float32) -> NystromMap:
-    """The Nystrom map of a fitted kernel with landmarks Z (m x d); landmarks that depend on others are dropped."""
+    """Make the Nystrom map of a fitted kernel from given landmarks.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Fitted.
+    Z : ndarray or csr_array of shape (m, d)
+        Landmarks; those that depend on others are dropped.
+    dtype : dtype, default=float32
+        Of the factor rows.
+
+    Returns
+    -------
+    NystromMap
+        The map.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import RBF
+    >>> from dmo.lowrank.nystrom import from_landmarks
+    >>> Z = np.array([[0.0], [1.0], [1.0]])
+    >>> from_landmarks(RBF(bandwidth=1.0), Z).rank
+    2
+    """
     prepared = kernel.prepare(Z, np.float64)
     keep, projection = inverse_root(kernel.tile(prepared, prepared), *cut_off(np.dtype(dtype)))
     return NystromMap(kernel, np.dtype(dtype), Z[keep], projection)

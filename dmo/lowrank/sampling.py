@@ -18,8 +18,30 @@ _LEAST, _MOST, _PER_COLUMN = 8192, 20_000, 16  # rows that a map is learnt from,
 
 
 def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], clusters: int = 1) -> int:
-    """Rows that a map of so many columns per cluster is learnt from, at most: `fit_rows`, or where it is None 16 per
-    column within 8192 to 20 000. With fewer, MEKA's error grows (by a tenth at 6 per column); with more, the time does."""
+    """Count the rows that a map of so many columns per cluster is learnt from, at most.
+
+    With fewer than 16 per column, MEKA's error grows (by a tenth at 6 per column); with more, the time does.
+
+    Parameters
+    ----------
+    fit_rows : int or None
+        The number where it is given; None: 16 per column, within 8192 to 20 000.
+    rank : int or "auto"
+        Columns per cluster.
+    clusters : int, default=1
+        Clusters.
+
+    Returns
+    -------
+    int
+        Rows.
+
+    Examples
+    --------
+    >>> from dmo.lowrank.sampling import learning_rows
+    >>> learning_rows(None, 1000), learning_rows(500, 1000)
+    (16000, 500)
+    """
     columns = 0 if rank == "auto" else clusters * int(check_parameter("rank", rank, COUNT))
     if fit_rows is not None:
         return int(check_parameter("fit_rows", fit_rows, COUNT))
