@@ -103,7 +103,7 @@ class Folder:
             try:
                 self._ask("pipe_file", f"{root}/{key}", data)
             except FileNotFoundError:
-                self._ask("makedirs", f"{root}/{key}".rpartition("/")[0], exist_ok=True)
+                self._make_remote(f"{root}/{key}".rpartition("/")[0])
                 self._ask("pipe_file", f"{root}/{key}", data)
             return
         target, durable = Path(self.url, key), sync and _durable()
@@ -122,6 +122,14 @@ class Folder:
         except OSError:
             _remove_file(partial)
             raise
+
+    def _make_remote(self, path: str) -> None:
+        """Make the folders down to `path`, but not what is at the top: object stores would make a bucket of any name."""
+        lead = "/" if path.startswith("/") else ""
+        top = lead + path.lstrip("/").partition("/")[0]
+        if not self._ask("exists", top):
+            raise StoreError(f"{self.url}: there is no {top!r} to write to; make that bucket first, or correct the URL")
+        self._ask("makedirs", path, exist_ok=True)
 
     def settle(self, below: bool = False) -> None:
         """Make the names in this folder last, and those in the folders `below` it but the journal."""

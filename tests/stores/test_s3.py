@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import fsspec
 import numpy as np
 import pytest
 import scipy.sparse
@@ -123,6 +124,15 @@ def test_a_certificate_of_nobody_is_called_so(bucket: str) -> None:
     with object_store("other", ssl=True):
         error = run("info", f"{bucket}/x.zarr", code=2).stderr
     assert error.startswith(f"dmo: {bucket}/x.zarr: the TLS certificate of its server is not trusted")
+
+
+def test_a_bucket_that_is_not_there_is_not_made(service: Service) -> None:
+    fs = fsspec.filesystem("s3")
+    before = fs.ls("", refresh=True)
+    error = run("ingest", "digits", "s3://dmo-tset/d.zarr", code=2).stderr.splitlines()[-1]
+    assert error.startswith("dmo: s3://dmo-tset/d.zarr: there is no 'dmo-tset' to write to; make that bucket first")
+    fs.invalidate_cache()
+    assert fs.ls("", refresh=True) == before
 
 
 def test_a_service_that_fails_every_time_is_told_and_nothing_counts_as_missing(service: Service, bucket: str) -> None:
