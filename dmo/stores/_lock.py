@@ -144,7 +144,7 @@ def release(url: str, all_writers: bool = False) -> None:
             return
         del _held[url]
         folder = Folder(url)
-        with suppress(OSError):
+        with suppress(OSError, StoreError):  # a lock that cannot be removed grows stale; the thread that renews goes on
             if _mine(folder):
                 folder.delete(LOCK)
                 if folder.is_local:

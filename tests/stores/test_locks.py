@@ -106,6 +106,25 @@ def locked(path: Path, **changes: Any) -> None:
     (path / LOCK).write_bytes(of_another(**changes))
 
 
+def test_a_lock_that_cannot_be_given_up_keeps_no_other_from_it(tmp_path: Path, monkeypatch) -> None:
+    """The thread that renews and gives up locks outlives a service that refuses."""
+    refused, ask, url = threading.Event(), Folder.get, str(tmp_path / "refused.zarr")
+
+    def get(folder: Folder, key: str) -> bytes | None:
+        if folder.url == url and threading.current_thread().name == "dmo-locks":
+            refused.set()
+            raise stores.StoreError(f"{folder.url}: there are no credentials that can be used")
+        return ask(folder, key)
+
+    monkeypatch.setattr(Folder, "get", get)
+    for path in (Path(url), tmp_path / "other.zarr"):
+        writer = begin(path)
+        del writer
+        gc.collect()
+    assert refused.wait(60)
+    wait_until_unlocked(tmp_path / "other.zarr")
+
+
 def test_a_lock_of_another_host_is_stale_when_it_was_not_renewed(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(_lock, "RENEW", 0.2)
     path, now = tmp_path / "rows.zarr", time.time()
