@@ -3,12 +3,15 @@
 Inside `checkpoints(folder)` each pass, solve and sweep has a name of its own, from a hash of all that it depends on, so
 a run with the same input and parameters goes on where one that died had stopped, bit for bit, and one with others begins
 anew. A state has two generations: the new one is written, with checksums, to the place of the older one, so that a whole
-one is there at every moment. What is finished stays until the block ends well, since a later part may die.
+one is there at every moment. What is finished stays until the block ends well, since a later part may die. Then also the
+states that earlier runs with other input or parameters left are removed, since nobody else would; those of a run that goes
+on beside this one change meanwhile, and stay.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +26,12 @@ import numpy as np
 from fsspec.core import url_to_fs
 
 from dmo import stores
+from dmo.stores._folder import Folder
 
 SECONDS = 30.0
 """The least time between two saves of one state."""
 _SHARE = 50  # saving may take one part in so many of the time
+_STATE = re.compile(r"[a-z]+-[0-9a-f]{16}\.[01]")  # names that `Checkpoint` gives
 _SPEED, _LEAST = 2e8, 0.02  # bytes per second of a save, and the seconds of a small one, where none was timed yet
 Arrays: TypeAlias = dict[str, np.ndarray]
 log = logging.getLogger("dmo")
@@ -41,12 +46,15 @@ class _Place:
     @cached_property
     def found(self) -> set[str]:
         """Names in the folder, as they were when first asked for."""
-        fs, path = url_to_fs(self.folder)
-        fs.invalidate_cache()
-        try:
-            return {name.rstrip("/").rpartition("/")[2] for name in fs.ls(path, detail=False)}
-        except FileNotFoundError:
-            return set()
+        return set(Folder.at(self.folder).names())
+
+    def root(self, name: str) -> bytes | None:
+        """The root document of a store; every save changes it."""
+        return Folder.at(f"{self.folder}/{name}").get("zarr.json")
+
+    def states(self) -> dict[str, bytes | None]:
+        """The states that were there when first asked for, with their root documents as they are."""
+        return {name: self.root(name) for name in self.found if _STATE.fullmatch(name)}
 
     @cached_property
     def room(self) -> float:
@@ -80,13 +88,17 @@ def checkpoints(folder: str | None, seconds: float | None = None) -> Iterator[No
     at most a quarter of a local disk's free space.
     """
     place = None if folder is None else _Place(folder.rstrip("/"), SECONDS if seconds is None else seconds)
+    before = {} if place is None or _place.get() is not None else place.states()  # of the outermost block
     token = _place.set(place)
     try:
         yield
     finally:
         _place.reset(token)
     if place is not None:
-        for name in sorted(place.touched):
+        left = {name for name, root in before.items() if place.root(name) == root} - place.touched
+        if left:
+            log.info("%s: states of other runs are removed: %s", place.folder, ", ".join(sorted(left)))
+        for name in sorted(place.touched | left):
             place.remove(name)
 
 

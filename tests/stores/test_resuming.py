@@ -558,6 +558,44 @@ def test_a_run_that_fails_leaves_what_it_has(tmp_path: Path) -> None:
     assert used == 0
 
 
+def test_states_of_other_runs_go_when_a_run_ends_well(tmp_path: Path) -> None:
+    def other(at: str, serial: int) -> None:
+        stores.save_model(f"{tmp_path}/{at}", {}, {"configuration": "a" * 64, "serial": serial})
+
+    for at in (f"pass-{'a' * 16}.1", f"solve-{'b' * 16}.0", "model.zarr"):
+        other(at, 1)
+    (tmp_path / f"sweep-{'c' * 16}.1").mkdir()  # killed before its first file
+    with pytest.raises(KeyboardInterrupt):
+        stopped(tmp_path)
+    assert len(stores_in(tmp_path)) == 5
+    with checkpoints(str(tmp_path), 0):
+        one_solve()
+        other(f"pass-{'a' * 16}.1", 3)  # that run is not dead
+        with checkpoints(str(tmp_path), 0):
+            pass
+        assert len(stores_in(tmp_path)) == 5
+    assert stores_in(tmp_path) == ["model.zarr", f"pass-{'a' * 16}.1"]
+
+
+def pass_beside(folder: str, gate: Any, found: Any) -> None:
+    X, Y = samples()
+    with mock.patch.object(row_sums, "BLOCK", 1):
+        gate.wait(60)
+        with checkpoints(folder, 0):
+            found.put(collect_moments(FeatureRows({"x": X}, {"x": ShiftedRows(None)}), Y)[0].gram)
+
+
+def test_two_runs_that_save_the_same_states_both_end(tmp_path: Path) -> None:
+    gate, found = SERVER.Barrier(2), SERVER.SimpleQueue()
+    processes = [SERVER.Process(target=pass_beside, args=(str(tmp_path), gate, found)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0]
+    np.testing.assert_array_equal(found.get(), found.get())
+
+
 def test_digests_tell_values_types_and_shapes_apart() -> None:
     square = np.arange(4.0).reshape(2, 2)
     values = [None, 0, 0.0, False, "0", "", (), ((),), [1, 2], [[1], 2], {"a": 1}, {"b": 1}, square, square.ravel()]
