@@ -180,7 +180,8 @@ def _refuse_non_finite(key: str, block: Any, first_row: int) -> None:
     if data.dtype.kind != "f" or not data.size or (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
         return  # a NaN is the largest and the smallest, and compares as neither
     stored = block.toarray() if scipy.sparse.issparse(block) else block
-    at = np.argwhere(~(np.abs(stored) <= _LARGEST))[0]
+    # in float64: as float32 the bound is infinite, and infinity would pass
+    at = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value = stored[at[0], at[1]]
     cure = "divide the features by a constant, so that their squares are numbers"
     if not np.isfinite(value):
