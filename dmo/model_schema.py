@@ -162,6 +162,8 @@ class EmbeddingSpec(BaseModel):
     sha256: str
     side: Count
     dimension: Count
+    mean: Annotated[list[Number], Field(min_length=3, max_length=3)]
+    deviation: Annotated[list[Scale], Field(min_length=3, max_length=3)]
 
 
 class RecipeSpec(BaseModel):
