@@ -33,7 +33,7 @@ SHRINKAGES = (1e-4, 1e-3, 1e-2, 1e-1, 0.5)
 class Method:
     """`build`: (number of components, setting) -> an unfitted transformer; `family` says what it learns from:
     "unsupervised" all training rows, "supervised" those with labels, "semi-supervised" all rows with what labels there are.
-    `of_labels`: it has as many components as the labels have dimensions; `ridges`: more of MOPE's constraint, after the
+    `of_labels`: it has as many components as the labels have dimensions; `of_classes`: fewer than labels; `ridges`: more of MOPE's constraint, after the
     one that `build` sets."""
 
     name: str
@@ -41,6 +41,7 @@ class Method:
     build: Callable[[int, Setting], Any]
     settings: Sequence[Setting] = ({},)
     of_labels: bool = False
+    of_classes: bool = False
     ridges: Sequence[float] = ()
 
 
@@ -156,6 +157,8 @@ def _projections(method: Method, data: Thirds, components: int) -> Iterator[tupl
     most = min(components, data.rank, size - 1)
     if method.of_labels:
         most = min(most, int(np.linalg.matrix_rank(labels[known] - labels[known].mean(axis=0))))
+    if method.of_classes:
+        most = min(most, labels.shape[1] - 1)
     for setting in method.settings:
         if (setting.get("n_neighbors") or 0) >= size:
             continue

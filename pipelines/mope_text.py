@@ -122,7 +122,7 @@ def duplicating() -> list[Method]:
     lfda = [{"n_neighbors": k} | w | c for k in (NEIGHBORS, None) for w in WEIGHTED for c in RIDGES[1:3]]
     repelled = [{"n_repelled": k} | w | c for k in (NEIGHBORS, 60) for w in WEIGHTED for c in REPULSIONS[1:]]
     return [
-        Method("MESD-FDA", "supervised", mesd("fda"), fda, of_labels=True),
+        Method("MESD-FDA", "supervised", mesd("fda"), fda, of_labels=True, of_classes=True),
         Method("MESD-LFDA", "supervised", mesd("lfda"), lfda),
         Method("MESD-OLPP-R", "supervised", mesd("olpp-r"), repelled),
     ]
@@ -164,7 +164,9 @@ def mixtures() -> list[Method]:
     smooth: list[Setting] = [{"smoothness": s} | c for s in (0.01, 0.1) for c in RIDGES[:2]]
     return [
         Method("SELF", "semi-supervised", trace("self", n_neighbors=NEIGHBORS), MIXINGS),
-        Method("SSFDA", "semi-supervised", trace("ssfda", n_neighbors=NEIGHBORS), smooth, of_labels=True),
+        Method(
+            "SSFDA", "semi-supervised", trace("ssfda", n_neighbors=NEIGHBORS), smooth, of_labels=True, of_classes=True
+        ),
         Method("SSMMC", "semi-supervised", trace("ssmmc", n_neighbors=NEIGHBORS), PENALTIES),
         Method("mix CCA + PCA", "semi-supervised", mix("cca", "pca"), MIXINGS),
         Method("mix FDA + OLPP", "semi-supervised", mix("fda", "olpp"), MIXINGS),
