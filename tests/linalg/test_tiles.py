@@ -345,8 +345,13 @@ def test_workers_that_come_between_two_products_get_their_share(resident: bool) 
         found, dask_worker.tiles_made = getattr(dask_worker, "tiles_made", 0), 0
         return found
 
+    def even(counts: list[int], groups: int) -> bool:
+        """Whether all are within one group of their share: which worker is free first is not ours to say."""
+        share, group = sum(counts) / len(counts), -(-sum(counts) // groups)
+        return all(abs(count - share) <= group for count in counts)
+
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         A = Tiles(SlowTiles(K, 4), client, resident=resident, dtype=np.float64)
@@ -357,8 +362,8 @@ def test_workers_that_come_between_two_products_get_their_share(resident: bool) 
         assert_allclose(A @ B, K @ B, atol=1e-12)
         counts = sorted(client.run(made).values())
         assert sum(counts) == len(lower_pairs(N, 4))
-        assert counts[-1] <= 1.5 * counts[0]
+        assert even(counts, len(A.groups))
         assert_allclose(A @ B, K @ B, atol=1e-12)
         again = sorted(client.run(made).values())
         assert sum(again) == (0 if resident else len(lower_pairs(N, 4)))
-        assert again[-1] <= 1.5 * again[0]
+        assert even(again, len(A.groups))
