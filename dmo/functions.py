@@ -20,20 +20,68 @@ _SAMPLE = 512  # training rows whose pairs give the mean of a distance
 
 
 class Expansion(Protocol):
-    """A function of views of m rows (view name -> row source) to m x k values, that a model store can keep."""
+    """A function of views of m rows to m x k values, that a model store can keep.
+
+    Called with views (mapping of name to row source), it gives an ndarray of shape (m, k).
+
+    Parameters
+    ----------
+    *args : object
+        A protocol: not made by itself.
+    **kwargs : object
+        A protocol: not made by itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.functions import LinearExpansion
+    >>> LinearExpansion("x", np.eye(2), np.zeros(2))({"x": np.ones((3, 2))}).shape
+    (3, 2)
+    """
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray: ...
 
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]: ...
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Describe the function for a model store.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray or csr_array
+            Its arrays.
+        meta : dict
+            Its JSON.
+        """
 
 
 @dataclass(frozen=True)
 class KernelExpansion:
-    """f(x) = sum_i k(x, x_i) c_i + offset.
+    """A function from kernel values: f(x) = sum_i k(x, x_i) c_i + offset.
 
-    Arguments: `kernel`; `sources`: view name -> the n training rows (row sources, n x d_view); `coefficients` n x k;
-    `offset` k; `dtype` of the kernel values. A call takes views of m rows and returns m x k (float64), block by block:
-    never m x n.
+    A call takes views of m rows and returns m x k (float64), block by block: never m x n.
+
+    Parameters
+    ----------
+    kernel : MultiKernel
+        Fitted.
+    sources : mapping of str to row source of shape (n, d)
+        The training rows by view.
+    coefficients : ndarray of shape (n, k)
+        c_i.
+    offset : ndarray of shape (k,)
+        Added to all values.
+    dtype : dtype, default=float32
+        Of the kernel values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.functions import KernelExpansion
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> X = np.array([[0.0], [1.0]])
+    >>> f = KernelExpansion(MultiKernel.of("x", RBF(bandwidth=1.0)), {"x": X}, np.ones((2, 1)), np.zeros(1))
+    >>> f({"x": X}).ravel().round(2).tolist()
+    [1.61, 1.61]
     """
 
     kernel: MultiKernel
@@ -55,7 +103,15 @@ class KernelExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, JSON meta) for a model store; the training rows are their owner's to store, once for all."""
+        """Describe the function for a model store; the training rows are their owner's to store, once for all.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            Coefficients and offset.
+        meta : dict
+            Its JSON.
+        """
         arrays = {"coefficients": self.coefficients, "offset": self.offset}
         return arrays, {"kernel": self.kernel.to_dict(), "dtype": np.dtype(self.dtype).name}
 
@@ -63,7 +119,22 @@ class KernelExpansion:
     def from_arrays(
         cls, arrays: Mapping[str, Any], meta: Mapping[str, Any], sources: Mapping[str, Rows]
     ) -> KernelExpansion:
-        """The expansion that `to_arrays` described, over the training rows `sources`."""
+        """Make the expansion that `to_arrays` described.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            Coefficients and offset.
+        meta : mapping
+            Its JSON.
+        sources : mapping of str to row source
+            The training rows by view.
+
+        Returns
+        -------
+        KernelExpansion
+            The function.
+        """
         kernel = MultiKernel.from_dict(meta["kernel"])
         used = {name: sources[name] for name in kernel.kernels}
         return cls(kernel, used, arrays["coefficients"], arrays["offset"], np.dtype(meta["dtype"]))
@@ -73,9 +144,26 @@ class KernelExpansion:
 class KernelDistances:
     """Distances of new rows to the training rows of kernel expansions: the sum of their -log k(x, x_i), over its mean.
 
-    Of kernels exp(-d / b) these are the distances d themselves, of their weighted product the weighted sum.
+    Of kernels exp(-d / b) these are the distances d themselves, of their weighted product the weighted sum. A call
+    takes views
+    and a slice of their rows, and returns len(slice) x n distances (float32).
 
-    Arguments: `expansions` over the same training rows; `scale`: the mean over pairs of training rows.
+    Parameters
+    ----------
+    expansions : list of KernelExpansion
+        Over the same training rows.
+    scale : float
+        The mean over pairs of training rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.functions import KernelDistances
+    >>> X, y = load_iris(return_X_y=True)
+    >>> near = KernelDistances.of(MultiViewRidge("rbf", approximation="exact").fit(X, y).expansions_)
+    >>> near({"x": X}, slice(0, 2)).shape
+    (2, 150)
     """
 
     expansions: list[KernelExpansion]
@@ -83,7 +171,25 @@ class KernelDistances:
 
     @classmethod
     def of(cls, expansions: Mapping[str, Expansion], scale: float | None = None) -> KernelDistances:
-        """From an estimator's expansions; UserError where they hold no training rows, or are no kernels of distances."""
+        """Take the distances from an estimator's expansions.
+
+        Parameters
+        ----------
+        expansions : mapping of str to Expansion
+            The fitted functions.
+        scale : float or None, default=None
+            The mean distance; None: that of a sample of the training rows.
+
+        Returns
+        -------
+        KernelDistances
+            The distances.
+
+        Raises
+        ------
+        UserError
+            Where expansions hold no training rows, or are no kernels of distances.
+        """
         known = [part for part in expansions.values() if isinstance(part, KernelExpansion)]
         if len(known) < len(expansions):
             raise UserError("distances of features need exact kernels of a distance; take such a base, or visual = 0")
@@ -113,10 +219,30 @@ class KernelDistances:
 
 @dataclass(frozen=True)
 class FactorExpansion:
-    """f(x) = g(x) B + offset, with g(x) the raw factor row of a low-rank kernel's feature map.
+    """A function from factor rows: f(x) = g(x) B + offset, with g(x) the raw factor row of a low-rank kernel's feature map.
 
-    Arguments: `view`: its name; `feature_map`; `coefficients` r0 x k on unprojected features (the map's mixing multiplied in);
-    `offset` k. A call takes views of m rows and returns m x k (float64), block by block.
+    A call takes views of m rows and returns m x k (float64), block by block.
+
+    Parameters
+    ----------
+    view : str
+        Name of the view.
+    feature_map : FeatureMap
+        Fitted.
+    coefficients : ndarray of shape (r0, k)
+        B, on unprojected features (the map's mixing multiplied in).
+    offset : ndarray of shape (k,)
+        Added to all values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.functions import FactorExpansion
+    >>> from dmo.lowrank import nystrom
+    >>> X = np.random.default_rng(0).normal(size=(50, 3))
+    >>> found = nystrom("rbf", X, rank=5, random_state=0)
+    >>> FactorExpansion.of("x", found, np.ones((5, 1)), np.zeros(1))({"x": X}).shape
+    (50, 1)
     """
 
     view: str
@@ -126,7 +252,24 @@ class FactorExpansion:
 
     @classmethod
     def of(cls, view: str, feature_map: FeatureMap, coefficients: np.ndarray, offset: np.ndarray) -> FactorExpansion:
-        """From coefficients (rank x k) on the factor rows g(x) T, T the map's mixing."""
+        """Make the function from coefficients on the factor rows g(x) T, T the map's mixing.
+
+        Parameters
+        ----------
+        view : str
+            Name of the view.
+        feature_map : FeatureMap
+            Fitted.
+        coefficients : ndarray of shape (rank, k)
+            On the factor rows.
+        offset : ndarray of shape (k,)
+            Added to all values.
+
+        Returns
+        -------
+        FactorExpansion
+            The function.
+        """
         mixing = feature_map.mixing
         return cls(view, feature_map, coefficients if mixing is None else mixing @ coefficients, offset)
 
@@ -139,7 +282,15 @@ class FactorExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, JSON meta) for a model store."""
+        """Describe the function for a model store.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray or csr_array
+            Coefficients, offset and the map's arrays.
+        meta : dict
+            Its JSON.
+        """
         arrays, meta = self.feature_map.to_arrays()
         stored = {f"map/{key}": value for key, value in arrays.items()}
         stored |= {"coefficients": self.coefficients, "offset": self.offset}
@@ -147,7 +298,20 @@ class FactorExpansion:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FactorExpansion:
-        """The expansion that `to_arrays` described."""
+        """Make the expansion that `to_arrays` described.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray or csr_array
+            Coefficients, offset and the map's arrays.
+        meta : mapping
+            Its JSON.
+
+        Returns
+        -------
+        FactorExpansion
+            The function.
+        """
         parts = {key.removeprefix("map/"): value for key, value in arrays.items() if key.startswith("map/")}
         feature_map = FeatureMap.from_arrays(parts, meta["map"])
         return cls(meta["view"], feature_map, arrays["coefficients"], arrays["offset"])
@@ -155,7 +319,26 @@ class FactorExpansion:
 
 @dataclass(frozen=True)
 class LinearExpansion:
-    """f(x) = x W + offset, on the rows of one view, dense or sparse, `normalize`d first where the kernel does so."""
+    """A linear function f(x) = x W + offset of the rows of one view, dense or sparse.
+
+    Parameters
+    ----------
+    view : str
+        Name of the view.
+    coefficients : ndarray of shape (d, k)
+        W.
+    offset : ndarray of shape (k,)
+        Added to all values.
+    normalize : str or None, default=None
+        How rows are normalized first, where the kernel does so.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.functions import LinearExpansion
+    >>> LinearExpansion("x", np.array([[2.0], [1.0]]), np.array([0.5]))({"x": np.array([[1.0, 1.0]])}).tolist()
+    [[3.5]]
+    """
 
     view: str
     coefficients: np.ndarray
@@ -173,18 +356,60 @@ class LinearExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, JSON meta) for a model store."""
+        """Describe the function for a model store.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            Coefficients and offset.
+        meta : dict
+            Its JSON.
+        """
         meta = {"view": self.view} | ({} if self.normalize is None else {"normalize": self.normalize})
         return {"coefficients": self.coefficients, "offset": self.offset}, meta
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LinearExpansion:
-        """The expansion that `to_arrays` described."""
+        """Make the expansion that `to_arrays` described.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            Coefficients and offset.
+        meta : mapping
+            Its JSON.
+
+        Returns
+        -------
+        LinearExpansion
+            The function.
+        """
         return cls(meta["view"], arrays["coefficients"], arrays["offset"], meta.get("normalize"))
 
 
 def store_expansions(expansions: Mapping[str, Expansion]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Expansions and, once, the training rows that they share, as (arrays, JSON meta)."""
+    """Describe expansions for a model store and, once, the training rows that they share.
+
+    Parameters
+    ----------
+    expansions : mapping of str to Expansion
+        Functions by name.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray or csr_array
+        All arrays.
+    meta : dict
+        Their JSON.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.functions import LinearExpansion, store_expansions
+    >>> arrays, meta = store_expansions({"x": LinearExpansion("x", np.eye(2), np.zeros(2))})
+    >>> sorted(arrays)
+    ['expansions/x/coefficients', 'expansions/x/offset']
+    """
     sources: dict[str, Rows] = {}
     arrays: dict[str, Any] = {}
     metas = {}
@@ -196,7 +421,28 @@ def store_expansions(expansions: Mapping[str, Expansion]) -> tuple[dict[str, Any
 
 
 def load_expansions(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Expansion]:
-    """The expansions that `store_expansions` described."""
+    """Make the expansions that `store_expansions` described.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray or csr_array
+        All arrays.
+    meta : mapping
+        Their JSON.
+
+    Returns
+    -------
+    dict of str to Expansion
+        Functions by name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.functions import LinearExpansion, load_expansions, store_expansions
+    >>> stored = store_expansions({"x": LinearExpansion("x", np.eye(2), np.zeros(2))})
+    >>> load_expansions(*stored)["x"]({"x": np.ones((1, 2))}).tolist()
+    [[1.0, 1.0]]
+    """
     sources = without_prefix("rows", arrays)
     loaded: dict[str, Expansion] = {}
     for name, parts in meta["expansions"].items():
@@ -214,7 +460,21 @@ def load_expansions(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[
 
 @dataclass(frozen=True)
 class KernelFunction:
-    """The sum of expansions: of one kernel over all views, or of one low-rank kernel per view."""
+    """The sum of expansions: of one kernel over all views, or of one low-rank kernel per view.
+
+    Parameters
+    ----------
+    expansions : mapping of str to Expansion
+        What is added up.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.functions import KernelFunction, LinearExpansion
+    >>> part = LinearExpansion("x", np.eye(2), np.zeros(2))
+    >>> KernelFunction({"a": part, "b": part})({"x": np.ones((1, 2))}).tolist()
+    [[2.0, 2.0]]
+    """
 
     expansions: Mapping[str, Expansion]
 
@@ -224,7 +484,24 @@ class KernelFunction:
 
 @dataclass(frozen=True)
 class PrecomputedFunction:
-    """f = K coefficients + offset for rows of a kernel that someone else computed."""
+    """A function f = K coefficients + offset of rows of a kernel that someone else computed.
+
+    Parameters
+    ----------
+    view : str
+        Name of the view that holds the kernel.
+    coefficients : ndarray of shape (n, k)
+        On the n training samples.
+    offset : ndarray of shape (k,)
+        Added to all values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.functions import PrecomputedFunction
+    >>> PrecomputedFunction("x", np.ones((2, 1)), np.zeros(1))({"x": np.array([[1.0, 0.5]])}).tolist()
+    [[1.5]]
+    """
 
     view: str
     coefficients: np.ndarray
@@ -238,14 +515,55 @@ Function = KernelFunction | PrecomputedFunction
 
 
 def store_function(function: Function) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A function as (arrays, JSON meta) for a model store."""
+    """Describe a function for a model store.
+
+    Parameters
+    ----------
+    function : KernelFunction or PrecomputedFunction
+        The function.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray or csr_array
+        Its arrays.
+    meta : dict
+        Its JSON.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.functions import PrecomputedFunction, store_function
+    >>> store_function(PrecomputedFunction("x", np.ones((2, 1)), np.zeros(1)))[1]
+    {'precomputed': 'x'}
+    """
     if isinstance(function, KernelFunction):
         return store_expansions(function.expansions)
     return {"coefficients": function.coefficients, "offset": function.offset}, {"precomputed": function.view}
 
 
 def load_function(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Function:
-    """The function that `store_function` described."""
+    """Make the function that `store_function` described.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray or csr_array
+        Its arrays.
+    meta : mapping
+        Its JSON.
+
+    Returns
+    -------
+    KernelFunction or PrecomputedFunction
+        The function.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.functions import PrecomputedFunction, load_function, store_function
+    >>> stored = store_function(PrecomputedFunction("x", np.ones((2, 1)), np.zeros(1)))
+    >>> load_function(*stored).view
+    'x'
+    """
     if "precomputed" in meta:
         return PrecomputedFunction(meta["precomputed"], arrays["coefficients"], arrays["offset"])
     return KernelFunction(load_expansions(arrays, meta))

@@ -22,7 +22,19 @@ Attached: TypeAlias = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 
 
 class Persistent:
-    """save / load through a model store: arrays and JSON, no code is run at loading."""
+    """An estimator that a model store can hold: arrays and JSON, no code is run at loading.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> import dmo
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dmo.MultiViewRidge().fit(X, y).save(f"{folder}/iris.zarr")
+    ...     dmo.load(f"{folder}/iris.zarr").predict(X[:2]).tolist()
+    [0, 0]
+    """
 
     one_view = False
     """Whether it learns from one view only."""
@@ -43,9 +55,21 @@ class Persistent:
     ) -> None:
         """Write the fitted model to a model store, all of it at once.
 
-        Arguments: `provenance`: what it was made from, kept in the store (default: nothing but dmo's version);
-        `overwrite`: replace a model at `path`, which stays until the new one is whole; `attached`: what else belongs to
-        the model, by name, for `load_attached`. Raises as `stores.save_model` does.
+        Parameters
+        ----------
+        path : str
+            Folder or URL of the store.
+        provenance : Provenance or None, default=None
+            What it was made from, kept in the store (None: nothing but dmo's version).
+        overwrite : bool, default=True
+            Replace a model at `path`, which stays until the new one is whole.
+        attached : mapping of str to (arrays, JSON), default=None
+            What else belongs to the model, by name, for `load_attached`.
+
+        Raises
+        ------
+        StoreError
+            As `dmo.stores.save_model` does.
         """
         arrays, description = described(self)
         abouts = {}
@@ -56,7 +80,33 @@ class Persistent:
 
 
 def load_attached(path: str, name: str) -> Attached | None:
-    """What was saved with a model under this name, arrays and JSON; None where there is nothing."""
+    """Load what was saved with a model under a name.
+
+    Parameters
+    ----------
+    path : str
+        Folder or URL of a model store.
+    name : str
+        Under which it was attached.
+
+    Returns
+    -------
+    tuple of (dict of str to ndarray, dict), or None
+        Arrays and JSON; None where there is nothing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.persistence import load_attached
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     MultiViewRidge().fit(X, y).save(f"{folder}/m.zarr", attached={"note": ({}, {"made": "today"})})
+    ...     load_attached(f"{folder}/m.zarr", "note")
+    ({}, {'made': 'today'})
+    """
     prefix = f"{ATTACHED}/{name}"
     arrays, meta = stores.load_model(path, f"{prefix}/")
     found = meta.get(ATTACHED, {})
@@ -65,7 +115,34 @@ def load_attached(path: str, name: str) -> Attached | None:
 
 
 def load(path: str) -> Any:
-    """The fitted estimator that `save` wrote. Raises `stores.StoreError` where `path` holds no complete model."""
+    """Load the fitted estimator that `save` wrote.
+
+    Parameters
+    ----------
+    path : str
+        Folder or URL of a model store.
+
+    Returns
+    -------
+    estimator
+        As it was saved.
+
+    Raises
+    ------
+    StoreError
+        Where `path` holds no complete model.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> import dmo
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dmo.TraceEmbedding("fda").fit(X, y).save(f"{folder}/iris.zarr")
+    ...     dmo.load(f"{folder}/iris.zarr").transform(X).shape
+    (150, 2)
+    """
     from dmo.model_schema import check_model  # Pydantic is needed by those who load a model only
 
     arrays, meta = stores.load_model(path)
@@ -84,7 +161,29 @@ def load(path: str) -> Any:
 
 
 def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A fitted estimator as (arrays, JSON)."""
+    """Describe a fitted estimator as arrays and JSON.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray or csr_array
+        What was learnt.
+    description : dict
+        Its JSON: the class's name, the parameters, the rest.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import TraceEmbedding
+    >>> from dmo.persistence import described
+    >>> X, y = load_iris(return_X_y=True)
+    >>> described(TraceEmbedding("fda").fit(X, y))[1]["estimator"]
+    'TraceEmbedding'
+    """
     check_is_fitted(model)
     arrays, meta = model._arrays()
     for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_"):
@@ -99,7 +198,34 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
-    """The fitted estimator that `described` gave. Raises `stores.StoreError` where this version of dmo has none such."""
+    """Make the fitted estimator that `described` gave.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray or csr_array
+        What was learnt.
+    description : mapping
+        Its JSON.
+
+    Returns
+    -------
+    estimator
+        Fitted.
+
+    Raises
+    ------
+    StoreError
+        Where this version of dmo does not have such an estimator.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import TraceEmbedding
+    >>> from dmo.persistence import described, rebuilt
+    >>> X, y = load_iris(return_X_y=True)
+    >>> rebuilt(*described(TraceEmbedding("fda").fit(X, y))).transform(X).shape
+    (150, 2)
+    """
     kind = _public_class(description.get("estimator"))
     if kind is None or not issubclass(kind, Persistent):
         raise stores.StoreError(f"no model of this version of dmo ({description.get('estimator')!r}); fit it again")
@@ -117,7 +243,30 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
 
 
 def encode(value: Any) -> Any:
-    """A constructor argument as JSON."""
+    """Describe a constructor argument as JSON.
+
+    Parameters
+    ----------
+    value : object
+        A number, text, None, a kernel, an object of dmo, or lists and mappings of these.
+
+    Returns
+    -------
+    object
+        JSON.
+
+    Raises
+    ------
+    UserError
+        For anything else.
+
+    Examples
+    --------
+    >>> from dmo import Krylov
+    >>> from dmo.persistence import encode
+    >>> encode(Krylov(steps=2))["object"]
+    'Krylov'
+    """
     if isinstance(value, Kernel):
         return {"kernel": value.to_dict()}
     if is_dataclass(value) and not isinstance(value, type):
@@ -137,7 +286,30 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """The constructor argument that `encode` described."""
+    """Make the constructor argument that `encode` described.
+
+    Parameters
+    ----------
+    value : object
+        JSON.
+
+    Returns
+    -------
+    object
+        The argument.
+
+    Raises
+    ------
+    StoreError
+        For an object that this version of dmo does not have.
+
+    Examples
+    --------
+    >>> from dmo import Krylov
+    >>> from dmo.persistence import decode, encode
+    >>> decode(encode(Krylov(steps=2))) == Krylov(steps=2)
+    True
+    """
     if isinstance(value, list):
         return [decode(part) for part in value]
     if not isinstance(value, Mapping):
@@ -148,7 +320,9 @@ def decode(value: Any) -> Any:
         return {key: decode(part) for key, part in value["mapping"].items()}
     kind = _public_class(value["object"])
     if kind is None:
-        raise stores.StoreError(f"the model names {value['object']!r}, which this version of dmo has not; fit it again")
+        raise stores.StoreError(
+            f"the model names {value['object']!r}, which this version of dmo does not have; fit it again"
+        )
     return kind(**{key: decode(part) for key, part in value["arguments"].items()})
 
 
@@ -163,10 +337,48 @@ def _public_class(name: Any) -> type | None:
 
 
 def with_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays with `prefix/` before their names."""
+    """Put a prefix before the names of arrays.
+
+    Parameters
+    ----------
+    prefix : str
+        The prefix, without its slash.
+    arrays : mapping of str to object
+        Arrays by name.
+
+    Returns
+    -------
+    dict of str to object
+        The same arrays.
+
+    Examples
+    --------
+    >>> from dmo.persistence import with_prefix
+    >>> with_prefix("rule", {"mean": 1.0})
+    {'rule/mean': 1.0}
+    """
     return {f"{prefix}/{key}": value for key, value in arrays.items()}
 
 
 def without_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays under `prefix/`, their names shortened."""
+    """Pick the arrays under a prefix, and shorten their names by it.
+
+    Parameters
+    ----------
+    prefix : str
+        The prefix, without its slash.
+    arrays : mapping of str to object
+        Arrays by name.
+
+    Returns
+    -------
+    dict of str to object
+        Those under the prefix.
+
+    Examples
+    --------
+    >>> from dmo.persistence import without_prefix
+    >>> without_prefix("rule", {"rule/mean": 1.0, "other": 2.0})
+    {'mean': 1.0}
+    """
     return {key.removeprefix(f"{prefix}/"): value for key, value in arrays.items() if key.startswith(f"{prefix}/")}

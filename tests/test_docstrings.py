@@ -22,13 +22,16 @@ ROOMS = (
     "estimators",
     "features",
     "formats",
+    "functions",
     "graphs",
     "labels",
     "lowrank",
     "metrics",
+    "persistence",
     "progress",
     "report",
     "selection",
+    "validation",
 )
 """Rooms of dmo/ whose docstrings are complete: add yours when it is."""
 CHECKS = {

@@ -87,6 +87,8 @@ def block_krylov(
             basis = basis.mapped(block, apply, inner)
             advance(1)
             values, vectors = basis.ritz()
+            # the largest |theta| so far estimates |M| from below; it never shrinks, so that no residual passes by a restart
+            # that lost the far end of the spectrum
             scale = max(scale, np.abs(values).max(initial=0.0))
             values, kept = values[:k], vectors[:, : 2 * k]
             ritz, images = basis.V @ vectors[:, :k], basis.image @ vectors[:, :k]
@@ -95,11 +97,13 @@ def block_krylov(
             residuals = np.linalg.norm(rest, axis=0) / (scale * lengths)
             history.append(float(values.sum()))
             converged = len(values) == k and bool((residuals <= tol).all())
+            # halved, not merely smaller: residuals that only flicker in the last digits would never run out of patience
             best, since = (
                 (residuals.max(initial=0.0), 0) if residuals.max(initial=0.0) < best / 2 else (best, since + 1)
             )
             if converged or len(history) >= max_steps or (inner is not None and since >= _PATIENCE):
                 break
+            # the images of the last block alone: those of earlier blocks lie in the basis already
             following = basis.image[:, -block.shape[1] :]
             if basis.V.shape[1] + block.shape[1] > limit:
                 basis, following = basis.restarted(kept), rest
@@ -132,6 +136,7 @@ class _Basis:
         projected = gram(self.CV, self.image)
         if not np.isfinite(projected).all():
             raise UserError("eigenpairs: the map returned values that are not finite; check its input for NaN and inf")
+        # rounding leaves V'MV unsymmetric by its own size, and LAPACK would read one triangle of it
         projected = (projected + projected.T) / 2
         if self.CV is self.V:
             return _largest(projected, len(projected))
@@ -145,12 +150,17 @@ class _Basis:
     def restarted(self, vectors: np.ndarray) -> _Basis:
         """Cut down to these combinations, orthonormal again: in x'Cy alone they are so by themselves, and drift."""
         Q, R = np.linalg.qr(self.V @ vectors)
+        # change = vectors R^-1: the stored images are combined by it too, which saves applying the maps again
         change = scipy.linalg.solve_triangular(R, vectors.T, trans="T").T
         return _Basis(Q, self.CV @ change, self.image @ change)
 
 
 CUTOFF = 1e-12
-"""Directions of B below this share of its largest eigenvalue are no part of the problem."""
+"""Directions of B below this share of its largest eigenvalue are no part of the problem.
+
+Eigenvalues of a d x d matrix are exact to about d times 1e-16 of the largest: below 1e-12 they are rounding for d in the
+thousands, and their inverse roots, by which the whitening multiplies, would be a million times those of the rest.
+"""
 
 
 @dataclass(frozen=True)
@@ -192,8 +202,9 @@ def check_rank(rank: int, k: int) -> None:
 
 def _whitening(B: np.ndarray, cutoff: float) -> np.ndarray:
     """T (d x r) with T'BT = I, over the range of B."""
+    # by eigenvectors, not by Cholesky, which stops at the first pivot that rounding made negative
     values, vectors = scipy.linalg.eigh((B + B.T) / 2, check_finite=False)
-    keep = values > cutoff * max(values[-1], np.finfo(float).tiny)
+    keep = values > cutoff * max(values[-1], np.finfo(float).tiny)  # `tiny`: nothing is kept of a B that is zero
     return vectors[:, keep] / np.sqrt(values[keep])
 
 
@@ -204,6 +215,7 @@ def _whitened(A: np.ndarray, whiten: np.ndarray, k: int) -> tuple[np.ndarray, np
 
 
 def _largest(A: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    # algebraically largest, from the upper end: A may be indefinite, where those of largest magnitude are other pairs
     values, vectors = scipy.linalg.eigh(A, subset_by_index=[len(A) - k, len(A) - 1], check_finite=False)
     return values[::-1], vectors[:, ::-1]
 

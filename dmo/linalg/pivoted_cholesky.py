@@ -40,29 +40,33 @@ def rpcholesky(
     Source: Chen, Epperly, Tropp, Webber 2025, algorithm 2.1; Epperly, Tropp, Webber 2024 (accelerated, rejection).
     """
     rng = np.random.default_rng(random_state)
-    residual = np.array(diagonal, dtype=np.float64)
+    residual = np.array(
+        diagonal, dtype=np.float64
+    )  # it is what is left of subtractions: float32 would go negative early
     n, floor = len(residual), tol * float(np.max(diagonal, initial=0.0))
     rank = min(rank, n)
     pivots = np.zeros(rank, dtype=np.int64)
     factor: np.ndarray | None = None
     found = 0
     while found < rank and residual.max() > floor:
+        # what is below the floor is rounding of the columns: a pivot there would divide by its root
         weights = np.where(residual > floor, residual, 0.0)
         size = min(block, rank - found, int((weights > 0).sum()))
         proposed = rng.choice(n, size=size, p=weights / weights.sum(), replace=False)
         whole = columns(proposed) if submatrix is None else None
         local = whole[proposed] if whole is not None else _entries(submatrix, proposed)
         if factor is None:
+            # transposed, so that a round writes whole rows and every product below reads along them
             factor = np.zeros((rank, n), np.float32 if local.dtype == np.float32 else np.float64)
         F = factor[:found]
-        among = F[:, proposed].astype(np.float64)
+        among = F[:, proposed].astype(np.float64)  # the small block decides who is accepted: it is cheap in float64
         kept = _accept(local.astype(np.float64) - among.T @ among, residual[proposed], floor, rng)
         accepted = proposed[kept]
         new = (whole[:, kept] if whole is not None else columns(accepted)).T - F[:, accepted].T @ F
         stop = found + len(kept)
         factor[found:stop] = scipy.linalg.solve_triangular(_root(new[:, accepted]), new, lower=True, check_finite=False)
         residual -= np.einsum("ij,ij->j", factor[found:stop], factor[found:stop], dtype=np.float64)
-        residual[accepted] = 0.0
+        residual[accepted] = 0.0  # exactly, so that rounding proposes no pivot twice
         np.maximum(residual, 0.0, out=residual)
         pivots[found:stop] = accepted
         found = stop
@@ -81,6 +85,7 @@ def _root(pivot_block: np.ndarray) -> np.ndarray:
     square = pivot_block.astype(np.float64)
     square = (square + square.T) / 2
     mean = float(np.trace(square)) / len(square)
+    # from what float64 columns need to what float32 ones may: the least that works distorts the factor least
     for jitter in (1e-9, 1e-7, 1e-5, 1e-3):
         square.flat[:: len(square) + 1] += jitter * mean
         with suppress(np.linalg.LinAlgError):
@@ -93,9 +98,12 @@ def _accept(local: np.ndarray, proposal: np.ndarray, floor: float, rng: np.rando
     kept: list[int] = []
     chance = rng.random(len(proposal))
     for i in range(len(proposal)):
-        pivot = local[i, i]
+        pivot = local[
+            i, i
+        ]  # the residual after the proposals that were kept before, as one pivot at a time would see it
         if pivot > floor and chance[i] * proposal[i] < pivot:
             kept.append(i)
             column = local[:, i] / np.sqrt(pivot)
             local -= np.outer(column, column)
+    # one at least, so that every round gains a pivot and the loop ends
     return np.array(kept or [int(np.argmax(proposal))], dtype=np.int64)

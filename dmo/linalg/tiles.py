@@ -57,11 +57,12 @@ def _iterate(tiles: Tiled, pairs: list[Pair]) -> Iterator[tuple[int, int, np.nda
 
 def multiply_tiles(tiles: Tiled, pairs: list[Pair], slices: list[slice], B: np.ndarray) -> np.ndarray:
     """The share of the tiles `pairs` in A @ B: n x k, B's dtype."""
+    # sums in B's precision, to which a tile is cast when its turn comes: the resident tiles stay float32, one is widened
     out = np.zeros(B.shape, B.dtype)
     for i, j, tile in _iterate(tiles, pairs):
         tile = tile.astype(B.dtype, copy=False)
         out[slices[i]] += tile @ B[slices[j]]
-        if i != j:
+        if i != j:  # a tile off the diagonal stands for its mirror image too; one on it must not count twice
             out[slices[j]] += tile.T @ B[slices[i]]
     return out
 
@@ -95,7 +96,7 @@ def _some(tiles: Tiled, numbers: list[int]) -> Tiled:
 
 
 def _add(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
-    total = first.copy()
+    total = first.copy()  # inputs of a task belong to the worker's memory, and are needed again if the task is repeated
     for other in others:
         total += other
     return total
@@ -209,7 +210,7 @@ class Tiles(Operator):
                 self._submit(function, tiles, group, self._slices, *sent)
                 for tiles, group in zip(self._tiles(), self.groups, strict=True)
             ]
-            while len(shares) > 1:
+            while len(shares) > 1:  # a tree: one task for all shares would hold n x k numbers of every group at once
                 batches = [shares[at : at + _FAN_IN] for at in range(0, len(shares), _FAN_IN)]
                 shares = [self._submit(_add, *batch) if len(batch) > 1 else batch[0] for batch in batches]
             return shares[0].result()

@@ -189,6 +189,7 @@ class _Fit:
                 advance(1)
         self._find_bases(clusters, basis, link)
         L = self._links(clusters, link, eta)
+        # W is orthonormal, so that clipping the eigenvalues of L is clipping those of W L W'
         values, vectors = np.linalg.eigh((L + L.T) / 2)
         keep = np.flatnonzero(values > 1e-10 * max(values.max(initial=0.0), 1e-300))[::-1]
         rows = self.rows
@@ -213,6 +214,7 @@ class _Fit:
         stack = scipy.sparse.vstack if scipy.sparse.issparse(Z) else np.concatenate
         landmarks = kernel.prepare(stack([Z, self.shared]) if self.shared.shape[0] else Z, np.float64)
         Q = kernel.tile(kernel.prepare(X, np.float64), landmarks)
+        # one Cholesky QR leaves an error of the condition squared; after whitening by k(Z, Z) the second one removes it
         to_Q, square = np.eye(len(landmarks)), kernel.tile(landmarks, landmarks)
         for limits in (cut_off(dtype), _SPAN, _SPAN):  # whitened by k(Z, Z), then orthonormalized by Cholesky QR, twice
             keep, inverse = inverse_root(square, *limits)
@@ -297,6 +299,7 @@ def _leading(square: np.ndarray, roughness: np.ndarray, rank: int, drop: float) 
     """
     values, vectors = scipy.linalg.eigh(square, np.eye(len(square)) + roughness, check_finite=False)
     count = min(rank, int((values > drop * max(values.max(initial=0.0), 1e-300)).sum()))
+    # orthonormal in I + R by eigh, now in the Euclidean product, which is what makes W_s = Q U orthonormal
     return np.linalg.qr(vectors[:, ::-1][:, :count])[0]
 
 
@@ -305,8 +308,9 @@ def _by_leverage(Q: np.ndarray, count: int, rng: np.random.Generator) -> tuple[n
     size = Q.shape[0]
     if count >= size:
         return np.arange(size), np.ones(size)
-    leverage = np.einsum("ij,ij->i", Q, Q)
+    leverage = np.einsum("ij,ij->i", Q, Q)  # squared row lengths, as Q is orthonormal
     p = 0.5 * leverage / max(leverage.sum(), 1e-300) + 0.5 / size
     p /= p.sum()
     picked = np.sort(rng.choice(size, size=count, replace=False, p=p))
+    # at least 1: drawn without replacement, a row with count p > 1 is there for certain and stands for itself
     return picked, np.maximum(1.0, 1 / np.sqrt(count * p[picked]))

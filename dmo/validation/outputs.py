@@ -34,26 +34,48 @@ def check_labels(
     classes: Iterable[Any] | None = None,
     dtype: type[np.generic] = np.float64,
 ) -> np.ndarray:
-    """Labels of n samples as 0/1 of shape n x L.
+    """Read the labels of n samples as 0 and 1.
 
     With `reset`, what the columns stand for is learnt, else compared: `classes_` (L), the classes, the labels' names or
     0..L-1; `multilabel_`, False for a vector of classes; `label_names_`, a list, where labels have names.
 
     Parameters
     ----------
-    y : n x L of 0 and 1, n classes (one column each), or n lists or sets of labels (one column each, as
-        scikit-learn's MultiLabelBinarizer makes them)
+    estimator : object
+        Where what is learnt is kept.
+    y : array-like of shape (n, L) or (n,), or n lists or sets of labels
+        0 and 1; or n classes, one column each; or labels, one column each as scikit-learn's MultiLabelBinarizer makes them.
         NumPy, SciPy sparse, dask, Zarr; the columns of a DataFrame name the labels.
-    grow : bool
+    n : int
+        Samples.
+    reset : bool, default=True
+        Learn what the columns stand for.
+    grow : bool, default=False
         Without `reset`: further labels may come, in further columns.
-    classes : iterable or None
+    classes : iterable or None, default=None
         With `reset`: all classes, or labels of lists, also those that y lacks.
+    dtype : dtype, default=float64
+        Of the result.
+
+    Returns
+    -------
+    ndarray of shape (n, L)
+        0 and 1.
 
     Raises
     ------
     UserError
         For another number of rows, values other than 0 and 1 (row and column named), classes or labels that `classes`
         lacks, other columns than in the fit.
+
+    Examples
+    --------
+    >>> from dmo import KGHA
+    >>> from dmo.validation import check_labels
+    >>> check_labels(KGHA(), ["sea", "sky", "sea"], 3).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+    >>> check_labels(KGHA(), [["sea", "sky"], ["sky"]], 2).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
     """
     values, names = _read(y, n)
     if isinstance(values, list):
@@ -64,9 +86,39 @@ def check_labels(
 
 
 def check_known_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """(labels n x L as float64 0/1, zeros where they are not known; whether they are, n), learnt as by `check_labels`.
+    """Read labels of n samples of which some are not known, learnt as by `check_labels`.
 
     Not known are the labels of a sample whose class is -1, NaN or None, or whose row is wholly -1 or NaN.
+
+    Parameters
+    ----------
+    estimator : object
+        Where what is learnt is kept.
+    y : array-like of shape (n, L) or (n,), or n lists or sets of labels
+        As for `check_labels`.
+    n : int
+        Samples.
+
+    Returns
+    -------
+    labels : ndarray of shape (n, L), float64
+        0 and 1; zeros where they are not known.
+    known : ndarray of shape (n,), bool
+        Whether they are.
+
+    Raises
+    ------
+    UserError
+        Where no label is known, and as `check_labels`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import LabelPropagation
+    >>> from dmo.validation import check_known_labels
+    >>> Y, known = check_known_labels(LabelPropagation(), np.array([0, 1, -1]), 3)
+    >>> Y.shape, known.tolist()
+    ((3, 2), [True, True, False])
     """
     values, names = _read(y, n)
     if isinstance(values, list):
@@ -94,7 +146,34 @@ def check_known_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.n
 
 
 def check_outputs(y: Any, n: int) -> tuple[np.ndarray, bool]:
-    """Real outputs as float64 n x L, and whether they were a vector."""
+    """Read real outputs of n samples.
+
+    Parameters
+    ----------
+    y : array-like of shape (n, L) or (n,)
+        Numbers.
+    n : int
+        Samples.
+
+    Returns
+    -------
+    outputs : ndarray of shape (n, L), float64
+        The numbers.
+    flat : bool
+        Whether they were a vector.
+
+    Raises
+    ------
+    UserError
+        For another number of rows, for what is no number, and for NaN and infinity.
+
+    Examples
+    --------
+    >>> from dmo.validation import check_outputs
+    >>> Y, flat = check_outputs([1.0, 2.0], 2)
+    >>> Y.shape, flat
+    ((2, 1), True)
+    """
     values, _ = _read(y, n)
     given = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
     try:
@@ -113,11 +192,39 @@ def check_outputs(y: Any, n: int) -> tuple[np.ndarray, bool]:
 
 
 def check_label_factor(estimator: Any, y: Any, n: int, kernel: LabelKernel) -> np.ndarray:
-    """Outputs as a factor of their kernel (n x q, float64).
+    """Read outputs as a factor of their kernel.
 
     For "linear": numbers, where NaN in a matrix (a rating that was not given) counts as 0; a vector of classes, and lists
     of labels, become one column per class; what the columns stand for is learnt as by `check_labels`. For another kernel:
     what it compares.
+
+    Parameters
+    ----------
+    estimator : object
+        Where what is learnt is kept.
+    y : array-like, or what the kernel compares
+        n outputs.
+    n : int
+        Samples.
+    kernel : str, Kernel, SetKernel or SequenceKernel
+        Kernel of the outputs.
+
+    Returns
+    -------
+    ndarray of shape (n, q), float64
+        The factor.
+
+    Raises
+    ------
+    UserError
+        For another number of rows, and for outputs that the kernel cannot compare.
+
+    Examples
+    --------
+    >>> from dmo import MORP
+    >>> from dmo.validation import check_label_factor
+    >>> check_label_factor(MORP(), ["sea", "sky", "sea"], 3, "linear").shape
+    (3, 2)
     """
     if kernel == "linear":
         return label_factor(kernel, _columns(estimator, *_read(y, n)))
@@ -132,7 +239,27 @@ def check_label_factor(estimator: Any, y: Any, n: int, kernel: LabelKernel) -> n
 
 
 def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
-    """Warn of outputs (n x L) that are constant, or the same as another."""
+    """Warn of outputs that are constant, or the same as another.
+
+    Parameters
+    ----------
+    estimator : Named
+        Whose warning it is.
+    Y : ndarray of shape (n, L)
+        Outputs.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from dmo import LLTSVR
+    >>> from dmo.validation import warn_of_outputs
+    >>> with warnings.catch_warnings(record=True) as seen:
+    ...     warnings.simplefilter("always")
+    ...     warn_of_outputs(LLTSVR(), np.array([[1.0, 0.0], [2.0, 0.0]]))
+    >>> len(seen)
+    1
+    """
     if Y.shape[1] == 1:
         return
     constant = np.flatnonzero(np.ptp(Y, axis=0) == 0)
@@ -196,7 +323,24 @@ def _check_rows(got: int, n: int) -> None:
 
 
 def is_label_sets(y: Any) -> bool:
-    """Rows that list labels: sets, rows with text in them, or rows of unequal lengths."""
+    """Tell whether rows list labels: sets, rows with text in them, or rows of unequal lengths.
+
+    Parameters
+    ----------
+    y : object
+        Labels in any form.
+
+    Returns
+    -------
+    bool
+        Whether they do.
+
+    Examples
+    --------
+    >>> from dmo.validation import is_label_sets
+    >>> is_label_sets([["sea"], ["sky", "sea"]]), is_label_sets([[0, 1], [1, 0]])
+    (True, False)
+    """
     if isinstance(y, (str, bytes)) or not (isinstance(y, (list, tuple)) or getattr(y, "ndim", 0) == 1):
         return False
     if getattr(y, "dtype", np.dtype(object)).kind != "O":

@@ -20,22 +20,40 @@ SINGLE = "x"
 
 
 def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
-    """X as a mapping view name -> row source, checked; with `reset` what the views are is learnt, else compared.
+    """Read X as views, checked; with `reset` what the views are is learnt, else compared.
 
     Learnt are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array, `view_feature_names_`
     of several), and `n_features_in_` of one array.
 
     Parameters
     ----------
+    estimator : object
+        Where what is learnt is kept.
     X : mapping, list of arrays, or one array (view "x")
         An array is NumPy, SciPy sparse, pandas, dask, Zarr or any row source. It must be finite; what is not in memory is
         checked as it is read, a store's view was when it was written.
+    reset : bool
+        Learn what the views are.
+
+    Returns
+    -------
+    dict of str to row source
+        The views by name, in the order of the fit.
 
     Raises
     ------
     UserError
         Names the view with unequal rows, without rows or columns, missing, unknown, of another width, with NaN or
         infinity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import KGHA
+    >>> from dmo.validation import check_views
+    >>> views = check_views(KGHA(), [np.ones((3, 2)), np.ones((3, 4))], reset=True)
+    >>> {name: view.shape for name, view in views.items()}
+    {'view0': (3, 2), 'view1': (3, 4)}
     """
     if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # a DOK matrix is both
         given: dict[str, Any] = {str(key): view for key, view in X.items()}
@@ -63,7 +81,37 @@ def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
 
 
 def check_one_view(estimator: Any, X: Any, reset: bool) -> tuple[str, Rows]:
-    """The only view of X, with its name."""
+    """Read the only view of X.
+
+    Parameters
+    ----------
+    estimator : object
+        Where what is learnt is kept.
+    X : array, or a mapping with one view
+        As for `check_views`.
+    reset : bool
+        Learn what the view is.
+
+    Returns
+    -------
+    name : str
+        Of the view.
+    view : row source of shape (n, d)
+        Its rows.
+
+    Raises
+    ------
+    UserError
+        For several views, and as `check_views`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import MORP
+    >>> from dmo.validation import check_one_view
+    >>> check_one_view(MORP(), np.ones((3, 2)), reset=True)[0]
+    'x'
+    """
     views = check_views(estimator, X, reset)
     if len(views) != 1:
         raise UserError(f"takes one view, got {list(views)}; pass one array, or learn from all views with KGHA")
@@ -71,7 +119,25 @@ def check_one_view(estimator: Any, X: Any, reset: bool) -> tuple[str, Rows]:
 
 
 def sample_count(views: Mapping[str, Rows]) -> int:
-    """Number of samples, the same in all views."""
+    """Count the samples, which are the same in all views.
+
+    Parameters
+    ----------
+    views : mapping of str to row source
+        Views.
+
+    Returns
+    -------
+    int
+        Samples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.validation import sample_count
+    >>> sample_count({"x": np.ones((3, 2))})
+    3
+    """
     return int(next(iter(views.values())).shape[0])
 
 

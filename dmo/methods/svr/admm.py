@@ -27,9 +27,9 @@ from dmo.methods.svr.problem import Certificate, Problem, certificate
 from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint, checkpoints
 
-_RELAXATION = 1.6
-_CHECK = 25  # iterations between two certificates
-_REBALANCE = (15, 45, 105, 225, 465)  # iterations at which rho may change
+_RELAXATION = 1.6  # of (0, 2), which all converge; 1.5 to 1.8 is the usual advice [Boyd et al. 2011, 3.4.3]
+_CHECK = 25  # iterations between two certificates, each of which costs a product with the kernel
+_REBALANCE = (15, 45, 105, 225, 465)  # iterations at which rho may change: ever rarer, so that it settles
 _BALANCE = 0.05  # wanted ratio of the relative primal to the relative dual residual: see `_rebalanced`
 _STEP = 4.0  # rho is a power of this, so that a path of problems meets the same factorizations again
 _ONE_THREAD = (
@@ -99,6 +99,8 @@ class Factors:
     @property
     def noise_floor(self) -> float:
         """The smallest c worth adding to K: the rounding of its entries, summed up."""
+        # float32 entries are right to 6e-8, and their errors may add up over a row; a low-rank factor is solved by an r x r
+        # system in float64 whatever its precision
         unit = 1e-7 if self.kernel.dtype == np.float32 else 1e-14
         low_rank = isinstance(self.kernel, LowRank)
         return (1e-14 if low_rank else unit) * self.kernel.n * float(np.abs(self.kernel.diagonal()).max(initial=0.0))
@@ -108,7 +110,9 @@ class Factors:
         found = self._solvers.pop(c, None)
         if found is None:
             while len(self._solvers) >= max(1, self.keep):
-                del self._solvers[next(iter(self._solvers))]
+                del self._solvers[
+                    next(iter(self._solvers))
+                ]  # the one that was used longest ago: `at` puts the last one last
             if self.method == "cg" and self._preconditioner is None:
                 self._preconditioner = NystromPreconditioner.of(
                     self.kernel, default_rank(self.kernel.n), self.random_state
@@ -141,6 +145,7 @@ class _QuadraticStep:
             X = solver.solve(latent[:, columns], x0=self.starts.get(scale), check=False).value
             if solver.method == "cg":
                 self.starts[scale] = X
+            # the bias for which 1'A = 0, from the solutions of V and of 1 alone: no bordered system, which is indefinite
             bias[columns] = X.sum(axis=0) / ones.sum()
             A[:, columns] = (X - ones * bias[columns]) / scale
         return self.problem.from_latent(A), self.problem.from_latent(bias)
@@ -152,8 +157,10 @@ class _Iteration:
     def __init__(self, problem: Problem, factors: Factors, start: State | None, rho: float | None):
         problem = replace(problem, targets=np.ascontiguousarray(problem.targets))  # and so all n x L blocks
         self.problem, self.factors = problem, factors
+        # 1 / rho is the ridge of the kernel solve: a larger rho would put it below the rounding of the kernel
         self._largest = 1.0 / (factors.noise_floor * float(problem.scales.max())) if factors.noise_floor > 0 else np.inf
         if start is None:
+            # constant outputs of nearly the least loss: where a small C would end
             Z = np.broadcast_to(np.median(problem.targets, axis=0), problem.targets.shape)
             start = State(Z, np.zeros(Z.shape), self._quantised(_first_rho(problem)))
         self.rho = start.rho if rho is None else rho
@@ -219,8 +226,9 @@ class _Iteration:
             return False
         ratio = (primal / spread) / (self.rho * dual / size)
         rho = self._quantised(self.rho * float(np.clip((ratio / _BALANCE) ** 0.75, _STEP**-3, _STEP**3)))
-        if abs(np.log(rho / self.rho)) < 0.9 * np.log(_STEP):
+        if abs(np.log(rho / self.rho)) < 0.9 * np.log(_STEP):  # no whole power apart: not worth a factorization
             return False
+        # s = Z - dual / rho: the dual coefficients are kept, their share of s is rescaled
         self.s = self.Z + (self.s - self.Z) * (self.rho / rho)
         self.rho = rho
         self._step = _QuadraticStep(self.problem, self.factors, rho)
@@ -231,6 +239,7 @@ class _Iteration:
         """|F - Z| / |F - mean| and |A - rho (Z - s)| / |A|."""
         size = float(np.linalg.norm(self.F - self.Z))
         spread = float(np.linalg.norm(self.F - self.F.mean(axis=0)))
+        # where all outputs are fitted by the bias alone, both sizes vanish, and a ratio to them would never become small
         least = 1e-6 * float(np.linalg.norm(self.problem.targets))
         dual = max(float(np.linalg.norm(self.A)), self.rho * least)
         return _ratio(size, max(spread, least)), _ratio(self.rho * size, dual)
@@ -313,6 +322,7 @@ def _iterate(
             advance(1)
             if iteration % _CHECK == 0 or iteration == max_iter:
                 fit = _fit(run, iteration, factors.made - made, tol)
+                # the gap is not monotone; objective and bound of the best iterate are valid whatever came later
                 if best is None or fit.certificate.gap <= best.certificate.gap:
                     best = fit
                 if fit.converged:
@@ -340,6 +350,7 @@ def _threads(kernel: Operator) -> int | None:
 def _fit(run: _Iteration, iterations: int, factorizations: int, tol: float) -> AdmmFit:
     multiplier = run.problem.rotate_back(run.rotated)
     proof, residuals = certificate(run.problem, run.A, run.bias, multiplier), run.residuals()
+    # the objective is flat to second order at its optimum: a gap of tol allows distances of its root
     converged = proof.gap <= tol and max(residuals) <= np.sqrt(tol)
     state = State(run.Z, multiplier, run.rho)
     support = np.flatnonzero(run.rotated.any(axis=1))

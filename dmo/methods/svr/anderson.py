@@ -11,7 +11,7 @@ import numpy as np
 
 from dmo.stores.checkpoints import Arrays
 
-_MEMORY = 15  # pairs that are remembered
+_MEMORY = 15  # pairs that are remembered: as many n x L blocks twice, and an extrapolation costs as many inner products
 
 
 class Extrapolation:
@@ -34,14 +34,19 @@ class Extrapolation:
         plain = s + g
         if self._last is not None:
             before, residual = self._last
+            # a safeguard: the plain iteration never makes |g| larger, so growth is the extrapolation's doing. Twice, since
+            # steps that are a little worse are often made good by the next ones
             if self._extrapolated and np.linalg.norm(g) > 2 * np.linalg.norm(residual):
                 self.forget()
-                return before
+                return before  # s + g of the point before, which is the plain step from there
             self._remember(plain - before, g - residual)
         self._last = plain, g
         self._extrapolated = bool(self._changes)
         if not self._changes:
             return plain
+        # normal equations, of a Gram matrix that is updated by one row a step: QR of n L x 15
+        # numbers at every step would cost several times these inner products.
+        # Changes of late steps are nearly parallel: the ridge keeps the weights bounded, lstsq survives a matrix of zeros
         gram = self._gram + 1e-10 * np.trace(self._gram) * np.eye(len(self._gram))
         weights = np.linalg.lstsq(gram, [np.vdot(change, g) for change in self._changes])[0]
         for weight, move in zip(weights, self._moves, strict=True):
@@ -65,7 +70,10 @@ class Extrapolation:
 
     def _remember(self, move: np.ndarray, change: np.ndarray) -> None:
         if len(self._moves) == _MEMORY:
-            del self._moves[0], self._changes[0]
+            del (
+                self._moves[0],
+                self._changes[0],
+            )  # the oldest: it was measured where the active pieces of the loss were others
             self._gram = self._gram[1:, 1:]
         self._moves.append(move)
         self._changes.append(change)
