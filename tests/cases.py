@@ -68,7 +68,8 @@ class ThreadTiles:
 
 @dataclass
 class Case:
-    """An operator, the matrix it stands for, and the block between new rows and old that `cross` should give."""
+    """An operator, the matrix it stands for, the block between new rows and old that its expansions stand for, and that block
+    of the kernel before wrapping."""
 
     operator: Operator
     matrix: np.ndarray
@@ -82,11 +83,11 @@ def _leaf(operator: Operator, matrix: np.ndarray, cross: np.ndarray) -> Case:
 
 
 def dense(dtype: type) -> Case:
-    return _leaf(Dense(K.astype(dtype), lambda Z: gaussian(Z, X)), K, K_NEW)
+    return _leaf(Dense(K.astype(dtype)), K, K_NEW)
 
 
 def low_rank(dtype: type) -> Case:
-    return _leaf(LowRank(F.astype(dtype), lambda Z: F_NEW @ F.T), F @ F.T, F_NEW @ F.T)
+    return _leaf(LowRank(F.astype(dtype)), F @ F.T, F_NEW @ F.T)
 
 
 @lru_cache(maxsize=1)
@@ -102,11 +103,11 @@ def block_low_rank() -> Case:
 
 def tiles(resident: bool, dtype: type) -> Case:
     source = feature_tiles(dtype=dtype)
-    return _leaf(Tiles(source, resident=resident, dtype=dtype, cross=lambda Z: gaussian(Z, X)), K, K_NEW)
+    return _leaf(Tiles(source, resident=resident, dtype=dtype), K, K_NEW)
 
 
 def array_tiles() -> Case:
-    return _leaf(Tiles(ArrayTiles(K, BLOCK), dtype=np.float64, cross=lambda Z: gaussian(Z, X)), K, K_NEW)
+    return _leaf(Tiles(ArrayTiles(K, BLOCK), dtype=np.float64), K, K_NEW)
 
 
 def centered(inner: Case) -> Case:

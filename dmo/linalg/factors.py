@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dmo.linalg.block_rows import BlockRows
-from dmo.linalg.operators import Centered, Cross, LowRank, Operator, Scaled, Sum
+from dmo.linalg.operators import Centered, LowRank, Operator, Scaled, Sum
 from dmo.linalg.row_gram import RowGram
 from dmo.linalg.tall import gram
 
@@ -186,8 +186,8 @@ class BlockLowRank(Operator):
     A product with k columns costs n k_s k + r0 r k, memory n k_s + r0 r. Source: Si, Hsieh, Dhillon 2014, eq. 5.
     """
 
-    def __init__(self, W: BlockRows, mixing: np.ndarray, cross: Cross | None = None):
-        self.W, self.mixing, self.n, self.dtype, self._cross = W, mixing, W.shape[0], W.dtype, cross
+    def __init__(self, W: BlockRows, mixing: np.ndarray):
+        self.W, self.mixing, self.n, self.dtype = W, mixing, W.shape[0], W.dtype
 
     @property
     def rank(self) -> int:
@@ -215,9 +215,6 @@ class BlockLowRank(Operator):
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         F = self.W.dot(self.mixing).astype(dtype)
         return F @ F.T
-
-    def cross(self, X: Any) -> np.ndarray:
-        return super().cross(X) if self._cross is None else self._cross(X)
 
 
 def low_rank_factor(A: Operator) -> Factor | None:

@@ -7,17 +7,14 @@ NumPy blocks (n x k); building an operator computes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, row_blocks
+from dmo.blocks import row_blocks
 from dmo.errors import UserError
 
-Cross = Callable[[Rows], np.ndarray]
-"""m new rows -> the m x n block of kernel values between them and the n rows of the operator."""
 _STRIP = 1024
 
 
@@ -57,12 +54,9 @@ class Operator:
         """A new n x n array of the entries; the caller may overwrite it."""
         raise NotImplementedError
 
-    def cross(self, X: Rows) -> np.ndarray:
-        """The m x n block between m new rows and the operator's n rows, scaled and centered as its entries are."""
-        raise UserError(f"{type(self).__name__}: no new rows can be taken; build the operator from a kernel and rows")
-
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(C, offset) with `cross(X) @ coefficients == raw(X) @ C + offset`, raw being the kernel before wrapping.
+        """(C, offset) of the function of new rows that `coefficients` stand for: values raw(X) @ C + offset, where raw(X)
+        is the m x n block of the kernel as it was before it was scaled, centered or added to others.
 
         Raises ValueError for a sum whose terms need different C.
         """
@@ -113,11 +107,11 @@ def _real(array: np.ndarray) -> np.ndarray:
 class Dense(Operator):
     """A matrix in this process's memory (n x n, symmetric; float32 or float64, others are taken as float64)."""
 
-    def __init__(self, matrix: np.ndarray, cross: Cross | None = None):
+    def __init__(self, matrix: np.ndarray):
         matrix = _real(matrix)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise UserError(f"a symmetric operator needs a square matrix, got shape {matrix.shape}")
-        self.matrix, self.n, self.dtype, self._cross = matrix, matrix.shape[0], matrix.dtype, cross
+        self.matrix, self.n, self.dtype = matrix, matrix.shape[0], matrix.dtype
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if self.dtype == dtype:
@@ -136,18 +130,15 @@ class Dense(Operator):
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         return self.matrix.astype(dtype, order="C")
 
-    def cross(self, X: Rows) -> np.ndarray:
-        return super().cross(X) if self._cross is None else self._cross(X)
-
 
 class LowRank(Operator):
     """F F' for a tall factor F (n x r; float32 or float64, others are taken as float64)."""
 
-    def __init__(self, factor: np.ndarray, cross: Cross | None = None):
+    def __init__(self, factor: np.ndarray):
         factor = _real(factor)
         if factor.ndim != 2:
             raise UserError(f"a low-rank operator needs a factor of n rows and r columns, got shape {factor.shape}")
-        self.factor, self.n, self.dtype, self._cross = factor, factor.shape[0], factor.dtype, cross
+        self.factor, self.n, self.dtype = factor, factor.shape[0], factor.dtype
 
     @property
     def rank(self) -> int:
@@ -174,9 +165,6 @@ class LowRank(Operator):
         F = self.factor.astype(dtype, copy=False)
         return F @ F.T
 
-    def cross(self, X: Rows) -> np.ndarray:
-        return super().cross(X) if self._cross is None else self._cross(X)
-
 
 class Sum(Operator):
     """A + B."""
@@ -200,9 +188,6 @@ class Sum(Operator):
         total = self.left.dense(dtype)
         total += self.right.dense(dtype)
         return total
-
-    def cross(self, X: Rows) -> np.ndarray:
-        return self.left.cross(X) + self.right.cross(X)
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         (C, offset), (D, other) = self.left.expansion(coefficients), self.right.expansion(coefficients)
@@ -231,15 +216,12 @@ class Scaled(Operator):
         matrix *= self.factor
         return matrix
 
-    def cross(self, X: Rows) -> np.ndarray:
-        return self.factor * self.inner.cross(X)
-
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.inner.expansion(self.factor * coefficients)
 
 
 class Shifted(Operator):
-    """A + c I; new rows are never training rows, so `cross` is A's."""
+    """A + c I; new rows are never training rows, so their function is A's."""
 
     def __init__(self, inner: Operator, c: float):
         self.inner, self.c, self.n, self.dtype = inner, float(c), inner.n, inner.dtype
@@ -259,9 +241,6 @@ class Shifted(Operator):
         matrix = self.inner.dense(dtype)
         matrix.flat[:: self.n + 1] += self.c
         return matrix
-
-    def cross(self, X: Rows) -> np.ndarray:
-        return self.inner.cross(X)
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.inner.expansion(coefficients)
@@ -307,10 +286,6 @@ class Centered(Operator):
         matrix -= means.astype(dtype)
         matrix -= (means - means.mean()).astype(dtype)[:, None]
         return matrix
-
-    def cross(self, X: Rows) -> np.ndarray:
-        block = self.inner.cross(X)
-        return block - block.mean(axis=1, dtype=np.float64)[:, None] - self.means + self.means.mean()
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         centered = coefficients - coefficients.mean(axis=0)

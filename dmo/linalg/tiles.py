@@ -12,11 +12,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from dmo.blocks import Rows, row_blocks
+from dmo.blocks import row_blocks
 from dmo.cluster.workers import Broadcast, grouped, retried, run_task, send
 from dmo.errors import UserError
 from dmo.kernels.tiles import FeatureTiles
-from dmo.linalg.operators import Cross, Operator
+from dmo.linalg.operators import Operator
 
 Pair = tuple[int, int]
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class Tiles(Operator):
 
     Arguments: `source`; `client`: a distributed.Client, or None to run in this process; `resident`: keep the tiles in
     the workers' memory (this process's without a client) from the first product on, instead of asking the source for
-    them at every product; `dtype` of products; `cross`: see `Operator.cross`. A product is four tasks per
+    them at every product; `dtype` of products. A product is four tasks per
     thread that the workers have by then. This process holds n x k blocks only, except in `dense`.
     Raises ValueError at the first product that `worker_bytes` predicts to exceed a worker's memory limit.
     """
@@ -118,9 +118,8 @@ class Tiles(Operator):
         client: Any = None,
         resident: bool = False,
         dtype: Any = np.float32,
-        cross: Cross | None = None,
     ):
-        self.source, self.client, self.resident, self._cross = source, client, resident, cross
+        self.source, self.client, self.resident = source, client, resident
         self.n, self.dtype = source.n, np.dtype(dtype)
         self._slices = row_blocks(self.n, source.block)
         self._threads = -1  # not dealt out yet
@@ -273,6 +272,3 @@ class Tiles(Operator):
         else:
             fill(self.source, lower_pairs(self.n, self.source.block))
         return matrix
-
-    def cross(self, X: Rows) -> np.ndarray:
-        return super().cross(X) if self._cross is None else self._cross(X)

@@ -122,8 +122,7 @@ class FeatureMap:
         Operator
             F F', n x n.
         """
-        factor = self(X)
-        return LowRank(factor, cross=lambda new: self(new) @ factor.T)
+        return LowRank(self(X))
 
     def with_error(self, error: Mapping[str, float]) -> FeatureMap:
         """Copy the map with its errors.

@@ -149,14 +149,7 @@ class MekaMap(FeatureMap):
         BlockLowRank
             The approximated kernel, n x n.
         """
-        W = BlockRows.concatenate([self.raw(block) for _, block in iterate(X, BLOCK)])
-        link = self.links @ self.links.T
-
-        def cross(new: Rows) -> np.ndarray:
-            along = np.concatenate([self.raw(block).dot(link) for _, block in iterate(new, BLOCK)])
-            return W.dot(along.T.astype(self.dtype)).T
-
-        return BlockLowRank(W, self.links, cross)
+        return BlockLowRank(BlockRows.concatenate([self.raw(block) for _, block in iterate(X, BLOCK)]), self.links)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays = {"centers": self.centers, "shared": self.shared, "links": self.links, "shares": self.shares}

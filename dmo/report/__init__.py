@@ -2,12 +2,10 @@
 
 from dmo.report.figures import (
     annotated_samples,
-    convergence_curve,
     embedding_2d,
     embedding_per_label,
     heat_map,
     precision_recall_per_label,
-    score_bars,
 )
 from dmo.report.page import PageFigure, Table, write_report
 from dmo.report.samples import label_cooccurrence, thumbnail_map
@@ -16,13 +14,11 @@ __all__ = [
     "PageFigure",
     "Table",
     "annotated_samples",
-    "convergence_curve",
     "embedding_2d",
     "embedding_per_label",
     "heat_map",
     "label_cooccurrence",
     "precision_recall_per_label",
-    "score_bars",
     "thumbnail_map",
     "write_report",
 ]

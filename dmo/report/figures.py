@@ -7,8 +7,7 @@ color-blind people tell apart, and shapes, signs or numbers repeat what the colo
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -266,115 +265,6 @@ def embedding_per_label(Z: np.ndarray, Y: np.ndarray, label_names: Sequence[str]
         ax.scatter(Z[~has, 0], Z[~has, 1], s=3, color=PALE, linewidths=0, rasterized=True)
         ax.scatter(Z[has, 0], Z[has, 1], s=4, color=BLUE, linewidths=0, rasterized=True)
         ax.set(xticks=[], yticks=[])
-    return figure
-
-
-def score_bars(scores: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Horizontal bars, one panel a measure, one bar a method; the best of each panel is blue and bold.
-
-    Parameters
-    ----------
-    scores : mapping of str to mapping of str to float
-        Method -> measure -> value, at least 0, higher is better; a measure that a method lacks stays empty.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, 5 inches wide.
-
-    Raises
-    ------
-    UserError
-        Where there is nothing to draw, or a value is negative or not finite.
-
-    Examples
-    --------
-    >>> from dmo.report import score_bars
-    >>> figure = score_bars({"KGHA": {"F1": 0.376, "N+": 185}, "ridge": {"F1": 0.331}})
-    >>> [ax.get_title(loc="left") for ax in figure.axes]
-    ['F1', 'N+']
-    """
-    measures = list(dict.fromkeys(measure for values in scores.values() for measure in values))
-    every = [value for values in scores.values() for value in values.values()]
-    if not every or not all(math.isfinite(value) and value >= 0 for value in every):
-        raise UserError("score_bars: need at least one value, all finite and not negative; leave out what is missing")
-    across = min(3, len(measures))
-    down = -(-len(measures) // across)
-    figure = new_figure(down * (0.3 * len(scores) + 0.45), layout="constrained")
-    names = [shorten(figure, method, 1.7, 10) for method in scores]
-    grid = figure.subplots(down, across, squeeze=False, sharey=True)
-    for ax, measure in zip(grid.flat, measures):
-        values = np.array([scores[method].get(measure, np.nan) for method in scores])
-        best = np.nanmax(values)
-        form = f".{decimals_of(values)}f" if best >= 1e-3 else ".2g"
-        for y in np.flatnonzero(~np.isnan(values)):
-            value, top = values[y], values[y] == best
-            ax.barh(y, value, height=0.66, color=BLUE if top else "#9DB8CC")
-            weight = "bold" if top else "normal"
-            ax.text(value + 0.03 * best, y, f"{value:{form}}", va="center", size=10, weight=weight)
-        clean(ax).set(xlim=(0, 1.42 * best or 1), xticks=[], ylim=(len(scores) - 0.5, -0.5))
-        ax.set_title(shorten(figure, measure, 3.0 / across, 10), size=10, loc="left")
-        ax.set_yticks(range(len(scores)), names, size=10)
-        ax.spines["bottom"].set_visible(False)
-        ax.tick_params(length=0)
-    for ax in grid.flat[len(measures) :]:
-        ax.axis("off")
-    return figure
-
-
-def convergence_curve(
-    curves: Mapping[str, Sequence[float]], ylabel: str = "objective", log: bool = False, first: int = 1
-) -> Figure:
-    """A value per iteration, one line a solver.
-
-    Parameters
-    ----------
-    curves : mapping of str to sequence of float
-        Name -> values.
-    ylabel : str, default="objective"
-        What the values are.
-    log : bool, default=False
-        Logarithmic axis for the values.
-    first : int, default=1
-        Number of the first iteration.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, 5 inches wide.
-
-    Raises
-    ------
-    UserError
-        Where there is nothing to draw, or `log` meets a value that is not positive.
-
-    Examples
-    --------
-    >>> from dmo.report import convergence_curve
-    >>> figure = convergence_curve({"krylov": [1.2, 1.9, 2.0], "als": [1.0, 1.2, 1.3]})
-    >>> [line.get_label() for line in figure.axes[0].lines]
-    ['krylov', 'als']
-    """
-    if not any(len(values) for values in curves.values()):
-        raise UserError("convergence_curve: there are no values; pass at least one curve")
-    if log and any(min(values, default=1) <= 0 for values in curves.values()):
-        raise UserError("convergence_curve: a logarithmic axis needs positive values; pass log=False")
-    figure = new_figure(3.4, layout="constrained")
-    from matplotlib.ticker import MaxNLocator
-
-    ax = clean(figure.add_subplot())
-    for i, (name, values) in enumerate(curves.items()):
-        style = ("-", "--", "-.", ":")[i % 4]
-        steps = np.arange(first, first + len(values))
-        marker = MARKERS[i % len(MARKERS)] if len(values) <= 40 else ""
-        color, label = COLORS[i % len(COLORS)], shorten(figure, name, 1.8, 10)
-        ax.plot(steps, values, color=color, linestyle=style, marker=marker, markersize=5, label=label)
-    longest = max(len(values) for values in curves.values())
-    ax.set(xlabel="iteration", ylabel=plain(ylabel), yscale="log" if log else "linear")
-    ax.set_xlim(first - 0.03 * longest, first + 1.03 * longest - 1)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.grid(axis="y", color="#E5E7EB", linewidth=0.8)
-    figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=10)
     return figure
 
 

@@ -79,9 +79,9 @@ class PageFigure:
 
     Examples
     --------
-    >>> from dmo.report import PageFigure, convergence_curve
-    >>> PageFigure("objective", convergence_curve({"als": [1.0, 1.5]}), "The objective rises.").name
-    'objective'
+    >>> from dmo.report import PageFigure, heat_map
+    >>> PageFigure("scores", heat_map([[0.3, 0.4]], ["KGHA"], ["F1", "AUC"]), "Scores of a model.").name
+    'scores'
     """
 
     name: str

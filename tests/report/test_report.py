@@ -137,7 +137,7 @@ def test_a_bad_report_is_refused_and_nothing_is_written(tmp_path, figure, tables
 def test_a_missing_matplotlib_is_named_with_its_cure(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"need matplotlib.*pip install dmo\[report\]"):
-        report.convergence_curve({"a": [1.0, 2.0]})
+        report.heat_map([[1.0, 2.0]], ["a"], ["b", "c"])
 
 
 def test_no_image_touches_global_matplotlib_state():
@@ -145,7 +145,7 @@ def test_no_image_touches_global_matplotlib_state():
     program = (
         "import sys; from dmo import report; assert 'matplotlib' not in sys.modules; import matplotlib as m\n"
         "state = lambda: {k: m.rcParams[k] for k in m.rcParams if k != 'backend'}; before = state()\n"
-        "report.convergence_curve({'a': [1.0]}).savefig(sys.stdout.buffer); assert state() == before\n"
+        "report.heat_map([[1.0]], 'a', 'b').savefig(sys.stdout.buffer); assert state() == before\n"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
@@ -219,33 +219,6 @@ def test_embedding_per_label_puts_the_label_over_the_others():
         np.testing.assert_array_equal(ax.collections[0].get_offsets(), Z[Y[:, l] == 0])
 
 
-def test_score_bars_are_as_long_as_the_scores_and_the_best_stand_out():
-    scores = {"KGHA": {"F1": 29.0, "N+": 137}, "r-MLR": {"F1": 23.5}, "$r$": {"F1": 28.2, "N+": 137}}
-    figure = report.score_bars(scores)
-    drawn(figure)
-    first, second = figure.axes
-    assert [bar.get_width() for bar in first.patches] == [29.0, 23.5, 28.2]
-    assert [(text.get_text(), text.get_weight()) for text in first.texts] == [
-        ("29.0", "bold"),
-        ("23.5", "normal"),
-        ("28.2", "normal"),
-    ]
-    assert [text.get_text() for text in second.texts] == ["137", "137"]
-    assert [bar.get_y() + bar.get_height() / 2 for bar in second.patches] == [0, 2]
-    assert [label.get_text() for label in first.get_yticklabels()] == ["KGHA", "r-MLR", "\\$r\\$"]
-
-
-def test_convergence_curves_hold_their_values():
-    curves = {"krylov": [3.0, 4.0], "als": [1.0, 2.0, 2.5]}
-    figure = report.convergence_curve(curves, first=0)
-    drawn(figure)
-    lines = figure.axes[0].lines
-    assert {line.get_label(): line.get_ydata().tolist() for line in lines} == curves
-    assert lines[1].get_xdata().tolist() == [0, 1, 2]
-    assert lines[0].get_linestyle() != lines[1].get_linestyle()
-    assert report.convergence_curve(curves, log=True).axes[0].get_yscale() == "log"
-
-
 def test_heat_map_writes_its_values_and_frames_the_largest():
     values = np.array([[0.1, 0.25], [np.nan, 0.125], [0.3, 0.2]])
     figure = report.heat_map(values, [1e-3, 1e-2, 0.1], ["a", "b"], "ridge", "balance", "F1")
@@ -267,10 +240,6 @@ BAD = {
     "class": (lambda: report.embedding_2d(Z, np.array([0, 1, 2]), ["a", "b"]), "class numbers from -1 to 1"),
     "matrix": (lambda: report.embedding_2d(Z, Y, ["a", "b"]), "use embedding_per_label"),
     "rows": (lambda: report.embedding_per_label(Z[:2], Y, "abc"), "Z has 2 rows, labels have 3"),
-    "no scores": (lambda: report.score_bars({"a": {}}), "need at least one value"),
-    "negative": (lambda: report.score_bars({"a": {"F1": -1.0}}), "not negative"),
-    "no curve": (lambda: report.convergence_curve({"a": []}), "there are no values"),
-    "log": (lambda: report.convergence_curve({"a": [0.0]}, log=True), "needs positive values"),
     "heat": (lambda: report.heat_map(Z, "ab", "ab"), r"shape \(3, 2\), need 2 rows and 2 columns"),
 }
 
