@@ -41,3 +41,31 @@ def visible(text: str) -> str:
     sky\\x1b[2J
     """
     return _HIDDEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def amount(size: float) -> str:
+    """Bytes in words.
+
+    Parameters
+    ----------
+    size : float
+        Bytes, not negative.
+
+    Returns
+    -------
+    str
+        With one decimal in the largest binary unit that is not above it.
+
+    Examples
+    --------
+    >>> from dmo.errors import amount
+    >>> amount(1.2 * 2**30)
+    '1.2 GiB'
+    """
+    if size < 1024:
+        return f"{size:.0f} bytes"
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} TiB"

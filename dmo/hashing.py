@@ -1,19 +1,26 @@
-"""How two contents are told apart: fingerprints of arrays and digests of nested values."""
+"""How two contents are told apart: by SHA-256 of values in memory, of a source of rows, and of the bytes of a file."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, Subset, iterate
 
+_BLOCK = 8192  # rows that are read at a time
 
-def fingerprint(source: Rows, size: int = 8192) -> str:
+
+def file_digest(file: BinaryIO) -> str:
+    """SHA-256 of the bytes of an open file, from where it stands to its end."""
+    return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
+
+
+def fingerprint(source: Rows) -> str:
     """SHA-256 (16 hex digits) of a row source's shape and values: tells two inputs apart, whatever their container.
 
     A source with `contents` (a view of a store: a digest of its checksums, which is its own even where an array has the
@@ -21,24 +28,19 @@ def fingerprint(source: Rows, size: int = 8192) -> str:
     """
     known = _contents(source)
     if known is not None:
-        return hashlib.sha256(known.encode()).hexdigest()[:16]
-    digest = hashlib.sha256(repr((tuple(source.shape), np.dtype(source.dtype).name)).encode())
-    for _, block in iterate(source, size):
-        if scipy.sparse.issparse(block):
-            csr = scipy.sparse.csr_array(block).sorted_indices()
-            for part in (csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data):
-                digest.update(np.ascontiguousarray(part).data)
-        else:
-            digest.update(np.ascontiguousarray(block).data)
-    return digest.hexdigest()[:16]
+        return digest(known)[:16]
+    found = hashlib.sha256()
+    _feed(found, (tuple(source.shape), np.dtype(source.dtype).name))
+    for _, block in iterate(source, _BLOCK):
+        _feed(found, block if scipy.sparse.issparse(block) else np.asarray(block))
+    return found.hexdigest()[:16]
 
 
 def _contents(source: Rows) -> str | None:
     if not isinstance(source, Subset):
         return getattr(source, "contents", None)
     inner = _contents(source.source)
-    picked = np.ascontiguousarray(source.index, np.int64).tobytes()
-    return None if inner is None else hashlib.sha256(inner.encode() + picked).hexdigest()
+    return None if inner is None else digest(inner, np.asarray(source.index, np.int64))
 
 
 def digest(*parts: Any) -> str:

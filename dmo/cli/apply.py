@@ -15,7 +15,7 @@ from dmo.blocks import Rows
 from dmo.cli.options import Block, DryRun, Features, Json, Model, Overwrite, Scheduler, Split, Top
 from dmo.cli.session import cost_rows, grid, show
 from dmo.cluster import connect
-from dmo.errors import UserError
+from dmo.errors import UserError, amount
 from dmo.methods.decoding import top_labels
 from dmo.workflows.apply import (
     ALL,
@@ -33,7 +33,7 @@ from dmo.workflows.apply import (
     write_rows,
 )
 from dmo.workflows.images import Folder, annotate_images, is_image_folder
-from dmo.workflows.program import amount, session
+from dmo.workflows.program import session
 
 Out = Annotated[str, typer.Argument(help="Result store to write.")]
 _SHOWN = 5

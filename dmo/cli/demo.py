@@ -18,6 +18,7 @@ from dmo.cli.options import Json
 from dmo.cli.session import grid, show
 from dmo.datasets.writing import write
 from dmo.demo.digits import digits, digits_source
+from dmo.errors import amount
 from dmo.estimators import KGHA, MultiViewRidge
 from dmo.methods.decoding import top_labels
 from dmo.metrics import annotation_scores, auc_scores
@@ -25,7 +26,7 @@ from dmo.progress import stage
 from dmo.workflows.apply import origin
 from dmo.workflows.evaluation import figures
 from dmo.workflows.fitting import open_training, save
-from dmo.workflows.program import amount, session
+from dmo.workflows.program import session
 
 TOP, SHOWN, SEED = 3, 12, 0
 BLOCK = 256

@@ -11,12 +11,13 @@ import typer
 from dmo import stores
 from dmo.cli.options import Block, Json, Overwrite
 from dmo.cli.session import cost_rows, show
+from dmo.errors import amount
 from dmo.features import SETS, Embedding, Extraction, Listing, Recipe, extract, list_images
 from dmo.features.embedding import VIEW
 from dmo.features.images import SIDE
 from dmo.workflows.apply import free
 from dmo.workflows.images import model_extractor
-from dmo.workflows.program import Session, amount, say_unreadable, session
+from dmo.workflows.program import Session, say_unreadable, session
 
 SET_HELP = f"A named set ({', '.join(SETS)}) or views, comma-separated."
 Unreadable = Annotated[

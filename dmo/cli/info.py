@@ -11,10 +11,11 @@ import typer
 from dmo import stores
 from dmo.cli.options import Json
 from dmo.cli.session import grid, show
+from dmo.errors import amount
 from dmo.estimators import TraceEmbedding
 from dmo.methods.embeddings.catalog import markdown
 from dmo.workflows.exits import DAMAGED
-from dmo.workflows.program import amount, session
+from dmo.workflows.program import session
 
 Rows = list[tuple[str, str]]
 

@@ -16,9 +16,9 @@ from dmo.datasets.reuters import Selection, ingest_reuters
 from dmo.datasets.sources import READERS
 from dmo.datasets.writing import write
 from dmo.demo.digits import digits_source
-from dmo.errors import UserError
+from dmo.errors import UserError, amount
 from dmo.workflows.apply import free
-from dmo.workflows.program import Session, amount, session
+from dmo.workflows.program import Session, session
 
 ingest_app = typer.Typer(no_args_is_help=True, help="Read feature files into a feature store.")
 Store = Annotated[str, typer.Argument(help="Feature store to write.")]

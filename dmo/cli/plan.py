@@ -14,9 +14,10 @@ from dmo.cli.fit import training_of, with_parameters
 from dmo.cli.options import Features, Json, Scheduler, Split
 from dmo.cli.session import grid, show
 from dmo.cluster import connect
+from dmo.errors import amount
 from dmo.workflows.fitting import prepare
 from dmo.workflows.plan import Plan, compare_engines, products_of
-from dmo.workflows.program import amount, quiet, session
+from dmo.workflows.program import quiet, session
 from dmo.workflows.resources import markdown, resource_table
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dmo.errors import visible
-from dmo.workflows.program import amount
+from dmo.errors import amount, visible
 
 WIDTH = 110
 """Columns where the output is no terminal."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,9 +16,9 @@ from dmo import stores
 from dmo.blocks import Rows, double, rows, sampled
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried
-from dmo.errors import UserError
+from dmo.errors import UserError, amount
 from dmo.functions import Expansion, KernelExpansion, LinearExpansion
-from dmo.hashing import fingerprint
+from dmo.hashing import digest, fingerprint
 from dmo.kernels import Kernel, Linear, Precomputed, gram_matrix, normalize_rows
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.tiles import FeatureTiles
@@ -146,8 +144,8 @@ def choose_storage(engine: Exact, n: int, views: int, itemsize: int = 4) -> Stor
         limits = [w["memory_limit"] for w in client.scheduler_info(n_workers=-1)["workers"].values()]
         available = sum(limits) if all(limits) else psutil.virtual_memory().available
         choice = "resident" if views * n * n * itemsize / 2 <= 0.5 * available else "recomputed"
-    gib = needed / 2**30, available / 2**30
-    log.info("kernels %s: %d of %d x %d with factors take %.1f GiB, free are %.1f GiB", choice, views, n, n, *gib)
+    sizes = f"{views} of {n} x {n} with factors take {amount(needed)}, {amount(available)} are free"
+    log.info("kernels %s: %s", choice, sizes)
     return choice
 
 
@@ -209,8 +207,7 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
         "kernel": tiles.kernel.to_dict(),
         "rows": {name: fingerprint(source) for name, source in sources.items()},
     }
-    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
-    path = f"{engine.path}/{'-'.join(sources)}-{digest}.zarr"
+    path = f"{engine.path}/{'-'.join(sources)}-{digest(description)[:16]}.zarr"
     writer = stores.create_kernel(path, tiles.n, engine.block, np.dtype(tiles.dtype), description)
     missing, client = writer.missing(), current_client()
     with stage(f"kernel store {'+'.join(sources)}", len(missing)) as advance:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import psutil
 import scipy.linalg
-from dask.utils import format_bytes
 
 from dmo.blocks import Rows, row_blocks, rows
 from dmo.cluster import current_client
@@ -19,7 +18,7 @@ from dmo.engines.exact import Exact
 from dmo.engines.moments import LABELS, Moments
 from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.engines.row_sums import BLOCK
-from dmo.errors import UserError
+from dmo.errors import UserError, amount
 from dmo.kernels import parse
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
@@ -60,7 +59,7 @@ def exact_or_best(what: str, needed: float, share: float) -> Any:
 
 def _exact_or_best(what: str, needed: float, share: float) -> tuple[Any, str]:
     free = psutil.virtual_memory().available
-    sizes = f"{what} take {format_bytes(int(needed))}, {format_bytes(free)} are free"
+    sizes = f"{what} take {amount(needed)}, {amount(free)} are free"
     if needed <= share * free:
         return "exact", f"exact ({sizes})"
     return BestLowRank(rank=_AUTO_RANK), f"the better of Nystrom and MEKA at rank {_AUTO_RANK} ({sizes})"

@@ -19,7 +19,7 @@ from dmo.engines.lowrank import choose_engine, exact_or_best, fit_maps, is_exact
 from dmo.engines.moments import LABELS, Moments
 from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.engines.row_maps import RowMap, ShiftedRows, SubspaceCoordinates
-from dmo.errors import UserError
+from dmo.errors import UserError, amount
 from dmo.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
 from dmo.graphs.rows import read
 from dmo.kernels import Euclidean, Linear, parse, parse_relation
@@ -232,7 +232,7 @@ def _primal(task: Task, view: str, X: Rows, samples: Samples, k: int) -> Project
     needed, free = 8 * 4.0 * X.shape[1] ** 2, psutil.virtual_memory().available
     if needed > free / 2:
         raise UserError(
-            f"{X.shape[1]} features need {needed / 2**30:.1f} GiB of moments, free are {free / 2**30:.1f} GiB; "
+            f"{X.shape[1]} features need {amount(needed)} of moments, free are {amount(free)}; "
             f"take the dual problem, or approximation=Nystrom(...)"
         )
     shift = _amid(X) if task.center else None
@@ -379,7 +379,7 @@ def _relation(kernel: MultiKernel, view: str, source: Rows, seeds: Any) -> np.nd
     needed, free = _relation_bytes(n, p), psutil.virtual_memory().available
     if needed > _RELATION_SHARE * free:
         raise UserError(
-            f"similarities of {n} samples to {p} take {needed / 2**30:.1f} GiB, free are {free / 2**30:.1f} GiB; "
+            f"similarities of {n} samples to {p} take {amount(needed)}, free are {amount(free)}; "
             f"pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
         )
     old = kernel.prepare({view: seeds}, slice(0, p), np.float64)

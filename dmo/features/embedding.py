@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import io
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -13,6 +13,7 @@ import numpy as np
 
 from dmo.errors import UserError
 from dmo.features.images import need_library
+from dmo.hashing import file_digest
 
 VIEW = "onnx"
 SIDE = 224
@@ -81,7 +82,7 @@ class Embedding:
         """
         path = os.path.abspath(path)
         with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = file_digest(file)
         inputs = _session(path, digest).get_inputs()
         shape = inputs[0].shape
         if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(shape) != 4 or shape[1] not in (3, "C", None):
@@ -137,7 +138,7 @@ def _session(path: str, sha256: str) -> Any:
         raise ImportError("embeddings need onnxruntime, which is not installed; run: pip install dmo[onnx]") from None
     with open(path, "rb") as file:
         content = file.read()
-    if hashlib.sha256(content).hexdigest() != sha256:
+    if file_digest(io.BytesIO(content)) != sha256:
         raise UserError(f"{path}: is not the model that the rows were made with; put that file back, or extract again")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,10 +16,11 @@ from joblib import cpu_count
 from threadpoolctl import threadpool_limits
 
 from dmo.errors import UserError
-from dmo.features.images import UnreadableImage, digest, need_library, read_image
+from dmo.features.images import UnreadableImage, image_digest, need_library, read_image
 from dmo.features.listing import Listing
 from dmo.features.sets import Recipe, SourceImage
 from dmo.features.words import Vocabulary, learn_vocabulary
+from dmo.hashing import digest
 from dmo.model_schema import AttachedRecipe, checked
 from dmo.persistence import load_attached
 from dmo.progress import stage
@@ -314,7 +314,7 @@ def extract(
     """
     path = os.fspath(store)
     given = recipe if isinstance(recipe, Recipe) else recipe.recipe
-    digests, failures = _check(listing, given, threads)
+    contents, failures = _check(listing, given, threads)
     if failures and unreadable == "refuse":
         first = next(iter(failures.values()))
         raise UserError(
@@ -333,7 +333,7 @@ def extract(
             "folder": str(listing.folder.resolve()),
             "recipe": extractor.recipe.to_dict(),
             "fingerprint": extractor.fingerprint,
-            "contents": _combined(digests, listing.ids),
+            "contents": digest([contents[name] for name in listing.ids]),
             "unreadable": sorted(failures),
         }
         writer = create_features(
@@ -452,11 +452,11 @@ def _check(listing: Listing, recipe: Recipe, threads: int | None) -> tuple[dict[
 
         def check(path: Path) -> str:
             read_image(path, recipe.side, recipe.max_pixels)
-            return digest(path)
+            return image_digest(path)
 
         found, failed = _try_each(check, [listing.path(i) for i in range(len(listing.ids))], threads, advance)
-    digests = {name: value for name, value in zip(listing.ids, found) if value is not None}
-    return digests, {listing.ids[i]: reason for i, reason in failed.items()}
+    contents = {name: value for name, value in zip(listing.ids, found) if value is not None}
+    return contents, {listing.ids[i]: reason for i, reason in failed.items()}
 
 
 def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
@@ -468,11 +468,6 @@ def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
     except (FileNotFoundError, StoreError):
         return None
     return found if found.recipe == recipe else None
-
-
-def _combined(digests: Mapping[str, str], ids: Sequence[str]) -> str:
-    """One hash of the contents of all images, in order."""
-    return hashlib.sha256("\n".join(digests[name] for name in ids).encode()).hexdigest()
 
 
 def _try_each(

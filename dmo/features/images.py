@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmo.errors import UserError
+from dmo.hashing import file_digest
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -164,7 +164,7 @@ def check_file(path: str | os.PathLike[str]) -> None:
         raise UnreadableImage(f"{path}: {found.st_size} bytes, at most {LARGEST} are read")
 
 
-def digest(path: str | os.PathLike[str]) -> str:
+def image_digest(path: str | os.PathLike[str]) -> str:
     """Tell the contents of two files apart.
 
     Parameters
@@ -185,20 +185,17 @@ def digest(path: str | os.PathLike[str]) -> str:
     Examples
     --------
     >>> from pathlib import Path
-    >>> from dmo.features.images import digest
+    >>> from dmo.features.images import image_digest
     >>> _ = Path("a.png").write_bytes(b"")
-    >>> digest("a.png")
+    >>> image_digest("a.png")
     'e3b0c44298fc1c149afbf4c8996fb924'
     """
-    found = hashlib.sha256()
     check_file(path)
     try:
         with open(path, "rb") as file:
-            while part := file.read(1 << 20):
-                found.update(part)
+            return file_digest(file)[:32]
     except OSError as error:
         raise UnreadableImage(f"{path}: {error.strerror}") from error
-    return found.hexdigest()[:32]
 
 
 def _rgb(image: Image) -> Image:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -16,6 +14,7 @@ from dmo.features import colors, points, textures
 from dmo.features.embedding import VIEW, Embedding
 from dmo.features.images import LEAST, MAX_PIXELS, SIDE
 from dmo.features.words import Vocabulary
+from dmo.hashing import digest
 
 LARGEST_SIDE, MAX_WORDS = 4096, 1 << 17
 """Pixels of the longer side, and words of a vocabulary, at most."""
@@ -306,7 +305,7 @@ class Recipe:
             "onnx": onnx,
             "vocabularies": {name: vocabularies[name].sha256 for name in self.local},
         }
-        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        return digest(document)
 
     def dimension(self, view: str, vocabularies: Mapping[str, Vocabulary]) -> int:
         """Columns of a view.

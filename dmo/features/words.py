@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from dmo.errors import UserError
 from dmo.features.colors import band_histogram
+from dmo.hashing import digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +67,7 @@ class Vocabulary:
     @cached_property
     def sha256(self) -> str:
         """SHA-256 of the centers, in hexadecimal."""
-        data = np.ascontiguousarray(self.centers, dtype="<f4")
-        return hashlib.sha256(repr(data.shape).encode() + data.tobytes()).hexdigest()
+        return digest(self.centers.astype("<f4"))
 
     def words(self, descriptors: np.ndarray) -> np.ndarray:
         """Find the word of every descriptor.

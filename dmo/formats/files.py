@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
 import lzma
 import os
 import zlib
@@ -18,6 +17,7 @@ import scipy.sparse
 
 from dmo.blocks import Rows, rows
 from dmo.errors import UserError
+from dmo.hashing import file_digest
 
 Block = Any
 """Some rows in memory: a NumPy array, or CSR."""
@@ -195,7 +195,7 @@ def sha256(path: str | os.PathLike[str]) -> str:
     Parameters
     ----------
     path : path-like
-        The file, read in pieces of 1 MiB.
+        The file, read piece by piece.
 
     Returns
     -------
@@ -215,11 +215,8 @@ def sha256(path: str | os.PathLike[str]) -> str:
     >>> sha256("a.csv")[:12]
     '52186c933993'
     """
-    digest = hashlib.sha256()
     with decompressing(path, lambda: ""), open_binary(path) as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return file_digest(file)
 
 
 def stack(pieces: Sequence[Block]) -> Block:

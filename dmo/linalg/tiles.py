@@ -14,7 +14,7 @@ import numpy as np
 
 from dmo.blocks import row_blocks
 from dmo.cluster.workers import Broadcast, grouped, retried, run_task, send
-from dmo.errors import UserError
+from dmo.errors import UserError, amount
 from dmo.kernels.tiles import FeatureTiles
 from dmo.linalg.operators import Operator
 
@@ -166,8 +166,8 @@ class Tiles(Operator):
         needed = self.worker_bytes(B.size // self.n, B.dtype.itemsize)
         if limit and needed > limit:
             raise UserError(
-                f"a product with {self.n} x {self.n} tiles needs {needed / 2**30:.2f} GiB on a worker, its limit is "
-                f"{limit / 2**30:.2f} GiB; take more or larger workers, smaller blocks, or tiles that are not resident"
+                f"a product with {self.n} x {self.n} tiles needs {amount(needed)} on a worker, its limit is "
+                f"{amount(limit)}; take more or larger workers, smaller blocks, or tiles that are not resident"
             )
         self._allowed = B.nbytes
 

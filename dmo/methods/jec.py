@@ -1,67 +1,54 @@
-"""Joint equal contribution: annotation from the nearest training images, the baseline that the image papers report."""
+"""Joint equal contribution: labels transferred from the nearest training samples, the baseline of the image papers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy.sparse
 
-from dmo.blocks import Rows, row_blocks, rows
-from dmo.progress import stage
+from dmo.blocks import row_blocks
 
-NEIGHBORS = 5
-_BLOCK = 256
+_QUERIES = 512  # rows whose similarity to all training samples in labels is held at a time
 
 
-def jec_scores(
-    train: Mapping[str, Rows], Y: np.ndarray, new: Mapping[str, Rows], neighbors: int = NEIGHBORS
-) -> np.ndarray:
-    """Label scores of new samples from their nearest training samples: m x L float64.
+def transferred_labels(nearest: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """Label scores of samples from their nearest training samples.
 
-    Arguments: `train`, `new`: views of n and m rows; `Y`, n x L of 0 and 1. The distance is the mean over views of L1
-    (color histograms), chi-square (other histograms, named ..._sift... or ..._hue...) or Euclidean distances, each
-    divided by its mean. The labels of the nearest sample come first, the frequent ones before the rare ones; then those
-    of the next neighbors, by how many have them times how often they occur together with the nearest one's.
-    Source: Makadia, Pavlovic, Kumar 2008.
+    The labels of the nearest come first, the frequent ones before the rare ones; then those of the next neighbors, by how
+    many have them times how often they occur together with the nearest one's.
+
+    Parameters
+    ----------
+    nearest : ndarray of int of shape (m, k)
+        Numbers of training samples, the nearest first.
+    Y : ndarray of shape (n, L)
+        Labels of the training samples, 0/1.
+
+    Returns
+    -------
+    ndarray of shape (m, L)
+        Scores, float64.
+
+    References
+    ----------
+    Makadia, Pavlovic, Kumar 2008, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.jec import transferred_labels
+    >>> Y = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> transferred_labels(np.array([[1, 0]]), Y).argsort()[0, ::-1]
+    array([0, 2, 1])
     """
-    n, m = len(Y), next(iter(new.values())).shape[0]
-    total = np.zeros((m, n))
-    with stage("distances", len(train)) as advance:
-        for view, source in train.items():
-            known = np.asarray(rows(source), dtype=np.float64)
-            distances = np.concatenate(
-                [
-                    _distances(view, np.asarray(rows(new[view], where), dtype=np.float64), known)
-                    for where in row_blocks(m, _BLOCK)
-                ]
-            )
-            total += distances / max(distances.mean(), np.finfo(float).tiny)
-            advance(1)
-    frequency = Y.mean(axis=0)
-    together = (Y.T.astype(np.float64) @ Y) / np.maximum(Y.sum(axis=0), 1)
-    scores = np.empty((m, Y.shape[1]))
-    for i, row in enumerate(np.argsort(total, axis=1, kind="stable")[:, :neighbors]):
-        nearest, others = Y[row[0]].astype(np.float64), Y[row[1:]].mean(axis=0) if neighbors > 1 else 0 * frequency
-        transfer = others * (together @ nearest) / max(1.0, nearest.sum())
-        scores[i] = nearest * (2 + frequency) + (1 - nearest) * (transfer + 1e-3 * frequency)
+    known, count, frequency = scipy.sparse.csr_array(Y, dtype=np.float64), Y.sum(axis=0), Y.mean(axis=0)
+    scores = np.empty((len(nearest), Y.shape[1]))
+    for where in row_blocks(len(nearest), _QUERIES):
+        first, rest = Y[nearest[where, 0]].astype(np.float64), nearest[where, 1:]
+        others = np.zeros(first.shape)
+        for column in rest.T:  # one at a time: all of them are m k L numbers
+            others += Y[column] / rest.shape[1]
+        # label a with label b: n_ab / n_b, as (first / n_b) Y' Y without the L x L matrix of n_ab
+        together = (known.T @ (known @ (first / np.maximum(count, 1)).T)).T
+        transfer = others * together / np.maximum(first.sum(axis=1), 1.0)[:, None]
+        scores[where] = first * (2 + frequency) + (1 - first) * (transfer + 1e-3 * frequency)
     return scores
-
-
-def _distances(view: str, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    if view.startswith(("rgb", "lab", "hsv", "histogram")):
-        return cdist(X, Z, "cityblock")
-    if "sift" in view or "hue" in view:
-        return _chi_square(X, Z)
-    return cdist(X, Z)
-
-
-def _chi_square(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """Half the sum of (x - z)^2 / (x + z); columns where both are zero count nothing."""
-    found = np.zeros((len(X), len(Z)))
-    for x, out in zip(X, found):
-        used = np.flatnonzero(x)
-        z = Z[:, used]
-        # where x is zero, (x - z)^2 / (x + z) is z
-        out += Z.sum(axis=1) - z.sum(axis=1) + ((x[used] - z) ** 2 / (x[used] + z)).sum(axis=1)
-    return found / 2

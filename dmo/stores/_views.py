@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.errors import UserError
+from dmo.hashing import digest
 from dmo.stores._arrays import DenseArray, SparseArray, entry_at, read_rows, sample_rows
 
 
@@ -29,8 +29,7 @@ def _split(where: Any, n: int) -> tuple[range, Any]:
 
 def _contents(view: DenseView | SparseView) -> str:
     """SHA-256 of the shape, type and blocks' checksums of a view: tells whether it has changed, without reading it."""
-    described = repr((view.shape, view.dtype.str, view.block)).encode()
-    return hashlib.sha256(described + np.ascontiguousarray(view.entries).tobytes()).hexdigest()
+    return digest(view.shape, view.dtype.str, view.block, view.entries)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -8,8 +8,6 @@ removed by the next save. One process saves at a time, see `_lock`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import uuid
@@ -23,6 +21,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.errors import UserError
+from dmo.hashing import digest
 from dmo.progress import stage
 from dmo.stores import _whole
 from dmo.stores._arrays import check_csr, group_json
@@ -112,8 +111,7 @@ def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str
 def model_contents(path: str | os.PathLike[str]) -> str:
     """SHA-256 of what a model is: its meta and the checksums of its arrays, not where it comes from or what it took."""
     attributes = open_root(Folder.at(path), "model")
-    described = json.dumps([attributes["meta"], attributes["configuration"]], sort_keys=True)
-    return hashlib.sha256(described.encode()).hexdigest()
+    return digest(attributes["meta"], attributes["configuration"])
 
 
 def read_array(folder: Folder, known: Mapping[str, Any]) -> Any:

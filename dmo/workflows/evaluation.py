@@ -12,13 +12,13 @@ import numpy as np
 
 from dmo import stores
 from dmo.blocks import row_blocks
+from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.features import UnreadableImage, read_image
 from dmo.methods.decoding import top_labels
 from dmo.methods.jec import jec_scores
 from dmo.metrics import AnnotationScores, AUCScores, annotation_scores, auc_scores
-from dmo.progress import stage
-from dmo.workflows.apply import BLOCK, SCORES, AppliedModel, known_labels, open_applied
+from dmo.workflows.apply import BLOCK, SCORES, AppliedModel, known_labels, label_count, open_applied
 
 SHOWN = 6
 """Best, and worst, annotations that are shown."""
@@ -73,17 +73,20 @@ class Evaluation:
 
 
 def judge(path: str, features: str, split: str | None, top: int | None) -> EvaluatedModel:
-    """Load a model and score the samples of a store with it; raises as `open_applied`, and ValueError for `top`."""
+    """Load a model and score the samples of a store with it, here or on workers.
+
+    Raises as `open_applied`, `known_labels` and `label_count`.
+    """
     applied = open_applied(path, features, split, "test", SCORES)
-    Y = known_labels(applied, features)
-    count = min(5, Y.shape[1]) if top is None else top
-    if count > Y.shape[1]:
-        raise UserError(f"--top {count}: there are {Y.shape[1]} labels; pass a number from 1 to {Y.shape[1]}")
+    Y, count = known_labels(applied, features), label_count(top, applied.model)
     scores = np.empty(Y.shape)
-    with stage(f"score samples ({Path(path).stem})", applied.n) as advance:
-        for where in row_blocks(applied.n, BLOCK):
-            scores[where] = applied.scores(applied.batch(where))
-            advance(where.stop - where.start)
+    places = row_blocks(applied.n, 4 * BLOCK)
+
+    def score(i: int) -> np.ndarray:
+        return applied.scores(applied.batch(places[i]))
+
+    for i, part in each("score samples", score, range(len(places))):
+        scores[places[i]] = part
     mixed = (Y.any(axis=0) & (Y == 0).any(axis=0)).any()
     measures = figures(annotation_scores(Y, scores, count), auc_scores(Y, scores) if mixed else None)
     found = stores.describe(path)

@@ -16,7 +16,7 @@ from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, scores_labels
 from dmo.features.extraction import PART, Extractor
-from dmo.features.images import UnreadableImage, digest, find_images
+from dmo.features.images import UnreadableImage, find_images, image_digest
 from dmo.methods.decoding import top_labels
 from dmo.persistence import Attached, load
 from dmo.progress import stage
@@ -129,7 +129,7 @@ def _contents(folder: str) -> tuple[dict[str, str], dict[str, str]]:
     with stage("look for new images", len(names)) as advance:
         for name in names:
             try:
-                contents[name] = digest(Path(folder, name))
+                contents[name] = image_digest(Path(folder, name))
             except UnreadableImage as error:
                 failures[name] = str(error)
             advance(1)

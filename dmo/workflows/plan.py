@@ -15,13 +15,13 @@ from dmo.blocks import Rows, rows
 from dmo.cluster import current_client
 from dmo.engines.exact import Exact, choose_storage
 from dmo.engines.lowrank import choose_engine, is_exact
+from dmo.errors import amount
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding
 from dmo.estimators.projection import Projection
 from dmo.kernels import Kernel, parse
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
 from dmo.validation import per_view
-from dmo.workflows.program import amount
 from dmo.workflows.resources import Graph, pass_graph, tile_graph
 
 _SAMPLE = 1024

@@ -200,17 +200,6 @@ def peak_memory() -> int:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
-def amount(size: float) -> str:
-    """Bytes in words: 1.2 GiB."""
-    if size < 1024:
-        return f"{size:.0f} bytes"
-    for unit in ("KiB", "MiB", "GiB"):
-        size /= 1024
-        if size < 1024:
-            return f"{size:.1f} {unit}"
-    return f"{size / 1024:.1f} TiB"
-
-
 def say_unreadable(run: Session, failures: Mapping[str, str]) -> None:
     """One note for every image that could not be read."""
     for reason in failures.values():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dmo import report
-from dmo.errors import UserError
+from dmo.errors import UserError, amount
 from dmo.metrics import annotation_scores, precision_recall_curves
 from dmo.progress import stage
 from dmo.report import Table
@@ -25,7 +25,7 @@ from dmo.workflows.evaluation import (
     nearest_scores,
     words_of,
 )
-from dmo.workflows.program import Session, amount
+from dmo.workflows.program import Session
 from dmo.workflows.report_figures import draw
 
 

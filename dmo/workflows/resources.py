@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dmo.engines.row_sums import BLOCK, segment_tasks, task_blocks
+from dmo.errors import amount
 from dmo.linalg.tiles import _FAN_IN as FAN_IN
 from dmo.linalg.tiles import lower_pairs
-from dmo.workflows.program import amount
 
 SCHEDULER = 340 << 20
 """Bytes of a scheduler that holds nothing, in an environment with dmo."""

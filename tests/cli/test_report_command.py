@@ -134,7 +134,7 @@ def test_samples_are_ranked_by_their_average_precision():
 
 def test_wrong_requests_are_refused_in_one_sentence(annotated, tmp_path):
     command = ["report", annotated / "m.zarr", annotated / "f.zarr", tmp_path / "r.html"]
-    assert "there are" in run(*command, "--top", 99, code=2).stderr
+    assert "labels have a training sample" in run(*command, "--top", 99, code=2).stderr
     assert "--split test" in run(*command, "--jec", "--split", "all", code=2).stderr
     assert not (tmp_path / "r.html").exists()
 

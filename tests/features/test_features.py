@@ -19,7 +19,7 @@ from sklearn.metrics import pairwise_distances_argmin
 
 from dmo import features
 from dmo.features import colors, embedding, points, sets, textures
-from dmo.features.images import LEAST, UnreadableImage, digest, find_images, read_image
+from dmo.features.images import LEAST, UnreadableImage, find_images, image_digest, read_image
 
 SHAPE = (48, 66)
 
@@ -466,7 +466,7 @@ def test_what_is_no_file_of_a_bounded_size_is_refused_at_once(tmp_path, monkeypa
         "huge": "at most 1073741824",
     }
     for name, reason in said.items():
-        for read in (read_image, digest):
+        for read in (read_image, image_digest):
             with pytest.raises(features.UnreadableImage, match=rf"{name}.png: .*{reason}"):
                 read(tmp_path / f"{name}.png")
 

@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from dmo import stores
 from dmo.cluster.workers import grouped, run_task
+from dmo.errors import amount
 from dmo.kernels import RBF
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.tiles import FeatureTiles
@@ -282,9 +283,9 @@ def test_workers_compute_with_one_blas_thread(client: Any) -> None:
 
 def test_a_product_that_cannot_fit_is_refused_with_both_numbers(client: Any) -> None:
     A = Tiles(ThreadTiles(1_000_000, 250_000), client, resident=True)
-    limit = min(worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()) / 2**30
+    limit = amount(min(worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()))
     assert A.worker_bytes(1, 4) > 4 * 1e12 / 4
-    with pytest.raises(ValueError, match=rf"tiles needs \d+\.\d\d GiB on a worker, its limit is {limit:.2f} GiB; take"):
+    with pytest.raises(ValueError, match=rf"tiles needs \d\.\d TiB on a worker, its limit is {limit}; take"):
         A @ np.zeros((1_000_000, 1), np.float32)
 
 

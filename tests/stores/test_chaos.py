@@ -252,7 +252,7 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
             assert "\n" not in str(refused.value)
             assert code(refused.value) == WRONG
     assert "needs" in sentences["a product of tiles"]
-    assert sentences["a product of tiles"].count("its limit is 0.59 GiB") == 1
+    assert sentences["a product of tiles"].count("its limit is 600.0 MiB") == 1
     with (
         pytest.raises(WorkerMemoryError) as refused,
         connect(small_workers.scheduler_address, timeout=PATIENCE) as place,
