@@ -15,6 +15,7 @@ from .engines.moments import Moments
 from .errors import UserError
 from .estimators.coupled_svr import CoupledSVR
 from .estimators.homogeneity import HomogeneityAnalysis
+from .estimators.jec import JEC
 from .estimators.kgha import KGHA
 from .estimators.llt_svr import LLTSVR
 from .estimators.mesd import MESD
@@ -32,6 +33,7 @@ from .persistence import load
 
 __version__: str
 __all__ = [
+    "JEC",
     "KGHA",
     "LLTSVR",
     "MESD",

@@ -116,6 +116,10 @@ ESTIMATORS = {
         "TagProp",
         "Labels of a sample as the weighted mean of its neighbors' labels, weights of the views by maximum likelihood.",
     ),
+    "jec": (
+        "JEC",
+        "Joint equal contribution: labels transferred from the nearest training samples, every view counting alike.",
+    ),
     "labelpropagation": ("LabelPropagation", "Labels spread along a neighbor graph, and among classes that are alike."),
 }
 """Names for the shell: that of the class in lower case, but for two long ones; and the first line of its docstring."""

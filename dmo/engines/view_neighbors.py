@@ -10,7 +10,7 @@ import numpy as np
 
 from dmo.blocks import Rows, row_blocks, rows
 from dmo.errors import UserError
-from dmo.kernels import ChiSquare, Exponential, Kernel, Laplacian
+from dmo.kernels import ChiSquare, Exponential, Kernel, Laplacian, parse
 from dmo.progress import stage
 
 _QUERIES, _VOTERS = 512, 4096  # rows of a block of distances
@@ -92,3 +92,14 @@ class ViewDistances:
                 found[:, where] = np.take_along_axis(d, best[None], axis=2)
                 advance(1)
         return index, found
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The training rows and their kernels as (arrays, JSON meta) for a store."""
+        arrays = {f"rows/{view}": rows(source) for view, source in self.sources.items()}
+        return arrays, {"kernels": {view: kernel.to_dict() for view, kernel in self.kernels.items()}}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
+        """The distances that `to_arrays` described."""
+        kernels = {view: parse(kernel) for view, kernel in meta["kernels"].items()}
+        return cls(kernels, {view: arrays[f"rows/{view}"] for view in kernels})

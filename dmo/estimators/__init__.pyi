@@ -1,5 +1,6 @@
 from .coupled_svr import CoupledSVR
 from .homogeneity import HomogeneityAnalysis
+from .jec import JEC
 from .kgha import KGHA
 from .llt_svr import LLTSVR
 from .mesd import MESD
@@ -14,6 +15,7 @@ from .tagprop import TagProp
 from .trace import TraceEmbedding
 
 __all__ = [
+    "JEC",
     "KGHA",
     "LLTSVR",
     "MESD",

@@ -7,11 +7,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dmo.blocks import Rows, rows
+from dmo.blocks import Rows
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Decoder
-from dmo.kernels import parse
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.tagprop import Neighborhoods, TagPropFit, fit_tagprop
 from dmo.persistence import with_prefix, without_prefix
@@ -124,17 +123,15 @@ class TagProp(Annotator):
         arrays = {"labels": self.labels_, "weights": self.fit_.weights} | with_prefix("rule", rule)
         if self.fit_.slope is not None:
             arrays |= {"slope": self.fit_.slope, "intercept": self.fit_.intercept}
-        arrays |= {f"rows/{view}": rows(source) for view, source in self.distances_.sources.items()}
-        kernels = {view: kernel.to_dict() for view, kernel in self.distances_.kernels.items()}
-        meta = {"rule": rule_meta, "multilabel": self.multilabel_, "kernels": kernels, "loss": self.fit_.loss}
+        near, meta = self.distances_.to_arrays()
+        meta |= {"rule": rule_meta, "multilabel": self.multilabel_, "loss": self.fit_.loss}
         decoding, more = self._decoding_arrays()
-        return arrays | decoding, meta | more
+        return arrays | near | decoding, meta | more
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.labels_, self.multilabel_ = arrays["labels"], meta["multilabel"]
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
-        kernels = {view: parse(kernel) for view, kernel in meta["kernels"].items()}
-        self.distances_ = ViewDistances(kernels, {view: arrays[f"rows/{view}"] for view in kernels})
+        self.distances_ = ViewDistances.from_arrays(arrays, meta)
         self.fit_ = TagPropFit(arrays["weights"], arrays.get("slope"), arrays.get("intercept"), meta["loss"])
-        self.weights_ = dict(zip(kernels, map(float, self.fit_.weights), strict=True))
+        self.weights_ = dict(zip(self.distances_.kernels, map(float, self.fit_.weights), strict=True))
         self._restore_decoding(arrays, meta)

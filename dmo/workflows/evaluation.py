@@ -14,9 +14,9 @@ from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError
+from dmo.estimators.jec import JEC
 from dmo.features import UnreadableImage, read_image
 from dmo.methods.decoding import top_labels
-from dmo.methods.jec import jec_scores
 from dmo.metrics import AnnotationScores, AUCScores, annotation_scores, auc_scores
 from dmo.workflows.apply import BLOCK, SCORES, AppliedModel, known_labels, label_count, open_applied
 
@@ -104,7 +104,7 @@ def label_frequency(evidence: Evaluation) -> np.ndarray:
 
 
 def nearest_scores(evidence: Evaluation) -> np.ndarray:
-    """Label scores of the samples from their nearest training samples, over the views of the store."""
+    """JEC's label scores of the samples, over the views of the store: chi-square distances where they hold histograms."""
     store = evidence.store
     if store.split is None or "train" not in store.split or evidence.first.applied.split in (None, "train"):
         raise UserError(
@@ -112,7 +112,8 @@ def nearest_scores(evidence: Evaluation) -> np.ndarray:
         )
     views, Y, _ = store.select("train")
     new, _, _ = store.select(evidence.first.applied.split)
-    return jec_scores(views, np.asarray(Y), new)
+    distances = {view: "chi2" if store.view_info(view).histogram else "l2" for view in views}
+    return JEC(distances).fit(views, Y).decision_function(new)
 
 
 def sample_precision(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:

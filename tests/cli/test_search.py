@@ -7,7 +7,6 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from dmo import stores
 from dmo.demo.scenes import draw_scene
-from dmo.methods import jec
 from dmo.persistence import load
 from dmo.workflows.search import answering, best, similar
 
@@ -81,39 +80,3 @@ def test_what_cannot_be_searched_is_refused_in_one_sentence(annotated, tmp_path)
     (tmp_path / "x.png").write_bytes(b"x")
     assert "x.png" in run(*command, "--image", tmp_path / "x.png", code=2).stderr
     assert "samples for sky" in run(*command, "--labels", "sky", "--top", 2).stdout
-
-
-# --- the baseline of the image papers --------------------------------------------------------------------------------
-
-
-def test_jec_is_what_brute_force_gives():
-    rng = np.random.default_rng(2)
-
-    def histograms(n, d):
-        counts = rng.poisson(rng.gamma(0.5, 2.0, (n, d))) + np.eye(n, d)
-        return counts / counts.sum(axis=1, keepdims=True)
-
-    train = {"rgb": histograms(20, 12), "dense_sift": histograms(20, 9), "gist": rng.normal(size=(20, 5))}
-    new = {"rgb": histograms(4, 12), "dense_sift": histograms(4, 9), "gist": rng.normal(size=(4, 5))}
-    Y = (rng.random((20, 6)) < 0.4).astype(np.uint8)
-    distances = np.zeros((3, 4, 20))
-    for i, j in np.ndindex(4, 20):
-        x, z = ({view: rows[k] for view, rows in side.items()} for side, k in ((new, i), (train, j)))
-        distances[0, i, j] = np.abs(x["rgb"] - z["rgb"]).sum()
-        total = x["dense_sift"] + z["dense_sift"]
-        used = total > 0
-        distances[1, i, j] = ((x["dense_sift"] - z["dense_sift"])[used] ** 2 / total[used]).sum() / 2
-        distances[2, i, j] = np.linalg.norm(x["gist"] - z["gist"])
-    total = (distances / distances.mean(axis=(1, 2), keepdims=True)).sum(axis=0)
-    scores = jec.jec_scores(train, Y, new, neighbors=3)
-    frequency = Y.mean(axis=0)
-    for row, order in zip(scores, np.argsort(total, axis=1)):
-        own = np.flatnonzero(Y[order[0]])
-        ranked = np.argsort(-row, kind="stable")
-        assert set(ranked[: len(own)]) == set(own)
-        np.testing.assert_array_equal(frequency[ranked[: len(own)]], np.sort(frequency[own])[::-1])
-        others = np.flatnonzero(Y[order[1:3]].any(axis=0) & (Y[order[0]] == 0))
-        together = np.array([(Y[:, own] & Y[:, [other]]).sum(axis=0) / Y[:, own].sum(axis=0) for other in others])
-        if len(others):
-            transfer = Y[order[1:3]][:, others].mean(axis=0) * together.mean(axis=1) + 1e-3 * frequency[others]
-            np.testing.assert_allclose(row[others], transfer, rtol=1e-9)

@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 import dmo
-from dmo import KGHA, Exact, MultiViewRidge, NeighborVotes, Nystrom, TagProp
+from dmo import JEC, KGHA, Exact, MultiViewRidge, NeighborVotes, Nystrom, TagProp
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.demo.digits import digits
 from dmo.errors import UserError
@@ -101,6 +101,7 @@ MODELS = {
         MultiViewRidge(ridge=0.1, approximation=Nystrom(rank=100)), visual=0.0, decoder=PlugIn("f1@3")
     ),
     "TagProp": lambda: TagProp(n_neighbors=40, decoder=PlugIn("f1@3")),
+    "JEC": JEC,
     "TagProp, plain": lambda: TagProp(n_neighbors=40, sigma=False),
 }
 
@@ -111,7 +112,7 @@ def test_models_annotate_give_probabilities_and_come_back_from_disk(name, halves
     model = MODELS[name]().fit(old, Y)
     scores = model.decision_function(new)
     assert annotation_scores(truth, scores, top=3).f1 > 0.8
-    if model.decoder is not None:
+    if getattr(model, "decoder", None) is not None:
         p = model.predict_proba(new)
         assert abs(p.mean(axis=0) - truth.mean(axis=0)).max() < 0.06
     model.save(str(tmp_path / "m.zarr"))
@@ -166,3 +167,49 @@ def test_without_a_decoder_there_are_no_probabilities_and_parts_that_do_not_go_t
     with pytest.raises(UserError, match="use fit"):
         MultiViewRidge(decoder=PlugIn(), approximation=Nystrom(rank=50)).partial_fit(old, Y)
     clone(NeighborVotes(MultiViewRidge(decoder=PlugIn())))
+
+
+def test_jec_is_what_brute_force_gives():
+    rng = np.random.default_rng(2)
+
+    def histograms(n, d):
+        counts = rng.poisson(rng.gamma(0.5, 2.0, (n, d))) + np.eye(n, d)
+        return counts / counts.sum(axis=1, keepdims=True)
+
+    old = {"colors": histograms(20, 12), "words": histograms(20, 9), "gist": rng.normal(size=(20, 5))}
+    new = {"colors": histograms(4, 12), "words": histograms(4, 9), "gist": rng.normal(size=(4, 5))}
+    Y = (rng.random((20, 6)) < 0.4).astype(np.uint8)
+    Y[:, 5] = Y[:, 4]
+
+    def distance(view, x, z):
+        if view == "colors":
+            return np.abs(x - z).sum()
+        if view == "gist":
+            return np.linalg.norm(x - z)
+        used = x + z > 0
+        return ((x - z)[used] ** 2 / (x + z)[used]).sum()
+
+    total = np.zeros((4, 20))
+    for view in old:
+        among = np.mean([distance(view, x, z) for i, x in enumerate(old[view]) for z in old[view][:i]])
+        total += np.array([[distance(view, x, z) for z in old[view]] for x in new[view]]) / among
+    model = JEC({"colors": "l1", "words": "chi2"}, n_neighbors=3).fit(old, Y)
+    frequency = Y.mean(axis=0)
+    for row, order in zip(model.decision_function(new), np.argsort(total, axis=1)):
+        own = np.flatnonzero(Y[order[0]])
+        ranked = np.argsort(-row, kind="stable")
+        assert set(ranked[: len(own)]) == set(own)
+        np.testing.assert_array_equal(frequency[ranked[: len(own)]], np.sort(frequency[own])[::-1])
+        others = np.flatnonzero(Y[order[1:3]].any(axis=0) & (Y[order[0]] == 0))
+        together = np.array([(Y[:, own] & Y[:, [other]]).sum(axis=0) / Y[:, own].sum(axis=0) for other in others])
+        if len(others):
+            transfer = Y[order[1:3]][:, others].mean(axis=0) * together.mean(axis=1) + 1e-3 * frequency[others]
+            np.testing.assert_allclose(row[others], transfer, rtol=1e-9)
+
+
+def test_jec_takes_no_more_neighbors_than_there_are_samples():
+    views, Y = {"x": np.array([[0.0], [1.0], [5.0]])}, np.array([[1, 0], [0, 1], [1, 1]])
+    assert JEC(n_neighbors=9).fit(views, Y).predict({"x": np.array([[4.5]])}, top=2).tolist() == [[1, 1]]
+    assert JEC(n_neighbors=1).fit(views, Y).predict({"x": np.array([[0.9]])}, top=1).tolist() == [[0, 1]]
+    with pytest.raises(UserError, match="n_neighbors"):
+        JEC(n_neighbors=0).fit(views, Y)
