@@ -33,8 +33,8 @@ SHRINKAGES = (1e-4, 1e-3, 1e-2, 1e-1, 0.5)
 class Method:
     """`build`: (number of components, setting) -> an unfitted transformer; `family` says what it learns from:
     "unsupervised" all training rows, "supervised" those with labels, "semi-supervised" all rows with what labels there are.
-    `of_labels`: it has as many components as the labels have dimensions; `of_classes`: fewer than labels; `ridges`: more of MOPE's constraint, after the
-    one that `build` sets."""
+    `of_labels`: it has as many components as the labels have dimensions; `of_classes`: fewer than there are labels;
+    `ridges`: more of MOPE's constraint, after the one that `build` sets."""
 
     name: str
     family: str
