@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -21,35 +22,44 @@ _LABELS = 256
 class Krylov:
     """w in the span of X'B, X'X X'B, ..., (X'X)^(steps - 1) X'B for B the labels and `extra` random columns.
 
-    As an `approximation` of a linear problem: `steps` passes over the rows find the subspace, one more solves in it;
-    neither an n x n nor a d x d matrix is formed, memory is 8 d steps (L + extra) bytes. Of more than 256 label columns
-    the 256 strongest combinations are taken. Raises ValueError for steps < 1 and extra < 0.
+    As an `approximation` of a linear problem: a pass over the rows widens the subspace by a step, another solves in it,
+    until the eigenvalues, which grow with the subspace, grow by no more than `tol`; where they still do after the last
+    step, a ConvergenceWarning says by how much. Neither an n x n nor a d x d matrix is formed, memory is 8 d steps
+    (L + extra) bytes. Of more than 256 label columns the 256 strongest combinations are taken. Raises ValueError for
+    steps < 1, extra < 0 and tol <= 0.
 
     Parameters
     ----------
     steps : int
-        Passes over the rows that find a Krylov subspace.
+        Steps at most; after a single one nothing is compared, and no warning given.
     extra : int
         Random columns beside the labels.
+    tol : float
+        Growth of the eigenvalues in a step, relative to the largest, at which the subspace is wide enough.
 
     Source: Halko, Martinsson, Tropp 2011, algorithm 4.3; Musco, Musco 2015.
     """
 
-    steps: int = 2
+    steps: int = 10
     extra: int = 60
+    tol: float = 1e-3
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.extra < 0:
             raise UserError(f"Krylov: steps = {self.steps}, extra = {self.extra}; needed are steps >= 1, extra >= 0")
+        if not self.tol > 0:
+            raise UserError(f"Krylov: tol = {self.tol}, expected a number above 0, such as 1e-3")
 
 
 @dataclass(frozen=True)
 class Subspace:
-    """An orthonormal `basis` (d x r) of linear functions, the rows' `mean` (d) and the `trace` of (centered) X X'."""
+    """An orthonormal `basis` (d x r) of linear functions, the rows' `mean` (d) and the `trace` of (centered) X X'; `last`:
+    no wider one follows."""
 
     basis: np.ndarray
     mean: np.ndarray
     trace: float
+    last: bool
 
 
 @dataclass(frozen=True)
@@ -103,10 +113,11 @@ class _NextStep:
         return total
 
 
-def find_subspace(
+def subspaces(
     method: Krylov, X: Rows, labels: np.ndarray | None, center: bool, random_state: int | None
-) -> Subspace:
-    """The subspace of rows X (n x d) and label columns (n x q, or None); `center`: of rows less their mean.
+) -> Iterator[Subspace]:
+    """The subspaces of rows X (n x d) and label columns (n x q, or None) after 1, 2, ... steps, until they have all
+    directions that there are; `center`: of rows less their mean.
 
     Every step is a pass over the rows, on the workers of the current cluster where there is one. Raises ValueError where
     no direction is left: rows and labels that are all zero (or constant).
@@ -129,15 +140,24 @@ def find_subspace(
 
     first = step(_FirstStep(InOrder(X), method.extra, seed), (labels,), seed, method.extra, labels)
     mean = first.sums / n if center else np.zeros(X.shape[1])
-    parts = [first.image]
-    for _ in range(method.steps - 1):
-        Q = _orthonormal(parts[-1])  # else the largest eigenvalue drowns the others
-        image = step(_NextStep(InOrder(X), Q), (), Q).image
-        parts.append(image - n * np.outer(mean, mean @ Q))
-    basis = _orthonormal(np.hstack(parts))
+    trace = first.squares - n * float(mean @ mean)
+    basis = last = _orthonormal(first.image)
     if not basis.shape[1]:
         raise UserError("the rows, or their products with the labels, are all zero: there is no direction to find")
-    return Subspace(basis, mean, first.squares - n * float(mean @ mean))
+    parts, most = [first.image], min(n, X.shape[1])
+    for left in range(method.steps - 1, -1, -1):
+        whole = basis.shape[1] >= most
+        yield Subspace(basis, mean, trace, whole or not left)
+        if whole or not left:
+            return
+        # products with an orthonormal basis: else the largest eigenvalue drowns the others
+        image = step(_NextStep(InOrder(X), last), (), last).image
+        parts.append(image - n * np.outer(mean, mean @ last))
+        last, wider = _orthonormal(parts[-1]), _orthonormal(np.hstack(parts))
+        if wider.shape[1] <= basis.shape[1]:
+            yield Subspace(basis, mean, trace, True)
+            return
+        basis = wider
 
 
 def _strongest(labels: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         if not learnt.fit.converged:
             self._warn(
                 f"the eigenproblem stopped after {learnt.fit.steps} block steps with a residual of "
-                f"{learnt.fit.residual:.1e}; raise max_iter, or tol",
+                f"{learnt.fit.residual:.1e}; raise max_iter, or tol (Krylov's own: steps, or tol)",
                 ConvergenceWarning,
             )
         self.expansion_, self.eigenvalues_ = learnt.expansion, learnt.fit.values

@@ -14,7 +14,7 @@ import scipy.sparse
 from dmo.blocks import Rows, Subset, row_blocks, rows, sampled
 from dmo.cluster import current_client
 from dmo.engines.exact import build, choose_storage, exact_engine
-from dmo.engines.krylov import Krylov, find_subspace
+from dmo.engines.krylov import Krylov, subspaces
 from dmo.engines.lowrank import choose_engine, exact_or_best, fit_maps, is_exact
 from dmo.engines.moments import LABELS, Moments
 from dmo.engines.passes import FeatureRows, collect_moments
@@ -258,12 +258,24 @@ def _linear_engine(task: Task, X: Rows) -> Any:
 
 
 def _krylov(task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
-    """A linear kernel in a subspace of linear functions: passes over the rows, then moments in its coordinates."""
+    """A linear kernel in a subspace of linear functions, from moments in its coordinates; it is widened, a pass over the
+    rows each time, until the eigenvalues stay."""
     labels, _ = task.columns(samples)
-    found = find_subspace(road.approximation, X, labels, task.center, road.random_state)
-    moments = _pass(task, X, samples, SubspaceCoordinates(found))
-    fit, offset, decoder = _small(task, samples, moments, k, found.trace)
+    method: Krylov = road.approximation
+    values, growth, steps = None, 0.0, 0
+    for steps, found in enumerate(subspaces(method, X, labels, task.center, road.random_state), 1):
+        if found.basis.shape[1] < k and not found.last:
+            continue
+        moments = _pass(task, X, samples, SubspaceCoordinates(found))
+        fit, offset, decoder = _small(task, samples, moments, k, found.trace)
+        if values is not None:
+            growth = float(np.abs(fit.values - values).max() / np.abs(fit.values).max())
+            log.info("Krylov subspace: in step %d the eigenvalues grew by %.1e of the largest", steps, growth)
+            if growth <= method.tol:
+                break
+        values = fit.values
     W = found.basis @ fit.coefficients
+    fit = replace(fit, steps=steps, converged=growth <= method.tol, residual=growth)
     return Projected(LinearExpansion(view, W, offset - found.mean @ W), fit, None, decoder)
 
 

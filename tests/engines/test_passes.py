@@ -106,9 +106,13 @@ def test_a_fit_reads_every_block_of_a_store_once_and_a_sample(name: str, store: 
     assert (readings.rows <= 256) == ("primal" in name or "exact" in name or "graph" in name or "weighted" in name)
 
 
-def test_a_krylov_subspace_takes_a_reading_for_every_step_and_one_more(store: Any, data: Any, readings: Any) -> None:
-    MLSI(approximation=Krylov(3, 4)).fit(store.views["a"], data[1])
-    assert set(readings.chunks.values()) == {4}
+@pytest.mark.parametrize(("extra", "steps"), [(4, 1), (1, 2)])
+def test_a_krylov_subspace_takes_two_readings_for_every_step(
+    extra: int, steps: int, store: Any, data: Any, readings: Any
+) -> None:
+    """Of six features: three labels and four random columns span them at once, with one random column after a step more."""
+    MLSI(approximation=Krylov(3, extra)).fit(store.views["a"], data[1])
+    assert set(readings.chunks.values()) == {2 * steps}
 
 
 class Chunked:
