@@ -24,6 +24,10 @@ from dmo.errors import UserError
 
 LABELS = "labels"
 """Name of the label columns among the groups."""
+ROWS = "rows"
+"""Name of the samples' columns (features or factor rows) among the groups of the moments."""
+WEIGHTED = "weighted"
+"""Name of the same columns with every row multiplied by its entry of the diagonal of S."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.estimators.projection import Projection
-from dmo.estimators.projector import FormTask, ProjectionOptions, project
+from dmo.estimators.projector import ProjectionOptions, project
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.decoding import unseen_last
 from dmo.methods.embeddings.morp import FORMS, Form
 from dmo.methods.embeddings.samples import Options
+from dmo.methods.embeddings.tasks import FormTask
 from dmo.validation import (
     COUNT,
     NOT_NEGATIVE,

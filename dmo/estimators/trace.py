@@ -12,7 +12,7 @@ from dmo.errors import UserError
 from dmo.estimators import method_options
 from dmo.estimators.arguments import AnyEngine, KernelSpec
 from dmo.estimators.projection import Projection
-from dmo.estimators.projector import MethodTask, ProjectionOptions, embed, project
+from dmo.estimators.projector import ProjectionOptions, embed, project
 from dmo.graphs.rows import read
 from dmo.labels.kernels import LabelKernel
 from dmo.linalg.eigen import TracePairs
@@ -21,6 +21,7 @@ from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, Ca
 from dmo.methods.embeddings.direct import solve_direct
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
+from dmo.methods.embeddings.tasks import MethodTask
 from dmo.validation import (
     COUNT,
     POSITIVE,

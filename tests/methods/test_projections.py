@@ -7,13 +7,13 @@ from sklearn.cross_decomposition import CCA, PLSSVD
 from sklearn.decomposition import PCA, KernelPCA, TruncatedSVD
 from sklearn.linear_model import Ridge
 
-from dmo.engines.moments import LABELS, Moments
+from dmo.engines.moments import LABELS, ROWS, WEIGHTED, Moments
 from dmo.linalg.eigen import block_krylov, solve_trace
 from dmo.linalg.operators import Dense, Operator
 from dmo.methods.embeddings.catalog import METHODS as CATALOG
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
-from dmo.methods.embeddings.solvers import ROWS, WEIGHTED, fit_moments, fit_operator
+from dmo.methods.embeddings.solvers import fit_moments, fit_operator
 
 METHODS = {name: entry for name, entry in CATALOG.items() if entry.family == "global"}
 RNG = np.random.default_rng(0)

@@ -19,14 +19,14 @@ from typing import Literal
 
 import numpy as np
 
-from dmo.engines.moments import LABELS, Moments
+from dmo.engines.moments import LABELS, ROWS, Moments
 from dmo.errors import UserError
 from dmo.linalg.eigen import CUTOFF, power_of
 from dmo.linalg.operators import Operator
 from dmo.methods.embeddings.global_methods import morp_direct, morp_simplified
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
-from dmo.methods.embeddings.solvers import ROWS, EmbeddingFit, FullRank, fit_moments, fit_operator
+from dmo.methods.embeddings.solvers import EmbeddingFit, FullRank, fit_moments, fit_operator
 
 Form = Literal["simplified", "regularized", "direct"]
 FORMS = ("simplified", "regularized", "direct")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.linalg
 
-from dmo.engines.moments import LABELS, Moments
+from dmo.engines.moments import LABELS, ROWS, WEIGHTED, Moments
 from dmo.errors import UserError
 from dmo.linalg.eigen import (
     CUTOFF,
@@ -24,11 +24,6 @@ from dmo.linalg.solution import IllConditioned
 from dmo.linalg.solve import factorize
 from dmo.linalg.tall import LinearMap, orthonormalize
 from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
-
-ROWS = "rows"
-"""Name of the samples' columns (features or factor rows) among the groups of the moments."""
-WEIGHTED = "weighted"
-"""Name of the same columns with every row multiplied by its entry of the diagonal of S."""
 
 
 @dataclass(frozen=True)

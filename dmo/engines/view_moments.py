@@ -1,0 +1,125 @@
+"""The rows of one view as columns whose moments one pass collects, and the function of new rows that coefficients on these
+columns stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import psutil
+import scipy.sparse
+
+from dmo.blocks import Rows, sampled
+from dmo.cluster import current_client
+from dmo.engines.krylov import Subspace
+from dmo.engines.lowrank import fit_maps
+from dmo.engines.moments import ROWS, WEIGHTED, Moments
+from dmo.engines.passes import FeatureRows, collect_moments
+from dmo.engines.row_maps import RowMap, ShiftedRows, SubspaceCoordinates
+from dmo.errors import UserError, amount
+from dmo.functions import Expansion, FactorExpansion, LinearExpansion
+from dmo.lowrank import FeatureMap
+
+_SOME = 256  # rows whose mean stands near the others
+
+
+class ViewColumns(Protocol):
+    """What a projection needs of a view: `row_map`: of the pass; `trace`: of the kernel, where the columns lack some."""
+
+    @property
+    def row_map(self) -> RowMap: ...
+
+    @property
+    def trace(self) -> float | None: ...
+
+    def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
+        """Coefficients (r x k) on the columns with their offset (k) as a function of new rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """The features themselves, less a `shift` near their mean."""
+
+    view: str
+    row_map: ShiftedRows
+    trace: None = None
+
+    @classmethod
+    def of(cls, view: str, X: Rows, center: bool) -> FeatureColumns:
+        """Raises UserError where the moments of so many features do not fit in memory."""
+        needed, free = 8 * 4.0 * X.shape[1] ** 2, psutil.virtual_memory().available
+        if needed > free / 2:
+            raise UserError(
+                f"{X.shape[1]} features need {amount(needed)} of moments, free are {amount(free)}; "
+                f"take the dual problem, or approximation=Nystrom(...)"
+            )
+        return cls(view, ShiftedRows(_amid(X) if center else None))
+
+    def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
+        """See `ViewColumns`."""
+        shift = self.row_map.shift
+        return LinearExpansion(self.view, coefficients, offset if shift is None else offset - shift @ coefficients)
+
+
+@dataclass(frozen=True)
+class SubspaceColumns:
+    """Coordinates of the rows in a subspace of linear functions, which passes over the rows have found."""
+
+    view: str
+    subspace: Subspace
+
+    @property
+    def row_map(self) -> SubspaceCoordinates:
+        """Of the pass."""
+        return SubspaceCoordinates(self.subspace)
+
+    @property
+    def trace(self) -> float:
+        """Of the linear kernel of all directions."""
+        return self.subspace.trace
+
+    def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
+        """See `ViewColumns`."""
+        W = self.subspace.basis @ coefficients
+        return LinearExpansion(self.view, W, offset - self.subspace.mean @ W)
+
+
+@dataclass(frozen=True)
+class FactorColumns:
+    """Factor rows of a low-rank kernel."""
+
+    view: str
+    row_map: FeatureMap
+    trace: None = None
+
+    @classmethod
+    def fit(
+        cls, approximation: Any, view: str, X: Rows, kernel: Any, center: bool, random_state: int | None
+    ) -> FactorColumns:
+        """Fit the feature map on the rows."""
+        return cls(view, fit_maps(approximation, kernel, {view: X}, random_state, center)[view])
+
+    def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
+        """See `ViewColumns`."""
+        return FactorExpansion.of(self.view, self.row_map, coefficients, offset)
+
+
+def collect_view(
+    columns: ViewColumns, X: Rows, labels: np.ndarray | None, diagonal: np.ndarray | None = None
+) -> Moments:
+    """Moments of a view's columns (ROWS), label columns (n x q), and the same columns weighted by a `diagonal` (WEIGHTED)."""
+    weights = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
+    passed = FeatureRows({ROWS: X}, {ROWS: columns.row_map}, weights=weights)
+    moments = collect_moments(passed, labels, client=current_client())[0]
+    mixing = getattr(columns.row_map, "mixing", None)
+    if mixing is None:
+        return moments
+    return moments.mixed({name: mixing for name in (ROWS, WEIGHTED) if name in moments.widths})
+
+
+def _amid(X: Rows) -> np.ndarray | None:
+    """The mean (d) of the first rows, which keeps the digits of features far from the origin; None for sparse rows."""
+    some = sampled(X, np.arange(min(X.shape[0], _SOME)))
+    return None if scipy.sparse.issparse(some) else some.mean(axis=0, dtype=np.float64)
