@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
 from dmo.engines.moments import LABELS, Moments, pooled
-from dmo.estimators.ridge import ridge
+from dmo.methods.ridge import ridge
 
 RNG = np.random.default_rng(0)
 F = {"a": RNG.standard_normal((90, 4)) + 1, "b": RNG.standard_normal((90, 3)), LABELS: RNG.random((90, 2))}
