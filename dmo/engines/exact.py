@@ -45,16 +45,30 @@ class Exact:
 
     Parameters
     ----------
-    storage : "auto", "memory", "resident", "recomputed" or "stored"
+    storage : {"auto", "memory", "resident", "recomputed", "stored"}, default="auto"
         Where the n x n kernels live: one NumPy array in this process, tiles in the workers' memory, tiles made from the
         features at every product, or tiles in a kernel store under `path`, streamed at every product; "auto" is memory
         in this process, resident on a cluster, recomputed where neither fits.
-    precision : "auto", "float32" or "float64"
+    precision : {"auto", "float32", "float64"}, default="auto"
         Of the kernel's entries; "auto" is float32 where the ridge is above its rounding.
-    block : int
+    block : int, default=2048
         Rows of a kernel tile.
-    path : str or None
+    path : str or None, default=None
         Folder or URL of kernel stores, for the storage "stored".
+
+    Raises
+    ------
+    UserError
+        For what is none of these, and for the storage "stored" without a path.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import Exact, MultiViewRidge
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MultiViewRidge("rbf", approximation=Exact(storage="recomputed", block=64)).fit(X, y)
+    >>> model.predict(X[:3]).tolist()
+    [0, 0, 0]
     """
 
     storage: Storage = "auto"
@@ -76,7 +90,29 @@ class Exact:
 
 
 def exact_engine(approximation: Any) -> Exact:
-    """The `approximation` argument as an Exact object."""
+    """Read the `approximation` argument of an estimator as an Exact object.
+
+    Parameters
+    ----------
+    approximation : Exact or "exact"
+        The argument.
+
+    Returns
+    -------
+    Exact
+        The engine.
+
+    Raises
+    ------
+    UserError
+        For anything else.
+
+    Examples
+    --------
+    >>> from dmo.engines.exact import exact_engine
+    >>> exact_engine("exact").storage
+    'auto'
+    """
     if isinstance(approximation, Exact):
         return approximation
     if approximation == "exact":
@@ -86,7 +122,27 @@ def exact_engine(approximation: Any) -> Exact:
 
 @dataclass(frozen=True)
 class FittedKernel:
-    """A fitted kernel over one or several views, its operator over the training rows, the precision of its entries."""
+    """A fitted kernel, and its operator over the training rows.
+
+    Parameters
+    ----------
+    kernel : MultiKernel
+        Fitted, over one or several views.
+    operator : Operator
+        The n x n kernel.
+    dtype : dtype
+        Precision of its entries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact, build
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> X = np.random.default_rng(0).normal(size=(6, 2))
+    >>> build(Exact(), MultiKernel.of("x", RBF()), {"x": X}, 1.0, "memory", 0).operator.shape
+    (6, 6)
+    """
 
     kernel: MultiKernel
     operator: Operator
@@ -132,7 +188,30 @@ def choose_dtype(engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: 
 
 
 def choose_storage(engine: Exact, n: int, views: int, itemsize: int = 4) -> Storage:
-    """Where `views` kernels of n x n entries go, with the reason logged."""
+    """Choose where kernels of n x n entries go, with the reason logged.
+
+    Parameters
+    ----------
+    engine : Exact
+        Whose storage is taken unless it is "auto".
+    n : int
+        Samples.
+    views : int
+        Kernels.
+    itemsize : int, default=4
+        Bytes of an entry.
+
+    Returns
+    -------
+    str
+        "memory", "resident", "recomputed" or "stored".
+
+    Examples
+    --------
+    >>> from dmo.engines.exact import Exact, choose_storage
+    >>> choose_storage(Exact(storage="recomputed"), n=1000, views=2)
+    'recomputed'
+    """
     if engine.storage != "auto":
         return engine.storage
     client = current_client()
@@ -157,7 +236,39 @@ def build(
     storage: Storage,
     random_state: int | None,
 ) -> FittedKernel:
-    """The operator of `kernel` (not yet fitted) over the rows of `sources`; `ridge`: the smallest that will be used."""
+    """Build the operator of a kernel over some rows.
+
+    Parameters
+    ----------
+    engine : Exact
+        Precision, tiles and path.
+    kernel : MultiKernel
+        Not yet fitted.
+    sources : mapping of str to row source of shape (n, d)
+        Rows by view.
+    ridge : float
+        The smallest that will be used: it decides the precision.
+    storage : str
+        Where the entries go, see `choose_storage`.
+    random_state : int or None
+        Seed of what kernels draw to fit their bandwidth.
+
+    Returns
+    -------
+    FittedKernel
+        Kernel and operator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact, build
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> X = np.random.default_rng(0).normal(size=(6, 2))
+    >>> built = build(Exact(), MultiKernel.of("x", RBF(bandwidth=1.0)), {"x": X}, 1.0, "memory", 0)
+    >>> (built.operator @ np.ones((6, 1))).shape
+    (6, 1)
+    """
     used = {name: sources[name] for name in kernel.kernels}
     if is_linear(kernel) and _rows_fit(used):
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
@@ -234,27 +345,105 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
 class FittedView(Protocol):
     """One view of the exact engine under its ridge.
 
-    `smoother`: B -> K (K + c I)^-1 B. `coefficients` of the function that smooths the columns of B are what the other
-    methods take; they are linear in B.
+    Parameters
+    ----------
+    *args : object
+        A protocol: see `KernelView` and `LinearView`.
+    **kwargs : object
+        A protocol: see `KernelView` and `LinearView`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact, fit_view
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> X, B = np.random.default_rng(0).normal(size=(6, 2)), np.ones((6, 1))
+    >>> view = fit_view(Exact(), "x", MultiKernel.of("x", RBF()), {"x": X}, 0.1, False, "memory", "auto", 0)
+    >>> smooth = view.expansions(view.coefficients(B))["x"]({"x": X})
+    >>> bool(np.allclose(smooth, view.smoother(B)))
+    True
     """
 
     @property
-    def smoother(self) -> Callable[[np.ndarray], np.ndarray]: ...
+    def smoother(self) -> Callable[[np.ndarray], np.ndarray]:
+        """B -> K (K + c I)^-1 B, for blocks B of shape (n, k)."""
 
-    def coefficients(self, B: np.ndarray) -> np.ndarray: ...
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        """Work out the coefficients of the function that smooths the columns of B; they are linear in B.
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, k)
+            Columns.
+
+        Returns
+        -------
+        ndarray of shape (n, k) or (d, k)
+            Coefficients, which the other methods take.
+        """
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """The function of new rows, as a sum of expansions by name."""
+        """Make the function of new rows, as a sum of expansions by name.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (n, k) or (d, k)
+            From `coefficients`.
+
+        Returns
+        -------
+        dict of str to Expansion
+            What adds up to the function.
+        """
         ...
 
     def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Its values at every training row, had that row been left out."""
+        """Work out the function's values at every training row, had that row been left out.
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, k)
+            The columns that are smoothed.
+        coefficients : ndarray of shape (n, k) or (d, k)
+            From `coefficients`.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            Values.
+        """
         ...
 
 
 @dataclass
 class KernelView:
-    """A view known by the entries of its kernel: coefficients are dual ones, (K + c I)^-1 B."""
+    """A view known by the entries of its kernel: coefficients are dual ones, (K + c I)^-1 B.
+
+    Parameters
+    ----------
+    name : str
+        Of its expansion.
+    built : FittedKernel
+        The kernel as it was built.
+    sources : mapping of str to row source of shape (n, d)
+        The training rows by view.
+    operator : Operator
+        The kernel, centered where that is wanted.
+    smoother : Smoother
+        K (K + c I)^-1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact, fit_view
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> X = np.random.default_rng(0).normal(size=(6, 2))
+    >>> view = fit_view(Exact(), "x", MultiKernel.of("x", RBF()), {"x": X}, 0.1, True, "memory", "auto", 0)
+    >>> type(view).__name__, view.coefficients(np.ones((6, 3))).shape
+    ('KernelView', (6, 3))
+    """
 
     name: str
     built: FittedKernel
@@ -263,14 +452,52 @@ class KernelView:
     smoother: Smoother
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
+        """Work out dual coefficients, (K + c I)^-1 B.
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, k)
+            Columns.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            Coefficients.
+        """
         return self.smoother.dual(B)
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        """Make the function of new rows.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (n, k)
+            Dual ones.
+
+        Returns
+        -------
+        dict of str to Expansion
+            One, by the view's name.
+        """
         dual, offset = self.operator.expansion(coefficients)
         rows_first = np.ascontiguousarray(dual)  # as a store gives it back, so that a loaded model is bit-identical
         return {self.name: KernelExpansion(self.built.kernel, self.sources, rows_first, offset, self.built.dtype)}
 
     def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Work out the function's values at every training row, had that row been left out.
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, k)
+            The columns that are smoothed.
+        coefficients : ndarray of shape (n, k)
+            Dual ones.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            Values.
+        """
         intercept = 1 / (len(B) * self.smoother.ridge) if isinstance(self.operator, Centered) else 0.0
         return leave_one_out(B, coefficients, self.smoother.inverse_diagonal(), intercept)
 
@@ -353,8 +580,47 @@ def fit_view(
     random_state: int | None,
     columns: int | None = None,
 ) -> FittedView:
-    """Build the kernel's operator over the rows of `views` and factorize it with the ridge, for `columns` right-hand
-    sides in all (None: many)."""
+    """Build a kernel's operator over the rows of its views and factorize it with a ridge.
+
+    Parameters
+    ----------
+    engine : Exact
+        Precision, tiles and path.
+    name : str
+        Of the view's expansion.
+    kernel : MultiKernel
+        Not yet fitted.
+    views : mapping of str to row source of shape (n, d)
+        Rows by view, in chunks of whole rows.
+    ridge : float
+        c, above 0.
+    center : bool
+        Center the kernel.
+    storage : str
+        Where the entries go, see `choose_storage`.
+    method : {"auto", "cholesky", "cg"}
+        How it is solved, see `dmo.linalg.solve.factorize`.
+    random_state : int or None
+        Seed.
+    columns : int or None, default=None
+        Right-hand sides in all; None: many.
+
+    Returns
+    -------
+    FittedView
+        The view.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact, fit_view
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> X = np.random.default_rng(0).normal(size=(6, 2))
+    >>> view = fit_view(Exact(), "x", MultiKernel.of("x", RBF()), {"x": X}, 0.1, True, "memory", "auto", 0)
+    >>> view.smoother(np.ones((6, 1))).shape
+    (6, 1)
+    """
     sources = {view: views[view] for view in kernel.kernels}
     built = build(engine, kernel, sources, ridge, storage, random_state)
     return view_of(name, built, sources, ridge, center, method, random_state, columns)
@@ -370,7 +636,48 @@ def view_of(
     random_state: int | None,
     columns: int | None = None,
 ) -> FittedView:
-    """A built kernel under a ridge."""
+    """Put a built kernel under a ridge.
+
+    Parameters
+    ----------
+    name : str
+        Of the view's expansion.
+    built : FittedKernel
+        The kernel.
+    sources : mapping of str to row source of shape (n, d)
+        The training rows by view.
+    ridge : float
+        c, above 0.
+    center : bool
+        Center the kernel.
+    method : {"auto", "cholesky", "cg"}
+        How it is solved, see `dmo.linalg.solve.factorize`.
+    random_state : int or None
+        Seed.
+    columns : int or None, default=None
+        Right-hand sides in all; None: many.
+
+    Returns
+    -------
+    FittedView
+        The view.
+
+    Raises
+    ------
+    UserError
+        Names the view whose kernel cannot be factorized.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact, build, view_of
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> sources = {"x": np.random.default_rng(0).normal(size=(6, 2))}
+    >>> built = build(Exact(), MultiKernel.of("x", RBF()), sources, 0.1, "memory", 0)
+    >>> [view_of("x", built, sources, c, True, "auto", 0).smoother(np.ones((6, 1))).shape for c in (0.1, 1.0)]
+    [(6, 1), (6, 1)]
+    """
     operator = built.operator.centered() if center else built.operator
     if method == "auto" and isinstance(built.operator, Tiles):
         method = "cg"

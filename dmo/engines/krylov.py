@@ -25,19 +25,33 @@ class Krylov:
     As an `approximation` of a linear problem: a pass over the rows widens the subspace by a step, another solves in it,
     until the eigenvalues, which grow with the subspace, grow by no more than `tol`; where they still do after the last
     step, a ConvergenceWarning says by how much. Neither an n x n nor a d x d matrix is formed, memory is 8 d steps
-    (L + extra) bytes. Of more than 256 label columns the 256 strongest combinations are taken. Raises ValueError for
-    steps < 1, extra < 0 and tol <= 0.
+    (L + extra) bytes. Of more than 256 label columns the 256 strongest combinations are taken.
 
     Parameters
     ----------
-    steps : int
-        Steps at most; after a single one nothing is compared, and no warning given.
-    extra : int
-        Random columns beside the labels.
-    tol : float
-        Growth of the eigenvalues in a step, relative to the largest, at which the subspace is wide enough.
+    steps : int, default=10
+        Steps at most, at least 1; after a single one nothing is compared, and no warning given.
+    extra : int, default=60
+        Random columns beside the labels, at least 0.
+    tol : float, default=1e-3
+        Growth of the eigenvalues in a step, relative to the largest, at which the subspace is wide enough; above 0.
 
-    Source: Halko, Martinsson, Tropp 2011, algorithm 4.3; Musco, Musco 2015.
+    Raises
+    ------
+    UserError
+        For values out of range.
+
+    References
+    ----------
+    Halko, Martinsson, Tropp 2011, algorithm 4.3; Musco, Musco 2015.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MLSI, Krylov
+    >>> X, Y = make_multilabel_classification(n_samples=200, n_classes=5, random_state=0)
+    >>> MLSI(n_components=3, ridge=1.0, approximation=Krylov(steps=5)).fit(X, Y).transform(X).shape
+    (200, 3)
     """
 
     steps: int = 10
@@ -116,11 +130,40 @@ class _NextStep:
 def subspaces(
     method: Krylov, X: Rows, labels: np.ndarray | None, center: bool, random_state: int | None
 ) -> Iterator[Subspace]:
-    """The subspaces of rows X (n x d) and label columns (n x q, or None) after 1, 2, ... steps, until they have all
-    directions that there are; `center`: of rows less their mean.
+    """Find the Krylov subspaces of rows and label columns after 1, 2, ... steps, until no direction is left.
 
-    Every step is a pass over the rows, on the workers of the current cluster where there is one. Raises ValueError where
-    no direction is left: rows and labels that are all zero (or constant).
+    Every step is a pass over the rows, on the workers of the current cluster where there is one.
+
+    Parameters
+    ----------
+    method : Krylov
+        Steps and random columns.
+    X : row source of shape (n, d)
+        Rows, in chunks of whole rows.
+    labels : ndarray of shape (n, q) or None
+        Label columns.
+    center : bool
+        Take rows and labels less their mean.
+    random_state : int or None
+        Seed of the random columns.
+
+    Yields
+    ------
+    Subspace
+        An orthonormal basis, the rows' mean and trace.
+
+    Raises
+    ------
+    UserError
+        Where no direction is left: rows and labels that are all zero (or constant).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.krylov import Krylov, subspaces
+    >>> X = np.random.default_rng(0).normal(size=(50, 8))
+    >>> [found.basis.shape for found in subspaces(Krylov(steps=2, extra=2), X, X[:, :1], True, 0)]
+    [(8, 3), (8, 6)]
     """
     n = X.shape[0]
     if labels is not None:

@@ -32,9 +32,27 @@ FOLDS = 4
 
 
 def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
-    """`approximation`, or for "auto" the exact engine where its kernels and factors fit in memory, else a low rank.
+    """Choose an engine by size where the `approximation` is "auto"; the choice is logged with its reason.
 
-    `n` samples, `kernels` operators of n x n. The choice is logged with its reason.
+    Parameters
+    ----------
+    approximation : object
+        The argument of an estimator; all but "auto" is returned as it is.
+    n : int
+        Samples.
+    kernels : int
+        Operators of n x n.
+
+    Returns
+    -------
+    object
+        "exact" where kernels and factors fit in memory, else a BestLowRank.
+
+    Examples
+    --------
+    >>> from dmo.engines.lowrank import choose_engine
+    >>> choose_engine("auto", n=100, kernels=2)
+    'exact'
     """
     engine, reason = reasoned_engine(approximation, n, kernels)
     if reason:
@@ -43,7 +61,30 @@ def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
 
 
 def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]:
-    """What `choose_engine` chooses, and why: nothing where `approximation` leaves no choice."""
+    """Choose as `choose_engine`, and say why.
+
+    Parameters
+    ----------
+    approximation : object
+        The argument of an estimator.
+    n : int
+        Samples.
+    kernels : int
+        Operators of n x n.
+
+    Returns
+    -------
+    engine : object
+        What `choose_engine` returns.
+    reason : str
+        Nothing where `approximation` leaves no choice.
+
+    Examples
+    --------
+    >>> from dmo.engines.lowrank import reasoned_engine
+    >>> reasoned_engine("exact", 100, 2)
+    ('exact', '')
+    """
     if approximation != "auto":
         return approximation, ""
     needed = 12.0 * kernels * n * n  # float32 entries, float64 factors
@@ -51,7 +92,28 @@ def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]
 
 
 def exact_or_best(what: str, needed: float, share: float) -> Any:
-    """The exact engine where `what` takes at most this share of the free memory (`needed` bytes), else a low rank."""
+    """Choose the exact engine where it takes at most a share of the free memory, else a low rank.
+
+    Parameters
+    ----------
+    what : str
+        What takes the memory, for the log.
+    needed : float
+        Its bytes.
+    share : float
+        Of the free memory.
+
+    Returns
+    -------
+    object
+        "exact" or a BestLowRank.
+
+    Examples
+    --------
+    >>> from dmo.engines.lowrank import exact_or_best
+    >>> exact_or_best("similarities", 1e18, 0.5).rank
+    1000
+    """
     engine, reason = _exact_or_best(what, needed, share)
     log.info("engine: %s", reason)
     return engine
@@ -66,7 +128,30 @@ def _exact_or_best(what: str, needed: float, share: float) -> tuple[Any, str]:
 
 
 def decided(estimator: Any) -> Any:
-    """The engine of an estimator; AttributeError while "auto" leaves it to the fit, as for what only a fit learns."""
+    """Look up the engine of an estimator.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With an `approximation`.
+
+    Returns
+    -------
+    object
+        The engine.
+
+    Raises
+    ------
+    AttributeError
+        While "auto" leaves it to the fit, as for what only a fit learns.
+
+    Examples
+    --------
+    >>> from dmo import KGHA, Exact
+    >>> from dmo.engines.lowrank import decided
+    >>> decided(KGHA(approximation=Exact())) == Exact()
+    True
+    """
     engine = getattr(estimator, "approximation_", estimator.approximation)
     if isinstance(engine, str) and engine == "auto":
         raise AttributeError(f"{type(estimator).__name__}: approximation='auto' is decided by fit; call fit first")
@@ -74,7 +159,30 @@ def decided(estimator: Any) -> Any:
 
 
 def is_exact(approximation: Any) -> bool:
-    """Whether `approximation` asks for the exact engine; raises ValueError for what no engine knows."""
+    """Tell whether an `approximation` asks for the exact engine.
+
+    Parameters
+    ----------
+    approximation : object
+        The argument of an estimator.
+
+    Returns
+    -------
+    bool
+        Whether it does.
+
+    Raises
+    ------
+    UserError
+        For what no engine knows.
+
+    Examples
+    --------
+    >>> from dmo import Nystrom
+    >>> from dmo.engines.lowrank import is_exact
+    >>> is_exact("exact"), is_exact(Nystrom())
+    (True, False)
+    """
     if approximation == "exact" or isinstance(approximation, Exact):
         return True
     if isinstance(approximation, (Nystrom, Meka, BestLowRank)):
@@ -86,7 +194,24 @@ def is_exact(approximation: Any) -> bool:
 
 @dataclass(frozen=True)
 class LowRankPass:
-    """Feature maps and, per fold, the moments of their factor rows and the labels."""
+    """Feature maps and, per fold, the moments of their factor rows and the labels.
+
+    Parameters
+    ----------
+    maps : dict of str to FeatureMap
+        By view.
+    folds : list of Moments
+        One per fold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Nystrom
+    >>> from dmo.engines.lowrank import low_rank_pass
+    >>> X, Y = np.random.default_rng(0).normal(size=(40, 3)), np.eye(2)[np.arange(40) % 2]
+    >>> low_rank_pass(Nystrom(rank=5), "rbf", {"x": X}, Y, 4, 0, True).total.n
+    40
+    """
 
     maps: dict[str, FeatureMap]
     folds: list[Moments]
@@ -105,7 +230,22 @@ class LowRankPass:
         return self.total.mean()[self.total.places()[LABELS]]
 
     def extended(self, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None) -> LowRankPass:
-        """With further rows, in the same folds' shares; Y may have more columns (earlier rows have zeros there)."""
+        """Add further rows, in the same folds' shares.
+
+        Parameters
+        ----------
+        views : mapping of str to row source
+            The further rows by view.
+        Y : ndarray of shape (m, L), 0/1
+            Their labels; it may have more columns (earlier rows have zeros there).
+        random_state : int or None
+            Seed of their folds.
+
+        Returns
+        -------
+        LowRankPass
+            Of all rows.
+        """
         seed = None if random_state is None else [random_state, self.total.n]
         new = _folded_moments(self.maps, views, Y, len(self.folds), seed)
         old = [part.widened(LABELS, Y.shape[1]) for part in self.folds]
@@ -123,12 +263,51 @@ def left_out_scores(
     offset: np.ndarray,
     center: bool,
 ) -> np.ndarray:
-    """Scores (n x L) of every training row by the ridge regression without it: (s_i - h_i y_i) / (1 - h_i).
+    """Score every training row by the ridge regression without it: (s_i - h_i y_i) / (1 - h_i).
 
-    Arguments: `total`: moments of all rows; `weights`: view -> weight of its kernel; `c`: the ridge; `coefficients`,
-    `offset`: of the regression on all rows; `center`: it has an intercept, which adds 1 / n to the leverage h_i.
     One pass over the rows: with R'R = F'F + c I of the weighted (centered) factor rows, h_i = |f_i R^-1|^2.
-    Source: Rifkin, Lippert 2007, section 3.
+
+    Parameters
+    ----------
+    total : Moments
+        Of all rows.
+    maps : mapping of str to FeatureMap
+        By view.
+    views : mapping of str to row source of shape (n, d)
+        The training rows by view, in chunks of whole rows.
+    Y : ndarray of shape (n, L)
+        Labels.
+    weights : mapping of str to float
+        Weight of every view's kernel.
+    c : float
+        The ridge.
+    coefficients : mapping of str to ndarray of shape (rank, L)
+        Of the regression on all rows.
+    offset : ndarray of shape (L,)
+        Of the regression on all rows.
+    center : bool
+        It has an intercept, which adds 1 / n to the leverage h_i.
+
+    Returns
+    -------
+    ndarray of shape (n, L)
+        Scores.
+
+    References
+    ----------
+    Rifkin, Lippert 2007, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Nystrom
+    >>> from dmo.engines.lowrank import left_out_scores, low_rank_pass
+    >>> from dmo.estimators.ridge import ridge
+    >>> X, Y = np.random.default_rng(0).normal(size=(40, 3)), np.eye(2)[np.arange(40) % 2]
+    >>> done = low_rank_pass(Nystrom(rank=5), "rbf", {"x": X}, Y, 1, 0, True)
+    >>> B, offset = ridge(done.total, {"x": 1.0}, 0.1)
+    >>> left_out_scores(done.total, done.maps, {"x": X}, Y, {"x": 1.0}, 0.1, B, offset, True).shape
+    (40, 2)
     """
     places = total.places()
     columns = np.concatenate([np.arange(places[view].start, places[view].stop) for view in weights])
@@ -158,7 +337,40 @@ def left_out_scores(
 def fit_maps(
     approximation: Any, kernel: Any, views: Mapping[str, Rows], random_state: int | None, center: bool
 ) -> dict[str, FeatureMap]:
-    """A feature map per view; `center`: whether factor rows will be centered (see `LinearMap`)."""
+    """Fit a feature map per view.
+
+    Parameters
+    ----------
+    approximation : Nystrom, Meka or BestLowRank, mapping of view to these, or list
+        One for all views, or one per view.
+    kernel : str, Kernel, mapping of view to kernel, or list
+        One for all views, or one per view.
+    views : mapping of str to row source of shape (n, d)
+        Rows by view, in chunks of whole rows.
+    random_state : int or None
+        Seed where an approximation has none.
+    center : bool
+        Whether factor rows will be centered (see `LinearMap`).
+
+    Returns
+    -------
+    dict of str to FeatureMap
+        By view.
+
+    Raises
+    ------
+    UserError
+        Names the view whose rows allow no map.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Nystrom
+    >>> from dmo.engines.lowrank import fit_maps
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> {view: found.rank for view, found in fit_maps(Nystrom(rank=5), "rbf", {"a": X, "b": X}, 0, True).items()}
+    {'a': 5, 'b': 5}
+    """
     kernels = per_view("kernel", kernel, list(views))
     approximations = per_view("approximation", approximation, list(views))
     maps = {}
@@ -181,7 +393,39 @@ def low_rank_pass(
     random_state: int | None,
     center: bool,
 ) -> LowRankPass:
-    """Fit the maps and pass once over the rows; with n_folds > 1, moments per random fold."""
+    """Fit the maps and pass once over the rows.
+
+    Parameters
+    ----------
+    approximation : Nystrom, Meka or BestLowRank, mapping of view to these, or list
+        One for all views, or one per view.
+    kernel : str, Kernel, mapping of view to kernel, or list
+        One for all views, or one per view.
+    views : mapping of str to row source of shape (n, d)
+        Rows by view, in chunks of whole rows.
+    Y : ndarray of shape (n, L) or None
+        Labels.
+    n_folds : int
+        Random folds, each with moments of its own.
+    random_state : int or None
+        Seed.
+    center : bool
+        Whether factor rows will be centered (see `LinearMap`).
+
+    Returns
+    -------
+    LowRankPass
+        Maps and moments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Nystrom
+    >>> from dmo.engines.lowrank import low_rank_pass
+    >>> X, Y = np.random.default_rng(0).normal(size=(40, 3)), np.eye(2)[np.arange(40) % 2]
+    >>> low_rank_pass(Nystrom(rank=5), "rbf", {"x": X}, Y, 1, 0, True).total.widths
+    {'x': 5, 'labels': 2}
+    """
     maps = fit_maps(approximation, kernel, views, random_state, center)
     return pass_of(maps, views, Y, n_folds, random_state)
 
@@ -189,12 +433,61 @@ def low_rank_pass(
 def pass_of(
     maps: dict[str, FeatureMap], views: Mapping[str, Rows], Y: np.ndarray | None, n_folds: int, random_state: int | None
 ) -> LowRankPass:
-    """One pass over the rows with these maps."""
+    """Pass once over the rows with fitted maps.
+
+    Parameters
+    ----------
+    maps : dict of str to FeatureMap
+        By view.
+    views : mapping of str to row source of shape (n, d)
+        Rows by view, in chunks of whole rows.
+    Y : ndarray of shape (n, L) or None
+        Labels.
+    n_folds : int
+        Random folds, each with moments of its own.
+    random_state : int or None
+        Seed of the folds.
+
+    Returns
+    -------
+    LowRankPass
+        Maps and moments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Nystrom
+    >>> from dmo.engines.lowrank import fit_maps, pass_of
+    >>> views = {"x": np.random.default_rng(0).normal(size=(40, 3))}
+    >>> pass_of(fit_maps(Nystrom(rank=5), "rbf", views, 0, True), views, None, 2, 0).folds[0].n
+    20
+    """
     return LowRankPass(maps, _folded_moments(maps, views, Y, n_folds, random_state))
 
 
 def folds_of(n: int, n_folds: int, seed: Any) -> np.ndarray:
-    """Random folds of equal sizes (n numbers 0 .. n_folds - 1)."""
+    """Deal samples out to random folds of equal sizes.
+
+    Parameters
+    ----------
+    n : int
+        Samples.
+    n_folds : int
+        Folds.
+    seed : int, sequence of int or None
+        Seed.
+
+    Returns
+    -------
+    ndarray of shape (n,), int
+        Fold of every sample, 0 to n_folds - 1.
+
+    Examples
+    --------
+    >>> from dmo.engines.lowrank import folds_of
+    >>> sorted(folds_of(5, 2, 0).tolist())
+    [0, 0, 0, 1, 1]
+    """
     return np.random.default_rng(seed).permutation(np.arange(n) % n_folds)
 
 

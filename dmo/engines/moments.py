@@ -34,7 +34,28 @@ WEIGHTED = "weighted"
 class Moments:
     """Count, sums and Gram matrix of named groups of columns.
 
-    `widths`: group name -> columns, in order; `n`: rows seen; `sums` (m) = S'1; `gram` (m x m, float64) = S'S.
+    Moments of the same columns add up and subtract.
+
+    Parameters
+    ----------
+    widths : dict of str to int
+        Columns of every group, in order.
+    n : int
+        Rows seen.
+    sums : ndarray of shape (m,), float64
+        S'1.
+    gram : ndarray of shape (m, m), float64
+        S'S.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Moments
+    >>> rng = np.random.default_rng(0)
+    >>> blocks = [{"x": rng.normal(size=(10, 3)), "labels": np.ones((10, 1))} for _ in range(4)]
+    >>> total = Moments.collect(blocks)
+    >>> total.n, (total - Moments.of(blocks[0])).n, total.gram.shape
+    (40, 30, (4, 4))
     """
 
     widths: dict[str, int]
@@ -44,23 +65,63 @@ class Moments:
 
     @classmethod
     def zeros(cls, widths: Mapping[str, int]) -> Moments:
-        """Moments of no rows."""
+        """Make the moments of no rows.
+
+        Parameters
+        ----------
+        widths : mapping of str to int
+            Columns of every group.
+
+        Returns
+        -------
+        Moments
+            Zeros.
+        """
         m = sum(widths.values())
         return cls(dict(widths), 0, np.zeros(m), np.zeros((m, m)))
 
     @classmethod
     def of(cls, block: Mapping[str, Any] | np.ndarray) -> Moments:
-        """Moments of one block of rows.
+        """Make the moments of one block of rows.
 
-        `block`: group name -> m_b x d array (NumPy, SciPy sparse, or block-sparse rows with `gram`), or one array.
         Products run in the block's own precision, block-sparse and sparse groups never become dense, sums are float64.
-        Raises ValueError for groups of unequal rows and for values that are not finite.
+
+        Parameters
+        ----------
+        block : mapping of str to array of shape (m_b, d), or one array
+            Groups: NumPy, SciPy sparse, or block-sparse rows with `gram`.
+
+        Returns
+        -------
+        Moments
+            Of these rows.
+
+        Raises
+        ------
+        UserError
+            For groups of unequal rows and for values that are not finite.
         """
         return cls.zeros({name: int(part.shape[1]) for name, part in _groups(block).items()}).absorb(block)
 
     @classmethod
     def collect(cls, blocks: Iterable[Mapping[str, Any] | np.ndarray]) -> Moments:
-        """Moments of blocks of rows, one after the other; see `of` for a block. Holds one block and one m x m matrix."""
+        """Add up the moments of blocks of rows, one after the other; holds one block and one m x m matrix.
+
+        Parameters
+        ----------
+        blocks : iterable of mapping or array
+            See `of`.
+
+        Returns
+        -------
+        Moments
+            Of all rows.
+
+        Raises
+        ------
+        UserError
+            For no blocks, and as `of`.
+        """
         total: Moments | None = None
         for block in blocks:
             total = cls.of(block) if total is None else total.absorb(block)
@@ -69,8 +130,25 @@ class Moments:
         return total
 
     def absorb(self, block: Mapping[str, Any] | np.ndarray) -> Moments:
-        """These moments with those of a further block, added into the arrays of these, which are used up: at thousands of
-        columns, making and adding a second matrix takes as long as its product. Arguments and errors as those of `of`."""
+        """Add a further block into the arrays of these moments, which are used up.
+
+        At thousands of columns, making and adding a second matrix takes as long as its product.
+
+        Parameters
+        ----------
+        block : mapping of str to array of shape (m_b, d), or one array
+            See `of`.
+
+        Returns
+        -------
+        Moments
+            With these rows.
+
+        Raises
+        ------
+        UserError
+            As `of`.
+        """
         groups = _groups(block)
         rows = {name: part.shape[0] for name, part in groups.items()}
         if len(set(rows.values())) != 1:
@@ -107,26 +185,68 @@ class Moments:
         return Moments(self.widths, self.n - other.n, self.sums - other.sums, self.gram - other.gram)
 
     def places(self) -> dict[str, slice]:
-        """Group name -> its slice of the columns."""
+        """Look up where every group stands.
+
+        Returns
+        -------
+        dict of str to slice
+            Its slice of the columns.
+        """
         edges = np.cumsum([0, *self.widths.values()])
         return {name: slice(int(a), int(b)) for name, a, b in zip(self.widths, edges[:-1], edges[1:], strict=True)}
 
     def mean(self) -> np.ndarray:
-        """Mean of every column (m)."""
+        """Work out the mean of every column.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Means.
+        """
         return self.sums / self.n
 
     def centered(self) -> Moments:
-        """Moments of the columns less their means: Gram matrix S'S - S'1 1'S / n, sums 0."""
+        """Take the columns less their means: Gram matrix S'S - S'1 1'S / n, sums 0.
+
+        Returns
+        -------
+        Moments
+            Of the centered columns.
+        """
         gram = self.gram - np.outer(self.sums, self.sums / self.n)
         return Moments(self.widths, self.n, np.zeros_like(self.sums), gram)
 
     def centered_gram(self, group: str) -> np.ndarray:
-        """Gram matrix of one group's columns less their means (d x d)."""
+        """Work out the Gram matrix of one group's columns less their means.
+
+        Parameters
+        ----------
+        group : str
+            Its name.
+
+        Returns
+        -------
+        ndarray of shape (d, d)
+            Gram matrix.
+        """
         where = self.places()[group]
         return np.asarray(self.gram[where, where] - np.outer(self.sums[where], self.sums[where] / self.n))
 
     def of_scores(self, coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
-        """Sums of the scores s(x) = sum_g g(x) W_g + offset (L columns) and of their squares, over these rows."""
+        """Sum up the scores s(x) = sum_g g(x) W_g + offset, and their squares, over these rows.
+
+        Parameters
+        ----------
+        coefficients : mapping of str to ndarray of shape (d, L)
+            W_g by group.
+        offset : ndarray of shape (L,)
+            Added to all scores.
+
+        Returns
+        -------
+        ScoreSums
+            Of L scores.
+        """
         places = self.places()
         W = np.zeros((len(self.sums), len(offset)))
         for name, part in coefficients.items():
@@ -136,7 +256,18 @@ class Moments:
         return ScoreSums(self.n, linear + self.n * offset, square + 2 * offset * linear + self.n * offset**2)
 
     def mixed(self, mixings: Mapping[str, np.ndarray]) -> Moments:
-        """Moments after each named group F became F T: Gram T'GT (a low-rank kernel's last, small factor)."""
+        """Turn each named group F into F T: Gram T'GT (a low-rank kernel's last, small factor).
+
+        Parameters
+        ----------
+        mixings : mapping of str to ndarray of shape (d, r)
+            T by group.
+
+        Returns
+        -------
+        Moments
+            Of the mixed columns.
+        """
         if not mixings.keys() & self.widths.keys():
             return self
         places = self.places()
@@ -149,7 +280,25 @@ class Moments:
         return Moments(widths, self.n, sums, (gram + gram.T) / 2)
 
     def widened(self, group: str, width: int) -> Moments:
-        """With columns of zeros at the end of a group, `width` in all. Raises ValueError where it has more already."""
+        """Add columns of zeros at the end of a group.
+
+        Parameters
+        ----------
+        group : str
+            Its name.
+        width : int
+            Its columns then.
+
+        Returns
+        -------
+        Moments
+            Of the wider group.
+
+        Raises
+        ------
+        UserError
+            Where it has more columns already.
+        """
         more = width - self.widths[group]
         if more < 0:
             raise UserError(f"moments: group {group!r} has {self.widths[group]} columns, it cannot have {width}")
@@ -158,18 +307,56 @@ class Moments:
         return Moments(self.widths | {group: width}, self.n, np.insert(self.sums, at, 0.0), gram)
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """(arrays, JSON meta) for a store."""
+        """Describe the moments for a store.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            Sums and Gram matrix.
+        meta : dict
+            Its JSON.
+        """
         return {"sums": self.sums, "gram": self.gram}, {"widths": self.widths, "n": self.n}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Moments:
-        """The moments that `to_arrays` described."""
+        """Make the moments that `to_arrays` described.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            Sums and Gram matrix.
+        meta : mapping
+            Its JSON.
+
+        Returns
+        -------
+        Moments
+            The moments.
+        """
         return cls(dict(meta["widths"]), int(meta["n"]), arrays["sums"], arrays["gram"])
 
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """Rows, sums and sums of squares of L scores; `pooled` turns several into mean and deviation."""
+    """Rows, sums and sums of squares of L scores; `pooled` turns several into mean and deviation.
+
+    Parameters
+    ----------
+    n : int
+        Rows.
+    total : ndarray of shape (L,)
+        Sums.
+    square : ndarray of shape (L,)
+        Sums of squares.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.moments import ScoreSums
+    >>> ScoreSums(2, np.array([3.0]), np.array([5.0])).n
+    2
+    """
 
     n: int
     total: np.ndarray
@@ -177,7 +364,28 @@ class ScoreSums:
 
 
 def pooled(parts: Iterable[ScoreSums]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of every score (L each) over all parts."""
+    """Work out mean and standard deviation of every score over all parts.
+
+    Parameters
+    ----------
+    parts : iterable of ScoreSums
+        Of the same L scores.
+
+    Returns
+    -------
+    mean : ndarray of shape (L,)
+        Means.
+    deviation : ndarray of shape (L,)
+        Standard deviations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.moments import ScoreSums, pooled
+    >>> mean, deviation = pooled([ScoreSums(2, np.array([3.0]), np.array([5.0]))])
+    >>> mean.tolist(), deviation.tolist()
+    ([1.5], [0.5])
+    """
     parts = list(parts)
     n = sum(part.n for part in parts)
     mean = np.sum([part.total for part in parts], axis=0) / n

@@ -19,9 +19,29 @@ from dmo.hashing import digest, fingerprint
 class FeatureRows:
     """Raw factor rows (see `FeatureMap.raw`) of blocks of rows, by group of columns.
 
-    `views`: group -> row source of n rows; `maps`: group -> row map, such as a fitted feature map; `weights`: further
-    group -> (group, n weights): that group's factor rows times their weights, made from the same reading and the same map.
-    Blocks are kept for the next pass of this process while they take at most `limit` bytes in all, `nbytes` at present.
+    Indexed by a slice of rows. Blocks are kept for the next pass of this process while they take at most `limit`
+    bytes in all,
+    `nbytes` at present.
+
+    Parameters
+    ----------
+    views : mapping of str to row source of shape (n, d)
+        Rows by group, in chunks of whole rows.
+    maps : mapping of str to RowMap
+        A row map by group, such as a fitted feature map.
+    limit : int, default=0
+        Bytes.
+    weights : mapping of str to (str, ndarray of shape (n,)), default={}
+        Further groups: another group's factor rows times their weights, made from the same reading and the same map.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.passes import FeatureRows
+    >>> from dmo.engines.row_maps import ShiftedRows
+    >>> raw = FeatureRows({"x": np.ones((10, 3))}, {"x": ShiftedRows(None)})
+    >>> raw[slice(0, 4)]["x"].shape
+    (4, 3)
     """
 
     views: Mapping[str, Rows]
@@ -110,13 +130,36 @@ class _MomentPass:
 def collect_moments(
     raw: FeatureRows, Y: np.ndarray | None, folds: np.ndarray | None = None, client: Any = None
 ) -> list[Moments]:
-    """Moments of [raw factor rows of every group, labels], one per fold (one in all without folds).
+    """Collect moments of [raw factor rows of every group, labels] in one pass over the rows.
 
-    Arguments: `raw`: the rows (the maps' `mixing` is left out: see `Moments.mixed`); `Y` n x L or None; `folds` (n integers
-    0..k-1); `client`: a distributed.Client, to whose workers `raw` is sent as it is, or None for this process.
-    Inside `stores.checkpoints.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of 0 and 1
-    travel as bytes, those of a task with it.
-    Memory: one block of rows and one Gram matrix per fold and worker; nothing n x anything.
+    Inside `dmo.stores.checkpoints.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of 0 and 1
+    travel as bytes, those of a task with it. Memory: one block of rows and one Gram matrix per fold and worker; nothing n x
+    anything.
+
+    Parameters
+    ----------
+    raw : FeatureRows
+        The rows (the maps' `mixing` is left out: see `Moments.mixed`).
+    Y : ndarray of shape (n, L) or None
+        Labels.
+    folds : ndarray of shape (n,), int, or None, default=None
+        Fold of every row, 0..k-1; None: one in all.
+    client : distributed.Client or None, default=None
+        To whose workers `raw` is sent as it is; None: this process.
+
+    Returns
+    -------
+    list of Moments
+        One per fold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.passes import FeatureRows, collect_moments
+    >>> from dmo.engines.row_maps import ShiftedRows
+    >>> raw = FeatureRows({"x": np.ones((10, 3))}, {"x": ShiftedRows(None)})
+    >>> collect_moments(raw, np.ones((10, 1)))[0].sums.tolist()
+    [10.0, 10.0, 10.0, 10.0]
     """
     Y = None if Y is None else _narrow(Y)
     job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1)

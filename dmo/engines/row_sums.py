@@ -52,13 +52,49 @@ AddBlock: TypeAlias = Callable[[S | None, slice, Beside], S]
 
 
 def task_blocks(n: int) -> int:
-    """Blocks per task of a pass over n rows: some sixteen tasks or more."""
+    """Count the blocks per task of a pass: some sixteen tasks or more.
+
+    Parameters
+    ----------
+    n : int
+        Rows.
+
+    Returns
+    -------
+    int
+        Blocks, at least 1.
+
+    Examples
+    --------
+    >>> from dmo.engines.row_sums import task_blocks
+    >>> task_blocks(1000)
+    1
+    """
     return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)))
 
 
 def segment_tasks(tasks: int) -> int:
-    """Tasks per segment of a pass of so many. Sums can be kept between two segments, so there are four or more; each sends
-    one sum here, so they are no smaller than that asks for."""
+    """Count the tasks per segment of a pass.
+
+    Sums can be kept between two segments, so there are four or more; each sends one sum to this process, so they are no
+    smaller than that asks for.
+
+    Parameters
+    ----------
+    tasks : int
+        Tasks of the pass.
+
+    Returns
+    -------
+    int
+        Tasks, at least 1.
+
+    Examples
+    --------
+    >>> from dmo.engines.row_sums import segment_tasks
+    >>> segment_tasks(3)
+    1
+    """
     return max(1, min(_SEGMENT, tasks // _PARTS))
 
 

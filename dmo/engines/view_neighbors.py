@@ -18,9 +18,30 @@ DISTANCES = ("l1", "l2", "chi2")
 
 
 def distance_kernel(distance: str, gamma: float = 1.0) -> Kernel:
-    """exp(-gamma d / mean d) of a distance by name.
+    """Make the kernel exp(-gamma d / mean d) of a distance by name.
 
-    "l1" and "chi2" compare histograms, rows scaled to sum 1; "l2" is the Euclidean distance of rows as they are.
+    Parameters
+    ----------
+    distance : {"l1", "l2", "chi2"}
+        "l1" and "chi2" compare histograms, rows scaled to sum 1; "l2" is the Euclidean distance of rows as they are.
+    gamma : float, default=1.0
+        Sharpness, above 0.
+
+    Returns
+    -------
+    Kernel
+        Not yet fitted.
+
+    Raises
+    ------
+    UserError
+        For an unknown distance.
+
+    Examples
+    --------
+    >>> from dmo.engines.view_neighbors import distance_kernel
+    >>> type(distance_kernel("chi2")).__name__
+    'ChiSquare'
     """
     if distance not in DISTANCES:
         raise UserError(f"distance {distance!r}; known: {', '.join(map(repr, DISTANCES))}")
@@ -31,7 +52,31 @@ def distance_kernel(distance: str, gamma: float = 1.0) -> Kernel:
 
 
 def named_distances(given: str | Mapping[str, str], views: list[str]) -> dict[str, str]:
-    """View -> name of its distance; views that a mapping does not name take "l2"."""
+    """Spread names of distances over views.
+
+    Parameters
+    ----------
+    given : str or mapping of view to str
+        One for all views, or some by view.
+    views : list of str
+        Names of the views.
+
+    Returns
+    -------
+    dict of str to str
+        Name of every view's distance; those that a mapping does not name take "l2".
+
+    Raises
+    ------
+    UserError
+        For a view that is unknown.
+
+    Examples
+    --------
+    >>> from dmo.engines.view_neighbors import named_distances
+    >>> named_distances({"hue": "chi2"}, ["hue", "gist"])
+    {'hue': 'chi2', 'gist': 'l2'}
+    """
     if isinstance(given, str):
         return dict.fromkeys(views, given)
     for view in given:
@@ -42,9 +87,23 @@ def named_distances(given: str | Mapping[str, str], views: list[str]) -> dict[st
 
 @dataclass(frozen=True)
 class ViewDistances:
-    """d_v(x, x_i) of new rows to n training rows, every view's divided by its mean over the training rows.
+    """Distances d_v(x, x_i) of new rows to n training rows, every view's divided by its mean over the training rows.
 
-    Arguments: `kernels`: view -> fitted kernel exp(-d / mean d); `sources`: view -> training rows.
+    Parameters
+    ----------
+    kernels : mapping of str to Kernel
+        Fitted kernels exp(-d / mean d) by view.
+    sources : mapping of str to row source of shape (n, d)
+        The training rows by view.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.view_neighbors import ViewDistances
+    >>> views = {"x": np.array([[0.0], [1.0], [5.0]])}
+    >>> index, found = ViewDistances.fit({"x": "l2"}, views, 0).nearest(views, k=1, same=True)
+    >>> index.ravel().tolist()
+    [1, 0, 1]
     """
 
     kernels: Mapping[str, Kernel]
@@ -52,7 +111,22 @@ class ViewDistances:
 
     @classmethod
     def fit(cls, distances: Mapping[str, str], views: Mapping[str, Rows], random_state: Any) -> Self:
-        """From the distances' names by view, on training rows."""
+        """Fit distances on training rows.
+
+        Parameters
+        ----------
+        distances : mapping of str to str
+            Names by view.
+        views : mapping of str to row source of shape (n, d)
+            The training rows by view.
+        random_state : int or None
+            Seed of the samples that mean distances are taken from.
+
+        Returns
+        -------
+        ViewDistances
+            The distances.
+        """
         fitted = {view: distance_kernel(name).fit(views[view], random_state) for view, name in distances.items()}
         return cls(fitted, {view: views[view] for view in distances})
 
@@ -62,7 +136,20 @@ class ViewDistances:
         return next(iter(self.sources.values())).shape[0]
 
     def block(self, views: Mapping[str, Rows], where: slice) -> np.ndarray:
-        """V x len(where) x n (float32) for the rows `where` of `views`."""
+        """Work out the distances of some rows.
+
+        Parameters
+        ----------
+        views : mapping of str to row source of shape (m, d)
+            Rows by view.
+        where : slice
+            Which of them.
+
+        Returns
+        -------
+        ndarray of shape (V, len(where), n), float32
+            Distances.
+        """
         out = np.empty((len(self.kernels), where.stop - where.start, self.n), np.float32)
         for v, (name, kernel) in enumerate(self.kernels.items()):
             new = kernel.prepare(rows(views[name], where), np.float32)
@@ -72,9 +159,23 @@ class ViewDistances:
         return out
 
     def nearest(self, views: Mapping[str, Rows], k: int, same: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """The k nearest training rows of every row by the mean of the views' distances: (m x k, V x m x k float32).
+        """Find the nearest training rows of every row, by the mean of the views' distances.
 
-        `same`: the rows are the training rows, and none is its own neighbor.
+        Parameters
+        ----------
+        views : mapping of str to row source of shape (m, d)
+            Rows by view.
+        k : int
+            Neighbors.
+        same : bool, default=False
+            The rows are the training rows, and none is its own neighbor.
+
+        Returns
+        -------
+        index : ndarray of shape (m, k), int
+            Numbers of the training rows, nearest first.
+        distances : ndarray of shape (V, m, k), float32
+            Their distances.
         """
         m = next(iter(views.values())).shape[0]
         index, found = np.empty((m, k), np.int64), np.empty((len(self.kernels), m, k), np.float32)
@@ -94,12 +195,33 @@ class ViewDistances:
         return index, found
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The training rows and their kernels as (arrays, JSON meta) for a store."""
+        """Describe the distances for a model store.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray or csr_array
+            The training rows.
+        meta : dict
+            Its JSON.
+        """
         arrays = {f"rows/{view}": rows(source) for view, source in self.sources.items()}
         return arrays, {"kernels": {view: kernel.to_dict() for view, kernel in self.kernels.items()}}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
-        """The distances that `to_arrays` described."""
+        """Make the distances that `to_arrays` described.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray or csr_array
+            The training rows.
+        meta : mapping
+            Its JSON.
+
+        Returns
+        -------
+        ViewDistances
+            The distances.
+        """
         kernels = {view: parse(kernel) for view, kernel in meta["kernels"].items()}
         return cls(kernels, {view: arrays[f"rows/{view}"] for view in kernels})

@@ -64,13 +64,38 @@ def gram_matrix(
     random_state: Any = None,
     n_threads: int | None = None,
 ) -> tuple[np.ndarray, Kernel]:
-    """The kernel matrix of all pairs of rows (n x n, exactly symmetric, exact diagonal) and the fitted kernel.
+    """Work out the kernel matrix of all pairs of rows, and fit the kernel on the way.
 
-    Arguments: `X` n x d, any row source, read whole; `dtype` float32 or float64; `random_state` for the sample of rows
-    that decides a bandwidth where n > 8192; `n_threads` of the compiled loops, by default as many as BLAS may use
-    (matrix products always use BLAS's). Distances are computed once, below the diagonal; a bandwidth rule takes its
-    statistic from them and the kernel's values replace them. Memory: n^2 entries and the prepared rows ("median": the
-    distances of the sampled pairs again).
+    Distances are computed once, below the diagonal; a bandwidth rule takes its statistic from them and the kernel's values
+    replace them. Memory: n^2 entries and the prepared rows ("median": the distances of the sampled pairs again).
+
+    Parameters
+    ----------
+    kernel : str, Kernel or dict
+        See `parse`.
+    X : row source of shape (n, d)
+        Read whole.
+    dtype : dtype, default=float32
+        float32 or float64.
+    random_state : int, Generator, RandomState or None, default=None
+        Seed of the sample of rows that decides a bandwidth where n > 8192.
+    n_threads : int or None, default=None
+        Of the compiled loops; None: as many as BLAS may use (matrix products always use BLAS's).
+
+    Returns
+    -------
+    matrix : ndarray of shape (n, n)
+        Exactly symmetric, with an exact diagonal.
+    kernel : Kernel
+        Fitted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import gram_matrix
+    >>> K, fitted = gram_matrix("rbf", np.array([[0.0], [1.0], [2.0]]))
+    >>> K.shape, round(fitted.bandwidth, 3)
+    ((3, 3), 1.333)
     """
     kernel = parse(kernel)
     return kernel.gram(rows.read(X, kernel.name), np.dtype(dtype), random_state, n_threads)

@@ -24,6 +24,16 @@ class Kernel(ABC, Generic[P]):
 
     Life: `fitted = kernel.fit(X)` turns rules into numbers, `p = fitted.prepare(X)` makes rows ready once,
     `fitted.tile(p[i:j], p[k:l])` gives any tile of the Gram matrix. `a + b`, `a * b` and `2.0 * a` are kernels again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import RBF, Linear
+    >>> X = np.random.default_rng(0).normal(size=(6, 2))
+    >>> fitted = (RBF("median") + 0.5 * Linear()).fit(X)
+    >>> p = fitted.prepare(X)
+    >>> fitted.tile(p[:2], p).shape
+    (2, 6)
     """
 
     name: ClassVar[str]
@@ -38,35 +48,109 @@ class Kernel(ABC, Generic[P]):
 
     @abstractmethod
     def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
-        """The kernel with everything that depends on the data set to numbers.
+        """Set everything that depends on the data to numbers.
 
-        Arguments: `X` n x d, any row source; all its rows are looked at up to `bandwidths.SAMPLE` rows, else a random
-        sample of so many. `random_state`: int, numpy Generator or RandomState, or None. A bandwidth rule holds the
-        distances of these rows in float32, 268 MB at the most.
+        Parameters
+        ----------
+        X : row source of shape (n, d)
+            All its rows are looked at up to 8192, else a random sample of so many.
+        random_state : int, Generator, RandomState or None, default=None
+            Seed of the sample.
+
+        Returns
+        -------
+        Kernel
+            The fitted kernel. A bandwidth rule holds the distances of these rows in float32, 268 MB at the most.
         """
 
     @abstractmethod
     def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> P:
-        """Rows (n x d, read whole; NumPy, SciPy CSR, dask, Zarr) made ready once; CSR rows stay CSR.
+        """Make rows ready once, for any number of tiles.
 
-        Raises ValueError for entries the kernel has no value for, naming row and column, and where `fit` is missing.
+        Parameters
+        ----------
+        X : row source of shape (n, d)
+            Read whole: NumPy, SciPy CSR (which stays CSR), dask or Zarr.
+        dtype : dtype, default=float32
+            Of the tiles, float32 or float64.
+
+        Returns
+        -------
+        prepared rows
+            With `len`, row slices and `nbytes`.
+
+        Raises
+        ------
+        UserError
+            For entries the kernel has no value for, naming row and column, and where `fit` is missing.
         """
 
     @abstractmethod
     def tile(self, x: P, y: P, out: np.ndarray | None = None) -> np.ndarray:
-        """The len(x) x len(y) matrix k(x_i, y_j), in `out` (C-contiguous) if given. Safe to call from many threads."""
+        """Work out k(x_i, y_j) of prepared rows; safe to call from many threads.
+
+        Parameters
+        ----------
+        x : prepared rows
+            m of them.
+        y : prepared rows
+            n of them.
+        out : ndarray of shape (m, n) or None, default=None
+            Where to write, C-contiguous.
+
+        Returns
+        -------
+        ndarray of shape (m, n)
+            Kernel values.
+        """
 
     @abstractmethod
     def diagonal(self, x: P) -> np.ndarray:
-        """The values k(x_i, x_i), exact for the prepared rows."""
+        """Work out k(x_i, x_i), exact for the prepared rows.
+
+        Parameters
+        ----------
+        x : prepared rows
+            m of them.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Kernel values.
+        """
 
     @abstractmethod
     def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Self]:
-        """See `gram_matrix`; X is in memory."""
+        """Work out the kernel matrix of rows in memory, and fit the kernel on the way; see `gram_matrix`.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array of shape (n, d)
+            Rows.
+        dtype : dtype
+            float32 or float64.
+        random_state : int, Generator, RandomState or None
+            Seed of the sample that decides a bandwidth.
+        n_threads : int or None
+            Of the compiled loops; None: as many as BLAS may use.
+
+        Returns
+        -------
+        matrix : ndarray of shape (n, n)
+            Symmetric, with an exact diagonal.
+        kernel : Kernel
+            Fitted.
+        """
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """The kernel as a JSON dict, which `parse` reads."""
+        """Describe the kernel as a JSON dict, which `parse` reads.
+
+        Returns
+        -------
+        dict
+            Its name and parameters.
+        """
 
     def __add__(self, other: Kernel) -> Kernel:
         Sum = self._kinds["sum"]

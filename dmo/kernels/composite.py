@@ -15,7 +15,20 @@ from dmo.kernels.base import Kernel, output
 
 @dataclass(frozen=True)
 class PreparedParts:
-    """The rows prepared for each kernel of a sum or product."""
+    """The rows prepared for each kernel of a sum or product.
+
+    Parameters
+    ----------
+    parts : tuple of prepared rows
+        One per kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Linear
+    >>> len((Linear() + Linear()).prepare(np.ones((3, 2))).parts)
+    2
+    """
 
     parts: tuple[Any, ...]
 
@@ -27,6 +40,7 @@ class PreparedParts:
 
     @property
     def dtype(self) -> np.dtype:
+        """Precision of the tiles."""
         return self.parts[0].dtype
 
     @property
@@ -39,7 +53,19 @@ class PreparedParts:
 class PreparedSquare:
     """Rows of a precomputed kernel against all training rows.
 
-    Arguments: `values` m x n; `start`: the training row that the first one is, None for new rows.
+    Parameters
+    ----------
+    values : ndarray of shape (m, n)
+        Kernel values.
+    start : int or None
+        The training row that the first one is, None for new rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Precomputed
+    >>> Precomputed().prepare(np.eye(3))[1:].start
+    1
     """
 
     values: np.ndarray
@@ -56,6 +82,7 @@ class PreparedSquare:
 
     @property
     def dtype(self) -> np.dtype:
+        """Precision of the tiles."""
         return self.values.dtype
 
     @property
@@ -125,7 +152,22 @@ class _Composite(Kernel[PreparedParts]):
 
 @dataclass(frozen=True)
 class Sum(_Composite):
-    """sum_k weights_k k_k(x, y), weights > 0 (all 1 when None)."""
+    """A weighted sum of kernels, sum_k weights_k k_k(x, y).
+
+    Parameters
+    ----------
+    kernels : tuple of Kernel
+        Of the same rows.
+    weights : tuple of float or None, default=None
+        Above 0; None: all 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Linear
+    >>> (Linear() + 2.0 * Linear())(np.array([[2.0], [1.0]])).tolist()
+    [[12.0, 6.0], [6.0, 3.0]]
+    """
 
     weights: tuple[float, ...] | None = None
     name = "sum"
@@ -140,6 +182,13 @@ class Sum(_Composite):
             raise UserError(f"sum: weights must be positive to keep the kernel positive semidefinite, got {weights}")
 
     def to_dict(self) -> dict[str, Any]:
+        """Describe the kernel as a JSON dict, which `parse` reads.
+
+        Returns
+        -------
+        dict
+            Its name and parameters.
+        """
         return super().to_dict() | {"weights": list(self.weights or ())}
 
     def _begin(self, K: np.ndarray) -> None:
@@ -152,7 +201,20 @@ class Sum(_Composite):
 
 @dataclass(frozen=True)
 class Product(_Composite):
-    """prod_k k_k(x, y)."""
+    """The product of kernels, prod_k k_k(x, y).
+
+    Parameters
+    ----------
+    kernels : tuple of Kernel
+        Of the same rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Linear
+    >>> (Linear() * Linear())(np.array([[2.0], [1.0]])).tolist()
+    [[16.0, 4.0], [4.0, 1.0]]
+    """
 
     name = "product"
 
@@ -167,21 +229,78 @@ class Precomputed(Kernel[PreparedSquare]):
     A tile of training rows is a part of the matrix; `tile(new, training[i:j])` takes columns i..j of the given rows.
     Rows prepared from a square matrix are the training rows.
     Whether the matrix is positive semidefinite is not checked: exp(-d^2) of L1 or chi-square distances d is not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Precomputed
+    >>> p = Precomputed().prepare(np.eye(3))
+    >>> Precomputed().tile(p[:2], p).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
 
     name = "precomputed"
 
     def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+        """Set everything that depends on the data to numbers.
+
+        Parameters
+        ----------
+        X : row source of shape (n, d)
+            All its rows are looked at up to 8192, else a random sample of so many.
+        random_state : int, Generator, RandomState or None, default=None
+            Seed of the sample.
+
+        Returns
+        -------
+        Kernel
+            The fitted kernel. A bandwidth rule holds the distances of these rows in float32, 268 MB at the most.
+        """
         n, m = rows.source(X).shape
         if n != m:
             raise UserError(f"precomputed: the training kernel must be square, got {n} x {m}; pass k(train, train)")
         return self
 
     def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> PreparedSquare:
+        """Make rows ready once, for any number of tiles.
+
+        Parameters
+        ----------
+        X : row source of shape (n, d)
+            Read whole: NumPy, SciPy CSR (which stays CSR), dask or Zarr.
+        dtype : dtype, default=float32
+            Of the tiles, float32 or float64.
+
+        Returns
+        -------
+        prepared rows
+            With `len`, row slices and `nbytes`.
+
+        Raises
+        ------
+        UserError
+            For entries the kernel has no value for, naming row and column, and where `fit` is missing.
+        """
         values = rows.ready(rows.dense(X, self.name), None, None, dtype, False, False, self.name)[0]
         return PreparedSquare(values, 0 if values.shape[0] == values.shape[1] else None)
 
     def tile(self, x: PreparedSquare, y: PreparedSquare, out: np.ndarray | None = None) -> np.ndarray:
+        """Work out k(x_i, y_j) of prepared rows; safe to call from many threads.
+
+        Parameters
+        ----------
+        x : prepared rows
+            m of them.
+        y : prepared rows
+            n of them.
+        out : ndarray of shape (m, n) or None, default=None
+            Where to write, C-contiguous.
+
+        Returns
+        -------
+        ndarray of shape (m, n)
+            Kernel values.
+        """
         if x.values.shape[1] != y.values.shape[1]:
             raise UserError(
                 f"precomputed: x has {x.values.shape[1]} columns, the training kernel {y.values.shape[1]}; "
@@ -194,12 +313,44 @@ class Precomputed(Kernel[PreparedSquare]):
         return K
 
     def diagonal(self, x: PreparedSquare) -> np.ndarray:
+        """Work out k(x_i, x_i), exact for the prepared rows.
+
+        Parameters
+        ----------
+        x : prepared rows
+            m of them.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Kernel values.
+        """
         n = len(x)
         if x.start is None:
             raise UserError("precomputed: the diagonal of new rows is unknown; pass rows of the square training kernel")
         return x.values[np.arange(n), x.start + np.arange(n)]
 
     def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Self]:
+        """Work out the kernel matrix of rows in memory, and fit the kernel on the way; see `gram_matrix`.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array of shape (n, d)
+            Rows.
+        dtype : dtype
+            float32 or float64.
+        random_state : int, Generator, RandomState or None
+            Seed of the sample that decides a bandwidth.
+        n_threads : int or None
+            Of the compiled loops; None: as many as BLAS may use.
+
+        Returns
+        -------
+        matrix : ndarray of shape (n, n)
+            Symmetric, with an exact diagonal.
+        kernel : Kernel
+            Fitted.
+        """
         self.fit(X)
         K = self.prepare(X, dtype).values
         worst = max(
@@ -212,4 +363,11 @@ class Precomputed(Kernel[PreparedSquare]):
         return (K if worst == 0.0 else (K + K.T) / 2), self
 
     def to_dict(self) -> dict[str, Any]:
+        """Describe the kernel as a JSON dict, which `parse` reads.
+
+        Returns
+        -------
+        dict
+            Its name and parameters.
+        """
         return {"kernel": self.name}

@@ -21,11 +21,27 @@ LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class RBF(CenteredKernel):
-    """exp(-|x - y|^2 / (2 sigma^2)), sigma = scale * bandwidth.
+    """Gaussian kernel exp(-|x - y|^2 / (2 sigma^2)), sigma = scale * bandwidth.
 
-    Arguments: `bandwidth` a number, "mean" (the mean distance of all pairs i != j), "median", or
-    "mean-fifth-neighbor"; `normalize` None, "l1", "l2" or "hellinger" (square roots of L1-normalized rows); `scale` a
-    factor on the bandwidth. `fit` also learns the offset that keeps float32 exact far from the origin.
+    Parameters
+    ----------
+    bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
+        In units of the distance: a number above 0, the mean or median distance of all pairs i != j, or the mean
+        distance to the
+        fifth nearest neighbor.
+    normalize : {"l1", "l2", "hellinger"} or None, default=None
+        How rows are normalized first, see `normalize_rows`.
+    scale : float, default=1.0
+        A factor on the bandwidth, above 0.
+    offset : tuple of float of length d, or None, default=None
+        Subtracted from normalized dense rows, which keeps float32 exact far from the origin; learnt by `fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import RBF
+    >>> RBF(bandwidth=1.0)(np.array([[0.0], [1.0]]))[0].round(2).tolist()
+    [1.0, 0.61...]
     """
 
     name = "rbf"
@@ -58,7 +74,28 @@ class RBF(CenteredKernel):
 
 @dataclass(frozen=True)
 class Exponential(CenteredKernel):
-    """exp(-|x - y|_2 / b), b = scale * bandwidth; arguments as for `RBF`."""
+    """Exponential kernel exp(-|x - y|_2 / b), b = scale * bandwidth.
+
+    Parameters
+    ----------
+    bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
+        In units of the distance: a number above 0, the mean or median distance of all pairs i != j, or the mean
+        distance to the
+        fifth nearest neighbor.
+    normalize : {"l1", "l2", "hellinger"} or None, default=None
+        How rows are normalized first, see `normalize_rows`.
+    scale : float, default=1.0
+        A factor on the bandwidth, above 0.
+    offset : tuple of float of length d, or None, default=None
+        Subtracted from normalized dense rows, which keeps float32 exact far from the origin; learnt by `fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Exponential
+    >>> Exponential(bandwidth=1.0)(np.array([[0.0], [1.0]]))[0].round(2).tolist()
+    [1.0, 0.37...]
+    """
 
     name = "exponential"
     pair = "l2"
@@ -69,7 +106,26 @@ class Exponential(CenteredKernel):
 
 @dataclass(frozen=True)
 class Laplacian(BandwidthKernel):
-    """exp(-|x - y|_1 / b), b = scale * bandwidth, distances in the L1 norm; arguments as for `RBF`."""
+    """Laplacian kernel exp(-|x - y|_1 / b), b = scale * bandwidth, distances in the L1 norm.
+
+    Parameters
+    ----------
+    bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
+        In units of the distance: a number above 0, the mean or median distance of all pairs i != j, or the mean
+        distance to the
+        fifth nearest neighbor.
+    normalize : {"l1", "l2", "hellinger"} or None, default=None
+        How rows are normalized first, see `normalize_rows`.
+    scale : float, default=1.0
+        A factor on the bandwidth, above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Laplacian
+    >>> Laplacian(bandwidth=1.0)(np.array([[0.0], [1.0]]))[0].round(2).tolist()
+    [1.0, 0.37...]
+    """
 
     name = "laplacian"
     pair = "l1"
@@ -80,9 +136,27 @@ class Laplacian(BandwidthKernel):
 
 @dataclass(frozen=True)
 class ChiSquare(BandwidthKernel):
-    """exp(-chi2(x, y) / b), chi2 = sum (x - y)^2 / (x + y), for non-negative rows; arguments as for `RBF`.
+    """Chi-square kernel exp(-chi2(x, y) / b), chi2 = sum (x - y)^2 / (x + y), for non-negative rows.
 
     b = scale * bandwidth. Positive definite as it stands; exp(-chi2^2 / (2 b^2)) would not be.
+
+    Parameters
+    ----------
+    bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
+        In units of the distance: a number above 0, the mean or median distance of all pairs i != j, or the mean
+        distance to the
+        fifth nearest neighbor.
+    normalize : {"l1", "l2", "hellinger"} or None, default=None
+        How rows are normalized first, see `normalize_rows`.
+    scale : float, default=1.0
+        A factor on the bandwidth, above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import ChiSquare
+    >>> ChiSquare(bandwidth=1.0)(np.array([[0.0], [1.0]]))[0].round(2).tolist()
+    [1.0, 0.37...]
     """
 
     name = "chi2"
@@ -95,7 +169,24 @@ class ChiSquare(BandwidthKernel):
 
 @dataclass(frozen=True)
 class Intersection(RowKernel):
-    """sum min(x, y), for non-negative rows such as histograms (Swain and Ballard 1991)."""
+    """Histogram intersection sum min(x, y), for non-negative rows.
+
+    Parameters
+    ----------
+    normalize : {"l1", "l2", "hellinger"} or None, default=None
+        How rows are normalized first, see `normalize_rows`.
+
+    References
+    ----------
+    Swain, Ballard 1991.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Intersection
+    >>> Intersection()(np.array([[0.5, 0.5], [1.0, 0.0]]))[0].round(2).tolist()
+    [1.0, 0.5]
+    """
 
     normalize: str | None = None
     name = "intersection"
@@ -103,36 +194,115 @@ class Intersection(RowKernel):
     non_negative = True
 
     def diagonal(self, x: Prepared) -> np.ndarray:
+        """Work out k(x_i, x_i), exact for the prepared rows.
+
+        Parameters
+        ----------
+        x : prepared rows
+            m of them.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Kernel values.
+        """
         return x.norms.astype(x.dtype)
 
 
 @dataclass(frozen=True)
 class Linear(RowKernel):
-    """x'y."""
+    """Linear kernel x'y.
+
+    Parameters
+    ----------
+    normalize : {"l1", "l2", "hellinger"} or None, default=None
+        How rows are normalized first, see `normalize_rows`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Linear
+    >>> Linear()(np.array([[1.0, 2.0], [3.0, 0.0]]))[0].round(2).tolist()
+    [5.0, 3.0]
+    """
 
     normalize: str | None = None
     name = "linear"
     pair = "dot"
 
     def diagonal(self, x: Prepared) -> np.ndarray:
+        """Work out k(x_i, x_i), exact for the prepared rows.
+
+        Parameters
+        ----------
+        x : prepared rows
+            m of them.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Kernel values.
+        """
         return x.norms.astype(x.dtype)
 
 
 @dataclass(frozen=True)
 class Euclidean(RowKernel):
-    """|x - y|: a distance, which is no kernel; its values to seed samples serve as relation features [MOPE 3.5]."""
+    """Distance |x - y|, which is no kernel; its values to seed samples serve as relation features.
+
+    Parameters
+    ----------
+    normalize : {"l1", "l2", "hellinger"} or None, default=None
+        How rows are normalized first, see `normalize_rows`.
+
+    References
+    ----------
+    Mu, Goulermas, Tsujii, Ananiadou 2012, section 3.5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Euclidean
+    >>> Euclidean()(np.array([[0.0, 0.0], [3.0, 4.0]]))[0].round(2).tolist()
+    [0.0, 5.0]
+    """
 
     normalize: str | None = None
     name = "euclidean"
     pair = "l2"
 
     def diagonal(self, x: Prepared) -> np.ndarray:
+        """Work out k(x_i, x_i), exact for the prepared rows.
+
+        Parameters
+        ----------
+        x : prepared rows
+            m of them.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Kernel values.
+        """
         return np.zeros(len(x), x.dtype)
 
 
 @dataclass(frozen=True)
 class Cosine(RowKernel):
-    """x'y / (|x| |y|); 0 for rows of zeros."""
+    """Cosine x'y / (|x| |y|); 0 for rows of zeros.
+
+    Parameters
+    ----------
+    normalize : {"l1", "l2", "hellinger"} or None, default=None
+        How rows are normalized first, see `normalize_rows`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Cosine
+    >>> Cosine()(np.array([[1.0, 0.0], [0.0, 2.0]]))[0].round(2).tolist()
+    [1.0, 0.0]
+    """
 
     normalize: str | None = None
     name = "cosine"
@@ -150,15 +320,42 @@ class Cosine(RowKernel):
         return replace(p, norms=(length > 0).astype(np.float64))
 
     def diagonal(self, x: Prepared) -> np.ndarray:
+        """Work out k(x_i, x_i), exact for the prepared rows.
+
+        Parameters
+        ----------
+        x : prepared rows
+            m of them.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Kernel values.
+        """
         return x.norms.astype(x.dtype)
 
 
 @dataclass(frozen=True)
 class Polynomial(RowKernel):
-    """(gamma x'y + coef0)^degree.
+    """Polynomial kernel (gamma x'y + coef0)^degree.
 
-    Arguments: `degree` a whole number >= 1; `gamma` > 0, None for 1 / number of features, set by `fit`; `coef0` >= 0
-    (below 0 the kernel would not be positive semidefinite).
+    Parameters
+    ----------
+    degree : int, default=3
+        At least 1.
+    gamma : float or None, default=None
+        Above 0; None: 1 / number of features, set by `fit`.
+    coef0 : float, default=1.0
+        At least 0: below, the kernel would not be positive semidefinite.
+    normalize : {"l1", "l2", "hellinger"} or None, default=None
+        How rows are normalized first, see `normalize_rows`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Polynomial
+    >>> Polynomial(degree=2, gamma=1.0)(np.array([[1.0], [2.0]]))[0].round(2).tolist()
+    [4.0, 9.0]
     """
 
     degree: int = 3
@@ -178,6 +375,20 @@ class Polynomial(RowKernel):
             raise UserError(f"polynomial: coef0 must be a number >= 0, got {self.coef0!r}")
 
     def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+        """Set everything that depends on the data to numbers.
+
+        Parameters
+        ----------
+        X : row source of shape (n, d)
+            Rows, of which the number of features is taken.
+        random_state : int, Generator, RandomState or None, default=None
+            Unused: nothing is drawn.
+
+        Returns
+        -------
+        Kernel
+            The fitted kernel.
+        """
         return self._prefit(rows.source(X), None)
 
     def _prefit(self, X: Any, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
@@ -192,4 +403,16 @@ class Polynomial(RowKernel):
         return EntryMap(loops.POLYNOMIAL, self._number(), float(self.coef0), int(self.degree))
 
     def diagonal(self, x: Prepared) -> np.ndarray:
+        """Work out k(x_i, x_i), exact for the prepared rows.
+
+        Parameters
+        ----------
+        x : prepared rows
+            m of them.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Kernel values.
+        """
         return ((self._number() * x.norms + self.coef0) ** int(self.degree)).astype(x.dtype)

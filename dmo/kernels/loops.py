@@ -25,7 +25,27 @@ WIDTH = 128
 
 
 def compiled(*flags: str) -> Callable[[Function], Function]:
-    """numba.njit without the interpreter's lock, cached on disk where a folder can be written, with fastmath `flags`."""
+    """Compile a function by numba, without the interpreter's lock, cached on disk where a folder can be written.
+
+    Parameters
+    ----------
+    *flags : str
+        Of fastmath.
+
+    Returns
+    -------
+    callable
+        A decorator.
+
+    Examples
+    --------
+    >>> from dmo.kernels.loops import compiled
+    >>> @compiled()
+    ... def twice(x):
+    ...     return 2 * x
+    >>> twice(3)
+    6
+    """
 
     def decorate(function: Function) -> Function:
         options: Any = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}

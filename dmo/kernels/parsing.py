@@ -32,10 +32,29 @@ PREFIXES = ("hellinger", "l1", "l2")
 
 
 def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
-    """The kernel that a name, a dict of `to_dict`, or a kernel itself stands for.
+    """Make the kernel that a name, a dict of `to_dict`, or a kernel itself stands for.
 
-    Names: "rbf", "laplacian", "exponential", "chi2", "intersection", "linear", "polynomial", "cosine", "precomputed",
-    each (but the last) with a prefix "hellinger-", "l1-" or "l2-" for the normalization of rows: "hellinger-rbf".
+    Parameters
+    ----------
+    spec : str, Kernel or dict
+        Names: "rbf", "laplacian", "exponential", "chi2", "intersection", "linear", "polynomial", "cosine", "precomputed",
+        each (but the last) with a prefix "hellinger-", "l1-" or "l2-" for the normalization of rows: "hellinger-rbf".
+
+    Returns
+    -------
+    Kernel
+        The kernel.
+
+    Raises
+    ------
+    UserError
+        For an unknown name, with the nearest known one, and for a distance that is no kernel.
+
+    Examples
+    --------
+    >>> from dmo.kernels import parse
+    >>> parse("hellinger-rbf").normalize
+    'hellinger'
     """
     if isinstance(spec, dict):
         spec = from_dict(spec)
@@ -61,7 +80,24 @@ def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
 
 
 def parse_relation(spec: str | Kernel | dict[str, Any]) -> Kernel:
-    """As `parse`, and the distances too: "euclidean" (or "l2-euclidean" ... of normalized rows)."""
+    """Make the kernel or distance that gives relation features.
+
+    Parameters
+    ----------
+    spec : str, Kernel or dict
+        As for `parse`, and "euclidean" (or "l2-euclidean" ... of normalized rows).
+
+    Returns
+    -------
+    Kernel
+        The kernel, or `Euclidean`.
+
+    Examples
+    --------
+    >>> from dmo.kernels import Euclidean, parse_relation
+    >>> parse_relation("euclidean") == Euclidean()
+    True
+    """
     if isinstance(spec, Euclidean):
         return spec
     prefix, dash, name = spec.rpartition("-") if isinstance(spec, str) else ("", "", "")
@@ -71,9 +107,30 @@ def parse_relation(spec: str | Kernel | dict[str, Any]) -> Kernel:
 
 
 def rescaled(spec: Any, factor: float) -> Any:
-    """The kernel, or the kernels of views (mapping or list), with `factor` times their bandwidths.
+    """Multiply the bandwidth of a kernel, or of the kernels of views.
 
-    Raises ValueError for a kernel that has none.
+    Parameters
+    ----------
+    spec : str, Kernel, dict, mapping of view to these, or list
+        See `parse`.
+    factor : float
+        Above 0.
+
+    Returns
+    -------
+    Kernel, dict or list
+        As it was given, with other bandwidths.
+
+    Raises
+    ------
+    UserError
+        For a kernel that has none.
+
+    Examples
+    --------
+    >>> from dmo.kernels import rescaled
+    >>> rescaled("rbf", 0.5).scale
+    0.5
     """
     if isinstance(spec, (list, tuple)):
         return [rescaled(part, factor) for part in spec]
@@ -88,7 +145,29 @@ def rescaled(spec: Any, factor: float) -> Any:
 
 
 def from_dict(spec: dict[str, Any]) -> Kernel:
-    """The kernel that `to_dict` wrote; raises ValueError for unknown kernels and parameters."""
+    """Make the kernel that `to_dict` wrote.
+
+    Parameters
+    ----------
+    spec : dict
+        JSON.
+
+    Returns
+    -------
+    Kernel
+        The kernel.
+
+    Raises
+    ------
+    UserError
+        For unknown kernels and parameters.
+
+    Examples
+    --------
+    >>> from dmo.kernels import Linear, from_dict
+    >>> from_dict(Linear().to_dict()) == Linear()
+    True
+    """
     rest = dict(spec)
     name = rest.pop("kernel", None)
     kinds = NAMED | DISTANCES | COMPOSITES

@@ -26,8 +26,22 @@ SPARSE_BELOW = 0.5
 class Prepared:
     """Rows made ready once for a kernel's tiles: `len`, row slices, pickling; made by `kernel.prepare`.
 
-    Arguments: `values` n x d, dense or CSR; `norms` (n, float64) squared lengths or sums of absolute values;
-    `origin` tells which kernel prepared them.
+    Parameters
+    ----------
+    values : ndarray or csr_array of shape (n, d)
+        The rows.
+    norms : ndarray of shape (n,), float64
+        Squared lengths or sums of absolute values.
+    origin : int
+        Tells which kernel prepared them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Linear
+    >>> p = Linear().prepare(np.ones((5, 3)))
+    >>> len(p[1:4]), p.shape, p.dtype.name
+    (3, (5, 3), 'float32')
     """
 
     values: Matrix
@@ -42,10 +56,12 @@ class Prepared:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Rows and features."""
         return self.values.shape
 
     @property
     def dtype(self) -> np.dtype:
+        """Precision of the tiles."""
         return self.values.dtype
 
     @property
@@ -200,12 +216,34 @@ def _ready_sparse(
 
 
 def normalize_rows(X: blocks.Rows, how: str | None, dtype: Any = None) -> Matrix:
-    """Rows scaled to an absolute sum of 1 ("l1"), to length 1 ("l2"), or square roots of the former ("hellinger").
+    """Scale rows to an absolute sum or a length of 1; rows of zeros stay zero.
 
-    Arguments: `X` n x d, read whole, dense or CSR, which stays CSR; `how` None leaves the values; `dtype` of the
-    result, by default float32 where that holds every value of X's type (whole numbers of 16 bits, half and single
-    precision), else float64. Rows of zeros stay zero.
-    Raises ValueError for an unknown `how`, NaN or infinite entries, and negative entries with "hellinger".
+    Parameters
+    ----------
+    X : row source of shape (n, d)
+        Read whole, dense or CSR, which stays CSR.
+    how : {"l1", "l2", "hellinger"} or None
+        An absolute sum of 1, a length of 1, or square roots of the former; None leaves the values.
+    dtype : dtype, default=None
+        Of the result; None: float32 where that holds every value of X's type (whole numbers of 16 bits, half and single
+        precision), else float64.
+
+    Returns
+    -------
+    ndarray or csr_array of shape (n, d)
+        Scaled rows.
+
+    Raises
+    ------
+    UserError
+        For an unknown `how`, NaN or infinite entries, and negative entries with "hellinger".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import normalize_rows
+    >>> normalize_rows(np.array([[1.0, 3.0], [0.0, 0.0]]), "l1").tolist()
+    [[0.25, 0.75], [0.0, 0.0]]
     """
     owner = "normalize_rows"
     check_normalization(how, owner)

@@ -22,7 +22,24 @@ def _blas() -> ThreadpoolController:
 
 
 def thread_count(n_threads: int | None = None) -> int:
-    """`n_threads`, or as many as BLAS may use now (what threadpoolctl or the environment has set), or the cores."""
+    """Count the threads to use.
+
+    Parameters
+    ----------
+    n_threads : int or None, default=None
+        The number; None: as many as BLAS may use now (what threadpoolctl or the environment has set), or the cores.
+
+    Returns
+    -------
+    int
+        At least 1.
+
+    Examples
+    --------
+    >>> from dmo.kernels.threads import thread_count
+    >>> thread_count(3)
+    3
+    """
     if n_threads is not None:
         if n_threads < 1:
             raise UserError(f"n_threads must be at least 1, got {n_threads}")
@@ -32,7 +49,28 @@ def thread_count(n_threads: int | None = None) -> int:
 
 
 def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = None, least: int = 32) -> None:
-    """Call `task(start, stop)` over 0..n in pieces of at least `least` rows (a multiple of 32), a few for each thread."""
+    """Call `task(start, stop)` over 0..n in pieces, a few for each thread.
+
+    Parameters
+    ----------
+    task : callable
+        (start, stop) -> None.
+    n : int
+        Rows.
+    n_threads : int or None, default=None
+        See `thread_count`.
+    least : int, default=32
+        Rows of a piece, at least (a multiple of 32).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels.threads import over_rows
+    >>> seen = np.zeros(100)
+    >>> over_rows(lambda start, stop: seen[start:stop].fill(1.0), 100, n_threads=2)
+    >>> float(seen.sum())
+    100.0
+    """
     threads = thread_count(n_threads)
     size = max(least, -(-n // (threads if threads == 1 else 4 * threads)))
     size += -size % 32
@@ -47,7 +85,30 @@ def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = 
 
 
 def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: int | None = None) -> list[Found]:
-    """`[task(item) for item in items]`, with one BLAS thread each: for small algebra, which more of those slow down."""
+    """Work out `[task(item) for item in items]` in threads, with one BLAS thread each.
+
+    For small algebra, which more of those slow down.
+
+    Parameters
+    ----------
+    task : callable
+        Item -> result.
+    items : sequence
+        Items.
+    n_threads : int or None, default=None
+        See `thread_count`.
+
+    Returns
+    -------
+    list
+        Results, in the items' order.
+
+    Examples
+    --------
+    >>> from dmo.kernels.threads import in_threads
+    >>> in_threads(abs, [-1, 2], n_threads=2)
+    [1, 2]
+    """
     if not items:
         return []
     threads = min(thread_count(n_threads), len(items))

@@ -16,11 +16,34 @@ from dmo.kernels.multikernel import MultiKernel
 
 @dataclass
 class FeatureTiles:
-    """Tiles computed from features.
+    """Tiles of a kernel matrix, computed from features when they are asked for.
 
-    Arguments: `kernel`: fitted; `sources`: view name -> row source (n x d_view), read block by block where it is lazy
-    (Zarr, dask, a store's view), sent whole to every worker where it is an array in memory; `block`: rows per tile;
-    `dtype` of the entries. Raises ValueError where the views have different numbers of rows.
+    Parameters
+    ----------
+    kernel : MultiKernel
+        Fitted.
+    sources : mapping of str to row source of shape (n, d)
+        Rows by view, read block by block where they are lazy (Zarr, dask, a store's view), sent whole to every worker where
+        they are an array in memory.
+    block : int
+        Rows per tile.
+    dtype : dtype, default=float32
+        Of the entries.
+
+    Raises
+    ------
+    UserError
+        Where the views have different numbers of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> from dmo.kernels.tiles import FeatureTiles
+    >>> tiles = FeatureTiles(MultiKernel.of("x", RBF(bandwidth=1.0)), {"x": np.ones((5, 2))}, block=3)
+    >>> tiles.tile(1, 0).shape
+    (2, 3)
     """
 
     kernel: MultiKernel
@@ -47,6 +70,20 @@ class FeatureTiles:
         return self.kernel.prepare(self.sources, slice(i * self.block, min((i + 1) * self.block, self.n)), self.dtype)
 
     def tile(self, i: int, j: int) -> np.ndarray:
+        """Work out one tile.
+
+        Parameters
+        ----------
+        i : int
+            Row block.
+        j : int
+            Column block.
+
+        Returns
+        -------
+        ndarray of shape (block, block), less at the end
+            Kernel values.
+        """
         held = self._held  # tiles are asked for strip by strip: keep the row block that a strip shares
         if held is None or held[0] != i:
             held = self._held = (i, self._prepare(i))
@@ -56,12 +93,36 @@ class FeatureTiles:
         return range(len(row_blocks(self.n, self.block))) if blocks is None else blocks
 
     def diagonal(self, blocks: Sequence[int] | None = None) -> np.ndarray:
-        """The diagonal entries (float64) of the row blocks `blocks` (None: all), without the tiles."""
+        """Work out diagonal entries, without the tiles.
+
+        Parameters
+        ----------
+        blocks : sequence of int or None, default=None
+            Row blocks; None: all.
+
+        Returns
+        -------
+        ndarray, float64
+            Entries of these blocks.
+        """
         parts = [self.kernel.diagonal(self._prepare(i)) for i in self._blocks(blocks)]
         return np.concatenate(parts).astype(np.float64)
 
     def columns(self, index: np.ndarray, blocks: Sequence[int] | None = None) -> np.ndarray:
-        """Columns `index` in the row blocks `blocks` (None: all), without the matrix's other entries."""
+        """Work out some columns, without the matrix's other entries.
+
+        Parameters
+        ----------
+        index : ndarray of int
+            Columns.
+        blocks : sequence of int or None, default=None
+            Row blocks; None: all.
+
+        Returns
+        -------
+        ndarray of shape (rows of the blocks, len(index))
+            Kernel values.
+        """
         picked = {name: Subset(source, np.asarray(index)) for name, source in self.sources.items()}
         chosen = self.kernel.prepare(picked, slice(None), self.dtype)
         return np.concatenate([self.kernel.tile(self._prepare(i), chosen) for i in self._blocks(blocks)])

@@ -1,4 +1,4 @@
-"""What a run that died had done: the state of every long iteration, and the results of those that were finished.
+"""Checkpoints of long computations: the state of every long iteration, and the results of those that were finished.
 
 Inside `checkpoints(folder)` each pass, solve and sweep has a name of its own, from a hash of all that it depends on, so
 a run with the same input and parameters goes on where one that died had stopped, bit for bit, and one with others begins
