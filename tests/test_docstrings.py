@@ -18,7 +18,6 @@ ROOMS = (
     "datasets",
     "decoders",
     "demo",
-    "engines",
     "errors",
     "estimators",
     "features",
