@@ -12,6 +12,7 @@ from sklearn.preprocessing import KernelCenterer
 
 from dmo import KGHA, Exact, HomogeneityAnalysis, Meka, MultiSetCCA, MultiViewRidge, Nystrom
 from dmo.cluster import connect
+from dmo.engines.lowrank import FOLDS, folds_of
 from dmo.engines.moments import LABELS, Moments
 from dmo.kernels import RBF
 from dmo.linalg.operators import Dense, LowRank
@@ -223,6 +224,23 @@ def test_linear_multiset_cca_is_cca_zoo_s_gcca():
     assert overlap.min() > 1 - 1e-8
 
 
+def test_moments_weigh_every_view_as_the_dense_operator_does():
+    """H [sum_j w_j K_j (K_j + c_j I)^-1] H / sum_j w_j for linear kernels, views of unequal weights and ridges."""
+    rng = np.random.default_rng(4)
+    views = {name: rng.standard_normal((60, d)) + 1.0 for name, d in (("a", 6), ("b", 4), ("c", 3))}
+    weights, ridges = {"a": 1.0, "b": 5.0, "c": 0.3}, {"a": 2.0, "b": 0.5, "c": 9.0}
+    M = np.zeros((60, 60))
+    for name, X in views.items():
+        K = (X - X.mean(axis=0)) @ (X - X.mean(axis=0)).T
+        M += weights[name] / 6.3 * K @ np.linalg.inv(K + ridges[name] * np.eye(60))
+    fit = homogeneity(RotatedMoments.of(Moments.of(views), True), weights, ridges, 4, 1e-12, 100, 0)
+    values, vectors = np.linalg.eigh(M)
+    np.testing.assert_allclose(fit.pairs.values, values[::-1][:4], rtol=1e-9)
+    Z = sum(weights[name] / 6.3 * (X @ fit.coefficients[name] + fit.offsets[name]) for name, X in views.items())
+    overlap = np.linalg.svd(vectors[:, -4:].T @ np.linalg.qr(Z)[0], compute_uv=False)
+    assert overlap.min() > 1 - 1e-9
+
+
 def test_ridge_on_one_kernel_is_scikit_learn_s_kernel_ridge():
     views, Y = two_views()
     X = views["a"]
@@ -249,6 +267,23 @@ def test_ridge_averages_predictions():
     parts = [MultiViewRidge(ridge=0.1).fit({v: X}, Y).decision_function({v: X}) for v, X in views.items()]
     model = MultiViewRidge(ridge=0.1, combine="predictions").fit(views, Y)
     np.testing.assert_allclose(model.decision_function(views), np.mean(parts, axis=0), atol=1e-9)
+
+
+def test_standardize_on_moments_uses_scores_of_rows_that_were_left_out():
+    """Fits without each fold, by the exact engine, say what the statistics are; scores in the sample are another thing."""
+    views, Y = two_views(n=120)
+    given = {"kernel": "linear", "ridge": 2.0, "balance": 0.5, "n_components": 2, "tol": 1e-10, "max_iter": 1000}
+    fold, scores = folds_of(120, FOLDS, 0), np.empty(Y.shape)
+    for number in range(FOLDS):
+        out = fold == number
+        model = KGHA(**given, approximation=Exact("memory", "float64")).fit(
+            {name: X[~out] for name, X in views.items()}, Y[~out]
+        )
+        scores[out] = model.decision_function({name: X[out] for name, X in views.items()})
+    rule = KGHA(**given, approximation=Nystrom(rank=30, precision="float64"), standardize=1.0).fit(views, Y).rule_
+    # the folds share a subspace of few block steps; scores in the sample would have means of 0, .015 away
+    np.testing.assert_allclose(rule.mean, scores.mean(axis=0), atol=1e-4)
+    np.testing.assert_allclose(rule.deviation, scores.std(axis=0), rtol=5e-3)
 
 
 def test_standardize_uses_the_leave_one_out_scores():
