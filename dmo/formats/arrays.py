@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import os
@@ -16,6 +17,8 @@ from typing import IO, Any
 import numpy as np
 import scipy.sparse
 import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
@@ -302,30 +305,44 @@ def _check_chunks(array: zarr.Array, begin: int, stop: int) -> None:
     A chunk of some kilobytes may unfold to gigabytes, and Blosc believes a header that speaks of other bytes than the
     file has, and reads whatever lies in memory after them.
     """
-    codecs = [_codec(codec) for codec in array.compressors]
+    codecs = [_codec(codec) for codec in (*array.filters, *array.compressors)]
     if unknown := [name for name in codecs if name not in _CODECS]:
         raise UserError(
             f"codec {unknown[0]!r} is none of {', '.join(sorted(_CODECS))}; write the array with one of these"
         )
     packed = [name for name in codecs if name != "crc32c"]
-    folder = getattr(array.store, "root", None)
-    if not packed or array.shards is not None or not isinstance(folder, Path):
+    if not packed:
         return
+    if array.shards is not None:  # whose chunks cannot be looked at before they are unfolded
+        raise UserError("compressed chunks in shards; write the array without shards, or without compression")
     if len(packed) > 1:
         raise UserError("compressed more than once; write the array with one compressor")
-    size, limit = array.chunks[0], math.prod(array.chunks) * array.dtype.itemsize + 64
-    grid = [range(begin // size, -(-stop // size)) if stop > begin else range(0)]
-    grid += [range(-(-length // step)) for length, step in zip(array.shape[1:], array.chunks[1:])]
+    step, limit = array.chunks[0], math.prod(array.chunks) * array.dtype.itemsize + 64
+    grid = [range(begin // step, -(-stop // step)) if stop > begin else range(0)]
+    grid += [range(-(-length // width)) for length, width in zip(array.shape[1:], array.chunks[1:])]
     for index in itertools.product(*grid):
-        file = folder / array.path / array.metadata.encode_chunk_key(index)
-        if file.is_file():
-            with open(file, "rb") as stream:
-                if packed == ["blosc"] and not _whole_blosc(stream.read(16), file.stat().st_size):
-                    raise UserError(f"{file.name} is cut or damaged")
-                stream.seek(0)
-                found = _CODECS[packed[0]](stream, limit)
-            if found > limit:
-                raise UserError(f"{file.name} unfolds to more than the {limit} bytes of a chunk")
+        key = f"{array.path}/{array.metadata.encode_chunk_key(index)}".lstrip("/")
+        with _stored(array.store, key) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            if not size:
+                continue
+            stream.seek(0)
+            if packed == ["blosc"] and not _whole_blosc(stream.read(16), size):
+                raise UserError(f"{key} is cut or damaged")
+            stream.seek(0)
+            found = _CODECS[packed[0]](stream, limit)
+        if found > limit:
+            raise UserError(f"{key} unfolds to more than the {limit} bytes of a chunk")
+
+
+def _stored(store: Any, key: str) -> IO[bytes]:
+    """The bytes under a key, empty where there are none: a local file, or what a URL or an archive gives."""
+    folder = getattr(store, "root", None)
+    if isinstance(folder, Path):
+        file = folder / key
+        return open(file, "rb") if file.is_file() else io.BytesIO()
+    found = sync(store.get(key, default_buffer_prototype()))
+    return io.BytesIO(b"" if found is None else found.to_bytes())
 
 
 def _codec(codec: Any) -> str:
@@ -444,13 +461,13 @@ def _rows_of(array: zarr.Array, where: str) -> ZarrRows:
     return ZarrRows(array, where)
 
 
-def _store_at(path: str | os.PathLike[str]) -> Path:
+def _store_at(path: str | os.PathLike[str]) -> Path | zarr.storage.ZipStore:
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such store")
     if path.is_file() and not zipfile.is_zipfile(path):
         raise DataError(f"{path}: a file without a zip directory, expected the folder or zip archive of a Zarr store")
-    return path
+    return zarr.storage.ZipStore(path, mode="r") if path.is_file() else path
 
 
 def _first_line(error: Exception) -> str:

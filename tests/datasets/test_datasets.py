@@ -26,6 +26,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+from zarr.core.sync import sync
 
 from dmo.blocks import rows
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
@@ -477,6 +478,33 @@ def test_a_chunk_that_unfolds_beyond_its_declared_size_is_refused(tmp_path, name
     refuses(path, said, lambda path: open_zarr(path)[:])
     assert tracemalloc.get_traced_memory()[1] < 1 << 23
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize("where", ["memory://bomb.zarr", "zip"])
+def test_chunks_behind_urls_and_in_archives_are_bounded_too(tmp_path, where):
+    path = tmp_path / "a.zip" if where == "zip" else where
+    store = zarr.storage.ZipStore(path, mode="w") if where == "zip" else path
+    X = RNG.random((8, 4))
+    array = zarr.create_array(store, shape=X.shape, dtype=X.dtype, chunks=(4, 4), overwrite=where != "zip")
+    array[:4] = X[:4]
+    bomb = numcodecs.Zstd().encode(bytes(1 << 25))
+    sync(array.store.set("c/1/0", zarr.core.buffer.cpu.Buffer.from_bytes(bomb)))
+    if where == "zip":
+        array.store.close()
+    np.testing.assert_array_equal(open_zarr(path)[:4], X[:4])
+    with pytest.raises(DataError, match="c/1/0 unfolds to more than the 192 bytes of a chunk"):
+        open_zarr(path)[:]
+
+
+def test_compressed_chunks_in_shards_and_unknown_filters_are_refused(tmp_path):
+    X = RNG.integers(0, 9, (8, 4))
+    zarr.create_array(tmp_path / "s.zarr", data=X, chunks=(2, 4), shards=(4, 4))
+    refuses(tmp_path / "s.zarr", "compressed chunks in shards", lambda path: open_zarr(path)[:])
+    zarr.create_array(tmp_path / "plain.zarr", data=X, chunks=(2, 4), shards=(4, 4), compressors=None)
+    np.testing.assert_array_equal(open_zarr(tmp_path / "plain.zarr")[:], X)
+    filters = [numcodecs.Delta(X.dtype)]
+    zarr.create_array(tmp_path / "f.zarr", data=X, chunks=(4, 4), filters=filters, compressors=None, zarr_format=2)
+    refuses(tmp_path / "f.zarr", "codec 'delta' is none of", lambda path: open_zarr(path)[:])
 
 
 def test_a_codec_that_is_not_known_is_refused(tmp_path):
