@@ -18,6 +18,7 @@ ROOMS = (
     "datasets",
     "decoders",
     "demo",
+    "engines",
     "errors",
     "estimators",
     "features",

@@ -34,11 +34,39 @@ class RelationFeatures:
 def relation_features(
     view: str, source: Any, kernel: Any, approximation: Any, n_landmarks: int | None, random_state: int | None
 ) -> RelationFeatures:
-    """The features of rows in memory (n x d), or their similarities.
+    """Take the features of rows in memory, or their similarities to samples.
 
-    Arguments: `kernel` "linear" without `n_landmarks`: the features; else similarities to `n_landmarks` random samples,
-    None: to all (n x n, float64), which is the kernel form Z = K Gamma [MOPE 46, section 3.5]; `approximation` "auto":
-    exact, but the better of Nystrom and MEKA where similarities to all samples do not fit in memory.
+    Parameters
+    ----------
+    view : str
+        Name of the view.
+    source : ndarray or csr_array of shape (n, d)
+        Rows.
+    kernel : str or Kernel
+        "linear" without `n_landmarks`: the features; else the similarity, or the distance "euclidean".
+    approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank
+        "auto": exact, but the better of Nystrom and MEKA where similarities to all samples do not fit in memory.
+    n_landmarks : int or None
+        Random samples to compare with; None: all (n x n, float64), which is the kernel form Z = K Gamma.
+    random_state : int or None
+        Seed of these samples.
+
+    Returns
+    -------
+    RelationFeatures
+        The values, and how coefficients on them become a function of new rows.
+
+    References
+    ----------
+    Mu, Goulermas, Tsujii, Ananiadou 2012, equation 46 and section 3.5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.relations import relation_features
+    >>> X = np.random.default_rng(0).normal(size=(20, 3))
+    >>> relation_features("x", X, "rbf", "exact", 5, 0).values.shape
+    (20, 5)
     """
     similarity = parse_relation(kernel)
     plain = isinstance(similarity, Linear) and similarity.normalize is None and n_landmarks is None

@@ -25,22 +25,70 @@ _SOME = 256  # rows whose mean stands near the others
 
 
 class ViewColumns(Protocol):
-    """What a projection needs of a view: `row_map`: of the pass; `trace`: of the kernel, where the columns lack some."""
+    """What a projection needs of a view that a pass over the rows turns into columns.
+
+    Parameters
+    ----------
+    *args : object
+        A protocol: not made by itself.
+    **kwargs : object
+        A protocol: not made by itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.view_moments import FeatureColumns
+    >>> FeatureColumns.of("x", np.ones((5, 2)), center=True).function(np.eye(2), np.zeros(2))({"x": np.ones((1, 2))}).tolist()
+    [[0.0, 0.0]]
+    """
 
     @property
-    def row_map(self) -> RowMap: ...
+    def row_map(self) -> RowMap:
+        """What the pass makes of the rows."""
 
     @property
-    def trace(self) -> float | None: ...
+    def trace(self) -> float | None:
+        """Trace of the kernel, where the columns lack some of it; else None."""
 
     def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
-        """Coefficients (r x k) on the columns with their offset (k) as a function of new rows."""
+        """Make the function of new rows.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (r, k)
+            On the columns.
+        offset : ndarray of shape (k,)
+            Added to all values.
+
+        Returns
+        -------
+        Expansion
+            The function.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """The features themselves, less a `shift` near their mean."""
+    """The features themselves, less a shift near their mean.
+
+    Parameters
+    ----------
+    view : str
+        Name of the view.
+    row_map : ShiftedRows
+        What takes the shift off.
+    trace : None, default=None
+        The columns lack nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.view_moments import FeatureColumns, collect_view
+    >>> X = np.ones((5, 2))
+    >>> collect_view(FeatureColumns.of("x", X, center=False), X, None).sums.tolist()
+    [5.0, 5.0]
+    """
 
     view: str
     row_map: ShiftedRows
@@ -48,7 +96,27 @@ class FeatureColumns:
 
     @classmethod
     def of(cls, view: str, X: Rows, center: bool) -> FeatureColumns:
-        """Raises UserError where the moments of so many features do not fit in memory."""
+        """Take the features of some rows.
+
+        Parameters
+        ----------
+        view : str
+            Name of the view.
+        X : row source of shape (n, d)
+            Rows, in chunks of whole rows.
+        center : bool
+            Whether the rows will be centered: then they are taken less a row amid them.
+
+        Returns
+        -------
+        FeatureColumns
+            The columns.
+
+        Raises
+        ------
+        UserError
+            Where the moments of so many features do not fit in memory.
+        """
         needed, free = 8 * 4.0 * X.shape[1] ** 2, psutil.virtual_memory().available
         if needed > free / 2:
             raise UserError(
@@ -58,14 +126,45 @@ class FeatureColumns:
         return cls(view, ShiftedRows(_amid(X) if center else None))
 
     def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
-        """See `ViewColumns`."""
+        """Make the function of new rows.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (r, k)
+            On the columns.
+        offset : ndarray of shape (k,)
+            Added to all values.
+
+        Returns
+        -------
+        Expansion
+            The function.
+        """
         shift = self.row_map.shift
         return LinearExpansion(self.view, coefficients, offset if shift is None else offset - shift @ coefficients)
 
 
 @dataclass(frozen=True)
 class SubspaceColumns:
-    """Coordinates of the rows in a subspace of linear functions, which passes over the rows have found."""
+    """Coordinates of the rows in a subspace of linear functions, which passes over the rows have found.
+
+    Parameters
+    ----------
+    view : str
+        Name of the view.
+    subspace : Subspace
+        Basis, mean and trace.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.krylov import Krylov, subspaces
+    >>> from dmo.engines.view_moments import SubspaceColumns, collect_view
+    >>> X = np.random.default_rng(0).normal(size=(50, 8))
+    >>> found = next(subspaces(Krylov(steps=1, extra=3), X, None, True, 0))
+    >>> collect_view(SubspaceColumns("x", found), X, None).gram.shape
+    (3, 3)
+    """
 
     view: str
     subspace: Subspace
@@ -81,14 +180,46 @@ class SubspaceColumns:
         return self.subspace.trace
 
     def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
-        """See `ViewColumns`."""
+        """Make the function of new rows.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (r, k)
+            On the columns.
+        offset : ndarray of shape (k,)
+            Added to all values.
+
+        Returns
+        -------
+        Expansion
+            The function.
+        """
         W = self.subspace.basis @ coefficients
         return LinearExpansion(self.view, W, offset - self.subspace.mean @ W)
 
 
 @dataclass(frozen=True)
 class FactorColumns:
-    """Factor rows of a low-rank kernel."""
+    """Factor rows of a low-rank kernel.
+
+    Parameters
+    ----------
+    view : str
+        Name of the view.
+    row_map : FeatureMap
+        Fitted.
+    trace : None, default=None
+        The columns lack nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Nystrom
+    >>> from dmo.engines.view_moments import FactorColumns
+    >>> X = np.random.default_rng(0).normal(size=(50, 8))
+    >>> FactorColumns.fit(Nystrom(rank=5), "x", X, "rbf", True, 0).row_map.rank
+    5
+    """
 
     view: str
     row_map: FeatureMap
@@ -98,18 +229,77 @@ class FactorColumns:
     def fit(
         cls, approximation: Any, view: str, X: Rows, kernel: Any, center: bool, random_state: int | None
     ) -> FactorColumns:
-        """Fit the feature map on the rows."""
+        """Fit the feature map on the rows.
+
+        Parameters
+        ----------
+        approximation : Nystrom, Meka or BestLowRank
+            The low-rank kernel.
+        view : str
+            Name of the view.
+        X : row source of shape (n, d)
+            Rows, in chunks of whole rows.
+        kernel : str or Kernel
+            The kernel.
+        center : bool
+            Whether factor rows will be centered.
+        random_state : int or None
+            Seed.
+
+        Returns
+        -------
+        FactorColumns
+            The columns.
+        """
         return cls(view, fit_maps(approximation, kernel, {view: X}, random_state, center)[view])
 
     def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
-        """See `ViewColumns`."""
+        """Make the function of new rows.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (r, k)
+            On the columns.
+        offset : ndarray of shape (k,)
+            Added to all values.
+
+        Returns
+        -------
+        Expansion
+            The function.
+        """
         return FactorExpansion.of(self.view, self.row_map, coefficients, offset)
 
 
 def collect_view(
     columns: ViewColumns, X: Rows, labels: np.ndarray | None, diagonal: np.ndarray | None = None
 ) -> Moments:
-    """Moments of a view's columns (ROWS), label columns (n x q), and the same columns weighted by a `diagonal` (WEIGHTED)."""
+    """Collect moments of a view's columns and label columns in one pass over the rows.
+
+    Parameters
+    ----------
+    columns : ViewColumns
+        What the pass makes of the rows.
+    X : row source of shape (n, d)
+        Rows, in chunks of whole rows.
+    labels : ndarray of shape (n, q) or None
+        Label columns.
+    diagonal : ndarray of shape (n,) or None, default=None
+        Weights under which the same columns are collected once more.
+
+    Returns
+    -------
+    Moments
+        With the groups ROWS, labels and, with a diagonal, WEIGHTED.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.view_moments import FeatureColumns, collect_view
+    >>> X = np.ones((5, 2))
+    >>> collect_view(FeatureColumns.of("x", X, center=False), X, np.ones((5, 1))).gram.shape
+    (3, 3)
+    """
     weights = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
     passed = FeatureRows({ROWS: X}, {ROWS: columns.row_map}, weights=weights)
     moments = collect_moments(passed, labels, client=current_client())[0]

@@ -18,22 +18,72 @@ from dmo.linalg.row_gram import RowGram
 
 
 class ViewOperator(Protocol):
-    """What a projection needs of a view: `dtype`: of the operator's entries."""
+    """What a projection needs of a view that is known by products.
+
+    Parameters
+    ----------
+    *args : object
+        A protocol: not made by itself.
+    **kwargs : object
+        A protocol: not made by itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.view_operators import DualView
+    >>> DualView.build("x", np.ones((5, 2)), center=False).operator.shape
+    (5, 5)
+    """
 
     @property
-    def operator(self) -> Operator: ...
+    def operator(self) -> Operator:
+        """The n x n kernel."""
 
     @property
-    def dtype(self) -> np.dtype: ...
+    def dtype(self) -> np.dtype:
+        """Precision of the operator's entries."""
 
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """Coefficients (n x k) on the operator's columns as a function of new rows, and its values on the training rows."""
+        """Make the function of new rows.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (n, k)
+            On the operator's columns.
+
+        Returns
+        -------
+        function : Expansion
+            Of new rows.
+        values : ndarray of shape (n, k)
+            On the training rows.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class KernelView:
-    """A kernel over the rows of a view, its tiles wherever the exact engine put them."""
+    """A kernel over the rows of a view, its tiles wherever the exact engine put them.
+
+    Parameters
+    ----------
+    operator : Operator
+        The kernel, centered where that is wanted.
+    dtype : dtype
+        Precision of its entries.
+    kernel : MultiKernel
+        Fitted.
+    sources : mapping of str to row source of shape (n, d)
+        The training rows by view.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.view_operators import KernelView
+    >>> X = np.random.default_rng(0).normal(size=(6, 2))
+    >>> KernelView.build("exact", "x", X, "rbf", 0.1, True, 0).function(np.ones((6, 3)))[1].shape
+    (6, 3)
+    """
 
     operator: Operator
     dtype: np.dtype
@@ -44,7 +94,30 @@ class KernelView:
     def build(
         cls, approximation: Any, view: str, X: Rows, kernel: Any, ridge: float, center: bool, random_state: int | None
     ) -> KernelView:
-        """Fit the kernel, put its tiles in place. `ridge`: the smallest that is solved with, which decides the precision."""
+        """Fit the kernel and put its tiles in place.
+
+        Parameters
+        ----------
+        approximation : Exact or "exact"
+            Where the tiles live.
+        view : str
+            Name of the view.
+        X : row source of shape (n, d)
+            Rows, in chunks of whole rows.
+        kernel : str or Kernel
+            The kernel.
+        ridge : float
+            The smallest that is solved with, which decides the precision.
+        center : bool
+            Center the kernel.
+        random_state : int or None
+            Seed.
+
+        Returns
+        -------
+        KernelView
+            The view.
+        """
         engine, sources = exact_engine(approximation), {view: X}
         storage = choose_storage(engine, X.shape[0], 1)
         built = build(engine, MultiKernel.of(view, parse(kernel)), sources, ridge, storage, random_state)
@@ -52,7 +125,20 @@ class KernelView:
         return cls(operator, np.dtype(built.dtype), built.kernel, sources)
 
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """See `ViewOperator`."""
+        """Make the function of new rows.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (n, k)
+            On the operator's columns.
+
+        Returns
+        -------
+        function : Expansion
+            Of new rows.
+        values : ndarray of shape (n, k)
+            On the training rows.
+        """
         C, offset = self.operator.expansion(coefficients)
         expansion = KernelExpansion(self.kernel, self.sources, np.ascontiguousarray(C), offset, self.dtype)
         return expansion, self.operator @ coefficients
@@ -60,14 +146,44 @@ class KernelView:
 
 @dataclass(frozen=True)
 class DualView:
-    """A linear kernel through n x n products with the rows; the function of new rows is linear again."""
+    """A linear kernel through n x n products with the rows; the function of new rows is linear again.
+
+    Parameters
+    ----------
+    view : str
+        Name of the view.
+    operator : RowGram
+        X X' of (centered) rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.view_operators import DualView
+    >>> DualView.build("x", np.eye(3), center=False).function(np.ones((3, 1)))[1].ravel().tolist()
+    [1.0, 1.0, 1.0]
+    """
 
     view: str
     operator: RowGram
 
     @classmethod
     def build(cls, view: str, X: Rows, center: bool) -> DualView:
-        """Rows in memory, sparse ones as they are; `center`: less their mean."""
+        """Read the rows into memory, sparse ones as they are.
+
+        Parameters
+        ----------
+        view : str
+            Name of the view.
+        X : row source of shape (n, d)
+            Rows, in chunks of whole rows.
+        center : bool
+            Take them less their mean.
+
+        Returns
+        -------
+        DualView
+            The view.
+        """
         return cls(view, RowGram.of(rows(X), center))
 
     @property
@@ -76,7 +192,20 @@ class DualView:
         return self.operator.dtype
 
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """See `ViewOperator`."""
+        """Make the function of new rows.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (n, k)
+            On the operator's columns.
+
+        Returns
+        -------
+        function : Expansion
+            Of new rows.
+        values : ndarray of shape (n, k)
+            On the training rows.
+        """
         factor = self.operator.factor
         W = factor.t_dot(coefficients)
         offset = np.zeros(W.shape[1]) if factor.mean is None else -(factor.mean @ W)
