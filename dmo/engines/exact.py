@@ -149,14 +149,14 @@ class FittedKernel:
     dtype: np.dtype
 
 
-def rounding_floor(kernel: Kernel, source: Rows, sample: int = 512) -> float:
+def rounding_floor(kernel: Kernel, source: Rows) -> float:
     """Spectral norm of the float32 rounding of the n x n kernel: ridges below it answer with noise.
 
-    Compares `sample` rows in float32 with float64 and extrapolates the norm from the sample to n by its own growth from
+    Compares 512 rows in float32 with float64 and extrapolates the norm from the sample to n by its own growth from
     a quarter of the sample (between sqrt(n) for independent and n for systematic errors).
     """
     n = source.shape[0]
-    index = np.unique(np.linspace(0, n - 1, min(n, sample)).astype(int))
+    index = np.unique(np.linspace(0, n - 1, min(n, _LOOK)).astype(int))
     picked = sampled(source, index)
     single, double = kernel.prepare(picked, np.float32), kernel.prepare(picked, np.float64)
     error = kernel.tile(single, single).astype(np.float64) - kernel.tile(double, double)

@@ -60,7 +60,7 @@ def adjacency(neighbors: Neighbors, mode: Mode = "union") -> csr_array:
     return made
 
 
-def check_symmetric(W: Any, n: int, what: str = "the weight matrix") -> csr_array:
+def check_symmetric(W: Any, n: int) -> csr_array:
     """Take a user's weight matrix, where it is one of the samples, finite and symmetric.
 
     Parameters
@@ -69,8 +69,6 @@ def check_symmetric(W: Any, n: int, what: str = "the weight matrix") -> csr_arra
         The weights.
     n : int
         Number of samples.
-    what : str, default="the weight matrix"
-        What it is, for errors.
 
     Returns
     -------
@@ -90,15 +88,17 @@ def check_symmetric(W: Any, n: int, what: str = "the weight matrix") -> csr_arra
     """
     given = csr_array(W if scipy.sparse.issparse(W) else np.asarray(W), dtype=np.float64)
     if given.shape != (n, n):
-        raise UserError(f"{what} has shape {given.shape}, the samples are {n}; pass one row and one column per sample")
+        raise UserError(
+            f"the weight matrix has shape {given.shape}, the samples are {n}; pass one row and one column per sample"
+        )
     if not np.isfinite(given.data).all():
-        raise UserError(f"{what} holds NaN or infinity; pass finite weights, 0 for none")
+        raise UserError("the weight matrix holds NaN or infinity; pass finite weights, 0 for none")
     gap = abs(given - given.T)
     if gap.nnz and gap.max() > 1e-8 * abs(given).max():
         worst = gap.tocoo()
         i, j = (int(c[worst.data.argmax()]) for c in worst.coords)
         raise UserError(
-            f"{what} is not symmetric: {given[i, j]:g} at ({i}, {j}), {given[j, i]:g} at ({j}, {i}); "
+            f"the weight matrix is not symmetric: {given[i, j]:g} at ({i}, {j}), {given[j, i]:g} at ({j}, {i}); "
             f"pass (W + W.T) / 2 if that is what you mean"
         )
     given.sort_indices()
@@ -149,15 +149,13 @@ def laplacian(W: csr_array, normalized: bool = False) -> csr_array:
     return csr_array(root @ L @ root)
 
 
-def geodesics(graph: csr_array, symmetric: bool = True) -> np.ndarray:
+def geodesics(graph: csr_array) -> np.ndarray:
     """Lengths of the shortest paths between all pairs of samples, by Dijkstra's algorithm.
 
     Parameters
     ----------
     graph : csr_array of shape (n, n)
         Lengths of the edges, as `weigh(graph, X, "distance")` gives them; a stored 0 is an edge.
-    symmetric : bool, default=True
-        An edge leads both ways, whichever way it is stored.
 
     Returns
     -------
@@ -185,7 +183,7 @@ def geodesics(graph: csr_array, symmetric: bool = True) -> np.ndarray:
     check_connected(graph)
     # One search per sample with a heap of its edges, n^2 k log n: with k neighbors each far below Floyd and Warshall's n^3.
     # Lengths of 0 between repeated rows are stored entries, which SciPy's sparse graphs keep as edges and dense ones drop.
-    return np.asarray(scipy.sparse.csgraph.dijkstra(scipy.sparse.csr_matrix(graph), directed=not symmetric))
+    return np.asarray(scipy.sparse.csgraph.dijkstra(scipy.sparse.csr_matrix(graph), directed=False))
 
 
 def check_connected(graph: csr_array) -> None:

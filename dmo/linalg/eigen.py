@@ -171,11 +171,11 @@ class TracePairs:
     vectors: np.ndarray
 
 
-def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int, cutoff: float = CUTOFF) -> TracePairs:
+def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int) -> TracePairs:
     """The k algebraically largest solutions of A w = lambda B w with W'BW = I.
 
     Arguments: `A` d x d symmetric, definite or not; `B` d x d symmetric positive semidefinite, None for I; where B is
-    singular, w is sought in the span of the eigenvectors of B above `cutoff` times its largest eigenvalue.
+    singular, w is sought in the span of the eigenvectors of B above CUTOFF times its largest eigenvalue.
     Raises ValueError where that span has fewer than k dimensions.
     Source: [MOPE 30, 31]; Golub, Van Loan, section 8.7.
     """
@@ -184,7 +184,7 @@ def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int, cutoff: float = CUT
         check_rank(len(A), k)
         values, vectors = _largest(A, k)
         return TracePairs(values, fix_signs(vectors))
-    whiten = _whitening(B, cutoff)
+    whiten = _whitening(B, CUTOFF)
     check_rank(whiten.shape[1], k)
     values, vectors = _whitened(A, whiten, k)
     return TracePairs(values, fix_signs(vectors))
@@ -220,8 +220,8 @@ def _largest(A: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return values[::-1], vectors[:, ::-1]
 
 
-def power_of(A: np.ndarray, exponent: float, cutoff: float = CUTOFF) -> np.ndarray:
+def power_of(A: np.ndarray, exponent: float) -> np.ndarray:
     """A^exponent of a symmetric positive semidefinite matrix on its range (the pseudo-inverse for exponent -1)."""
     values, vectors = scipy.linalg.eigh((A + A.T) / 2, check_finite=False)
-    keep = values > cutoff * max(values[-1], np.finfo(float).tiny)
+    keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
     return (vectors[:, keep] * values[keep] ** exponent) @ vectors[:, keep].T

@@ -35,8 +35,9 @@ def clean(ax: Axes) -> Axes:
     return ax
 
 
-def panel_grid(titles: Sequence[str], xlabel: str, ylabel: str, across: int = 3) -> tuple[Figure, list[Axes]]:
+def panel_grid(titles: Sequence[str], xlabel: str, ylabel: str) -> tuple[Figure, list[Axes]]:
     """A grid of small panels with shared axes and a title each, three in a row."""
+    across = 3
     down = -(-len(titles) // across)
     figure = new_figure(1.42 * down + 0.35, layout="constrained")
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)

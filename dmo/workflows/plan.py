@@ -238,16 +238,17 @@ def _ready(kernel: Kernel, source: Rows, size: int) -> Any:
     return kernel.prepare(rows(source, slice(0, size)), np.float32)
 
 
-def multiply_rate(dtype: Any, size: int = 1024) -> float:
+def multiply_rate(dtype: Any) -> float:
     """Floating-point operations per second of a matrix product in this process."""
+    size = 1024
     A = np.full((size, size), 0.5, dtype)
     return 2.0 * size**3 / _best(lambda: A @ A)
 
 
-def _best(work: Callable[[], Any], repeats: int = 2) -> float:
-    """Seconds of the fastest of some repeats: the others started threads or waited for something else."""
+def _best(work: Callable[[], Any]) -> float:
+    """Seconds of the faster of two: the others started threads or waited for something else."""
     seconds = []
-    for _ in range(repeats):
+    for _ in range(2):
         start = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - start)

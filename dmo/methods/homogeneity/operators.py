@@ -16,6 +16,8 @@ from dmo.linalg.eigen import Eigenpairs, block_krylov, fix_signs
 from dmo.linalg.tall import LinearMap, orthonormalize
 from dmo.progress import stage
 
+_CUTOFF = 1e-8  # singular values of the loadings, beside the largest, that are noise
+
 
 def homogeneity_map(smoothers: Sequence[LinearMap], weights: Sequence[float]) -> LinearMap:
     """B -> M B, M = H [sum_j w_j H_j] H / sum_j w_j."""
@@ -79,13 +81,13 @@ def alternating_least_squares(
     return Eigenpairs(values, vectors, residuals, history, converged)
 
 
-def decoder(loadings: np.ndarray, cutoff: float = 1e-8) -> np.ndarray:
-    """pinv(Q) (p x L) of Q (L x p): scores = X_hat pinv(Q), eq. 31; singular values below `cutoff` times the largest are
+def decoder(loadings: np.ndarray) -> np.ndarray:
+    """pinv(Q) (p x L) of Q (L x p): scores = X_hat pinv(Q), eq. 31; singular values below 1e-8 times the largest are
     dropped. Where the condition of Q says that there are none, R^-1 U' of Q = U R takes a third of the time."""
     Q = np.asarray(loadings, np.float64)
     if Q.shape[0] >= Q.shape[1]:
         U, R = scipy.linalg.qr(Q, mode="economic", check_finite=False)
         condition, _ = scipy.linalg.lapack.dtrcon(R)  # the reciprocal one, within a factor p of the singular values'
-        if condition > cutoff * len(R):
+        if condition > _CUTOFF * len(R):
             return np.ascontiguousarray(scipy.linalg.solve_triangular(R, U.T, check_finite=False))
-    return np.ascontiguousarray(np.linalg.pinv(Q, rcond=cutoff))
+    return np.ascontiguousarray(np.linalg.pinv(Q, rcond=_CUTOFF))
