@@ -770,3 +770,16 @@ def test_stores_travel_by_pickle(store, kernel):
     assert np.array_equal(opened.views["gist"][3:20], GIST[3:20])
     assert np.array_equal(opened.labels, LABELS)
     assert np.array_equal(pickle.loads(pickle.dumps(open_kernel(kernel))).tile(2, 1), K[16:24, 8:16])
+
+
+def test_a_lost_chunk_is_an_error_here_and_fill_values_in_zarr(tmp_path):
+    """The case for which chunks are not read by zarr."""
+    path = tmp_path / "rows.zarr"
+    writer = create_results(path, 6, 2, block=3)
+    for block in writer.missing():
+        writer.write(block, np.ones((3, 2), np.float32))
+    writer.finish()
+    (path / "embedding" / "c.1.0").unlink()
+    np.testing.assert_array_equal(zarr.open_array(path / "embedding", mode="r")[:], [[1, 1]] * 3 + [[0, 0]] * 3)
+    with pytest.raises(StoreError, match=r"block 1 of .* is missing"):
+        open_results(path)[:]
