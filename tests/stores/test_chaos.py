@@ -549,6 +549,7 @@ COMMANDS = {
     "annotate": ("annotate", "{s3}/m.zarr", "{s3}/d.zarr", "{s3}/a.zarr"),
     "evaluate": ("evaluate", "{s3}/m.zarr", "{s3}/d.zarr"),
     "verify": ("verify", "{s3}/a.zarr"),
+    "tune": ("tune", "ridge", "{s3}/d.zarr", "{s3}/t.zarr", "--views", "pixels", "--ridge", "1,10", "--folds", "2"),
 }
 
 
