@@ -374,7 +374,8 @@ def test_a_changed_solve_begins_anew_and_removes_the_other_state(halfway: Any, c
     found, used = counted(lambda: one_solve(**changed), tmp_path)
     same(found, expected)
     assert used == total
-    assert kept and stores_in(tmp_path) == []
+    assert kept
+    assert stores_in(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -396,7 +397,8 @@ def test_changed_directions_and_sweeps_begin_anew(name: str, changed: Job, tmp_p
     found, used = counted(changed, tmp_path)
     same(found, expected)
     assert used == total
-    assert kept and stores_in(tmp_path) == []
+    assert kept
+    assert stores_in(tmp_path) == []
 
 
 def test_a_sweep_with_a_function_as_metric_is_not_kept(tmp_path: Path) -> None:
