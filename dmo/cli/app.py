@@ -82,11 +82,11 @@ ESTIMATORS = {
     ),
     "morp": (
         "MORP",
-        "Multi-output regularized projection: a few features that keep the inputs and foretell all outputs.",
+        "Multi-output regularized projection: a few features that keep the inputs and predict all outputs.",
     ),
     "mlsi": (
         "MLSI",
-        "Multi-label informed latent semantic indexing: a few directions of word space that know the labels.",
+        "Multi-label informed latent semantic indexing: a few directions of word space that reflect the labels.",
     ),
     "embedding": (
         "TraceEmbedding",
