@@ -11,6 +11,7 @@ Source: Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,7 +122,11 @@ def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> Ta
     return TagPropFit(found.x[:V], found.x[V : V + L] / frequency, found.x[V + L :], float(found.fun))
 
 
-def _minimize(function, start, bounds):  # type: ignore[no-untyped-def]
+def _minimize(
+    function: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    bounds: Sequence[tuple[float | None, float | None]],
+) -> scipy.optimize.OptimizeResult:
     return scipy.optimize.minimize(
         function, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": _STEPS, "ftol": 1e-10}
     )
