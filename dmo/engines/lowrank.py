@@ -310,10 +310,7 @@ def left_out_scores(
     (40, 2)
     """
     places = total.places()
-    columns = np.concatenate([np.arange(places[view].start, places[view].stop) for view in weights])
-    scale = np.concatenate([np.full(total.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
-    used = total.centered() if center else total
-    small = used.gram[np.ix_(columns, columns)] * scale[:, None] * scale
+    columns, scale, _, small = total.weighted_system(weights, center)
     small.flat[:: len(small) + 1] += c
     whiten = scipy.linalg.cholesky(small)
     mean = total.mean()[columns] if center else 0.0

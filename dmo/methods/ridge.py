@@ -35,14 +35,8 @@ def ridge(
     offset : ndarray of shape (L,)
         Of f.
     """
-    places = moments.places()
-    columns = np.concatenate([np.arange(places[view].start, places[view].stop) for view in weights])
-    scale = np.concatenate([np.full(moments.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
-    gram = moments.gram[columns]  # the views' rows alone: of many labels, the products among themselves are most of all
-    if center:
-        gram -= np.outer(moments.sums[columns], moments.sums / moments.n)
-    small = gram[:, columns] * scale[:, None] * scale
-    right = scale[:, None] * gram[:, places[LABELS]]
+    columns, scale, gram, small = moments.weighted_system(weights, center)
+    right = scale[:, None] * gram[:, moments.places()[LABELS]]
     beta = scale[:, None] * positive_solve(small, c, right)
     offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
     edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
