@@ -27,6 +27,7 @@ from dmo.estimators.shared_fits import ExactFolds, HeldOut, MomentFolds
 from dmo.hashing import digest, fingerprint
 from dmo.kernels import rescaled
 from dmo.kernels.threads import in_threads
+from dmo.labels.stratification import stratified_folds as stratified_folds
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import annotation_scores, auc_macro, auc_micro, f1_macro, f1_micro, jaccard_accuracy, top_label_sets
 from dmo.persistence import encode
@@ -136,39 +137,6 @@ def metric_of(name: str | Metric) -> Metric:
     raise UserError(f"unknown metric {name!r}; known: {known}")
 
 
-def fold_numbers(n: int, folds: int, random_state: int | None = 0) -> np.ndarray:
-    """Deal samples out to folds of equal sizes, at random.
-
-    Parameters
-    ----------
-    n : int
-        Samples.
-    folds : int
-        Folds, from 2 to n.
-    random_state : int or None, default=0
-        Seed.
-
-    Returns
-    -------
-    ndarray of shape (n,), int
-        Fold of every sample, 0 to folds - 1.
-
-    Raises
-    ------
-    UserError
-        For fewer than two folds, or more folds than samples.
-
-    Examples
-    --------
-    >>> from dmo.selection import fold_numbers
-    >>> sorted(fold_numbers(6, 3).tolist())
-    [0, 0, 1, 1, 2, 2]
-    """
-    if not 2 <= folds <= n:
-        raise UserError(f"folds = {folds} for {n} samples; needed is 2 <= folds <= samples")
-    return np.random.default_rng(random_state).permutation(np.arange(n) % folds)
-
-
 def sweep(
     estimator: Any,
     views: Any,
@@ -198,7 +166,7 @@ def sweep(
     grid : mapping of str to sequence
         Values by parameter; "bandwidth" of an estimator with kernels: factors of their bandwidths.
     folds : int, default=4
-        Folds of the cross-validation.
+        Folds of the cross-validation, in which every label has its share (`stratified_folds`).
     metric : str or callable, default="f1@5"
         See `metric_of`; averaged over folds (labels without a positive in a held-out fold do not count there). Ties go to
         the first setting in the grid's order.
@@ -237,7 +205,7 @@ def sweep(
         sources = check_views(probe, views, reset=True)
         n = sample_count(sources)
         labels = check_labels(probe, Y, n)
-    fold = fold_numbers(n, folds, random_state)
+    fold = stratified_folds(labels, folds, random_state)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
     slow = [key for key in grid if key not in fast]
     outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import RidgeClassifier
+from sklearn.model_selection import StratifiedKFold
 from sklearn.multioutput import MultiOutputClassifier
 
 import dmo.engines.row_sums
@@ -11,7 +12,7 @@ import dmo.estimators.shared_fits
 from dmo import KGHA, Meka, MultiViewRidge, Nystrom
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.metrics import annotation_scores
-from dmo.selection import fold_numbers, sweep
+from dmo.selection import stratified_folds, sweep
 
 RNG = np.random.default_rng(0)
 VIEWS = {"a": RNG.standard_normal((160, 6)), "b": RNG.standard_normal((160, 4))}
@@ -21,7 +22,7 @@ LOW_RANK = Nystrom(rank=60, random_state=0)
 
 def separately(model, setting, folds=3):
     """Cross-validation as anyone would write it."""
-    number = fold_numbers(len(LABELS), folds, 0)
+    number = stratified_folds(LABELS, folds, 0)
     scores = []
     for fold in range(folds):
         train, test = number != fold, number == fold
@@ -29,6 +30,28 @@ def separately(model, setting, folds=3):
         scored = fitted.decision_function({v: X[test] for v, X in VIEWS.items()})
         scores.append(annotation_scores(LABELS[test], scored, top=2).f1)
     return scores
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_fold_has_its_share_of_every_label_which_chance_does_not_give(seed):
+    rng = np.random.default_rng(seed)
+    Y = rng.random((400, 30)) < np.geomspace(0.01, 0.4, 30)
+    spread = lambda fold: (np.stack([Y[fold == i].sum(axis=0) for i in range(4)]) - Y.sum(axis=0) / 4).std()  # noqa: E731
+    fold = stratified_folds(Y, 4, seed)
+    assert spread(fold) < spread(rng.permutation(np.arange(400) % 4)) / 2
+    rare = Y.sum(axis=0) <= 8
+    assert np.ptp([Y[fold == i][:, rare].sum(axis=0) for i in range(4)], axis=0).max() <= 2
+    assert np.abs(np.bincount(fold) - 100).max() <= 10
+    assert (np.bincount(stratified_folds(Y, (0.9, 0.1), seed)) >= [355, 35]).all()
+
+
+def test_folds_of_one_class_a_sample_are_scikit_learns_stratified_folds():
+    y = np.random.default_rng(0).choice(4, 203, p=[0.03, 0.17, 0.3, 0.5])
+    fold = stratified_folds(np.eye(4)[y], 5)
+    split = StratifiedKFold(5).split(np.zeros((203, 1)), y)
+    theirs = np.stack([np.bincount(y[test], minlength=4) for _, test in split])
+    ours = np.stack([np.bincount(y[fold == i], minlength=4) for i in range(5)])
+    np.testing.assert_array_equal(np.sort(ours, axis=0), np.sort(theirs, axis=0))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +93,7 @@ def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, gri
     result = sweep(model, VIEWS, LABELS, grid, folds=3, metric="f1@2", refit=False)
     exact = clone(model).set_params(kernel="linear", approximation="exact")
     maps = {view: model.approximation.feature_map("rbf", X, model.random_state) for view, X in VIEWS.items()}
-    number = fold_numbers(len(LABELS), 3, 0)
+    number = stratified_folds(LABELS, 3, 0)
     factors = {view: maps[view](X).astype(float) for view, X in VIEWS.items()}
     for row in result.table:
         scores = []
@@ -140,7 +163,7 @@ def test_a_decoder_in_a_sweep_learns_in_every_fold_as_a_fit_of_the_fold_does(app
     model = MultiViewRidge(approximation=approximation, **how)
     grid = {"ridge": [0.1, 1.0], "decoder": ["probabilities", "f1@2"]}
     found = sweep(model, X, Y, grid, folds=3, metric="f1@2", refit=False)
-    fold = fold_numbers(80, 3)
+    fold = stratified_folds(Y, 3)
     for row in found.table:
         alone = clone(model).set_params(ridge=row["ridge"], decoder=row["decoder"])
         scores = []

@@ -10,17 +10,18 @@ from sklearn.base import clone
 
 from dmo.blocks import Rows, Subset
 from dmo.engines.lowrank import FOLDS
+from dmo.labels.stratification import stratified_folds
 from dmo.progress import stage
 
 
 def out_of_fold_scores(estimator: Any, views: Mapping[str, Rows], Y: np.ndarray, folds: int = FOLDS) -> np.ndarray:
     """Raw label scores (n x L) of every sample by the fit on the other folds; labels they never carry score 0.
 
-    Arguments: `estimator`, cloned without its decoder for each of the `folds` (random, of equal sizes); `views` of n
-    rows; `Y` n x L of 0/1.
+    Arguments: `estimator`, cloned without its decoder for each of the `folds` (every label has its share in them);
+    `views` of n rows; `Y` n x L of 0/1.
     """
     n = len(Y)
-    fold = np.random.default_rng(0).permutation(np.arange(n) % min(folds, n))
+    fold = stratified_folds(Y, min(folds, n))
     scores = np.zeros(Y.shape)
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):

@@ -18,7 +18,7 @@ from dmo import KGHA, Nystrom
 from dmo.demo.digits import digits
 from dmo.demo.generated import generated
 from dmo.metrics import annotation_scores
-from dmo.selection import fold_numbers, settings, sweep
+from dmo.selection import settings, stratified_folds, sweep
 
 GRID = {
     "ridge": [1e-3, 1e-2, 1e-1, 0.3, 1.0],
@@ -31,7 +31,7 @@ def separate_winner(
     model: KGHA, views: dict[str, np.ndarray], Y: np.ndarray, folds: int
 ) -> tuple[dict[str, float], float]:
     """The best setting by fitting every setting on every fold for itself, and the seconds it took."""
-    number, best, start = fold_numbers(len(Y), folds, 0), (-1.0, {}), time.perf_counter()
+    number, best, start = stratified_folds(Y, folds, 0), (-1.0, {}), time.perf_counter()
     for setting in settings(GRID):
         scores = []
         for fold in range(folds):
