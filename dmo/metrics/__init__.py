@@ -1,0 +1,55 @@
+"""How good scores, label sets and real-valued predictions are, read block by block.
+
+Labels Y are 0/1, scores S any numbers, predictions P 0/1, all n x L row sources. What is counted stays an integer, so that
+no count depends on the blocks. Where scikit-learn has a figure of that name, this one equals it, ties included.
+"""
+
+from dmo.metrics.annotation import (
+    AnnotationScores,
+    AUCScores,
+    F1Scores,
+    PrecisionRecall,
+    TopNAccuracy,
+    annotation_scores,
+    auc_macro,
+    auc_micro,
+    auc_scores,
+    f1_macro,
+    f1_micro,
+    f1_scores,
+    jaccard_accuracy,
+    precision_recall_curves,
+    top_label_sets,
+    top_n_accuracy,
+)
+from dmo.metrics.label_sets import SetScores, set_scores
+from dmo.metrics.ranking import RankingScores, TopScores, ranking_scores, suitable_top, top_scores
+from dmo.metrics.regression import RegressionScores, regression_scores
+
+__all__ = [
+    "AUCScores",
+    "AnnotationScores",
+    "F1Scores",
+    "PrecisionRecall",
+    "RankingScores",
+    "RegressionScores",
+    "SetScores",
+    "TopNAccuracy",
+    "TopScores",
+    "annotation_scores",
+    "auc_macro",
+    "auc_micro",
+    "auc_scores",
+    "f1_macro",
+    "f1_micro",
+    "f1_scores",
+    "jaccard_accuracy",
+    "precision_recall_curves",
+    "ranking_scores",
+    "regression_scores",
+    "set_scores",
+    "suitable_top",
+    "top_label_sets",
+    "top_n_accuracy",
+    "top_scores",
+]

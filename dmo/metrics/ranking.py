@@ -1,0 +1,252 @@
+"""How well the labels of every sample are ranked: LRAP, coverage, ranking loss; precision, recall, nDCG and PSP at k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmo.blocks import Rows
+from dmo.errors import UserError
+from dmo.metrics.annotation import _pairs, _shapes, _whole, top_label_sets
+
+_ENTRIES = 2**21  # scores that are compared at a time
+
+
+@dataclass(frozen=True)
+class RankingScores:
+    """How well scores rank the labels of every sample; a label counts as if it came last of those with its score.
+
+    Attributes
+    ----------
+    lrap : float
+        Label ranking average precision: of every true label the share of true ones among the labels that rank as high,
+        averaged over the sample's true labels, then over samples; 1 for a sample with no label, or all.
+    coverage : float
+        Labels of the ranking that must be taken to have all true ones, averaged over samples (coverage error).
+    ranking_loss : float
+        Share of the pairs (true label, other label) in the wrong order, averaged over samples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import ranking_scores
+    >>> ranking_scores(np.array([[1, 0, 0]]), np.array([[0.5, 0.9, 0.1]])).lrap
+    0.5
+    """
+
+    lrap: float
+    coverage: float
+    ranking_loss: float
+
+
+@dataclass(frozen=True)
+class TopScores:
+    """How good the k labels of highest score of every sample are, averaged over samples.
+
+    Attributes
+    ----------
+    precision : float
+        P@k: share of true labels among the k.
+    recall : float
+        R@k: share of the true labels that are among the k, over the samples that have labels.
+    f1 : float
+        F1@k: 2 hits / (k + true labels) over the samples that have labels.
+    ndcg : float
+        nDCG@k of 0/1 gains, where labels of one score share their places.
+    psp : float
+        Propensity-scored precision: a hit counts 1 / (probability that the label would have been noted), as a share of
+        the most that could be had.
+    top : int
+        The k.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import top_scores
+    >>> top_scores(np.array([[1, 0, 1]]), np.array([[0.5, 0.9, 0.1]]), top=2).recall
+    0.5
+    """
+
+    precision: float
+    recall: float
+    f1: float
+    ndcg: float
+    psp: float
+    top: int
+
+
+def ranking_scores(Y: Rows, S: Rows, block: int | None = None) -> RankingScores:
+    """Label ranking average precision, coverage error and ranking loss.
+
+    They are scikit-learn's `label_ranking_average_precision_score`, `coverage_error` and `label_ranking_loss`. Only true
+    labels are ranked, each by one comparison with its row: n (labels per sample) L operations, and no sort.
+
+    Parameters
+    ----------
+    Y : row source of shape (n, L)
+        Labels, 0/1, dense or CSR.
+    S : row source of shape (n, L)
+        Scores without NaN.
+    block : int, default=None
+        Rows read at a time; None: about 4 million entries.
+
+    Returns
+    -------
+    RankingScores
+        The three figures.
+
+    Raises
+    ------
+    UserError
+        For shapes that differ, labels that are not 0/1, and NaN scores.
+
+    References
+    ----------
+    Tsoumakas, Katakis, Vlahavas 2010, "Mining multi-label data", section 7.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import ranking_scores
+    >>> Y, S = np.array([[1, 0, 0], [0, 1, 1]]), np.array([[0.9, 0.2, 0.1], [0.3, 0.6, 0.1]])
+    >>> ranking_scores(Y, S)
+    RankingScores(lrap=0.9166666666666666, coverage=2.0, ranking_loss=0.25)
+    """
+    n, L = _shapes(Y, S, "scores")
+    precision, coverage, loss = np.ones(n), np.zeros(n), np.zeros(n)
+    for where, y, s in _pairs("label ranking", Y, S, "scores", block):
+        count = y.sum(axis=1)
+        sample, rank, above, _ = _places(y, s)
+        m = len(y)
+        mixed = (count > 0) & (count < L)
+        found = np.bincount(sample, above / rank, m) / np.maximum(count, 1)
+        wrong = np.bincount(sample, rank - above, m) / np.maximum(count * (L - count), 1)
+        precision[where], loss[where] = np.where(mixed, found, 1.0), np.where(mixed, wrong, 0.0)
+        deepest = np.zeros(m)
+        np.maximum.at(deepest, sample, rank)
+        coverage[where] = deepest
+    return RankingScores(float(precision.mean()), float(coverage.mean()), float(loss.mean()))
+
+
+def top_scores(
+    Y: Rows, S: Rows, top: int = 5, frequency: np.ndarray | None = None, n_train: int | None = None
+) -> TopScores:
+    """Precision, recall, F1, nDCG and propensity-scored precision of the k labels of highest score.
+
+    Ties go to the lower label, as in `top_label_sets`; only nDCG shares their places, as scikit-learn's `ndcg_score` does.
+
+    Parameters
+    ----------
+    Y : row source of shape (n, L)
+        Labels, 0/1, dense or CSR.
+    S : row source of shape (n, L)
+        Scores without NaN.
+    top : int, default=5
+        The k, 1..L.
+    frequency : ndarray of shape (L,), default=None
+        Share of the training samples that carry each label, for propensities; None: of Y.
+    n_train : int, default=None
+        Number of training samples, for propensities; None: n.
+
+    Returns
+    -------
+    TopScores
+        The five figures.
+
+    Raises
+    ------
+    UserError
+        As `annotation_scores`.
+
+    References
+    ----------
+    Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 5: A = 0.55, B = 1.5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import top_scores
+    >>> Y, S = np.array([[1, 0, 0], [0, 1, 1]]), np.array([[0.9, 0.2, 0.1], [0.3, 0.6, 0.1]])
+    >>> found = top_scores(Y, S, top=2)
+    >>> found.precision, found.recall, round(found.ndcg, 3)
+    (0.5, 0.75, 0.807)
+    """
+    n, L = _shapes(Y, S, "scores")
+    top = _whole("top", top, L, "labels")
+    if frequency is None:
+        positives = np.zeros(L)
+        for _, y, _ in _pairs("counting labels", Y, S, "scores", None):
+            positives += y.sum(axis=0)
+        frequency = positives / n
+    weight = _inverse_propensities(np.asarray(frequency, float), n if n_train is None else n_train)
+    discount = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, top + 2)))])
+    sums, labeled, gained, best_gain = np.zeros(4), 0, 0.0, 0.0
+    for _, y, s in _pairs("best labels", Y, S, "scores", None):
+        given, count = top_label_sets(s, top).astype(bool), y.sum(axis=1)
+        hits = (y & given).sum(axis=1)
+        sample, rank, _, tied = _places(y, s)
+        share = (discount[np.minimum(rank, top)] - discount[np.minimum(rank - tied, top)]) / tied
+        ideal = discount[np.minimum(count, top)]
+        has = count > 0
+        ndcg = np.bincount(sample, share, len(y))[has] / ideal[has]
+        recall, f1 = hits[has] / count[has], 2 * hits[has] / (count[has] + top)
+        sums += hits.sum() / top, recall.sum(), f1.sum(), ndcg.sum()
+        labeled += int(has.sum())
+        own = np.where(y, weight, 0.0)
+        gained += float(own[given].sum())
+        best_gain += float(-np.partition(-own, top - 1, axis=1)[:, :top].sum())
+    if not labeled:
+        raise UserError("top_scores: no label occurs in Y, so nothing can be scored; pass samples with labels")
+    psp = gained / best_gain if best_gain > 0 else 0.0
+    return TopScores(
+        float(sums[0] / n), float(sums[1] / labeled), float(sums[2] / labeled), float(sums[3] / n), psp, top
+    )
+
+
+def suitable_top(cardinality: float, n_labels: int) -> int:
+    """Choose the number of labels that figures at k take, by how many a sample has.
+
+    Parameters
+    ----------
+    cardinality : float
+        Labels per sample, on average.
+    n_labels : int
+        Labels that there are.
+
+    Returns
+    -------
+    int
+        The cardinality as a whole number; 5 where it is between 2.5 and 5, as papers on annotation take it; at most half
+        of the labels, since the order of the labels means nothing where nearly all are taken.
+
+    Examples
+    --------
+    >>> from dmo.metrics import suitable_top
+    >>> suitable_top(1.07, 6), suitable_top(3.4, 260), suitable_top(19.02, 983), suitable_top(4.2, 7)
+    (1, 5, 19, 4)
+    """
+    wanted = 5 if 2.5 <= cardinality <= 5 else max(1, round(cardinality))
+    return max(1, min(wanted, max(round(cardinality), n_labels // 2), n_labels))
+
+
+def _places(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of every true label of a block: its sample, its rank (ties: the last of them), how many true labels rank as high,
+    and how many labels have its score."""
+    sample, label = np.nonzero(y)
+    rank, above, tied = np.empty((3, len(sample)), dtype=np.int64)
+    size = max(1, _ENTRIES // s.shape[1])
+    for start in range(0, len(sample), size):
+        part = slice(start, start + size)
+        rows, own = s[sample[part]], s[sample[part], label[part], None]
+        reached = rows >= own
+        rank[part], tied[part] = np.count_nonzero(reached, axis=1), np.count_nonzero(rows == own, axis=1)
+        above[part] = np.count_nonzero(reached & y[sample[part]], axis=1)
+    return sample, rank, above, tied
+
+
+def _inverse_propensities(frequency: np.ndarray, n: int) -> np.ndarray:
+    """1 / p_l = 1 + C (N_l + B)^-A, C = (log N - 1) (B + 1)^A: p_l, the probability that a true label was noted."""
+    A, B = 0.55, 1.5
+    C = max(np.log(n) - 1, 0.0) * (B + 1) ** A
+    return np.asarray(1 + C * (frequency * n + B) ** -A)

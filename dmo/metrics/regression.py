@@ -1,0 +1,99 @@
+"""How good predictions of real-valued targets are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmo.blocks import Rows, row_blocks, rows
+from dmo.metrics.annotation import _numbers, _shapes
+
+_BLOCK = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionScores:
+    """How good predictions of real-valued targets are: means over the targets.
+
+    Attributes
+    ----------
+    rmse, mae, r2 : float
+        Root mean squared error, mean absolute error, coefficient of determination.
+    arrmse : float
+        Average relative root mean squared error: of every target sqrt(squared error / squared error of the mean), averaged.
+    per_target : ndarray of shape (4, L)
+        RMSE, MAE, R2 and relative RMSE of every target.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import regression_scores
+    >>> regression_scores(np.array([[1.0], [3.0]]), np.array([[1.0], [2.0]])).mae
+    0.5
+    """
+
+    rmse: float
+    mae: float
+    r2: float
+    arrmse: float
+    per_target: np.ndarray
+
+
+def regression_scores(Y: Rows, P: Rows, baseline: np.ndarray | None = None) -> RegressionScores:
+    """RMSE, MAE, R2 and aRRMSE of predictions, each averaged over the targets.
+
+    RMSE, MAE and R2 are scikit-learn's `root_mean_squared_error`, `mean_absolute_error` and `r2_score`. A target that is
+    constant in Y has R2 and relative RMSE of a perfect prediction where it is met exactly, else R2 0 and relative RMSE 1.
+
+    Parameters
+    ----------
+    Y : row source of shape (n, L)
+        Targets.
+    P : row source of shape (n, L)
+        Predictions.
+    baseline : ndarray of shape (L,), default=None
+        Training means, which aRRMSE compares with; None: the means of Y.
+
+    Returns
+    -------
+    RegressionScores
+        The means, and the figures per target.
+
+    Raises
+    ------
+    UserError
+        For shapes that differ, and for NaN.
+
+    References
+    ----------
+    Spyromitros-Xioufis et al. 2016, "Multi-target regression via input space expansion", section 5.2 (aRRMSE).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import regression_scores
+    >>> found = regression_scores(np.array([[1.0], [2.0], [3.0]]), np.array([[1.0], [2.0], [2.0]]))
+    >>> round(found.r2, 2), round(found.arrmse, 2)
+    (0.5, 0.71)
+    """
+    n, L = _shapes(Y, P, "predictions")
+    mean = sum(y.sum(axis=0, dtype=np.float64) for y, _ in _blocks(Y, P)) / n
+    center = mean if baseline is None else np.asarray(baseline, float)
+    squared, absolute, around, variance = np.zeros((4, L))
+    for y, p in _blocks(Y, P):
+        error = y.astype(np.float64) - p
+        squared, absolute = squared + (error**2).sum(axis=0), absolute + np.abs(error).sum(axis=0)
+        around, variance = around + ((y - center) ** 2).sum(axis=0), variance + ((y - mean) ** 2).sum(axis=0)
+    perfect = (squared == 0).astype(float)
+    r2 = np.where(variance > 0, 1 - squared / np.where(variance > 0, variance, 1.0), perfect)
+    relative = np.where(around > 0, np.sqrt(squared / np.where(around > 0, around, 1.0)), 1 - perfect)
+    per_target = np.stack([np.sqrt(squared / n), absolute / n, r2, relative])
+    rmse, mae, mean_r2, arrmse = (float(figure.mean()) for figure in per_target)
+    return RegressionScores(rmse, mae, mean_r2, arrmse, per_target)
+
+
+def _blocks(Y: Rows, P: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for where in row_blocks(Y.shape[0], _BLOCK):
+        yield _numbers(rows(Y, where), "targets", where), _numbers(rows(P, where), "predictions", where)
