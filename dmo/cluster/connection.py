@@ -23,7 +23,22 @@ _current: ContextVar[Any] = ContextVar("dmo_client", default=None)
 
 @dataclass(frozen=True)
 class Connection:
-    """Where work runs. `client`: a distributed.Client, or None for this process; `where`: in words."""
+    """Where the work of a `connect` block runs.
+
+    Attributes
+    ----------
+    client : distributed.Client or None
+        Client of the cluster; None: this process.
+    where : str
+        The same in words.
+
+    Examples
+    --------
+    >>> from dmo.cluster import connect
+    >>> with connect("in-process") as connection:
+    ...     connection.where, connection.client, connection.dashboard
+    ('in this process', None, None)
+    """
 
     client: Any
     where: str
@@ -35,7 +50,15 @@ class Connection:
 
 
 class WorkerMemoryError(UserError):
-    """Work does not fit into the memory of the workers that it was given to; the message says what to change."""
+    """Work does not fit into the memory of the workers that it was given to; the message says what to change.
+
+    Examples
+    --------
+    >>> from dmo.cluster import WorkerMemoryError
+    >>> from dmo.errors import UserError
+    >>> issubclass(WorkerMemoryError, UserError)
+    True
+    """
 
 
 @contextmanager
@@ -49,15 +72,43 @@ def connect(
 ) -> Iterator[Connection]:
     """Run what is inside this block on a cluster, or in this process.
 
-    Arguments: `where`: None: the address in DASK_SCHEDULER_ADDRESS if it is set, else the setting dmo.scheduler, else
-    this process; "in-process"; "local": a LocalCluster on loopback, one worker per core; "tcp://host:port" or
-    "tls://...": a running scheduler; a path: its scheduler file; "slurm", "pbs", "lsf", "kubernetes", "gateway", "ssh":
-    workers started there. `workers` (jobs of a batch queue), `threads` per worker, `memory_limit` (bytes per worker or
-    "4GiB"): None: the settings `dmo.<where>`, see dmo/cluster/dmo.yaml. `timeout`: seconds to wait for the scheduler,
-    and for its first worker.
-    Raises ValueError for an unknown backend or setting, OSError where no scheduler answers or none of its workers comes,
-    ImportError where the place needs an extra that is not installed; WorkerMemoryError where work in the block failed
-    because workers were stopped again and again at their memory limit.
+    Parameters
+    ----------
+    where : str, optional
+        "in-process"; "local": a LocalCluster on loopback, one worker per core; "tcp://host:port" or "tls://...": a running
+        scheduler; a path: its scheduler file; "slurm", "pbs", "lsf", "kubernetes", "gateway", "ssh": workers started there.
+        Default: the address in DASK_SCHEDULER_ADDRESS if it is set, else the setting dmo.scheduler, else this process.
+    workers : int, optional
+        Workers (jobs of a batch queue); this and the next two default to the settings `dmo.<where>`, see dmo/cluster/dmo.yaml.
+    threads : int, optional
+        Threads of a worker.
+    memory_limit : str or float, optional
+        Of a worker: bytes, or text such as "4GiB".
+    timeout : float, optional
+        Seconds to wait for the scheduler, and for its first worker.
+
+    Yields
+    ------
+    Connection
+        The client, and where it works.
+
+    Raises
+    ------
+    UserError
+        For an unknown backend or setting.
+    OSError
+        Where no scheduler answers or none of its workers comes.
+    ImportError
+        Where the backend needs an extra that is not installed.
+    WorkerMemoryError
+        Where work in the block failed because workers were stopped again and again at their memory limit.
+
+    Examples
+    --------
+    >>> import dmo
+    >>> from dmo.cluster import connect
+    >>> with connect("in-process"):
+    ...     estimator = dmo.KGHA()  # its fit would run there
     """
     where = where or default_backend()
     with ExitStack() as stack:
@@ -133,5 +184,17 @@ def _count(client: Any) -> int:
 
 
 def current_client() -> Any:
-    """The client of the innermost `connect`, or None: then work runs in this process."""
+    """Find the client of the innermost `connect` block.
+
+    Returns
+    -------
+    distributed.Client or None
+        None: work runs in this process.
+
+    Examples
+    --------
+    >>> from dmo.cluster import current_client
+    >>> current_client() is None
+    True
+    """
     return _current.get()

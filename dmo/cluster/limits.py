@@ -12,10 +12,26 @@ _UNLIMITED = 1 << 60
 
 
 def usable_memory(root: str = "/") -> int:
-    """Bytes that this process and its children may use: the machine's memory or the tightest limit above it.
+    """Find how much memory this process and its children may use: the machine's, or the tightest limit above the process.
 
-    Looks at the control groups (version 1 and 2) of this process and all their parents, since a batch system or a
-    container sets the limit on a parent. `root`: where the files of the system are, for tests.
+    Looks at the control groups (version 1 and 2) of this process and all their parents, since a batch system or a container
+    sets the limit on a parent.
+
+    Parameters
+    ----------
+    root : str, default="/"
+        Where the files of the system are, for tests.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Examples
+    --------
+    >>> from dmo.cluster import usable_memory
+    >>> usable_memory() > 2**20
+    True
     """
     found = [psutil.virtual_memory().total]
     for path in _limit_files(Path(root)):
@@ -29,7 +45,19 @@ def usable_memory(root: str = "/") -> int:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, under affinity and control groups."""
+    """Count the cores that this process may use, under affinity and control groups.
+
+    Returns
+    -------
+    int
+        Cores, at least 1.
+
+    Examples
+    --------
+    >>> from dmo.cluster import usable_cores
+    >>> usable_cores() >= 1
+    True
+    """
     from dask.system import CPU_COUNT
 
     return int(CPU_COUNT)

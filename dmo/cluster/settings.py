@@ -22,8 +22,28 @@ BACKENDS = ("in-process", "local", *BATCH, "kubernetes", "gateway", "ssh")
 
 @dataclass(frozen=True)
 class Backend:
-    """Where to run, as asked: `where` (see `connect`); None of the others: the setting. `memory_limit` in bytes or "4GiB";
-    `timeout` in seconds."""
+    """Where to run, as a user asked for it.
+
+    Parameters
+    ----------
+    where : str
+        See `connect`.
+    workers : int, optional
+        Workers; this and the next three default to the settings of the backend.
+    threads : int, optional
+        Threads of a worker.
+    memory_limit : str or float, optional
+        Of a worker: bytes, or text such as "4GiB".
+    timeout : float, optional
+        Seconds to wait for a scheduler and its first worker.
+
+    Examples
+    --------
+    >>> from dmo.cluster import Backend
+    >>> backend = Backend("ssh:host1,host2", timeout=20.0)
+    >>> backend.kind, backend.patience()
+    ('ssh', 20.0)
+    """
 
     where: str
     workers: int | None = None
@@ -37,7 +57,13 @@ class Backend:
         return self.where if "://" in self.where else self.where.partition(":")[0]
 
     def patience(self) -> float:
-        """Seconds to wait for a scheduler and its first worker."""
+        """Find how long to wait for a scheduler and its first worker.
+
+        Returns
+        -------
+        float
+            Seconds; more where workers wait in a queue.
+        """
         if self.timeout is not None:
             return self.timeout
         waits = self.kind in (*BATCH, "kubernetes", "gateway", "ssh")
@@ -50,9 +76,28 @@ def defaults() -> dict[str, Any]:
 
 
 def setting(name: str) -> Any:
-    """A setting by its dotted name below `dmo`, such as "local.workers".
+    """Look up a setting.
 
-    Raises ValueError for one that dmo does not have, and for a value of another kind than it needs.
+    Parameters
+    ----------
+    name : str
+        Its dotted name below `dmo`, such as "local.workers".
+
+    Returns
+    -------
+    object
+        Its value: from Dask's configuration, else the packaged default.
+
+    Raises
+    ------
+    UserError
+        For one that dmo does not have, and for a value of another kind than it needs.
+
+    Examples
+    --------
+    >>> from dmo.cluster import setting
+    >>> setting("local.host")
+    '127.0.0.1'
     """
     known: Any = defaults()["dmo"]
     for part in name.split("."):
@@ -94,9 +139,25 @@ def default_backend() -> str:
 
 
 def tls() -> Any:
-    """`distributed.Security` from the setting dmo.tls, which refuses plain connections; None where it is not set.
+    """Make the security of connections from the setting dmo.tls.
 
-    Raises ValueError where one of the three files is not named, FileNotFoundError where one is not there.
+    Returns
+    -------
+    distributed.Security or None
+        It refuses plain connections; None where the setting is not made.
+
+    Raises
+    ------
+    UserError
+        Where one of the three files is not named.
+    FileNotFoundError
+        Where one is not there.
+
+    Examples
+    --------
+    >>> from dmo.cluster import tls
+    >>> tls() is None
+    True
     """
     from distributed import Security
 

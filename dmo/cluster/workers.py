@@ -24,10 +24,35 @@ log = logging.getLogger("dmo")
 
 
 def retried(client: Any, work: Callable[[], T], forget: Callable[[], None]) -> T:
-    """The result of `work`, begun anew (after `forget`) where scattered data were lost with the workers that held them.
+    """Do `work`, and begin it anew where scattered data were lost with the workers that held them.
 
     Tasks are recomputed by the scheduler, but what is scattered is not; a broadcast is no guard, since the scheduler's
     memory manager drops its copies but one after some seconds.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of the cluster that it runs on.
+    work : callable
+        Takes nothing, submits tasks and gathers their results.
+    forget : callable
+        Takes nothing, drops the futures of lost data; called before each new attempt.
+
+    Returns
+    -------
+    object
+        What `work` returned.
+
+    Raises
+    ------
+    CancelledError, CommClosedError, TimeoutError
+        As the last of three attempts raised it; at once where the scheduler is lost as well.
+
+    Examples
+    --------
+    >>> from dmo.cluster.workers import retried
+    >>> retried(None, lambda: 42, lambda: None)
+    42
     """
     from distributed.comm import CommClosedError
 
@@ -45,8 +70,35 @@ def retried(client: Any, work: Callable[[], T], forget: Callable[[], None]) -> T
 
 
 def send(client: Any, data: Any) -> Any:
-    """A future of `data` on all workers; on one of them where the broadcast is not done in time, which a worker that died
-    can keep waiting for ever. Raises TimeoutError where that does not succeed either."""
+    """Send data to all workers; to one of them where the broadcast is not done in time.
+
+    A worker that died can keep a broadcast waiting for ever.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of the cluster.
+    data : object
+        What to send, picklable.
+
+    Returns
+    -------
+    distributed.Future
+        Of the data.
+
+    Raises
+    ------
+    TimeoutError
+        Where sending to one worker does not succeed either.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from dmo.cluster.workers import send
+    >>> with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+    ...     client.submit(sum, send(client, [1, 2, 3])).result()
+    6
+    """
 
     async def sending(broadcast: bool) -> Any:
         return await client.scatter(data, broadcast=broadcast, hash=False, asynchronous=True)
@@ -62,14 +114,37 @@ def send(client: Any, data: Any) -> Any:
 
 
 class Broadcast:
-    """Data on all workers of `client`, sent when first asked for and again after `forget`."""
+    """Data on all workers of a cluster, sent when first asked for and again after `forget`.
+
+    Parameters
+    ----------
+    client : distributed.Client or None
+        Of the cluster; None: `future` is not to be asked for.
+    data : object
+        What to send, picklable.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from dmo.cluster.workers import Broadcast
+    >>> with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+    ...     shared = Broadcast(client, [1, 2, 3])
+    ...     shared.future() is shared.future(), client.submit(sum, shared.future()).result()
+    (True, 6)
+    """
 
     def __init__(self, client: Any, data: Any):
         self.client, self.data = client, data
         self._future: Any = None
 
     def future(self) -> Any:
-        """A future of the data."""
+        """Send the data where they are not there yet.
+
+        Returns
+        -------
+        distributed.Future
+            Of the data.
+        """
         if self._future is None:
             self._future = send(self.client, self.data)
         return self._future
@@ -80,7 +155,30 @@ class Broadcast:
 
 
 def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterator[tuple[int, T]]:
-    """(i, work(i)) of all numbers, in order: here, or on the workers, where `work` is sent once."""
+    """Do numbered pieces of work, in this process or on the workers of the current cluster, where `work` is sent once.
+
+    Parameters
+    ----------
+    name : str
+        What the work is called in the display of progress.
+    work : callable
+        Takes a number.
+    numbers : sequence of int
+        Numbers to work on.
+
+    Yields
+    ------
+    i : int
+        A number.
+    result : object
+        What `work(i)` returned; the numbers keep their order.
+
+    Examples
+    --------
+    >>> from dmo.cluster.workers import each
+    >>> list(each("squares", lambda i: i * i, [1, 2, 3]))
+    [(1, 1), (2, 4), (3, 9)]
+    """
     client = current_client()
     with stage(name, len(numbers)) as advance:
         if client is None or not numbers:
@@ -105,13 +203,53 @@ def _on_worker(work: Callable[[int], T], i: int) -> T:
 
 
 def grouped(items: Sequence[T], count: int) -> list[list[T]]:
-    """`items` cut into at most `count` runs of nearly equal length, so that a run of pairs shares strips."""
+    """Cut a sequence into runs of nearly equal length.
+
+    Runs, since neighbors in a list of pairs of blocks share a strip of rows.
+
+    Parameters
+    ----------
+    items : sequence
+        What to cut.
+    count : int
+        Runs at most.
+
+    Returns
+    -------
+    list of list
+        The runs, in order.
+
+    Examples
+    --------
+    >>> from dmo.cluster.workers import grouped
+    >>> grouped([1, 2, 3, 4, 5], 2)
+    [[1, 2], [3, 4, 5]]
+    """
     count = max(1, min(count, len(items)))
     edges = np.linspace(0, len(items), count + 1).round().astype(int)
     return [list(items[a:b]) for a, b in itertools.pairwise(edges)]
 
 
 def run_task(function: Callable[..., T], *arguments: Any) -> T:
-    """A task on a worker: one BLAS thread, since the worker's threads share its cores already."""
+    """Run a function as a task on a worker, with one BLAS thread, since the worker's threads share its cores already.
+
+    Parameters
+    ----------
+    function : callable
+        What to run.
+    *arguments : object
+        Its arguments.
+
+    Returns
+    -------
+    object
+        What it returned.
+
+    Examples
+    --------
+    >>> from dmo.cluster.workers import run_task
+    >>> run_task(max, 1, 2)
+    2
+    """
     with threadpool_limits(1):
         return function(*arguments)

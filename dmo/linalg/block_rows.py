@@ -18,9 +18,30 @@ from dmo.errors import UserError
 class BlockRows:
     """m rows of W = diag(W_1 .. W_S) in the order of the samples: row i has k_s values where i is in cluster s.
 
-    Arguments: `shape` (m, r0); per cluster with rows in the batch: `rows` (their numbers in 0..m-1), `columns` (the
-    cluster's columns in 0..r0-1), `blocks` (rows_s x k_s). Products are float64 sums of float64 products, n k_s^2 work
-    per cluster and n k_s k_t / S per pair of clusters of two maps, never n r0^2.
+    Products are float64 sums of float64 products, n k_s^2 work per cluster and n k_s k_t / S per pair of clusters of two maps,
+    never n r0^2.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        m, r0.
+    rows : sequence of ndarray of int
+        Per cluster with rows in the batch: their numbers in 0..m-1.
+    columns : sequence of slice
+        The cluster's columns in 0..r0-1.
+    blocks : sequence of ndarray of shape (m_s, k_s)
+        Its values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.block_rows import BlockRows
+    >>> blocks = [np.ones((2, 2)), np.ones((1, 1))]
+    >>> W = BlockRows((3, 3), [np.array([0, 2]), np.array([1])], [slice(0, 2), slice(2, 3)], blocks)
+    >>> W.dense()
+    array([[1., 1., 0.],
+           [0., 0., 1.],
+           [1., 1., 0.]])
     """
 
     shape: tuple[int, int]
@@ -30,7 +51,18 @@ class BlockRows:
 
     @classmethod
     def concatenate(cls, batches: Sequence[BlockRows]) -> BlockRows:
-        """The rows of several batches below each other."""
+        """Put the rows of several batches below each other.
+
+        Parameters
+        ----------
+        batches : sequence of BlockRows
+            Of the same columns.
+
+        Returns
+        -------
+        BlockRows
+            All rows.
+        """
         starts = np.cumsum([0, *(len(batch) for batch in batches)])
         found: dict[tuple[int, int], tuple[slice, list[np.ndarray], list[np.ndarray]]] = {}
         for start, batch in zip(starts, batches):
@@ -45,10 +77,12 @@ class BlockRows:
 
     @property
     def dtype(self) -> np.dtype:
+        """Type of the values."""
         return self.blocks[0].dtype if self.blocks else np.dtype(np.float32)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of values and row numbers."""
         return sum(block.nbytes for block in self.blocks) + sum(index.nbytes for index in self.rows)
 
     def __len__(self) -> int:
@@ -63,11 +97,28 @@ class BlockRows:
         return owner, position
 
     def astype(self, dtype: Any) -> BlockRows:
-        """The same rows in another precision."""
+        """Convert the values.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Their new precision.
+
+        Returns
+        -------
+        BlockRows
+            The same rows.
+        """
         return BlockRows(self.shape, self.rows, self.columns, [b.astype(dtype, copy=False) for b in self.blocks])
 
     def dense(self) -> np.ndarray:
-        """The m x r0 array."""
+        """Form the whole array.
+
+        Returns
+        -------
+        ndarray of shape (m, r0)
+            W with its zeros.
+        """
         out = np.zeros(self.shape, self.dtype)
         for index, columns, block in zip(self.rows, self.columns, self.blocks):
             out[index, columns] = block
@@ -85,14 +136,36 @@ class BlockRows:
         return BlockRows((len(index), self.shape[1]), kept, columns, blocks)
 
     def dot(self, M: np.ndarray) -> np.ndarray:
-        """W M (m x q) for M of r0 x q, in the precision of the wider of the two."""
+        """Multiply from the left.
+
+        Parameters
+        ----------
+        M : ndarray of shape (r0, q)
+            Right factor.
+
+        Returns
+        -------
+        ndarray of shape (m, q)
+            W M, in the precision of the wider of the two.
+        """
         out = np.zeros((self.shape[0], *M.shape[1:]), np.result_type(self.dtype, M.dtype))
         for index, columns, block in zip(self.rows, self.columns, self.blocks):
             out[index] = block @ M[columns]
         return out
 
     def t_dot(self, B: np.ndarray) -> np.ndarray:
-        """W'B (r0 x q, float64) for B of m x q, dense or sparse."""
+        """Multiply the transpose from the left.
+
+        Parameters
+        ----------
+        B : ndarray or sparse matrix of shape (m, q)
+            Right factor.
+
+        Returns
+        -------
+        ndarray of shape (r0, q), float64
+            W'B.
+        """
         out = np.zeros((self.shape[1], *B.shape[1:]))
         for index, columns, block in zip(self.rows, self.columns, self.blocks):
             part = B[index]
@@ -101,7 +174,23 @@ class BlockRows:
         return out
 
     def gram(self, other: BlockRows | np.ndarray) -> np.ndarray:
-        """W'G (r0 x r0', float64) with other rows G of the same samples, block-sparse or dense."""
+        """Multiply with other rows of the same samples.
+
+        Parameters
+        ----------
+        other : BlockRows or ndarray of shape (m, r1)
+            Rows G.
+
+        Returns
+        -------
+        ndarray of shape (r0, r1), float64
+            W'G.
+
+        Raises
+        ------
+        UserError
+            For rows of another number of samples.
+        """
         if other.shape[0] != self.shape[0]:
             raise UserError(f"Gram matrix of {self.shape[0]} and {other.shape[0]} rows; pass the same samples in both")
         if not isinstance(other, BlockRows):

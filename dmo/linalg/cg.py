@@ -25,15 +25,51 @@ _LOOK = 40  # products after which the true residual is looked at: a search that
 
 
 def default_rank(n: int) -> int:
-    """Rank of the preconditioner: a fifth of n, at most 1000 (more costs more than it saves up to 20 000 samples)."""
+    """Choose the rank of the preconditioner.
+
+    Parameters
+    ----------
+    n : int
+        Samples.
+
+    Returns
+    -------
+    int
+        A fifth of n, at most 1000: more costs more than it saves up to 20 000 samples.
+
+    Examples
+    --------
+    >>> from dmo.linalg.cg import default_rank
+    >>> default_rank(400), default_rank(100_000)
+    (80, 1000)
+    """
     return max(1, min(1000, n // 5))
 
 
 @dataclass(frozen=True, eq=False)
 class NystromPreconditioner:
-    """An approximation U diag(values) U' of A (U: n x r orthonormal, values ascending); one serves every ridge.
+    """An approximation U diag(values) U' of A; one serves every ridge.
 
-    Source: Frangella, Tropp, Udell 2023, eq. 1.3, on randomly pivoted Cholesky columns.
+    Attributes
+    ----------
+    basis : ndarray of shape (n, r)
+        U, orthonormal columns, in A's precision.
+    values : ndarray of shape (r,), float64
+        Eigenvalues, ascending.
+
+    References
+    ----------
+    Frangella, Tropp, Udell 2023, eq. 1.3, on randomly pivoted Cholesky columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.cg import NystromPreconditioner
+    >>> from dmo.linalg.operators import LowRank
+    >>> A = LowRank(np.random.default_rng(0).normal(size=(30, 3)))
+    >>> P = NystromPreconditioner.of(A, rank=3, random_state=0)
+    >>> bool(np.allclose(P.basis * P.values @ P.basis.T, A.dense()))
+    True
     """
 
     basis: np.ndarray
@@ -41,7 +77,22 @@ class NystromPreconditioner:
 
     @classmethod
     def of(cls, A: Operator, rank: int, random_state: int | None = None) -> NystromPreconditioner:
-        """From `rank` columns of A chosen by randomly pivoted Cholesky."""
+        """Make one from columns of A chosen by randomly pivoted Cholesky.
+
+        Parameters
+        ----------
+        A : Operator
+            Positive semidefinite.
+        rank : int
+            Columns at most.
+        random_state : int, optional
+            Seed of the choice.
+
+        Returns
+        -------
+        NystromPreconditioner
+            Of A.
+        """
         F = rpcholesky(A.diagonal(), A.columns, rank, random_state).factor
         blocks = row_blocks(A.n, _STRIP)
         square = np.zeros((F.shape[1], F.shape[1]))
@@ -57,7 +108,20 @@ class NystromPreconditioner:
         return cls(basis, values[keep])
 
     def apply(self, R: np.ndarray, ridge: float) -> np.ndarray:
-        """P^-1 R with P the approximation plus the ridge, scaled so that the rest of the space stays as it is."""
+        """Multiply residuals by P^-1, P being the approximation plus the ridge.
+
+        Parameters
+        ----------
+        R : ndarray of shape (n, k)
+            Residuals.
+        ridge : float
+            c > 0.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            P^-1 R, scaled so that what is orthogonal to the basis stays as it is.
+        """
         if not self.values.size:
             return R
         along = (self.basis.T @ R.astype(self.basis.dtype)).astype(np.float64)
@@ -65,13 +129,45 @@ class NystromPreconditioner:
         return R + self.basis @ along.astype(self.basis.dtype)
 
     def products(self, ridge: float, tol: float) -> float:
-        """Products that conjugate gradients are predicted to use: the bound for the condition number that is left."""
+        """Predict how many products conjugate gradients take, from the bound for the condition number that is left.
+
+        Parameters
+        ----------
+        ridge : float
+            c > 0.
+        tol : float
+            Relative residual to reach.
+
+        Returns
+        -------
+        float
+            Products with A.
+        """
         left = 1.0 + float(self.values[0] if self.values.size else 0.0) / ridge
         return 1.0 + 0.5 * float(np.sqrt(left) * np.log(2.0 / tol))
 
 
 def operator_digest(A: Operator) -> str:
-    """SHA-256 of an operator's size, precision, diagonal and product with a fixed vector: of its data, at their price."""
+    """Work out what tells two operators apart, from their products: of all their data, at the price of one.
+
+    Parameters
+    ----------
+    A : Operator
+        Any.
+
+    Returns
+    -------
+    str
+        SHA-256 of size, precision, diagonal and product with a fixed vector.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.cg import operator_digest
+    >>> from dmo.linalg.operators import Dense
+    >>> operator_digest(Dense(np.eye(3))) == operator_digest(Dense(2 * np.eye(3)))
+    False
+    """
     probe = np.modf(np.arange(1, A.n + 1) * 0.6180339887498949)[0][:, None] - 0.5
     return digest(A.n, A.dtype.str, A.diagonal(), A.product(probe))
 
@@ -121,7 +217,7 @@ class BlockCG(CheckedSolver):
     convergence or is out of products, its residual is replaced by the true one in float64; the search goes on from the
     direction it had. Columns that have truly converged are frozen; all are scaled to length one, so that small ones
     count as much. A start at the solution costs the one product that checks it and 0 iterations.
-    Inside `resuming.checkpoints` a search that died goes on, and a finished one is not repeated.
+    Inside `checkpoints` a search that died goes on, and a finished one is not repeated.
     Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
     """
 
@@ -246,10 +342,45 @@ class BlockCG(CheckedSolver):
 def solve_shifted(
     A: csr_array, shifts: np.ndarray, B: np.ndarray, tol: float = 1e-8, max_steps: int = 10_000
 ) -> tuple[np.ndarray, int, float]:
-    """(V, steps, residual): (A + shifts_j I) v_j = b_j for all columns at once, by conjugate gradients.
+    """Solve (A + s_j I) v_j = b_j for all columns at once, by conjugate gradients preconditioned by the diagonal.
 
-    Arguments: `A` n x n CSR; `B` n x L; `tol` of |r_j| / |b_j|. Preconditioned by the diagonal; a column that has
-    converged rests. Raises ValueError where a system shows itself not to be positive definite.
+    A column that has converged rests.
+
+    Parameters
+    ----------
+    A : csr_array of shape (n, n)
+        Symmetric.
+    shifts : ndarray of shape (L,)
+        s, of the columns.
+    B : ndarray of shape (n, L)
+        Right-hand sides.
+    tol : float, default=1e-8
+        Relative residual at which a column has converged.
+    max_steps : int, default=10000
+        Products at most.
+
+    Returns
+    -------
+    V : ndarray of shape (n, L)
+        Solutions.
+    steps : int
+        Products taken.
+    residual : float
+        The largest relative residual, recomputed from V.
+
+    Raises
+    ------
+    ValueError
+        Where a system shows itself not to be positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse
+    >>> from dmo.linalg.cg import solve_shifted
+    >>> V, steps, residual = solve_shifted(scipy.sparse.eye_array(3, format="csr"), np.array([1.0]), np.ones((3, 1)))
+    >>> V.ravel(), steps
+    (array([0.5, 0.5, 0.5]), 1)
     """
     diagonal = A.diagonal()[:, None] + shifts
     scale = np.linalg.norm(B, axis=0)

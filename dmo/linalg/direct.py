@@ -15,7 +15,7 @@ import scipy.linalg
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.linalg.cholesky import cholesky_in_place
-from dmo.linalg.factors import Factor, low_rank_factor
+from dmo.linalg.factors import low_rank_factor
 from dmo.linalg.linear import FactorSystem
 from dmo.linalg.operators import Operator
 from dmo.linalg.solution import (
@@ -27,6 +27,7 @@ from dmo.linalg.solution import (
     relative_error,
     warn_of_error,
 )
+from dmo.linalg.tall import Factor
 
 _PROBE_EVERY = 1024
 """Columns between two probes. The first solve with a factor is always probed; what the factorization lost, later ones

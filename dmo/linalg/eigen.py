@@ -14,7 +14,30 @@ from dmo.progress import stage
 
 @dataclass(frozen=True)
 class Eigenpairs:
-    """`values` (k, descending), `vectors` (n x k, orthonormal), relative `residuals` (k), objective after each step."""
+    """Leading eigenpairs, and how the search for them went.
+
+    Attributes
+    ----------
+    values : ndarray of shape (k,)
+        Eigenvalues, descending.
+    vectors : ndarray of shape (n, k)
+        Eigenvectors of length 1.
+    residuals : ndarray of shape (k,)
+        |M u - theta u| relative to the largest |theta| found.
+    history : list of float
+        Sum of the values after each step.
+    converged : bool
+        Whether all residuals are at most the tolerance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.eigen import block_krylov
+    >>> M = np.diag([5.0, 4, 1, 0, -9])
+    >>> found = block_krylov(lambda B: M @ B, np.ones((5, 2)) + np.eye(5, 2), k=2)
+    >>> found.values.round(6), found.converged
+    (array([5., 4.]), True)
+    """
 
     values: np.ndarray
     vectors: np.ndarray
@@ -29,7 +52,26 @@ class Eigenpairs:
 
 
 def fix_signs(vectors: np.ndarray) -> np.ndarray:
-    """The columns with their sign chosen so that the entry of largest magnitude is positive."""
+    """Choose the sign of every column so that its entry of largest magnitude is positive.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (n, k)
+        Columns.
+
+    Returns
+    -------
+    ndarray of shape (n, k)
+        The columns with their signs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.eigen import fix_signs
+    >>> fix_signs(np.array([[-2.0, 1.0], [1.0, 3.0]]))
+    array([[ 2.,  1.],
+           [-1.,  3.]])
+    """
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     return vectors * np.where(largest < 0, -1.0, 1.0)
 
@@ -49,19 +91,10 @@ def block_krylov(
     max_basis: int | None = None,
     inner: LinearMap | None = None,
 ) -> Eigenpairs:
-    """The k algebraically largest eigenpairs of a symmetric map M, or of a product M = H C of two.
-
-    Arguments: `apply`: an n x m block to its image under M; `start`: n x s block of rank k at least that spans a good
-    guess; `tol`: residual |M u - theta u| relative to the largest |theta| found and to |u|, at which a pair counts as
-    converged; `max_steps`: blocks to apply the map to; `max_basis`: columns (default 5 s + k, 60 + k at least) above which
-    the basis restarts from its 2 k best vectors. Two bases of that size are the memory, n x max_basis float64 each.
-    `inner`: a block to its image under C, symmetric positive semidefinite; `apply` is then that of H, symmetric, and M = H C
-    is self-adjoint in the product x'Cy. A third basis holds the images under C. Pairs that have stopped improving while
-    their residual is above `tol` are returned as not converged.
-    Returns vectors of Euclidean length 1, orthogonal in that product. Raises ValueError for a start of rank below k, for a
-    C of rank below k, and for a map whose values are not finite.
+    """Find the k algebraically largest eigenpairs of a symmetric map M, or of a product M = H C of two.
 
     On the numerics:
+
     1. The basis V is orthonormal in the Euclidean product even where the problem's is x'Cy: C may be singular or badly
        conditioned, and Gram-Schmidt in it would lose what little the basis has. V'CV is then whitened, and directions on
        which C is all but zero stay out of the projection (they return with later blocks if they matter).
@@ -72,6 +105,50 @@ def block_krylov(
     4. A restart keeps 2 k Ritz vectors, of which the k beyond those wanted hold the search in place (with k alone,
        crowded eigenvalues are found over and over), and goes on with the residuals, which is where Krylov would go.
     5. An empty new block means that the basis is invariant: what is left of the residual is rounding in the maps.
+
+    Two bases of `max_basis` columns are the memory, n x max_basis float64 each; `inner` adds a third, with the images under C.
+
+    Parameters
+    ----------
+    apply : callable
+        Takes an n x m block, returns its image under M; with `inner`, under H.
+    start : ndarray of shape (n, s)
+        Of rank k at least; spans a good guess.
+    k : int
+        Pairs wanted.
+    tol : float, default=1e-7
+        Residual |M u - theta u|, relative to the largest |theta| found and to |u|, at which a pair has converged.
+    max_steps : int, default=30
+        Blocks to apply the map to.
+    max_basis : int, optional
+        Columns above which the basis restarts; default 5 s + k, at least 60 + k.
+    inner : callable, optional
+        Takes an n x m block, returns its image under C, symmetric positive semidefinite; M = H C is self-adjoint in the
+        product x'Cy, in which the vectors are then orthogonal.
+
+    Returns
+    -------
+    Eigenpairs
+        Pairs that have stopped improving while their residual is above `tol` are returned as not converged.
+
+    Raises
+    ------
+    UserError
+        For a start of rank below k, for a C of rank below k, and for a map whose values are not finite.
+
+    References
+    ----------
+    Saad 2011, chapters 6 and 7.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.eigen import block_krylov
+    >>> rng = np.random.default_rng(0)
+    >>> F = rng.normal(size=(50, 4))
+    >>> found = block_krylov(lambda B: F @ (F.T @ B), rng.normal(size=(50, 3)), k=2)
+    >>> bool(np.allclose(found.values, np.linalg.svd(F)[1][:2] ** 2))
+    True
     """
     V = orthonormalize(start)
     if k < 1:
@@ -165,19 +242,63 @@ thousands, and their inverse roots, by which the whitening multiplies, would be 
 
 @dataclass(frozen=True)
 class TracePairs:
-    """`values` (k, descending) and B-orthonormal `vectors` (d x k)."""
+    """Solutions of a trace problem.
+
+    Attributes
+    ----------
+    values : ndarray of shape (k,)
+        Descending.
+    vectors : ndarray of shape (d, k)
+        B-orthonormal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.eigen import solve_trace
+    >>> solve_trace(np.diag([1.0, 3.0]), None, 1).vectors.ravel()
+    array([0., 1.])
+    """
 
     values: np.ndarray
     vectors: np.ndarray
 
 
 def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int) -> TracePairs:
-    """The k algebraically largest solutions of A w = lambda B w with W'BW = I.
+    """Find the k algebraically largest solutions of A w = lambda B w with W'BW = I.
 
-    Arguments: `A` d x d symmetric, definite or not; `B` d x d symmetric positive semidefinite, None for I; where B is
-    singular, w is sought in the span of the eigenvectors of B above CUTOFF times its largest eigenvalue.
-    Raises ValueError where that span has fewer than k dimensions.
-    Source: [MOPE 30, 31]; Golub, Van Loan, section 8.7.
+    Where B is singular, w is sought in the span of the eigenvectors of B above 1e-12 times its largest eigenvalue.
+
+    Parameters
+    ----------
+    A : ndarray of shape (d, d)
+        Symmetric, definite or not.
+    B : ndarray of shape (d, d) or None
+        Symmetric positive semidefinite; None: the identity.
+    k : int
+        Solutions wanted.
+
+    Returns
+    -------
+    TracePairs
+        Values and vectors.
+
+    Raises
+    ------
+    UserError
+        Where that span has fewer than k dimensions.
+
+    References
+    ----------
+    [MOPE 30, 31]; Golub, Van Loan, section 8.7.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.eigen import solve_trace
+    >>> found = solve_trace(np.diag([2.0, 3.0]), np.diag([1.0, 4.0]), 2)
+    >>> found.values, np.abs(found.vectors)
+    (array([2.  , 0.75]), array([[1. , 0. ],
+           [0. , 0.5]]))
     """
     A = (A + A.T) / 2
     if B is None:
@@ -191,7 +312,27 @@ def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int) -> TracePairs:
 
 
 def check_rank(rank: int, k: int) -> None:
-    """Refuse more components than there are directions."""
+    """Refuse more components than there are directions.
+
+    Parameters
+    ----------
+    rank : int
+        Directions.
+    k : int
+        Components wanted.
+
+    Raises
+    ------
+    UserError
+        For k > rank, and for a rank of 0.
+
+    Examples
+    --------
+    >>> from dmo.linalg.eigen import check_rank
+    >>> check_rank(rank=3, k=5)
+    Traceback (most recent call last):
+    dmo.errors.UserError: n_components = 5, but the problem has only 3 directions; lower n_components to that
+    """
     if not rank:
         raise UserError(
             "the problem has no direction: features, or labels, are constant over the samples that it is about"
@@ -221,7 +362,28 @@ def _largest(A: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def power_of(A: np.ndarray, exponent: float) -> np.ndarray:
-    """A^exponent of a symmetric positive semidefinite matrix on its range (the pseudo-inverse for exponent -1)."""
+    """Raise a symmetric positive semidefinite matrix to a power, on its range.
+
+    Parameters
+    ----------
+    A : ndarray of shape (d, d)
+        The matrix.
+    exponent : float
+        -1: the pseudo-inverse.
+
+    Returns
+    -------
+    ndarray of shape (d, d)
+        A^exponent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.eigen import power_of
+    >>> power_of(np.diag([4.0, 0.0]), -0.5)
+    array([[0.5, 0. ],
+           [0. , 0. ]])
+    """
     values, vectors = scipy.linalg.eigh((A + A.T) / 2, check_finite=False)
     keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
     return (vectors[:, keep] * values[keep] ** exponent) @ vectors[:, keep].T

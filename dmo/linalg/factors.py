@@ -4,50 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from dmo.linalg.block_rows import BlockRows
 from dmo.linalg.operators import Centered, LowRank, Operator, Scaled, Sum
 from dmo.linalg.row_gram import RowGram
-from dmo.linalg.tall import gram
-
-
-class Factor(Protocol):
-    """n x r. All products are float64."""
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-
-    def dot(self, S: np.ndarray) -> np.ndarray:
-        """F S (n x q) for S of r x q."""
-        ...
-
-    def t_dot(self, B: np.ndarray) -> np.ndarray:
-        """F'B (r x q) for B of n x q."""
-        ...
-
-    def gram(self) -> np.ndarray:
-        """F'F (r x r)."""
-        ...
-
-    def rows(self, where: slice) -> np.ndarray:
-        """Some rows, dense."""
-        ...
-
-    def centered(self) -> Factor:
-        """(I - 11'/n) F."""
-        ...
-
-    def scaled(self, factor: float) -> Factor:
-        """factor F."""
-        ...
+from dmo.linalg.tall import Factor, gram
 
 
 @dataclass(frozen=True)
-class DenseFactor:
-    """A factor in one array (n x r)."""
+class DenseFactor(Factor):
+    """A factor in one array.
+
+    Parameters
+    ----------
+    F : ndarray of shape (n, r)
+        The array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.factors import DenseFactor
+    >>> DenseFactor(np.ones((5, 2))).gram()
+    array([[5., 5.],
+           [5., 5.]])
+    """
 
     F: np.ndarray
 
@@ -75,11 +58,30 @@ class DenseFactor:
 
 
 @dataclass(frozen=True)
-class BlockFactor:
-    """(W - 1 m') M for block-sparse W (n x r0), a mixing M (r0 x r) and the means m of W's columns (None: not centered).
+class BlockFactor(Factor):
+    """(W - 1 m') M for block-sparse W.
 
     W'W is block-diagonal, so the Gram matrix costs n k_s^2 per cluster and centering is one border of rank one:
     F'F = M' (W'W - n m m') M.
+
+    Parameters
+    ----------
+    W : BlockRows of shape (n, r0)
+        Rows by clusters.
+    mixing : ndarray of shape (r0, r)
+        M.
+    means : ndarray of shape (r0,), optional
+        m, the means of W's columns; None: not centered.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.block_rows import BlockRows
+    >>> from dmo.linalg.factors import BlockFactor
+    >>> W = BlockRows((2, 2), [np.array([0]), np.array([1])], [slice(0, 1), slice(1, 2)], [np.ones((1, 1))] * 2)
+    >>> BlockFactor(W, np.eye(2)).centered().dot(np.eye(2))
+    array([[ 0.5, -0.5],
+           [-0.5,  0.5]])
     """
 
     W: BlockRows
@@ -120,8 +122,21 @@ class BlockFactor:
 
 
 @dataclass(frozen=True)
-class StackedFactor:
-    """[F_1 .. F_V], the factor of a sum of low-rank operators."""
+class StackedFactor(Factor):
+    """[F_1 .. F_V], the factor of a sum of low-rank operators.
+
+    Parameters
+    ----------
+    parts : sequence of Factor
+        F_v, n rows each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.factors import DenseFactor, StackedFactor
+    >>> StackedFactor([DenseFactor(np.ones((5, 2))), DenseFactor(np.ones((5, 1)))]).shape
+    (5, 3)
+    """
 
     parts: Sequence[Factor]
 
@@ -181,9 +196,30 @@ def _cross(left: Factor, right: Factor) -> np.ndarray:
 
 
 class BlockLowRank(Operator):
-    """W L W' with W = diag(W_1 .. W_S) by clusters (n x r0) and L = T T' (T: r0 x r).
+    """W L W' with W = diag(W_1 .. W_S) by clusters and L = T T'.
 
-    A product with k columns costs n k_s k + r0 r k, memory n k_s + r0 r. Source: Si, Hsieh, Dhillon 2014, eq. 5.
+    A product with k columns costs n k_s k + r0 r k, memory n k_s + r0 r.
+
+    Parameters
+    ----------
+    W : BlockRows of shape (n, r0)
+        Rows by clusters.
+    mixing : ndarray of shape (r0, r)
+        T.
+
+    References
+    ----------
+    Si, Hsieh, Dhillon 2014, eq. 5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.block_rows import BlockRows
+    >>> from dmo.linalg.factors import BlockLowRank
+    >>> W = BlockRows((2, 2), [np.array([0]), np.array([1])], [slice(0, 1), slice(1, 2)], [np.ones((1, 1))] * 2)
+    >>> BlockLowRank(W, np.array([[1.0], [2.0]])).dense()
+    array([[1., 2.],
+           [2., 4.]])
     """
 
     def __init__(self, W: BlockRows, mixing: np.ndarray):
@@ -191,10 +227,17 @@ class BlockLowRank(Operator):
 
     @property
     def rank(self) -> int:
+        """Columns of the factor."""
         return self.mixing.shape[1]
 
     def block_factor(self) -> BlockFactor:
-        """F = W T with A = F F', in float64."""
+        """Make the factor.
+
+        Returns
+        -------
+        BlockFactor
+            F = W T with A = F F', in float64.
+        """
         return BlockFactor(self.W.astype(np.float64), self.mixing)
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -10,9 +10,9 @@ import scipy.linalg
 
 from dmo.blocks import row_blocks
 from dmo.linalg.cholesky import cholesky_in_place
-from dmo.linalg.factors import Factor
 from dmo.linalg.row_gram import CenteredRows
 from dmo.linalg.solution import PROBES, IllConditioned, relative_error, warn_of_error
+from dmo.linalg.tall import Factor
 
 _STRIP = 4096
 log = logging.getLogger("dmo")
@@ -194,9 +194,33 @@ class Equilibrated:
 
 
 def positive_solve(A: np.ndarray, ridge: float, B: np.ndarray) -> np.ndarray:
-    """(A + c I)^-1 B of a small matrix of moments (d x d, positive semidefinite), refined once and checked.
+    """Solve (A + c I) X = B for a small matrix of moments, refined once and checked.
 
-    Raises IllConditioned where the ridge is below what rounding leaves of A's small eigenvalues.
+    Parameters
+    ----------
+    A : ndarray of shape (d, d)
+        Symmetric positive semidefinite.
+    ridge : float
+        c > 0.
+    B : ndarray of shape (d, k)
+        Right-hand sides.
+
+    Returns
+    -------
+    ndarray of shape (d, k)
+        X; a warning tells where it does not satisfy its equation.
+
+    Raises
+    ------
+    IllConditioned
+        Where the ridge is below what rounding leaves of A's small eigenvalues.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.linear import positive_solve
+    >>> positive_solve(np.eye(2), 1.0, np.ones((2, 1))).ravel()
+    array([0.5, 0.5])
     """
     shifted = A + ridge * np.eye(len(A))
     try:

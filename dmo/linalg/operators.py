@@ -1,6 +1,6 @@
 """Symmetric n x n operators: what the solvers need of a matrix, wherever its entries live.
 
-`Dense` holds the matrix in this process, `Tiles` (dmo/tiles.py) holds, recomputes or streams its lower tiles, `LowRank`
+`Dense` holds the matrix in this process, `Tiles` holds, recomputes or streams its lower tiles, `LowRank`
 is F F'. `Sum`, `Scaled`, `Shifted` and `Centered` combine them without forming anything. A product takes and returns
 NumPy blocks (n x k); building an operator computes nothing.
 """
@@ -23,6 +23,16 @@ class Operator:
 
     `A @ B` (B: n x k) multiplies in the operator's own precision `A.dtype` and returns B's dtype;
     `A.product(B)` returns float64 with products and sums in float64, for residuals.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> A = 2 * Dense(np.eye(3)) + Dense(np.ones((3, 3)))
+    >>> A.shift(1.0) @ np.ones((3, 1))
+    array([[6.],
+           [6.],
+           [6.]])
     """
 
     n: int
@@ -31,6 +41,7 @@ class Operator:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """n, n."""
         return self.n, self.n
 
     @property
@@ -43,22 +54,64 @@ class Operator:
         raise NotImplementedError
 
     def diagonal(self) -> np.ndarray:
-        """The n diagonal entries, float64."""
+        """Find the diagonal.
+
+        Returns
+        -------
+        ndarray of shape (n,), float64
+            Its entries.
+        """
         raise NotImplementedError
 
     def columns(self, index: np.ndarray) -> np.ndarray:
-        """Columns `index` (n x len(index)), in the operator's precision."""
+        """Find some columns.
+
+        Parameters
+        ----------
+        index : ndarray of shape (m,), int
+            Their numbers.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            The columns, in the operator's precision.
+        """
         raise NotImplementedError
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
-        """A new n x n array of the entries; the caller may overwrite it."""
+        """Form the whole matrix; the caller may overwrite it.
+
+        Parameters
+        ----------
+        dtype : dtype, default=float64
+            Of the entries.
+
+        Returns
+        -------
+        ndarray of shape (n, n)
+            A new array.
+        """
         raise NotImplementedError
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(C, offset) of the function of new rows that `coefficients` stand for: values raw(X) @ C + offset, where raw(X)
-        is the m x n block of the kernel as it was before it was scaled, centered or added to others.
+        """Work out the function of new rows that coefficients of the training rows stand for.
 
-        Raises ValueError for a sum whose terms need different C.
+        Parameters
+        ----------
+        coefficients : ndarray of shape (n, k)
+            Of the columns of this operator.
+
+        Returns
+        -------
+        C : ndarray of shape (n, k)
+            Coefficients of raw(X), the m x n block of the kernel as it was before it was scaled, centered or added to others.
+        offset : ndarray of shape (k,)
+            The values are raw(X) @ C + offset.
+
+        Raises
+        ------
+        UserError
+            For a sum whose terms need different C.
         """
         return coefficients, np.zeros(coefficients.shape[1:])
 
@@ -67,7 +120,18 @@ class Operator:
         return self._apply(B.astype(self.dtype, copy=False), self.dtype).astype(B.dtype, copy=False)
 
     def product(self, B: np.ndarray) -> np.ndarray:
-        """A @ B in float64 throughout."""
+        """Multiply in float64 throughout.
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, k)
+            Right factor.
+
+        Returns
+        -------
+        ndarray of shape (n, k), float64
+            A B.
+        """
         return self._apply(self._block(B).astype(np.float64, copy=False), np.dtype(np.float64))
 
     def _block(self, B: np.ndarray) -> np.ndarray:
@@ -85,7 +149,18 @@ class Operator:
     __mul__ = __rmul__
 
     def shift(self, c: float) -> Shifted:
-        """A + c I."""
+        """Add a multiple of the identity.
+
+        Parameters
+        ----------
+        c : float
+            Factor.
+
+        Returns
+        -------
+        Shifted
+            A + c I.
+        """
         return Shifted(self, c)
 
     @property
@@ -94,7 +169,13 @@ class Operator:
         return False
 
     def centered(self) -> Operator:
-        """H A H, H = I - 11'/n."""
+        """Center the matrix.
+
+        Returns
+        -------
+        Operator
+            H A H, H = I - 11'/n.
+        """
         return Centered(self)
 
 
@@ -105,7 +186,20 @@ def _real(array: np.ndarray) -> np.ndarray:
 
 
 class Dense(Operator):
-    """A matrix in this process's memory (n x n, symmetric; float32 or float64, others are taken as float64)."""
+    """A matrix in this process's memory.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n, n)
+        Symmetric; float32 or float64, other types are taken as float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> Dense(np.eye(3, dtype=np.float32)).dtype
+    dtype('float32')
+    """
 
     def __init__(self, matrix: np.ndarray):
         matrix = _real(matrix)
@@ -132,7 +226,22 @@ class Dense(Operator):
 
 
 class LowRank(Operator):
-    """F F' for a tall factor F (n x r; float32 or float64, others are taken as float64)."""
+    """F F' for a tall factor F.
+
+    Parameters
+    ----------
+    factor : ndarray of shape (n, r)
+        F; float32 or float64, other types are taken as float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import LowRank
+    >>> LowRank(np.arange(3.0)[:, None]).dense()
+    array([[0., 0., 0.],
+           [0., 1., 2.],
+           [0., 2., 4.]])
+    """
 
     def __init__(self, factor: np.ndarray):
         factor = _real(factor)
@@ -142,6 +251,7 @@ class LowRank(Operator):
 
     @property
     def rank(self) -> int:
+        """Columns of the factor."""
         return self.factor.shape[1]
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -249,7 +359,22 @@ class Shifted(Operator):
 class Centered(Operator):
     """H A H with H = I - 11'/n; the training means are kept, so that new rows are centered in the same way.
 
-    Source: Schoelkopf, Smola, Mueller 1998, appendix A.
+    Parameters
+    ----------
+    inner : Operator
+        A.
+
+    References
+    ----------
+    Schoelkopf, Smola, Mueller 1998, appendix A.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Centered, Dense
+    >>> Centered(Dense(np.eye(2))).dense()
+    array([[ 0.5, -0.5],
+           [-0.5,  0.5]])
     """
 
     def __init__(self, inner: Operator):

@@ -10,11 +10,31 @@ import numpy as np
 import scipy.linalg
 
 Columns = Callable[[np.ndarray], np.ndarray]
+_PROPOSALS = 100  # a round: enough for products of matrices, few enough that most are accepted
+_FLOOR = 1e-6  # of the largest diagonal entry: what is left below is rounding of float32 columns
 
 
 @dataclass(frozen=True)
 class PivotedCholesky:
-    """A partial Cholesky factor: A ~ F F' with F (n x r), the pivots (r row numbers) and the residual diagonal (n)."""
+    """A partial Cholesky factorization A ~ F F'.
+
+    Attributes
+    ----------
+    factor : ndarray of shape (n, r)
+        F, in the columns' precision.
+    pivots : ndarray of shape (r,), int
+        Row numbers.
+    residual : ndarray of shape (n,), float64
+        Diagonal of A - F F'.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.pivoted_cholesky import rpcholesky
+    >>> A = np.diag([4.0, 1.0, 0.0])
+    >>> rpcholesky(A.diagonal(), lambda index: A[:, index], rank=3, random_state=0).residual
+    array([0., 0., 0.])
+    """
 
     factor: np.ndarray
     pivots: np.ndarray
@@ -26,24 +46,55 @@ def rpcholesky(
     columns: Columns,
     rank: int,
     random_state: int | np.random.Generator | None = None,
-    block: int = 100,
-    tol: float = 1e-6,
     submatrix: Columns | None = None,
 ) -> PivotedCholesky:
-    """Randomly pivoted Cholesky of a positive semidefinite matrix by blocks, with rejection of redundant pivots.
+    """Factorize a positive semidefinite matrix by randomly pivoted Cholesky in blocks, with rejection of redundant pivots.
 
-    Arguments: `diagonal` (n); `columns(index)` -> the columns n x len(index); `rank`: pivots wanted, fewer come back
-    when the residual diagonal falls below `tol` times the largest diagonal entry; `block`: proposals per round;
-    `submatrix(index)` -> the entries among `index`, where these cost less than whole columns.
-    Proposals are drawn in proportion to the residual diagonal and accepted as the sequential algorithm would accept
-    them. Memory: the factor, n x rank in the columns' precision.
-    Source: Chen, Epperly, Tropp, Webber 2025, algorithm 2.1; Epperly, Tropp, Webber 2024 (accelerated, rejection).
+    Proposals are drawn in proportion to the residual diagonal, 100 a round, and accepted as the sequential algorithm would
+    accept them. Memory: the factor, n x rank in the columns' precision.
+
+    Parameters
+    ----------
+    diagonal : ndarray of shape (n,)
+        Of the matrix.
+    columns : callable
+        Takes row numbers, returns these columns (n x m).
+    rank : int
+        Pivots wanted; fewer come back when the residual diagonal falls below 1e-6 times the largest diagonal entry.
+    random_state : int or Generator, optional
+        Of the proposals.
+    submatrix : callable, optional
+        Takes row numbers, returns the entries among them (m x m), where these cost less than whole columns.
+
+    Returns
+    -------
+    PivotedCholesky
+        Factor, pivots, residual diagonal.
+
+    Raises
+    ------
+    LinAlgError
+        Where the matrix is not positive semidefinite at the pivots.
+
+    References
+    ----------
+    Chen, Epperly, Tropp, Webber 2025, algorithm 2.1; Epperly, Tropp, Webber 2024 (accelerated, rejection).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.pivoted_cholesky import rpcholesky
+    >>> F = np.random.default_rng(0).normal(size=(20, 3))
+    >>> A = F @ F.T
+    >>> found = rpcholesky(A.diagonal(), lambda index: A[:, index], rank=10, random_state=0)
+    >>> found.factor.shape, bool(np.allclose(found.factor @ found.factor.T, A, atol=1e-4))
+    ((20, 3), True)
     """
     rng = np.random.default_rng(random_state)
     residual = np.array(
         diagonal, dtype=np.float64
     )  # it is what is left of subtractions: float32 would go negative early
-    n, floor = len(residual), tol * float(np.max(diagonal, initial=0.0))
+    n, floor = len(residual), _FLOOR * float(np.max(diagonal, initial=0.0))
     rank = min(rank, n)
     pivots = np.zeros(rank, dtype=np.int64)
     factor: np.ndarray | None = None
@@ -51,7 +102,7 @@ def rpcholesky(
     while found < rank and residual.max() > floor:
         # what is below the floor is rounding of the columns: a pivot there would divide by its root
         weights = np.where(residual > floor, residual, 0.0)
-        size = min(block, rank - found, int((weights > 0).sum()))
+        size = min(_PROPOSALS, rank - found, int((weights > 0).sum()))
         proposed = rng.choice(n, size=size, p=weights / weights.sum(), replace=False)
         whole = columns(proposed) if submatrix is None else None
         local = whole[proposed] if whole is not None else _entries(submatrix, proposed)

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from dmo.blocks import double, row_blocks
 from dmo.linalg.operators import Operator
-from dmo.linalg.tall import gram
+from dmo.linalg.tall import Factor, gram
 
 _STRIP = 512
 _CANCELS = 1e4
@@ -18,11 +18,26 @@ _CANCELS = 1e4
 
 
 @dataclass(frozen=True, eq=False)
-class CenteredRows:
-    """X - 1 m' as a `Factor` (n x d, float64): rows less their means m, or as they are where `mean` is None.
+class CenteredRows(Factor):
+    """X - 1 m' as a `Factor`: rows less their means m, or as they are.
 
     Dense rows have had the mean taken (`X` holds the differences). CSR rows keep their zeros: every product takes the
     mean's share off the result, which costs rounding in proportion to |m| once, as the entries themselves do.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n, d), float64
+        Rows.
+    mean : ndarray of shape (d,) or None
+        m; None: not centered.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.row_gram import CenteredRows
+    >>> CenteredRows.of(np.array([[1.0, 5.0], [3.0, 5.0]]), center=True).rows(slice(None))
+    array([[-1.,  0.],
+           [ 1.,  0.]])
     """
 
     X: Any
@@ -30,7 +45,20 @@ class CenteredRows:
 
     @classmethod
     def of(cls, X: Any, center: bool) -> CenteredRows:
-        """From rows in memory of any real type, dense or CSR."""
+        """Make them from rows in memory.
+
+        Parameters
+        ----------
+        X : ndarray or sparse matrix of shape (n, d)
+            Of any real type.
+        center : bool
+            Take the mean.
+
+        Returns
+        -------
+        CenteredRows
+            The rows, float64.
+        """
         X = double(X)
         return cls(X, None).centered() if center else cls(X, None)
 
@@ -91,7 +119,13 @@ class CenteredRows:
         return CenteredRows(self.X * factor, None if self.mean is None else self.mean * factor)
 
     def lengths(self) -> np.ndarray:
-        """|x_i - m|^2 (n)."""
+        """Work out the squared length of every row.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            |x_i - m|^2.
+        """
         square = self.X.multiply(self.X) if scipy.sparse.issparse(self.X) else self.X * self.X
         out = np.asarray(square.sum(axis=1), np.float64).ravel()
         if self._border is None:
@@ -111,6 +145,19 @@ class RowGram(Operator):
     """F F' of centered or plain rows F in memory; sparse rows stay sparse until `dense` forms the n x n matrix.
 
     `centered()` centers the rows, not the matrix: F F' of rows far from the origin has lost their differences.
+
+    Parameters
+    ----------
+    factor : CenteredRows
+        F.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.row_gram import RowGram
+    >>> RowGram.of(np.array([[1.0], [3.0]]), center=True).dense()
+    array([[ 1., -1.],
+           [-1.,  1.]])
     """
 
     def __init__(self, factor: CenteredRows):
@@ -118,7 +165,20 @@ class RowGram(Operator):
 
     @classmethod
     def of(cls, X: Any, center: bool = False) -> RowGram:
-        """From rows in memory of any real type, dense or CSR."""
+        """Make it from rows in memory.
+
+        Parameters
+        ----------
+        X : ndarray or sparse matrix of shape (n, d)
+            Of any real type.
+        center : bool, default=False
+            Take the mean.
+
+        Returns
+        -------
+        RowGram
+            Their Gram matrix.
+        """
         return cls(CenteredRows.of(X, center))
 
     @property

@@ -8,21 +8,52 @@ from dataclasses import dataclass, field
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from dmo.linalg.factors import DenseFactor, Factor
+from dmo.linalg.factors import DenseFactor
 from dmo.linalg.linear import FactorSystem
 from dmo.linalg.solution import Solver
+from dmo.linalg.tall import Factor
 
 
 @dataclass
 class Smoother:
-    """H B = K (K + c I)^-1 B = B - c (K + c I)^-1 B, by a solver of K + c I; warm-started from its last solution."""
+    """H B = K (K + c I)^-1 B = B - c (K + c I)^-1 B, by a solver of K + c I.
+
+    Conjugate gradients start at the last solution.
+
+    Parameters
+    ----------
+    solver : Solver
+        Of K + c I.
+    ridge : float
+        c > 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> from dmo.linalg.smoothers import Smoother
+    >>> from dmo.linalg.solve import factorize
+    >>> Smoother(factorize(Dense(3 * np.eye(2)), 1.0), 1.0)(np.ones((2, 1))).ravel()
+    array([0.75, 0.75])
+    """
 
     solver: Solver
     ridge: float
-    _last: np.ndarray | None = field(default=None, repr=False)
+    _last: np.ndarray | None = field(default=None, init=False, repr=False)
 
     def dual(self, B: np.ndarray) -> np.ndarray:
-        """(K + c I)^-1 B, eq. 33."""
+        """Solve with K + c I; a warning tells where conjugate gradients did not converge.
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, k)
+            Right-hand sides.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            (K + c I)^-1 B [KGHA 33].
+        """
         start = self._last if self.solver.method == "cg" and self._last is not None else None
         if start is not None and start.shape != B.shape:
             start = None
@@ -42,7 +73,13 @@ class Smoother:
         return B - self.ridge * self.dual(B)
 
     def inverse_diagonal(self) -> np.ndarray:
-        """diag((K + c I)^-1) (n), for leave-one-out scores; needs a direct solver."""
+        """Work out the diagonal of the inverse, for leave-one-out scores; needs a direct solver.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            diag((K + c I)^-1).
+        """
         return self.solver.inverse_diagonal()
 
 
@@ -52,8 +89,20 @@ class LinearSmoother:
     Never B - c (K + c I)^-1 B, nor W as F' (K + c I)^-1 B from that: see `FactorSystem`. Nothing is larger than the
     smaller side of F squared.
 
-    Arguments: `F` n x d, an array or a `Factor` (the labels or features; centered by the caller where they should be);
-    `ridge` c > 0.
+    Parameters
+    ----------
+    F : ndarray of shape (n, d), or Factor
+        Labels or features; centered by the caller where they should be.
+    ridge : float
+        c > 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.smoothers import LinearSmoother
+    >>> smoother = LinearSmoother(np.array([[1.0], [-1.0]]), ridge=2.0)
+    >>> smoother(np.array([[1.0], [-1.0]])).ravel(), smoother.loadings(np.array([[1.0], [-1.0]]))
+    (array([ 0.5, -0.5]), array([[0.5]]))
     """
 
     def __init__(self, F: np.ndarray | Factor, ridge: float):
@@ -61,16 +110,39 @@ class LinearSmoother:
         self._solver = FactorSystem(self.F, ridge)
 
     def loadings(self, B: np.ndarray) -> np.ndarray:
-        """Q = F'(F F' + c I)^-1 B = (F'F + c I)^-1 F'B (d x p); of the labels: Y'alpha_Y of eq. 31."""
+        """Work out the coefficients of the columns of F; of the labels, they are Y'alpha_Y of [KGHA 31].
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, p)
+            What is smoothed.
+
+        Returns
+        -------
+        ndarray of shape (d, p)
+            (F'F + c I)^-1 F'B.
+        """
         return self._solver.loadings(B)
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
         return self._solver.smooth(B)
 
     def leave_one_out(self, B: np.ndarray, W: np.ndarray, centered: bool = False) -> np.ndarray:
-        """Values at every row of the function that smooths B (with loadings W) without that row: b - (b - s) / (1 - h).
+        """Work out, for every row, the value there of the function that smooths B without that row: b - (b - s) / (1 - h).
 
-        `centered`: the function has an intercept, which F's centering and B's stand for; it adds 1 / n to the leverage.
+        Parameters
+        ----------
+        B : ndarray of shape (n, p)
+            What is smoothed.
+        W : ndarray of shape (d, p)
+            Its loadings.
+        centered : bool, default=False
+            The function has an intercept, which F's centering and B's stand for; it adds 1 / n to the leverage.
+
+        Returns
+        -------
+        ndarray of shape (n, p)
+            Values.
         """
         left = 1 - self._solver.leverages() - (1 / len(B) if centered else 0.0)
         return B - (B - self.F.dot(W)) / left[:, None]
@@ -79,11 +151,37 @@ class LinearSmoother:
 def leave_one_out(
     targets: np.ndarray, dual: np.ndarray, inverse_diagonal: np.ndarray, intercept: float = 0.0
 ) -> np.ndarray:
-    """Predictions of a kernel ridge for every training row when that row is left out: t_i - a_i / [(K + c I)^-1]_ii.
+    """Predict every training row by the kernel ridge that is fitted without it: t_i - a_i / [(K + c I)^-1]_ii.
 
-    Arguments: `targets` n x k; `dual` a = (K + c I)^-1 targets; `inverse_diagonal` n; `intercept`: 1 / (n c) where K and
-    the targets are centered. The left-out regression has an intercept of its own then: with M = (K + c I)^-1 of the plain
-    kernel the divisor is m_ii - (M1)_i^2 / 1'M1, that of the centered one less 1 / (n c).
-    Source: Rifkin, Lippert 2007, section 3.
+    Parameters
+    ----------
+    targets : ndarray of shape (n, k)
+        t.
+    dual : ndarray of shape (n, k)
+        a = (K + c I)^-1 targets.
+    inverse_diagonal : ndarray of shape (n,)
+        Of K + c I.
+    intercept : float, default=0.0
+        1 / (n c) where K and the targets are centered. The left-out regression has an intercept of its own then: with
+        M = (K + c I)^-1 of the plain kernel the divisor is m_ii - (M1)_i^2 / 1'M1, that of the centered one less 1 / (n c).
+
+    Returns
+    -------
+    ndarray of shape (n, k)
+        Predictions.
+
+    References
+    ----------
+    Rifkin, Lippert 2007, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.smoothers import leave_one_out
+    >>> K = np.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> inverse = np.linalg.inv(K + np.eye(2))
+    >>> t = np.array([[1.0], [0.0]])
+    >>> leave_one_out(t, inverse @ t, np.diag(inverse)).ravel()  # of the second: 1 / (2 + 1) * 1
+    array([0.        , 0.33333333])
     """
     return targets - dual / (inverse_diagonal - intercept)[:, None]

@@ -14,7 +14,20 @@ from dmo.linalg.operators import Operator
 
 
 class IllConditioned(UserError):
-    """A + c I is not positive definite in the arithmetic at hand."""
+    """A + c I is not positive definite in the arithmetic at hand.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> from dmo.linalg.solution import IllConditioned
+    >>> from dmo.linalg.solve import factorize
+    >>> try:
+    ...     factorize(Dense(-np.eye(2)), 0.5, method="cholesky")
+    ... except IllConditioned as error:
+    ...     print(str(error).partition(";")[0])
+    the kernel plus ridge 0.5 is not positive definite (Cholesky stopped at row 1 of 2)
+    """
 
 
 class InaccurateSolve(ConvergenceWarning):
@@ -50,9 +63,28 @@ def warn_of_error(what: str, ridge: float, error: float) -> None:
 class Solution:
     """What a solver found.
 
-    `value` (B's shape, float64); `iterations`: products with A that the search took (conjugate gradients; the products
-    that check residuals come on top) or refinements (direct methods); `residuals`: |B - (A + c I) X| / |B| per column,
-    true ones in float64 (None if unchecked); `converged`: all of them at most the tolerance; `method`.
+    Attributes
+    ----------
+    value : ndarray, float64
+        X, of the shape of the right-hand side.
+    iterations : int
+        Products with A that the search took (conjugate gradients; the products that check residuals come on top), or
+        refinements (direct methods).
+    residuals : ndarray of shape (k,) or None
+        |B - (A + c I) X| / |B| per column, true ones in float64; None if unchecked.
+    converged : bool
+        Whether all of them are at most the tolerance.
+    method : str
+        Its name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> from dmo.linalg.solve import solve
+    >>> found = solve(Dense(np.eye(2)), np.ones(2), ridge=1.0)
+    >>> found.value, found.converged, found.method
+    (array([0.5, 0.5]), True, 'cholesky')
     """
 
     value: np.ndarray
@@ -63,17 +95,52 @@ class Solution:
 
 
 class Solver(Protocol):
+    """What solves (A + c I) X = B for many B.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> from dmo.linalg.solve import factorize
+    >>> solver = factorize(Dense(np.eye(2)), 1.0)
+    >>> solver.solve(np.ones(2)).value, solver.inverse_diagonal()
+    (array([0.5, 0.5]), array([0.5, 0.5]))
+    """
+
     method: str
 
     def solve(self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True) -> Solution:
-        """Solve for B (n, or n x k) from the start `x0`; `check=False` spares a direct method its residual.
+        """Solve for some right-hand sides.
 
-        Raises ValueError where B or x0 has another number of rows, or holds NaN or inf.
+        Parameters
+        ----------
+        B : ndarray of shape (n,) or (n, k)
+            Right-hand sides.
+        x0 : ndarray of B's shape, optional
+            Where conjugate gradients start.
+        check : bool, default=True
+            False spares a direct method its residual.
+
+        Returns
+        -------
+        Solution
+            X and its residuals.
+
+        Raises
+        ------
+        UserError
+            Where B or x0 has another number of rows, or holds NaN or inf.
         """
         ...
 
     def inverse_diagonal(self) -> np.ndarray:
-        """diag((A + c I)^-1) (n)."""
+        """Work out the diagonal of the inverse.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            diag((A + c I)^-1).
+        """
         ...
 
 

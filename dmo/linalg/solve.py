@@ -16,11 +16,13 @@ import psutil
 from dmo.errors import UserError
 from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank
 from dmo.linalg.direct import CholeskySolver, MixedSolver, WoodburySolver
-from dmo.linalg.factors import Factor, low_rank_factor
+from dmo.linalg.factors import low_rank_factor
 from dmo.linalg.operators import Operator
 from dmo.linalg.solution import Solution, Solver
+from dmo.linalg.tall import Factor
 
 SolveMethod = Literal["auto", "cholesky", "mixed", "cg", "woodbury"]
+_PRODUCTS = 500  # with A, that conjugate gradients may use; a factorization costs about n / (6 k) of them, see `_saved`
 log = logging.getLogger("dmo")
 
 
@@ -29,28 +31,58 @@ def factorize(
     ridge: float,
     method: SolveMethod = "auto",
     tol: float = 1e-8,
-    max_products: int = 500,
     preconditioner: NystromPreconditioner | None = None,
-    memory: float | None = None,
     random_state: int | None = None,
     columns: int | None = None,
 ) -> Solver:
-    """A solver of (A + ridge I) X = B.
+    """Make a solver of (A + ridge I) X = B, to use many times.
 
-    Arguments: `tol`: relative true residual per column at which a solution counts as converged; `max_products`:
-    products with A that conjugate gradients may use; `preconditioner`: one made before for the same A (it serves every
-    ridge); `memory`: bytes that a dense factor may take (default: half of what is free); `columns`: right-hand sides
-    that will be solved with this solver, over all calls; with it "auto" takes the method of least predicted cost,
-    without it ("many") Cholesky wherever the factor fits.
-    Raises IllConditioned where A + ridge I is not positive definite, ValueError for a ridge that is not positive.
+    Parameters
+    ----------
+    A : Operator
+        Symmetric positive semidefinite.
+    ridge : float
+        c > 0.
+    method : {"auto", "cholesky", "mixed", "cg", "woodbury"}, default="auto"
+        "auto": Woodbury for a low-rank A, else the least predicted cost of Cholesky (float64, or float32 with refinement)
+        and conjugate gradients, as half of the free memory allows.
+    tol : float, default=1e-8
+        Relative true residual per column at which a solution counts as converged.
+    preconditioner : NystromPreconditioner, optional
+        One made before for the same A (it serves every ridge).
+    random_state : int, optional
+        Of the preconditioner.
+    columns : int, optional
+        Right-hand sides that will be solved with this solver, over all calls; without it ("many") Cholesky is taken wherever
+        the factor fits.
+
+    Returns
+    -------
+    Solver
+        Of the chosen method.
+
+    Raises
+    ------
+    IllConditioned
+        Where A + ridge I is not positive definite.
+    UserError
+        For a ridge that is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense, LowRank
+    >>> from dmo.linalg.solve import factorize
+    >>> F = np.random.default_rng(0).normal(size=(30, 3))
+    >>> factorize(Dense(F @ F.T), 0.1).method, factorize(LowRank(F), 0.1).method
+    ('cholesky', 'woodbury')
     """
     if not ridge > 0:
         raise UserError(f"ridge must be positive, got {ridge}; the smallest useful value is the kernel's noise floor")
     factor = low_rank_factor(A) if method in ("auto", "woodbury") else None
     if method == "auto":
-        budget = psutil.virtual_memory().available / 2 if memory is None else memory
-        direct = _direct_method(A, ridge, budget, columns)
-        if factor is not None and factor.shape[1] < A.n and small_side_fits(factor, budget):
+        direct = _direct_method(A, ridge, columns)
+        if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):
             method = "woodbury"
         elif direct is None:
             method = "cg"
@@ -69,21 +101,42 @@ def factorize(
     if method == "cg":
         if preconditioner is None:
             preconditioner = NystromPreconditioner.of(A, default_rank(A.n), random_state)
-        return BlockCG(A, ridge, preconditioner, tol, max_products)
+        return BlockCG(A, ridge, preconditioner, tol, _PRODUCTS)
     raise UserError(f"unknown method {method!r}; known: 'auto', 'cholesky', 'mixed', 'cg', 'woodbury'")
 
 
-def small_side_fits(factor: Factor, memory: float | None = None) -> bool:
-    """Whether a system of the factor's smaller side fits in `memory` bytes (default: half of what is free)."""
-    budget = psutil.virtual_memory().available / 2 if memory is None else memory
-    return 8.0 * min(factor.shape) ** 2 <= budget
+def small_side_fits(factor: Factor) -> bool:
+    """Find whether a system of the factor's smaller side fits in half of the free memory.
+
+    Parameters
+    ----------
+    factor : Factor
+        n x r.
+
+    Returns
+    -------
+    bool
+        Whether it does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.factors import DenseFactor
+    >>> from dmo.linalg.solve import small_side_fits
+    >>> small_side_fits(DenseFactor(np.ones((100, 3))))
+    True
+    """
+    return 8.0 * min(factor.shape) ** 2 <= _memory()
 
 
-def _direct_method(
-    A: Operator, ridge: float, memory: float, columns: int | None
-) -> Literal["cholesky", "mixed"] | None:
-    """The Cholesky factor that fits in `memory` bytes and is cheapest for `columns` right-hand sides (None: many)."""
-    size = float(A.n) * A.n
+def _memory() -> float:
+    """Bytes that a factor may take: half of what is free."""
+    return psutil.virtual_memory().available / 2
+
+
+def _direct_method(A: Operator, ridge: float, columns: int | None) -> Literal["cholesky", "mixed"] | None:
+    """The Cholesky factor that fits in memory and is cheapest for `columns` right-hand sides (None: many)."""
+    size, memory = float(A.n) * A.n, _memory()
     fine = A.dtype == np.float32 and ridge >= 1e-7 * float(A.diagonal().sum(dtype=np.float64))
     # what a float32 factor saves, n^3 / 12 float64 multiplications, is worth the products that refine n / 20 columns
     if fine and (8 * size > memory >= 4 * size or (columns is not None and 20 * columns <= A.n)):
@@ -114,6 +167,37 @@ def solve(
     tol: float = 1e-8,
     random_state: int | None = None,
 ) -> Solution:
-    """(A + ridge I)^-1 B (B: n or n x k) with true residuals; see `factorize`."""
+    """Solve (A + ridge I) X = B once, with true residuals.
+
+    Parameters
+    ----------
+    A : Operator
+        Symmetric positive semidefinite.
+    B : ndarray of shape (n,) or (n, k)
+        Right-hand sides.
+    ridge : float
+        c > 0.
+    x0 : ndarray of B's shape, optional
+        Where conjugate gradients start.
+    method : {"auto", "cholesky", "mixed", "cg", "woodbury"}, default="auto"
+        See `factorize`.
+    tol : float, default=1e-8
+        Relative residual at which a solution counts as converged.
+    random_state : int, optional
+        Of the preconditioner.
+
+    Returns
+    -------
+    Solution
+        X and its residuals.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> from dmo.linalg.solve import solve
+    >>> solve(Dense(np.eye(3)), np.ones((3, 1)), ridge=1.0).value.ravel()
+    array([0.5, 0.5, 0.5])
+    """
     columns = int(np.prod(np.shape(B)[1:]))
     return factorize(A, ridge, method, tol, random_state=random_state, columns=columns).solve(B, x0)

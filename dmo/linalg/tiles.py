@@ -37,7 +37,26 @@ class TileSource(Protocol):
 
 
 def lower_pairs(n: int, block: int) -> list[Pair]:
-    """The pairs (i, j), i >= j, of blocks of a symmetric n x n matrix, strip by strip."""
+    """List the pairs of blocks of a symmetric matrix, strip by strip.
+
+    Parameters
+    ----------
+    n : int
+        Rows and columns.
+    block : int
+        Rows and columns of a block.
+
+    Returns
+    -------
+    list of (int, int)
+        (i, j), i >= j.
+
+    Examples
+    --------
+    >>> from dmo.linalg.tiles import lower_pairs
+    >>> lower_pairs(5, 3)
+    [(0, 0), (1, 0), (1, 1)]
+    """
     return [(i, j) for i in range(len(row_blocks(n, block))) for j in range(i + 1)]
 
 
@@ -105,11 +124,34 @@ def _add(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
 class Tiles(Operator):
     """A symmetric matrix as lower tiles of a `TileSource`.
 
-    Arguments: `source`; `client`: a distributed.Client, or None to run in this process; `resident`: keep the tiles in
-    the workers' memory (this process's without a client) from the first product on, instead of asking the source for
-    them at every product; `dtype` of products. A product is four tasks per
-    thread that the workers have by then. This process holds n x k blocks only, except in `dense`.
-    Raises ValueError at the first product that `worker_bytes` predicts to exceed a worker's memory limit.
+    A product is four tasks per thread that the workers have by then. This process holds n x k blocks only, except in `dense`.
+    The first product that `worker_bytes` predicts to exceed a worker's memory limit raises UserError.
+
+    Parameters
+    ----------
+    source : TileSource
+        What has the tiles, or computes them; picklable.
+    client : distributed.Client, optional
+        Whose workers multiply; None: this process.
+    resident : bool, default=False
+        Keep the tiles in the workers' memory (this process's without a client) from the first product on, instead of asking
+        the source for them at every product.
+    dtype : dtype, default=float32
+        Of products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import Linear
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> from dmo.kernels.tiles import FeatureTiles
+    >>> from dmo.linalg.tiles import Tiles
+    >>> kernel, X = MultiKernel.of("x", Linear()), np.arange(3.0)[:, None]
+    >>> A = Tiles(FeatureTiles(kernel, {"x": X}, block=2), dtype=np.float64)
+    >>> A.dense()
+    array([[0., 0., 0.],
+           [0., 1., 2.],
+           [0., 2., 4.]])
     """
 
     def __init__(
@@ -146,10 +188,22 @@ class Tiles(Operator):
             self._shared.forget()  # so that new workers have the source before they are given a task
 
     def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
-        """Predicted peak memory (bytes) of a worker in a product with n x `columns` entries of `itemsize` bytes.
+        """Predict the peak memory of a worker in a product.
 
-        Its part of the resident tiles (and one group more, since groups are not cut), a copy of the features that lie
-        in memory, the block with the shares that are added up, and per thread a tile read, cast and multiplied.
+        Its part of the resident tiles (and one group more, since groups are not cut), a copy of the features that lie in
+        memory, the block with the shares that are added up, and per thread a tile read, cast and multiplied.
+
+        Parameters
+        ----------
+        columns : int
+            Of the block.
+        itemsize : int, default=8
+            Bytes of its entries.
+
+        Returns
+        -------
+        int
+            Bytes.
         """
         threads = [1] if self.client is None else list(self.client.nthreads().values()) or [1]
         part = min(1.0, max(threads) / sum(threads) + 1 / len(self.groups)) if self.resident else 0.0

@@ -1,8 +1,9 @@
 """Low-rank kernels: landmarks, Nystrom and MEKA feature maps, their errors and their operators."""
 
 from dmo.linalg.block_rows import BlockRows
-from dmo.linalg.factors import BlockFactor, BlockLowRank, DenseFactor, Factor, StackedFactor
+from dmo.linalg.factors import BlockFactor, BlockLowRank, DenseFactor, StackedFactor
 from dmo.linalg.pivoted_cholesky import PivotedCholesky, rpcholesky
+from dmo.linalg.tall import Factor
 from dmo.lowrank.choice import Choice, choose
 from dmo.lowrank.errors import sampled_error
 from dmo.lowrank.feature_maps import FeatureMap

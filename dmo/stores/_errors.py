@@ -9,7 +9,19 @@ from dmo.errors import UserError
 
 
 class StoreError(UserError):
-    """A store that cannot be used as asked; the message says what is wrong and what to do about it."""
+    """A store that cannot be used as asked; the message says what is wrong and what to do about it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo import stores
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     try:
+    ...         stores.check_output("memory://model")
+    ...     except stores.StoreError as error:
+    ...         print(error)
+    memory://model is memory of this process, lost when it ends; pass a path, or a URL such as s3://...
+    """
 
 
 class DamagedRoot(StoreError):
@@ -18,7 +30,31 @@ class DamagedRoot(StoreError):
 
 @contextmanager
 def writing(url: str, what: str) -> Iterator[None]:
-    """Say of any OSError inside (disk full, no permission) what was being written and how to go on."""
+    """Say of any OSError inside the block (disk full, no permission) what was being written, and how to go on.
+
+    Parameters
+    ----------
+    url : str
+        Where.
+    what : str
+        What was being written.
+
+    Yields
+    ------
+    None
+        Nothing.
+
+    Raises
+    ------
+    OSError
+        With path, reason and cure, and the number of the original error.
+
+    Examples
+    --------
+    >>> from dmo.stores import writing
+    >>> with writing("/data/scores.csv", "the file"):
+    ...     pass
+    """
     try:
         yield
     except OSError as error:

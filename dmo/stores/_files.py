@@ -16,8 +16,26 @@ from dmo.stores._schema import check_kind, read_root
 def check_output(path: str | os.PathLike[str]) -> None:
     """Refuse a path or URL where this process can write no store.
 
-    Raises StoreError for a place that is no folder or is lost with the process, OSError where the disk or the service
-    refuses; what is asked there is a trial, not the permissions, which say nothing of read-only and full disks.
+    What is asked there is a trial, not the permissions, which say nothing of read-only and full disks.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Local path, or URL as fsspec understands it.
+
+    Raises
+    ------
+    StoreError
+        For a place that is no folder, or is lost with the process.
+    OSError
+        Where the disk or the service refuses.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo.stores import check_output
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_output(f"{folder}/model.zarr")
     """
     folder = Folder.at(path)
     if folder.url.startswith("memory://"):
@@ -34,7 +52,27 @@ def check_output(path: str | os.PathLike[str]) -> None:
 
 
 def check_output_file(path: str | os.PathLike[str]) -> None:
-    """Refuse a path where this process can write no file; raises as `check_output`."""
+    """Refuse a path where this process can write no file.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Local path.
+
+    Raises
+    ------
+    StoreError
+        For a URL, a folder, and a path below a file.
+    OSError
+        Where the disk refuses.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo.stores import check_output_file
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_output_file(f"{folder}/labels.csv")
+    """
     if "://" in str(path):
         raise StoreError(f"{path} is a URL, and files are written to local paths only; pass a path")
     if os.path.exists(path) and not os.path.isfile(path):
@@ -43,7 +81,34 @@ def check_output_file(path: str | os.PathLike[str]) -> None:
 
 
 def existing_store(path: str | os.PathLike[str], kind: str) -> bool | None:
-    """Whether the store at `path` is complete, None where there is none; StoreError where it is of another kind."""
+    """Find whether there is a store, and whether it is complete.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Local path or URL.
+    kind : {"features", "kernel", "results", "model"}
+        What it is to be.
+
+    Returns
+    -------
+    bool or None
+        Whether it is complete; None where there is none.
+
+    Raises
+    ------
+    StoreError
+        Where it is of another kind, or no store of dmo's.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo.stores import existing_store, save_model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_model(f"{folder}/model.zarr", {}, {})
+    ...     existing_store(f"{folder}/model.zarr", "model"), existing_store(f"{folder}/other.zarr", "model")
+    (True, None)
+    """
     folder = Folder.at(path)
     document = read_root(folder)
     if document is None:
@@ -53,7 +118,30 @@ def existing_store(path: str | os.PathLike[str], kind: str) -> bool | None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole, or not at all; its folder is made. Raises OSError with the path and the cure."""
+    """Write a file whole, or not at all; its folder is made.
+
+    Parameters
+    ----------
+    path : Path
+        Local path.
+    content : bytes
+        All of it.
+
+    Raises
+    ------
+    OSError
+        With the path and the cure, where the disk refuses.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from dmo.stores import replace_file
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     replace_file(Path(folder) / "new" / "a.txt", b"text")
+    ...     (Path(folder) / "new" / "a.txt").read_text()
+    'text'
+    """
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}")
     with writing(str(path), "the file"):
         try:

@@ -30,10 +30,22 @@ RESUME = "run what made it again, it goes on where it stopped"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a store comes from.
+    """Where a store comes from; the version of dmo is added on writing.
 
-    Arguments: `parents`, the paths or URLs of the stores and files it was made from; `parameters`, a JSON dictionary;
-    `seed`, the random state if one was used. The version of dmo is added on writing.
+    Parameters
+    ----------
+    parents : sequence of str, default=()
+        Paths or URLs of the stores and files that it was made from.
+    parameters : mapping, optional
+        A JSON dictionary.
+    seed : int, optional
+        The random state, if one was used.
+
+    Examples
+    --------
+    >>> from dmo.stores import Provenance
+    >>> Provenance(["features.zarr"], {"rank": 100}, seed=0).to_dict()["parents"]
+    ['features.zarr']
     """
 
     parents: Sequence[str] = ()
@@ -41,6 +53,13 @@ class Provenance:
     seed: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Describe it as JSON, with dmo's version.
+
+        Returns
+        -------
+        dict
+            Keys dmo, parents, parameters, seed.
+        """
         parents = [os.fspath(parent) for parent in self.parents]
         return {"dmo": dmo_version(), "parents": parents, "parameters": dict(self.parameters), "seed": self.seed}
 

@@ -36,8 +36,29 @@ def _contents(view: DenseView | SparseView) -> str:
 class DenseView:
     """A stored n x d array as a row source; `view[a:b]` reads the chunks it needs into a NumPy array.
 
-    Reads that start and end at multiples of `block` rows are the fastest. `dask.array.from_array(view)` works, and so
-    does `zarr.open_array(view.url)`. A read raises StoreError for a missing or damaged chunk.
+    Reads that start and end at multiples of `block` rows are the fastest. `dask.array.from_array(view)` works, and so does
+    `zarr.open_array(view.url)`. A read raises StoreError for a missing or damaged chunk.
+
+    Attributes
+    ----------
+    array : DenseArray
+        Where the chunks are.
+    entries : ndarray of shape (blocks, 1, 2), int64
+        Checksum and size of every chunk, from the manifest.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dmo.stores import ViewSpec, create_features, open_features
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_features(f"{folder}/f.zarr", 5, {"gist": ViewSpec(3)}, block=4)
+    ...     for view, i in writer.missing():
+    ...         writer.write(view, i, np.ones((5, 3))[writer.rows(i)])
+    ...     writer.finish()
+    ...     view = open_features(f"{folder}/f.zarr").views["gist"]
+    ...     view.shape, view.chunks, view[3:5].sum()
+    ((5, 3), (4, 3), np.float32(6.0))
     """
 
     array: DenseArray
@@ -45,18 +66,22 @@ class DenseView:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
         return self.array.shape[0], self.array.shape[1]
 
     @property
     def dtype(self) -> np.dtype:
+        """Type of the values."""
         return self.array.dtype
 
     @property
     def ndim(self) -> int:
+        """Always 2."""
         return 2
 
     @property
     def chunks(self) -> tuple[int, ...]:
+        """Rows and columns of a chunk."""
         return self.array.chunk
 
     @property
@@ -66,6 +91,7 @@ class DenseView:
 
     @property
     def url(self) -> str:
+        """Path or URL of the Zarr array."""
         return f"{self.array.folder.url}/{self.array.name}"
 
     contents = cached_property(_contents)
@@ -82,7 +108,18 @@ class DenseView:
         return block if rows.step == 1 and columns == slice(None) else block[:: rows.step, columns]
 
     def sample(self, index: np.ndarray) -> np.ndarray:
-        """Rows `index` (ascending), read by themselves and not checked: for samples of rows that are read whole later."""
+        """Read rows by themselves, unchecked: for samples of rows that are read whole later.
+
+        Parameters
+        ----------
+        index : ndarray of shape (m,), int
+            Row numbers, ascending.
+
+        Returns
+        -------
+        ndarray of shape (m, d)
+            The rows.
+        """
         return sample_rows(self.array, self.entries, np.asarray(index))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -96,6 +133,25 @@ class SparseView:
     """A stored n x d sparse matrix as a row source; `view[a:b]` reads the row blocks it needs into a CSR array.
 
     A read raises StoreError for a missing or damaged block.
+
+    Attributes
+    ----------
+    array : SparseArray
+        Where the blocks are.
+    entries : ndarray of shape (blocks, 2), int64
+        Checksum and size of every block, from the manifest.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import scipy.sparse
+    >>> from dmo.stores import ViewSpec, create_features, open_features
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_features(f"{folder}/f.zarr", 5, {"words": ViewSpec(100, kind="sparse")})
+    ...     writer.write("words", 0, scipy.sparse.random_array((5, 100), density=0.1))
+    ...     writer.finish()
+    ...     open_features(f"{folder}/f.zarr").views["words"][1:3].shape
+    (2, 100)
     """
 
     array: SparseArray
@@ -103,14 +159,17 @@ class SparseView:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
         return self.array.shape
 
     @property
     def dtype(self) -> np.dtype:
+        """Type of the values."""
         return self.array.dtype
 
     @property
     def ndim(self) -> int:
+        """Always 2."""
         return 2
 
     @property
@@ -120,6 +179,7 @@ class SparseView:
 
     @property
     def url(self) -> str:
+        """Path or URL of the Zarr group with the blocks."""
         return f"{self.array.folder.url}/{self.array.name}"
 
     contents = cached_property(_contents)

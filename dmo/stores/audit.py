@@ -24,12 +24,36 @@ CONTENT = {"kind": "content"}
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a store is, as a JSON dictionary; works for stores that are not complete.
+    """Describe what a store is; works for stores that are not complete.
 
-    Keys: path, kind, version, complete, bytes (on disk), provenance, attributes, the configuration of its kind (sizes,
-    views, n_labels, samples per split, the content of a result store), and blocks = {"done", "total"} where it is written
-    in blocks.
-    Raises FileNotFoundError where there is nothing, StoreError where there is no dmo store.
+    Parameters
+    ----------
+    path : str or path-like
+        Local path or URL.
+
+    Returns
+    -------
+    dict
+        JSON: path, kind, version, complete, bytes (on disk), provenance, attributes, the configuration of its kind (sizes,
+        views, n_labels, samples per split, the content of a result store), and blocks = {"done", "total"} where it is
+        written in blocks; of a model its arrays and meta.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is nothing.
+    StoreError
+        Where there is no dmo store.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo.stores import create_results, describe
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_results(f"{folder}/z.zarr", n=10, columns=2, block=4)
+    ...     found = describe(f"{folder}/z.zarr")
+    ...     found["kind"], found["complete"], found["blocks"]
+    ('results', False, {'done': 0, 'total': 3})
     """
     folder = Folder.at(path)
     root = existing_root(folder)["attributes"]
@@ -60,10 +84,36 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
-    """Read every block of a store and check it against the manifest; returns the problems, one sentence each.
+    """Read every block of a store and check it against the manifest; one block is in memory at a time.
 
-    An incomplete store is one problem, its finished blocks are checked all the same. Holds one block in memory at a
-    time. Raises FileNotFoundError where there is nothing, StoreError where there is no dmo store.
+    An incomplete store is one problem, its finished blocks are checked all the same.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Local path or URL.
+
+    Returns
+    -------
+    list of str
+        The problems, one sentence each.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is nothing.
+    StoreError
+        Where there is no dmo store.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dmo.stores import save_model, verify
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_model(f"{folder}/model.zarr", {"weights": np.ones(3)}, {})
+    ...     verify(f"{folder}/model.zarr")
+    []
     """
     folder = Folder.at(path)
     try:
@@ -88,11 +138,39 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
 
 
 def reopen(path: str | os.PathLike[str]) -> int:
-    """Mark the damaged blocks of a store as missing, so that what made it writes them anew; returns their number.
+    """Mark the damaged blocks of a store as missing, so that what made it writes them anew.
 
-    The store is incomplete afterwards, its good blocks keep their checksums. Where a manifest itself is damaged all
-    blocks of its array count as missing. Raises StoreError for a model, which is written in one piece, and where another
-    process writes the store.
+    The store is incomplete afterwards, its good blocks keep their checksums. Where a manifest itself is damaged all blocks
+    of its array count as missing.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Local path or URL.
+
+    Returns
+    -------
+    int
+        Blocks that are missing.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is nothing.
+    StoreError
+        For a model, which is written in one piece, and where another process writes the store.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dmo.stores import create_results, reopen
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_results(f"{folder}/z.zarr", n=2, columns=2)
+    ...     writer.write(0, np.ones((2, 2)))
+    ...     writer.finish()
+    ...     reopen(f"{folder}/z.zarr")
+    0
     """
     folder = Folder.at(path)
     document = existing_root(folder)

@@ -29,8 +29,22 @@ RESERVED = ("sample", "label", "labels", "split", "manifest", "journal", "zarr.j
 class ViewSpec:
     """What is known of a view before it is written.
 
-    Arguments: `dimension`, columns; `dtype`, a real NumPy dtype; `kind`, "dense" or "sparse" (CSR); `histogram`: rows
-    are counts or masses, never negative.
+    Parameters
+    ----------
+    dimension : int
+        Columns.
+    dtype : dtype, default="float32"
+        A real NumPy type.
+    kind : {"dense", "sparse"}, default="dense"
+        Sparse rows are stored as CSR.
+    histogram : bool, default=False
+        Rows are counts or masses, never negative.
+
+    Examples
+    --------
+    >>> from dmo.stores import ViewSpec
+    >>> ViewSpec(512, histogram=True).to_dict()
+    {'dimension': 512, 'dtype': 'float32', 'kind': 'dense', 'histogram': True}
     """
 
     dimension: int
@@ -45,6 +59,13 @@ class ViewSpec:
             raise UserError(f"the kind of a view is 'dense' or 'sparse', got {self.kind!r}; pass one of these")
 
     def to_dict(self) -> dict[str, Any]:
+        """Describe it as JSON.
+
+        Returns
+        -------
+        dict
+            The parameters.
+        """
         return {
             "dimension": self.dimension,
             "dtype": self.dtype.name,
@@ -68,11 +89,50 @@ def create_features(
 ) -> FeatureWriter:
     """Begin a feature store, or go on with the one at `path` that was begun with the same arguments.
 
-    Arguments: `path`, a local path or an fsspec URL; `n_samples`, rows of every view; `views`, name -> ViewSpec;
-    `labels`, n x L of 0 and 1 (dense or sparse), with `label_names` (L); `sample_ids` (n); `split` (n), "train" and
-    "test", say; `attributes`, a JSON dictionary; `block`, rows of a chunk; `overwrite`, replace a feature store there.
-    Raises StoreError where `path` holds something else or a store with another configuration, ValueError for shapes or
-    values that do not fit.
+    Parameters
+    ----------
+    path : str or path-like
+        Local path, or URL as fsspec understands it.
+    n_samples : int
+        Rows of every view.
+    views : mapping of str to ViewSpec
+        The views, by name.
+    labels : array or sparse matrix of shape (n_samples, L), optional
+        0 and 1.
+    label_names : sequence of str, optional
+        L names.
+    sample_ids : sequence of str, optional
+        Names of the samples.
+    split : sequence of str, optional
+        The part of every sample, such as "train" and "test".
+    attributes : mapping, optional
+        A JSON dictionary.
+    block : int, default=1024
+        Rows of a chunk.
+    overwrite : bool, default=False
+        Replace a feature store there.
+    provenance : Provenance, optional
+        Where the features come from.
+
+    Returns
+    -------
+    FeatureWriter
+        Writes the blocks that are missing.
+
+    Raises
+    ------
+    StoreError
+        Where `path` holds something else, or a store with another configuration.
+    UserError
+        For shapes or values that do not fit.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo.stores import ViewSpec, create_features
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     create_features(f"{folder}/f.zarr", 2500, {"gist": ViewSpec(512)}).missing()
+    [('gist', 0), ('gist', 1), ('gist', 2)]
     """
     n, block = check_count("n_samples", n_samples), check_count("block", block)
     _check_views(views)
@@ -116,6 +176,26 @@ class FeatureWriter:
     """Writes a feature store; picklable, so that any worker can write any block.
 
     `write` is idempotent: a block may be written again, by anyone, at any time before `finish`.
+
+    Attributes
+    ----------
+    folder : Folder
+        Where the store is.
+    configuration : dict
+        Sizes and views, as JSON.
+    blocks : Blocks
+        The arrays, and which blocks are done.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dmo.stores import ViewSpec, create_features
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_features(f"{folder}/f.zarr", 2500, {"gist": ViewSpec(3)})
+    ...     writer.write("gist", 2, np.ones((452, 3)))
+    ...     writer.n_blocks, writer.rows(2), writer.missing()
+    (3, slice(2048, 2500, None), [('gist', 0), ('gist', 1)])
     """
 
     folder: Folder
@@ -124,10 +204,12 @@ class FeatureWriter:
 
     @property
     def url(self) -> str:
+        """Path or URL of the store."""
         return self.folder.url
 
     @property
     def n_samples(self) -> int:
+        """Rows of every view."""
         return self.configuration["n_samples"]
 
     @property
@@ -137,18 +219,46 @@ class FeatureWriter:
 
     @property
     def n_blocks(self) -> int:
+        """Blocks of every view."""
         return -(-self.n_samples // self.block)
 
     def rows(self, block_index: int) -> slice:
-        """The rows of a block."""
+        """Find the rows of a block.
+
+        Parameters
+        ----------
+        block_index : int
+            From 0.
+
+        Returns
+        -------
+        slice
+            Of the samples.
+        """
         return slice(block_index * self.block, min((block_index + 1) * self.block, self.n_samples))
 
     def write(self, view: str, block_index: int, rows: Any) -> None:
-        """Write the rows of one block of one view, whole.
+        """Write the rows of one block of one view, whole; the store can be resumed after each of the errors.
 
-        Arguments: `rows`, all rows of the block x dimension, an array or SciPy sparse matrix. Raises ValueError for a
-        wrong shape or values that are not finite, TypeError for a dtype that does not fit, OSError where the disk
-        refuses; the store can be resumed after each of these.
+        Parameters
+        ----------
+        view : str
+            Its name.
+        block_index : int
+            From 0.
+        rows : array or sparse matrix of shape (m, dimension)
+            All rows of the block.
+
+        Raises
+        ------
+        StoreError
+            For a view that the store lacks.
+        UserError
+            For a wrong shape, or values that are not finite.
+        TypeError
+            For a dtype that does not fit.
+        OSError
+            Where the disk refuses.
         """
         if view not in self.configuration["views"]:
             names = ", ".join(sorted(self.configuration["views"]))
@@ -168,16 +278,53 @@ class FeatureWriter:
         self.blocks.write(view, (block_index,) if sparse else (block_index, 0), given)
 
     def missing(self) -> list[tuple[str, int]]:
-        """(view, block) of what is still to be written, in order."""
+        """List what is still to be written.
+
+        Returns
+        -------
+        list of (str, int)
+            View and block, in order.
+        """
         return [(name, index[0]) for name, index in self.blocks.missing()]
 
     def finish(self) -> None:
-        """Mark the store complete, last of all and by one process; StoreError while blocks are missing."""
+        """Mark the store complete, last of all and by one process.
+
+        Raises
+        ------
+        StoreError
+            While blocks are missing.
+        """
         self.blocks.finish()
 
 
 def open_features(path: str | os.PathLike[str]) -> FeatureStore:
-    """Open a complete feature store for reading. Raises FileNotFoundError, or StoreError with its cure."""
+    """Open a complete feature store for reading.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Local path or URL.
+
+    Returns
+    -------
+    FeatureStore
+        Its views, labels, names and splits.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is nothing.
+    StoreError
+        For a store of another kind, and one that is incomplete, newer or damaged.
+
+    Examples
+    --------
+    >>> from dmo.stores import open_features
+    >>> open_features("/nowhere/f.zarr")
+    Traceback (most recent call last):
+    FileNotFoundError: no store at /nowhere/f.zarr; check the path, or make the store first
+    """
     folder = Folder.at(path)
     attributes = open_root(folder, "features")
     views: dict[str, View] = {}
@@ -189,7 +336,31 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class FeatureStore:
-    """A complete feature store: `views` by name, `labels`, names and splits (None where the store has none)."""
+    """A complete feature store.
+
+    Attributes
+    ----------
+    folder : Folder
+        Where the store is.
+    root : dict
+        The attributes of its Zarr group.
+    views : dict of str to DenseView or SparseView
+        Row sources of n_samples rows.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dmo.stores import ViewSpec, create_features, open_features
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_features(f"{folder}/f.zarr", 3, {"gist": ViewSpec(2)}, np.eye(3), split=["train", "train", "test"])
+    ...     writer.write("gist", 0, np.ones((3, 2)))
+    ...     writer.finish()
+    ...     store = open_features(f"{folder}/f.zarr")
+    ...     views, labels, index = store.select("train")
+    ...     store.n_samples, views["gist"].shape, labels.tolist()
+    (3, (2, 2), [[1, 0, 0], [0, 1, 0]])
+    """
 
     folder: Folder
     root: dict[str, Any]
@@ -203,14 +374,17 @@ class FeatureStore:
 
     @property
     def url(self) -> str:
+        """Path or URL of the store."""
         return self.folder.url
 
     @property
     def configuration(self) -> dict[str, Any]:
+        """Sizes, views and what is known of the small arrays, as JSON."""
         return self.root["configuration"]
 
     @property
     def n_samples(self) -> int:
+        """Rows of every view."""
         return self.configuration["n_samples"]
 
     @property
@@ -220,14 +394,32 @@ class FeatureStore:
 
     @property
     def attributes(self) -> dict[str, Any]:
+        """The JSON dictionary that the store was made with."""
         return self.root["attributes"]
 
     @property
     def provenance(self) -> dict[str, Any]:
+        """Where the features come from, as JSON."""
         return self.root["provenance"]
 
     def view_info(self, name: str) -> ViewSpec:
-        """Dimension, dtype, kind and histogram of a view; StoreError for a view that the store lacks."""
+        """Look up what a view is.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+
+        Returns
+        -------
+        ViewSpec
+            Dimension, dtype, kind and histogram.
+
+        Raises
+        ------
+        StoreError
+            For a view that the store lacks.
+        """
         if name not in self.views:
             raise StoreError(f"{self.url} has no view {name!r}; it has {', '.join(sorted(self.views))}")
         return ViewSpec(**self.configuration["views"][name])
@@ -244,10 +436,12 @@ class FeatureStore:
 
     @cached_property
     def label_names(self) -> list[str] | None:
+        """Names of the labels, or None."""
         return self._strings("label")
 
     @cached_property
     def sample_ids(self) -> list[str] | None:
+        """Names of the samples, or None."""
         return self._strings("sample")
 
     @cached_property
@@ -257,9 +451,26 @@ class FeatureStore:
         return None if found is None else np.array(found, dtype=str)
 
     def select(self, split: str | None) -> tuple[dict[str, Subset], np.ndarray | None, np.ndarray]:
-        """The samples of one split (all when None): views as row sources, labels (m x L) or None, and row numbers (m).
+        """Select the samples of one split; only the rows that are asked for are read, later.
 
-        Raises StoreError for a split that the store lacks. Only the rows that are asked for are read, later.
+        Parameters
+        ----------
+        split : str or None
+            Its name; None: all samples.
+
+        Returns
+        -------
+        views : dict of str to Subset
+            Row sources of the m samples.
+        labels : ndarray of shape (m, L), uint8, or None
+            Their labels, where the store has any.
+        index : ndarray of shape (m,)
+            Their row numbers.
+
+        Raises
+        ------
+        StoreError
+            For a split that the store lacks.
         """
         if split is None:
             index = np.arange(self.n_samples)

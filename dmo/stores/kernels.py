@@ -13,7 +13,7 @@ from dmo.errors import UserError
 from dmo.stores._arrays import DenseArray, entry_at
 from dmo.stores._checks import cast, check_count, check_values
 from dmo.stores._folder import Folder
-from dmo.stores._schema import Provenance, begin, new_attributes, open_root
+from dmo.stores._schema import begin, new_attributes, open_root
 from dmo.stores._writer import Blocks, ledger
 
 
@@ -23,24 +23,57 @@ def create_kernel(
     block: int,
     dtype: Any = "float32",
     attributes: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-    provenance: Provenance | None = None,
 ) -> KernelWriter:
     """Begin a kernel store, or go on with the one at `path` that was begun with the same arguments.
 
-    Arguments: `path`, a local path or an fsspec URL; `n`, rows and columns; `block`, rows and columns of a tile;
-    `dtype`, float32 or float64; `attributes`, a JSON dictionary (the kernel); `overwrite`, replace one there.
-    Tiles above the diagonal are not stored; zarr and xarray see NaN there. Raises StoreError where `path` holds
-    something else or a store with another configuration.
+    Tiles above the diagonal are not stored; zarr and xarray see NaN there.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Local path, or URL as fsspec understands it.
+    n : int
+        Rows and columns.
+    block : int
+        Rows and columns of a tile.
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the entries.
+    attributes : mapping, optional
+        A JSON dictionary that describes the kernel.
+
+    Returns
+    -------
+    KernelWriter
+        Writes the tiles that are missing.
+
+    Raises
+    ------
+    StoreError
+        Where `path` holds something else, or a store with another configuration.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dmo.stores import create_kernel, open_kernel
+    >>> K = np.ones((3, 3)) + np.eye(3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_kernel(f"{folder}/k.zarr", 3, block=2)
+    ...     for i, j in writer.missing():
+    ...         writer.write(i, j, K[writer.rows(i), writer.rows(j)])
+    ...     writer.finish()
+    ...     open_kernel(f"{folder}/k.zarr").tile(0, 1)
+    array([[1.],
+           [1.]], dtype=float32)
     """
     n, block = check_count("n", n), check_count("block", block)
     if np.dtype(dtype) not in (np.float32, np.float64):
         raise TypeError(f"a kernel store holds float32 or float64, got {np.dtype(dtype)}; pass one of these")
     configuration = {"n": n, "block": min(block, n), "dtype": np.dtype(dtype).name}
-    wanted = new_attributes("kernel", configuration, attributes, provenance)
+    wanted = new_attributes("kernel", configuration, attributes, None)
     folder = Folder.at(path)
     array = stored_array(folder, configuration)
-    found = begin(folder, wanted, {array.name: array.metadata()}, overwrite)
+    found = begin(folder, wanted, {array.name: array.metadata()}, overwrite=False)
     writer = KernelWriter(array, Blocks(folder, {array.name: array}, found))
     writer.blocks.prepare()
     return writer
@@ -94,12 +127,38 @@ class _Tiles:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class KernelWriter(_Tiles):
-    """Writes a kernel store; picklable, so that any worker can write any tile; `write` is idempotent."""
+    """Writes a kernel store; picklable, so that any worker can write any tile; `write` is idempotent.
+
+    Attributes
+    ----------
+    array : DenseArray
+        Where the tiles are.
+    blocks : Blocks
+        Which of them are done.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo.stores import create_kernel
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     create_kernel(f"{folder}/k.zarr", 3, block=2).missing()
+    [(0, 0), (1, 0), (1, 1)]
+    """
 
     blocks: Blocks
 
     def write(self, i: int, j: int, tile: np.ndarray) -> None:
-        """Write tile (i, j), i >= j: rows(i) x rows(j). Raises as `FeatureWriter.write` does."""
+        """Write a tile; raises as `FeatureWriter.write` does.
+
+        Parameters
+        ----------
+        i : int
+            Its block of rows.
+        j : int
+            Its block of columns, at most i.
+        tile : ndarray of shape (rows(i), rows(j))
+            Its entries.
+        """
         self._check(i, j)
         if i < j:
             raise UserError(f"{self.url} stores the lower triangle, got tile {(i, j)}; write its transpose as {(j, i)}")
@@ -112,16 +171,53 @@ class KernelWriter(_Tiles):
         self.blocks.write(self.array.name, (i, j), tile)
 
     def missing(self) -> list[tuple[int, int]]:
-        """The tiles (i, j), i >= j, that are still to be written, in order."""
+        """List the tiles that are still to be written.
+
+        Returns
+        -------
+        list of (int, int)
+            (i, j), i >= j, in order.
+        """
         return [(index[0], index[1]) for _, index in self.blocks.missing()]
 
     def finish(self) -> None:
-        """Mark the store complete, last of all and by one process; StoreError while tiles are missing."""
+        """Mark the store complete, last of all and by one process.
+
+        Raises
+        ------
+        StoreError
+            While tiles are missing.
+        """
         self.blocks.finish()
 
 
 def open_kernel(path: str | os.PathLike[str]) -> KernelStore:
-    """Open a complete kernel store for reading. Raises FileNotFoundError, or StoreError with its cure."""
+    """Open a complete kernel store for reading.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Local path or URL.
+
+    Returns
+    -------
+    KernelStore
+        Its tiles.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is nothing.
+    StoreError
+        For a store of another kind, and one that is incomplete, newer or damaged.
+
+    Examples
+    --------
+    >>> from dmo.stores import open_kernel
+    >>> open_kernel("/nowhere/k.zarr")
+    Traceback (most recent call last):
+    FileNotFoundError: no store at /nowhere/k.zarr; check the path, or make the store first
+    """
     folder = Folder.at(path)
     attributes = open_root(folder, "kernel")
     array = stored_array(folder, attributes["configuration"])
@@ -130,24 +226,65 @@ def open_kernel(path: str | os.PathLike[str]) -> KernelStore:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class KernelStore(_Tiles):
-    """A complete kernel store; picklable."""
+    """A complete kernel store; picklable.
+
+    Attributes
+    ----------
+    array : DenseArray
+        Where the tiles are.
+    entries : ndarray of shape (blocks, blocks, 2), int64
+        Checksum and size of every tile, from the manifest.
+    root : dict
+        The attributes of its Zarr group.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dmo.stores import create_kernel, open_kernel
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_kernel(f"{folder}/k.zarr", 2, block=2)
+    ...     writer.write(0, 0, np.eye(2))
+    ...     writer.finish()
+    ...     store = open_kernel(f"{folder}/k.zarr")
+    ...     store.n, store.n_blocks, store.dtype.name
+    (2, 1, 'float32')
+    """
 
     entries: np.ndarray
     root: dict[str, Any]
 
     @property
     def attributes(self) -> dict[str, Any]:
+        """The JSON dictionary that the store was made with."""
         return self.root["attributes"]
 
     @property
     def provenance(self) -> dict[str, Any]:
+        """Where the kernel comes from, as JSON."""
         return self.root["provenance"]
 
     def tile(self, i: int, j: int, out: np.ndarray | None = None) -> np.ndarray:
-        """Tile (i, j), rows(i) x rows(j), read and checked; a transposed view of (j, i) where i < j.
+        """Read a tile and check it.
 
-        Arguments: `out`, a C-contiguous block x block array of the store's dtype to read into, the result is a view of
-        it; this saves the time of a fresh array. Raises StoreError for a missing or damaged tile.
+        Parameters
+        ----------
+        i : int
+            Its block of rows.
+        j : int
+            Its block of columns; where i < j a transposed view of tile (j, i) is returned.
+        out : ndarray of shape (block, block), optional
+            C-contiguous, of the store's dtype, to read into; the result is a view of it. This saves the time of a fresh array.
+
+        Returns
+        -------
+        ndarray of shape (rows(i), rows(j))
+            The entries.
+
+        Raises
+        ------
+        StoreError
+            For a missing or damaged tile.
         """
         self._check(i, j)
         index = (i, j) if i >= j else (j, i)

@@ -43,11 +43,38 @@ def save_model(
 ) -> None:
     """Write a model: all of it, or nothing.
 
-    Arguments: `path`, a local path or an fsspec URL; `arrays`, name -> ndarray (booleans, numbers or strings, any
-    shape) or SciPy CSR; `meta`, a JSON dictionary; `overwrite`, replace a model at `path`.
-    Raises TypeError for other values (pickled objects, other sparse formats), StoreError where `path` holds something
-    else than a model, where a model is there and `overwrite` is False, or where another process writes one there, OSError
-    where the disk refuses.
+    Parameters
+    ----------
+    path : str or path-like
+        Local path, or URL as fsspec understands it.
+    arrays : mapping of str to ndarray or CSR matrix
+        Booleans, numbers or strings, of any shape; a "/" in a name makes a group.
+    meta : mapping
+        A JSON dictionary.
+    overwrite : bool, default=True
+        Replace a model there.
+    provenance : Provenance, optional
+        Where the model comes from.
+
+    Raises
+    ------
+    TypeError
+        For other values (pickled objects, other sparse formats).
+    StoreError
+        Where `path` holds something else than a model, where a model is there and `overwrite` is False, or where another
+        process writes one there.
+    OSError
+        Where the disk refuses.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dmo.stores import load_model, save_model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_model(f"{folder}/model.zarr", {"weights/gist": np.ones(3)}, {"ridge": 0.1})
+    ...     load_model(f"{folder}/model.zarr")
+    ({'weights/gist': array([1., 1., 1.])}, {'ridge': 0.1})
     """
     folder = Folder.at(path)
     stored = {name: _check_array(name, value) for name, value in arrays.items()}
@@ -77,7 +104,29 @@ def save_model(
 def reserve_model(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[None]:
     """Keep other processes from writing a model to `path` until the block ends, from before the work that it takes.
 
-    Raises as `save_model` does, at the start of the block.
+    Parameters
+    ----------
+    path : str or path-like
+        Local path or URL.
+    overwrite : bool, default=False
+        Whether a model there is to be replaced.
+
+    Yields
+    ------
+    None
+        Nothing.
+
+    Raises
+    ------
+    StoreError
+        As `save_model` does, at the start of the block.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo.stores import reserve_model, save_model
+    >>> with tempfile.TemporaryDirectory() as folder, reserve_model(f"{folder}/model.zarr"):
+    ...     save_model(f"{folder}/model.zarr", {}, {})  # after a long fit
     """
     folder = Folder.at(path)
     _check_target(folder, overwrite)
@@ -90,9 +139,35 @@ def reserve_model(path: str | os.PathLike[str], overwrite: bool = False) -> Iter
 
 
 def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays (ndarray or scipy.sparse.csr_array) whose names begin with `prefix`, and the meta of a model.
+    """Load the arrays and the meta of a model; no code of it runs.
 
-    Raises FileNotFoundError, or StoreError for a store that is no model, incomplete, newer, or damaged.
+    Parameters
+    ----------
+    path : str or path-like
+        Local path or URL.
+    prefix : str, default=""
+        Load only arrays whose names begin with this.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray or csr_array
+        Arrays by name.
+    meta : dict
+        JSON.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is nothing.
+    StoreError
+        For a store that is no model, incomplete, newer, or damaged.
+
+    Examples
+    --------
+    >>> from dmo.stores import load_model
+    >>> load_model("/nowhere/model.zarr")
+    Traceback (most recent call last):
+    FileNotFoundError: no store at /nowhere/model.zarr; check the path, or make the store first
     """
     folder = Folder.at(path)
     while True:
@@ -109,7 +184,28 @@ def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str
 
 
 def model_contents(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of what a model is: its meta and the checksums of its arrays, not where it comes from or what it took."""
+    """Work out what tells two models apart: their meta and the checksums of their arrays, not where they come from.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Local path or URL.
+
+    Returns
+    -------
+    str
+        SHA-256, 64 hexadecimal digits.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo.stores import model_contents, save_model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("a.zarr", "b.zarr"):
+    ...         save_model(f"{folder}/{name}", {}, {"ridge": 0.1})
+    ...     model_contents(f"{folder}/a.zarr") == model_contents(f"{folder}/b.zarr")
+    True
+    """
     attributes = open_root(Folder.at(path), "model")
     return digest(attributes["meta"], attributes["configuration"])
 

@@ -36,10 +36,52 @@ def create_results(
 ) -> ResultWriter:
     """Begin a result store, or go on with the one at `path` that was begun with the same arguments.
 
-    Arguments: `path`, a local path or an fsspec URL; `n`, rows; `columns`, their number or their names; `dtype`, real;
-    `kind`, what a row is ("embedding", "scores", "labels"), also the name of the Zarr array; `attributes`, a JSON
-    dictionary; `block`, rows of a chunk; `sample_ids` (n); `overwrite`, replace a result store at `path`.
-    Raises StoreError where `path` holds something else or a store with another configuration.
+    Parameters
+    ----------
+    path : str or path-like
+        Local path, or URL as fsspec understands it.
+    n : int
+        Rows.
+    columns : int or sequence of str
+        Columns: their number, or their names.
+    dtype : dtype, default="float32"
+        A real NumPy type.
+    kind : str, default="embedding"
+        What a row is ("embedding", "scores", "labels"), also the name of the Zarr array.
+    attributes : mapping, optional
+        A JSON dictionary.
+    block : int, default=1024
+        Rows of a chunk.
+    sample_ids : sequence of str, optional
+        Names of the rows.
+    overwrite : bool, default=False
+        Replace a result store there.
+    provenance : Provenance, optional
+        Where the rows come from.
+
+    Returns
+    -------
+    ResultWriter
+        Writes the blocks that are missing.
+
+    Raises
+    ------
+    StoreError
+        Where `path` holds something else, or a store with another configuration.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dmo.stores import create_results, open_results
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_results(f"{folder}/z.zarr", n=5, columns=["a", "b"], kind="scores", block=4)
+    ...     for i in writer.missing():
+    ...         writer.write(i, np.ones((5, 2))[writer.rows(i)])
+    ...     writer.finish()
+    ...     store = open_results(f"{folder}/z.zarr")
+    ...     store.columns, store[3:5].shape
+    (['a', 'b'], (2, 2))
     """
     n, block = check_count("n", n), check_count("block", block)
     if check_name(kind, "the kind of a result store") in RESERVED:
@@ -80,13 +122,31 @@ def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
 
 @dataclass(frozen=True, eq=False)
 class ResultWriter:
-    """Writes a result store; picklable, so that any worker can write any block; `write` is idempotent."""
+    """Writes a result store; picklable, so that any worker can write any block; `write` is idempotent.
+
+    Attributes
+    ----------
+    array : DenseArray
+        Where the chunks are.
+    blocks : Blocks
+        Which of them are done.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo.stores import create_results
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_results(f"{folder}/z.zarr", n=5, columns=2, block=4)
+    ...     writer.n_blocks, writer.rows(1), writer.missing()
+    (2, slice(4, 5, None), [0, 1])
+    """
 
     array: DenseArray
     blocks: Blocks
 
     @property
     def url(self) -> str:
+        """Path or URL of the store."""
         return self.array.folder.url
 
     @property
@@ -96,14 +156,34 @@ class ResultWriter:
 
     @property
     def n_blocks(self) -> int:
+        """Blocks of rows."""
         return self.array.grid[0]
 
     def rows(self, block_index: int) -> slice:
-        """The rows of a block."""
+        """Find the rows of a block.
+
+        Parameters
+        ----------
+        block_index : int
+            From 0.
+
+        Returns
+        -------
+        slice
+            Of all rows.
+        """
         return slice(block_index * self.block, min((block_index + 1) * self.block, self.array.shape[0]))
 
     def write(self, block_index: int, rows: Any) -> None:
-        """Write all rows of one block (rows x columns). Raises as `FeatureWriter.write` does."""
+        """Write all rows of one block; raises as `FeatureWriter.write` does.
+
+        Parameters
+        ----------
+        block_index : int
+            From 0.
+        rows : array of shape (m, columns)
+            All rows of the block.
+        """
         given, array = np.asarray(rows), self.array
         where = check_block(array.title, block_index, given, array.shape[0], self.block, array.shape[1])
         given = cast(given, array.dtype, f"{array.title}, block {block_index}")
@@ -111,16 +191,53 @@ class ResultWriter:
         self.blocks.write(array.name, (block_index, 0), given)
 
     def missing(self) -> list[int]:
-        """The blocks that are still to be written, in order."""
+        """List the blocks that are still to be written.
+
+        Returns
+        -------
+        list of int
+            Blocks, in order.
+        """
         return [index[0] for _, index in self.blocks.missing()]
 
     def finish(self) -> None:
-        """Mark the store complete, last of all and by one process; StoreError while blocks are missing."""
+        """Mark the store complete, last of all and by one process.
+
+        Raises
+        ------
+        StoreError
+            While blocks are missing.
+        """
         self.blocks.finish()
 
 
 def open_results(path: str | os.PathLike[str]) -> ResultStore:
-    """Open a complete result store for reading. Raises FileNotFoundError, or StoreError with its cure."""
+    """Open a complete result store for reading.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Local path or URL.
+
+    Returns
+    -------
+    ResultStore
+        Its rows.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is nothing.
+    StoreError
+        For a store of another kind, and one that is incomplete, newer or damaged.
+
+    Examples
+    --------
+    >>> from dmo.stores import open_results
+    >>> open_results("/nowhere/z.zarr")
+    Traceback (most recent call last):
+    FileNotFoundError: no store at /nowhere/z.zarr; check the path, or make the store first
+    """
     folder = Folder.at(path)
     attributes = open_root(folder, "results")
     array = stored_array(folder, attributes["configuration"])
@@ -129,7 +246,29 @@ def open_results(path: str | os.PathLike[str]) -> ResultStore:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ResultStore:
-    """A complete result store; itself a row source (shape, dtype, row slices)."""
+    """A complete result store; itself a row source (shape, dtype, slices of rows).
+
+    Attributes
+    ----------
+    folder : Folder
+        Where the store is.
+    root : dict
+        The attributes of its Zarr group.
+    rows : DenseView
+        The rows.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dmo.stores import create_results, open_results
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = create_results(f"{folder}/z.zarr", n=2, columns=3)
+    ...     writer.write(0, np.zeros((2, 3)))
+    ...     writer.finish()
+    ...     open_results(f"{folder}/z.zarr").kind
+    'embedding'
+    """
 
     folder: Folder
     root: dict[str, Any]
@@ -149,22 +288,27 @@ class ResultStore:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
         return self.rows.shape
 
     @property
     def dtype(self) -> np.dtype:
+        """Type of the values."""
         return self.rows.dtype
 
     @property
     def kind(self) -> str:
+        """What a row is: "embedding", "scores" or "labels", say."""
         return self.root["configuration"]["kind"]
 
     @property
     def attributes(self) -> dict[str, Any]:
+        """The JSON dictionary that the store was made with."""
         return self.root["attributes"]
 
     @property
     def provenance(self) -> dict[str, Any]:
+        """Where the rows come from, as JSON."""
         return self.root["provenance"]
 
     def _strings(self, name: str) -> list[str] | None:
@@ -178,4 +322,5 @@ class ResultStore:
 
     @cached_property
     def sample_ids(self) -> list[str] | None:
+        """Names of the rows, or None."""
         return self._strings("sample")

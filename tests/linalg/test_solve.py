@@ -1,6 +1,7 @@
 """Solutions of (A + c I) X = B by every method, against numpy.linalg.solve on the dense matrix."""
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -346,8 +347,12 @@ def test_conjugate_gradients_have_no_inverse_diagonal() -> None:
         factorize(Dense(K), 0.1, "cg").inverse_diagonal()
 
 
-def chosen(A: Operator, ridge: float = 0.1, **how: Any) -> str:
-    return factorize(A, ridge, **how).method
+def chosen(A: Operator, ridge: float = 0.1, memory: float | None = None, **how: Any) -> str:
+    """The method that "auto" takes where a factor may have `memory` bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        if memory is not None:
+            patch.setattr("dmo.linalg.solve.psutil.virtual_memory", lambda: SimpleNamespace(available=2 * memory))
+        return factorize(A, ridge, **how).method
 
 
 def test_auto_takes_woodbury_for_what_is_truly_low_rank() -> None:
