@@ -186,7 +186,7 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     check_is_fitted(model)
     arrays, meta = model._arrays()
-    for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_"):
+    for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_", "label_dtype_"):
         if hasattr(model, key):
             meta[key] = getattr(model, key)
     for key in ("classes_", "feature_names_in_"):
@@ -231,7 +231,7 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
         raise stores.StoreError(f"no model of this version of dmo ({description.get('estimator')!r}); fit it again")
     model: Any = kind(**{key: decode(value) for key, value in description["parameters"].items()})
     fitted = dict(description["fitted"])
-    for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_"):
+    for key in ("view_widths_", "view_feature_names_", "n_features_in_", "label_names_", "label_dtype_"):
         if key in fitted:
             setattr(model, key, fitted.pop(key))
     for key in ("classes_", "feature_names_in_"):

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import is_regressor
 from sklearn.preprocessing import MultiLabelBinarizer
-from sklearn.utils import Tags
+from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -28,7 +28,10 @@ def _has_decoder(estimator: Any) -> bool:
 
 
 class Annotator(Estimator):
-    """decision_function, predict and score of an estimator that scores labels. Needs `_raw_scores` and `rule_`."""
+    """decision_function, predict and score of an estimator that scores labels. Needs `_raw_scores` and `rule_`.
+
+    A classifier to scikit-learn: of a vector of classes, or of many labels.
+    """
 
     rule_: ScoreRule
     classes_: np.ndarray
@@ -53,18 +56,35 @@ class Annotator(Estimator):
 
         Returns
         -------
-        ndarray of shape (m, L)
-            Label scores.
+        ndarray of shape (m, L) or (m,)
+            Label scores; of two classes the score of the second less that of the first, above 0 where it is predicted.
         """
+        scores = self._label_scores(X)
+        return scores[:, 1] - scores[:, 0] if self._is_binary else scores
+
+    @property
+    def _is_binary(self) -> bool:
+        """Whether the fit was of a vector of two classes."""
+        return not self.multilabel_ and len(self.classes_) == 2
+
+    def _label_scores(self, X: Any) -> np.ndarray:
+        """Scores of all labels (m x L), of two classes too."""
         check_is_fitted(self)
         scores = self._scores(check_views(self, X, reset=False))
         if self.decoding_ is None:
             return self.rule_(scores[0])
-        return unseen_last(self.decoding_(scores), self.rule_.seen)
+        found = self.decoding_(scores)
+        if self.decoding_.rule is None:
+            found = self._shared(found)
+        return unseen_last(found, self.rule_.seen)
+
+    def _shared(self, p: np.ndarray) -> np.ndarray:
+        """Probabilities of labels as they are, of classes scaled to sum 1 (m x L)."""
+        return p if self.multilabel_ else p / p.sum(axis=1, keepdims=True)
 
     @available_if(_has_decoder)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Give the probabilities of all labels, each label for itself: rows do not sum to 1.
+        """Give the probabilities of all labels, each for itself; of classes they sum to 1.
 
         Only of an estimator with a `decoder`, which learnt them from held-out scores of the training samples.
 
@@ -86,7 +106,7 @@ class Annotator(Estimator):
         check_is_fitted(self)
         if self.decoding_ is None:
             raise UserError("probabilities are learnt with a decoder; pass decoder=PooledCalibration(), or PlugIn()")
-        return self.decoding_.probabilities(self._scores(check_views(self, X, reset=False)))
+        return self._shared(self.decoding_.probabilities(self._scores(check_views(self, X, reset=False))))
 
     def _learn_decoder(self, decoder: Decoder, held_out: list[np.ndarray], Y: np.ndarray) -> None:
         """Learn decisions from held-out scores (matrices n x L) of the training samples, which are kept."""
@@ -123,8 +143,8 @@ class Annotator(Estimator):
         Returns
         -------
         ndarray of shape (m, L), ndarray of shape (m,), or list of tuple
-            0/1 with `top` ones per row, or as many as there are labels with a training sample where these are fewer;
-            or m classes;
+            0/1 with `top` ones per row, or as many as there are labels with a training sample where these are fewer, of
+            the type of the labels of fit; or m classes;
             or with `as_names` m tuples of labels, as scikit-learn's MultiLabelBinarizer gives them.
 
         Raises
@@ -132,7 +152,7 @@ class Annotator(Estimator):
         UserError
             Where `top` is not from 1 to the number of labels.
         """
-        scores = self.decision_function(X)
+        scores = self._label_scores(X)
         if top is None and not self.multilabel_:
             return self.classes_[scores.argmax(axis=1)]
         count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
@@ -140,7 +160,7 @@ class Annotator(Estimator):
             raise UserError(f"top = {count}, but there are {scores.shape[1]} labels")
         labels = top_label_sets(scores, min(count, self.n_seen_labels_))
         if not as_names:
-            return labels
+            return labels.astype(getattr(self, "label_dtype_", labels.dtype), copy=False)
         names = getattr(self, "label_names_", self.classes_)
         return MultiLabelBinarizer(classes=list(names)).fit([]).inverse_transform(labels)
 
@@ -164,7 +184,7 @@ class Annotator(Estimator):
         float
             From 0 to 1, the higher the better.
         """
-        scores = self.decision_function(X)
+        scores = self._label_scores(X)
         Y = check_labels(self, y, len(scores), reset=False)
         if not self.multilabel_:
             return float(Y[np.arange(len(Y)), scores.argmax(axis=1)].mean())
@@ -172,9 +192,9 @@ class Annotator(Estimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
+        tags.estimator_type = "classifier"
+        tags.classifier_tags = ClassifierTags(multi_label=True)
         tags.target_tags.required = True
-        tags.target_tags.multi_output = True
-        tags.target_tags.single_output = True
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -228,8 +248,11 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
     >>> label_scores(MultiViewRidge().fit(X, y), X).shape
     (150, 3)
     """
+    if isinstance(model, Annotator) and model._is_binary:
+        return model._label_scores(X)
     if hasattr(model, "decision_function"):
-        return np.asarray(model.decision_function(X))
+        scores = np.asarray(model.decision_function(X))
+        return np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
     predicted = np.asarray(model.predict(X))
     return predicted[:, None] if predicted.ndim == 1 else predicted
 

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import column_or_1d
 
 from dmo.blocks import row_blocks, rows
 from dmo.errors import UserError
@@ -37,7 +38,8 @@ def check_labels(
     """Read the labels of n samples as 0 and 1.
 
     With `reset`, what the columns stand for is learnt, else compared: `classes_` (L), the classes, the labels' names or
-    0..L-1; `multilabel_`, False for a vector of classes; `label_names_`, a list, where labels have names.
+    0..L-1; `multilabel_`, False for a vector of classes; `label_names_`, a list, where labels have names; `label_dtype_`,
+    the type of a matrix, by name.
 
     Parameters
     ----------
@@ -80,6 +82,7 @@ def check_labels(
     values, names = _read(y, n)
     if isinstance(values, list):
         return _from_sets(estimator, values, reset, grow, classes).astype(dtype)
+    values = _class_vector(values)
     if values.ndim == 1:
         return _from_classes(estimator, values, reset, grow, classes).astype(dtype)
     return _from_matrix(estimator, values, names, reset, grow).astype(dtype)
@@ -121,6 +124,7 @@ def check_known_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.n
     ((3, 2), [True, True, False])
     """
     values, names = _read(y, n)
+    values = values if isinstance(values, list) else _class_vector(values)
     if isinstance(values, list):
         known = np.ones(n, bool)
     elif values.dtype.kind == "O":
@@ -301,9 +305,14 @@ def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str]
     _check_rows(len(values), n)
     if values.ndim > 2:
         raise UserError(f"y has shape {values.shape}; pass samples x labels")
-    if values.ndim == 2 and values.shape[1] == 1 and not np.isin(values, (0, 1)).all():
-        values, names = values.ravel(), None
     return values, names
+
+
+def _class_vector(values: np.ndarray) -> np.ndarray:
+    """A column of classes as a vector, with scikit-learn's warning."""
+    if values.ndim == 1 or values.shape[1] != 1 or np.isin(values, (0, 1)).all():
+        return values
+    return np.asarray(column_or_1d(values, warn=True))
 
 
 def _check_presence(y: Any) -> None:
@@ -402,12 +411,14 @@ def _from_matrix(
     grow: bool,
     row_numbers: np.ndarray | None = None,
 ) -> np.ndarray:
-    Y = _binary(Y, row_numbers)
+    given, Y = Y.dtype, _binary(Y, row_numbers)
     L = Y.shape[1]
     if reset:
         if not Y.any():
             raise UserError("no sample has a label; pass labels for some of them")
         _learn(estimator, np.arange(L) if names is None else names, True, names)
+        if given.kind in "biuf":
+            estimator.label_dtype_ = given.name
         return Y
     known = getattr(estimator, "label_names_", None)
     count = len(estimator.classes_)
@@ -485,6 +496,7 @@ def _check_finite(y: np.ndarray) -> None:
 
 def _learn(estimator: Any, classes: Sequence[Any] | np.ndarray, multilabel: bool, names: list[str] | None) -> None:
     estimator.classes_, estimator.multilabel_ = np.asarray(classes), multilabel
-    estimator.__dict__.pop("label_names_", None)
+    for name in ("label_names_", "label_dtype_"):
+        estimator.__dict__.pop(name, None)
     if names is not None:
         estimator.label_names_ = names

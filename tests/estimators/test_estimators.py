@@ -9,14 +9,19 @@ import pytest
 import scipy.sparse
 import zarr
 from numpy.testing import assert_allclose
-from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
+from sklearn.base import clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import StackingClassifier
+from sklearn.metrics import get_scorer, roc_auc_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, TunedThresholdClassifierCV, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MultiLabelBinarizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dmo
 from dmo import (
+    JEC,
     KGHA,
     LLTSVR,
     MESD,
@@ -29,7 +34,9 @@ from dmo import (
     LabelPropagation,
     MultiSetCCA,
     MultiViewRidge,
+    NeighborVotes,
     Nystrom,
+    TagProp,
     TraceEmbedding,
 )
 from dmo.kernels import RBF
@@ -42,7 +49,19 @@ VIEWS = {"gist": RNG.standard_normal((60, 8)), "hue": RNG.random((60, 5))}
 LABELS = (RNG.random((60, 6)) < 0.3).astype(np.uint8)
 
 
-@parametrize_with_checks([KGHA(), MultiViewRidge(), MultiSetCCA(n_components=1), HomogeneityAnalysis()])
+@pytest.mark.filterwarnings("ignore:KGHA. n_components = 1 is above the rank 0")
+@parametrize_with_checks(
+    [
+        KGHA(),
+        MultiViewRidge(),
+        MultiViewRidge(decoder="probabilities"),
+        JEC(),
+        TagProp(),
+        NeighborVotes(),
+        MultiSetCCA(n_components=1),
+        HomogeneityAnalysis(),
+    ]
+)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -144,6 +163,50 @@ def test_classes_on_disk_keep_their_type(classes, tmp_path):
     back = dmo.load(str(tmp_path / "model.zarr"))
     assert back.classes_.tolist() == list(classes)
     assert back.predict(VIEWS).tolist() == model.predict(VIEWS).tolist()
+
+
+TWO = (VIEWS["gist"][:, 0] + 0.3 * RNG.standard_normal(60) > 0).astype(int)
+SCORERS = [KGHA(n_components=1), MultiViewRidge(decoder="probabilities"), JEC(), TagProp(), NeighborVotes()]
+SCORERS += [LabelPropagation(n_neighbors=5)]
+
+
+@pytest.mark.parametrize("model", SCORERS, ids=lambda model: type(model).__name__)
+def test_two_classes_have_one_score_as_in_scikit_learn(model, tmp_path):
+    X, y = VIEWS["gist"], np.array(["no", "yes"])[TWO]
+    fitted = clone(model).fit(X, y)
+    assert is_classifier(model)
+    scores = fitted.decision_function(X)
+    assert scores.shape == (60,)
+    np.testing.assert_array_equal(fitted.predict(X), fitted.classes_[(scores > 0).astype(int)])
+    if hasattr(fitted, "predict_proba"):
+        np.testing.assert_allclose(fitted.predict_proba(X).sum(axis=1), 1.0)
+    np.testing.assert_allclose(
+        get_scorer("roc_auc")(fitted, X, y), roc_auc_score(TWO, fitted.decision_function(X)), rtol=1e-12
+    )
+    fitted.save(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(dmo.load(str(tmp_path / "m.zarr")).decision_function(X), scores)
+
+
+def test_scikit_learn_s_tools_for_classifiers_take_ours():
+    X, y = VIEWS["gist"], TWO
+    folds = StratifiedKFold(5)
+    aucs = cross_val_score(MultiViewRidge(), X, y, scoring="roc_auc")  # stratified by itself
+    np.testing.assert_array_equal(aucs, cross_val_score(MultiViewRidge(), X, y, scoring="roc_auc", cv=folds))
+    assert aucs.mean() > 0.8
+    calibrated = CalibratedClassifierCV(MultiViewRidge()).fit(X, y)
+    assert calibrated.predict_proba(X).shape == (60, 2)
+    tuned = TunedThresholdClassifierCV(MultiViewRidge(), scoring="f1", cv=3).fit(X, y)
+    assert tuned.score(X, y) > 0.8
+    stacked = StackingClassifier([("ridge", MultiViewRidge()), ("kgha", KGHA(n_components=1))], cv=3).fit(X, y)
+    assert stacked.score(X, y) > 0.8
+    one_rest = OneVsRestClassifier(MultiViewRidge()).fit(X, LABELS)
+    np.testing.assert_allclose(one_rest.decision_function(X), 2 * MultiViewRidge().fit(X, LABELS).decision_function(X))
+
+
+def test_predicted_labels_have_the_type_of_the_labels():
+    for dtype in ("uint8", "int64", "float32", "bool"):
+        fitted = MultiViewRidge().fit(VIEWS, LABELS.astype(dtype))
+        assert fitted.predict(VIEWS).dtype == dtype
 
 
 def test_pipeline_and_grid_search():
