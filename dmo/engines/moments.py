@@ -14,7 +14,7 @@ the small matrix: G - s s'/n cancels where columns lie far from the origin, so w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -213,7 +213,8 @@ class Moments:
         Moments
             Of the centered columns.
         """
-        gram = self.gram - np.outer(self.sums, self.sums / self.n)
+        gram = np.outer(self.sums, self.sums / -self.n)
+        gram += self.gram
         return Moments(self.widths, self.n, np.zeros_like(self.sums), gram)
 
     def centered_gram(self, group: str) -> np.ndarray:
@@ -303,12 +304,23 @@ class Moments:
             return self
         places = self.places()
         widths = {name: mixings[name].shape[1] if name in mixings else width for name, width in self.widths.items()}
-        parts = {name: mixings.get(name) for name in self.widths}
-        rows = [self.gram[places[n]] if T is None else T.T @ self.gram[places[n]] for n, T in parts.items()]
-        half = np.vstack(rows)
-        gram = np.hstack([half[:, places[n]] if T is None else half[:, places[n]] @ T for n, T in parts.items()])
-        sums = np.hstack([self.sums[places[n]] if T is None else T.T @ self.sums[places[n]] for n, T in parts.items()])
-        return Moments(widths, self.n, sums, (gram + gram.T) / 2)
+        found = Moments.zeros(widths)
+        theirs = found.places()
+        for name, where in places.items():
+            T = mixings.get(name)
+            found.sums[theirs[name]] = self.sums[where] if T is None else T.T @ self.sums[where]
+            # the cells on and left of the diagonal, the others are their mirror image: half the products, no copies
+            left = self.gram[where, : where.stop]
+            left = left if T is None else T.T @ left
+            for other, there in places.items():
+                S = mixings.get(other)
+                cell = left[:, there] if S is None else left[:, there] @ S
+                if other == name:
+                    found.gram[theirs[name], theirs[name]] = (cell + cell.T) / 2
+                    break
+                found.gram[theirs[name], theirs[other]] = cell
+                found.gram[theirs[other], theirs[name]] = cell.T
+        return replace(found, n=self.n)
 
     def widened(self, group: str, width: int) -> Moments:
         """Add columns of zeros at the end of a group.

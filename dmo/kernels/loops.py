@@ -348,7 +348,9 @@ def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-unt
         scale = 1.0 if how == 0 or total == 0.0 else 1.0 / total
         if how == 3:
             for f in range(row.shape[0]):
-                target[f] = np.sqrt(np.float64(row[f]) * scale) - offset[f]
+                target[f] = np.float64(row[f]) * scale
+                # the root in the precision of the tiles: that of float64 takes half of the whole loop
+                target[f] = np.sqrt(target[f]) - offset[f]
         else:
             for f in range(row.shape[0]):
                 target[f] = np.float64(row[f]) * scale - offset[f]

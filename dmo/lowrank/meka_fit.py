@@ -117,7 +117,7 @@ def meka(
     if not 0 <= eta < 1:
         raise UserError(f"eta = {eta}; it is the share of links to leave out, from 0 to below 1")
     rng = np.random.default_rng(random_state)
-    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank, clusters), rng)
+    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank, landmarks, clusters), rng)
     sample, seed = gather(X, index), seeds[1]
     check_finite(sample, index)
     partition = Partition.of(fit_kernel(kernel, X, seeds[0]), sample, clusters, np.dtype(dtype), rng)

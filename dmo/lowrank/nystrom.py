@@ -27,6 +27,7 @@ from dmo.lowrank.rank_selection import Rank, fit_rank
 from dmo.lowrank.sampling import SampledRows, check_finite, check_rows, draw, gather, learning_rows
 from dmo.progress import stage
 
+_LEAST_ROWS, _PREPARED, _PANEL = 256, 1 << 20, 256  # rows and numbers that are mapped at a time; columns of a panel
 BANDWIDTH_ROWS = 2048
 """Rows whose pairs decide the mean or median distance, at most: within a percent of all rows', for a fraction of a pass."""
 
@@ -91,9 +92,13 @@ class NystromMap(FeatureMap):
         block = self._block(X, self.landmarks.shape[1])
         landmarks, projection = self._ready
         out = np.empty((block.shape[0], self.rank), self.dtype)
-        prepared = self.kernel.prepare(block, self.dtype)
-        for where in row_blocks(block.shape[0], BLOCK):
-            np.matmul(self.kernel.tile(prepared[where], landmarks), projection, out=out[where])
+        # prepared rows and tiles of a few MB: the allocator gives the same memory again, where larger ones are fresh
+        # pages each time, and clearing those took an eighth of a fit
+        step = min(BLOCK, max(_LEAST_ROWS, _PREPARED // max(1, *block.shape[1:], self.rank)))
+        for where in row_blocks(block.shape[0], step):
+            _times_triangle(
+                self.kernel.tile(self.kernel.prepare(block[where], self.dtype), landmarks), projection, out[where]
+            )
         return out
 
     def numbers(self, n: int) -> int:
@@ -157,7 +162,8 @@ def nystrom(
     memory : float or None, default=None
         Bytes of the n x rank factor for rank="auto".
     fit_rows : int or None, default=None
-        Landmarks come from a random sample of this size where X has more rows (None: 16 per column, 8192 to 20 000 in all).
+        Landmarks come from a random sample of this size where X has more rows (None: 16 per column, 8 for
+        "rpcholesky", 4096 to 20 000 in all).
 
     Returns
     -------
@@ -184,7 +190,7 @@ def nystrom(
     """
     check_rows(kernel, X)
     rng = np.random.default_rng(random_state)
-    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank), rng)
+    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank, landmarks), rng)
     sample = gather(X, index)
     check_finite(sample, index)
     fitted, seed = fit_kernel(kernel, X, seeds[0]), seeds[1]
@@ -233,6 +239,15 @@ def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype
     prepared = kernel.prepare(Z, np.float64)
     keep, projection = inverse_root(kernel.tile(prepared, prepared), *cut_off(np.dtype(dtype)))
     return NystromMap(kernel, np.dtype(dtype), Z[keep], projection)
+
+
+def _times_triangle(tile: np.ndarray, triangle: np.ndarray, out: np.ndarray) -> None:
+    """out = tile @ triangle, an upper one, by panels of columns that leave out its zeros.
+
+    BLAS's own product with triangles would do, but SciPy holds the interpreter's lock for it.
+    """
+    for columns in row_blocks(triangle.shape[1], _PANEL):
+        np.matmul(tile[:, : columns.stop], triangle[: columns.stop, columns], out=out[:, columns])
 
 
 def cut_off(dtype: np.dtype) -> tuple[float, float]:

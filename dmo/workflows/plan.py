@@ -185,7 +185,7 @@ def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows],
     clusters = getattr(engine, "clusters", 1) if isinstance(engine, Meka) else 1
     per_cluster = 1000 if engine.rank == "auto" else engine.rank
     rank = min(n, per_cluster * clusters)
-    fitted = min(n, learning_rows(engine.fit_rows, engine.rank, clusters))
+    fitted = min(n, learning_rows(engine.fit_rows, engine.rank, getattr(engine, "landmarks", "rpcholesky"), clusters))
     views, single, double = len(sources), multiply_rate(np.float32), multiply_rate(np.float64)
     per_value, per_row = kernel_seconds(sources, kernels)
     values = _MEKA * fitted**2 / 2 if clusters > 1 else fitted * rank  # MEKA's fit, or pivoted Cholesky

@@ -217,10 +217,19 @@ def test_a_map_is_learnt_in_one_reading(fit):
     assert 10_000 < source.given <= 20_000
 
 
-@pytest.mark.parametrize(("rank", "rows"), [(10, 8192), (1000, 16_000), (5000, 20_000), ("auto", 20_000)])
-def test_more_columns_are_learnt_from_more_rows(rank, rows):
-    assert learning_rows(None, rank) == rows
-    assert learning_rows(300, rank) == 300
+@pytest.mark.parametrize(
+    ("rank", "landmarks", "rows"),
+    [
+        (10, "kmeans", 4096),
+        (1000, "kmeans", 16_000),
+        (1000, "rpcholesky", 8000),
+        (5000, "rpcholesky", 20_000),
+        ("auto", "kmeans", 20_000),
+    ],
+)
+def test_more_columns_are_learnt_from_more_rows(rank, landmarks, rows):
+    assert learning_rows(None, rank, landmarks) == rows
+    assert learning_rows(300, rank, landmarks) == 300
 
 
 def test_singular_landmark_kernels_survive():
