@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import dask
 import pytest
 
 
@@ -47,7 +49,10 @@ class Service:
 
 @contextmanager
 def object_store(bucket: str, ssl: bool = False) -> Iterator[Service]:
-    """A running service with an empty bucket, to which fsspec's `s3://` leads; `ssl`: with a certificate of nobody."""
+    """A running service with an empty bucket, to which fsspec's `s3://` leads; `ssl`: with a certificate of nobody.
+
+    A request that fails is asked again by dmo alone, at once: the client's own waits are seconds.
+    """
     import fsspec
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
@@ -57,8 +62,13 @@ def object_store(bucket: str, ssl: bool = False) -> Iterator[Service]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     service.url = f"{'https' if ssl else 'http'}://127.0.0.1:{server.server_port}"
     try:
-        with pytest.MonkeyPatch.context() as patch:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            dask.config.set({"dmo.stores.tries": 8, "dmo.stores.pause": 0.001}),
+        ):
             leads_to(patch, service.url)
+            patch.setattr(logging.getLogger("werkzeug"), "disabled", True)
+            patch.setattr(fsspec.get_filesystem_class("s3"), "retries", 1)
             if not ssl:
                 fsspec.filesystem("s3").mkdir(bucket)
             yield service
@@ -76,4 +86,5 @@ def leads_to(patch: pytest.MonkeyPatch, url: str, key: str = "test") -> None:
         patch.setenv(name, key)
     patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    patch.setenv("AWS_MAX_ATTEMPTS", "1")
     fsspec.get_filesystem_class("s3").clear_instance_cache()

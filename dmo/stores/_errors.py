@@ -28,6 +28,10 @@ class DamagedRoot(StoreError):
     """A root that dmo wrote and that was changed since."""
 
 
+class ServiceError(OSError):
+    """An object store that does not answer or fails; the message says so, and how to go on."""
+
+
 @contextmanager
 def writing(url: str, what: str) -> Iterator[None]:
     """Say of any OSError inside the block (disk full, no permission) what was being written, and how to go on.
@@ -57,6 +61,8 @@ def writing(url: str, what: str) -> Iterator[None]:
     """
     try:
         yield
+    except ServiceError:
+        raise
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
         cure = "make room or mend the permissions and run again, finished blocks are kept"

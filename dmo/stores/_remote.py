@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from dmo.stores._errors import StoreError
+import dask.config
+
+from dmo.errors import UserError
+from dmo.stores._errors import ServiceError, StoreError
 
 T = TypeVar("T")
-TRIES, PAUSE = 4, 0.25  # requests, and seconds before the second, four times as many before each further one
+_LONGEST = 60.0  # seconds between two requests
 _CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs", "requests", "urllib3", "ssl"}
 _AGAIN = "what is finished is kept, run the same command again"
 _MEANT = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
@@ -24,9 +27,10 @@ def ask(url: str, request: Callable[[], T]) -> T:
     """What `request` to the service behind `url` returns.
 
     Raises what says that something is or is not there as it comes; StoreError where the service refuses (credentials,
-    certificate, name), which another try does not change; OSError (EIO) where it does not answer or fails.
+    certificate, name), which another try does not change; ServiceError (EIO) where it does not answer or fails.
     """
-    for number in range(1, TRIES + 1):
+    tries, pause = _patience()
+    for number in range(1, tries + 1):
         try:
             return request()
         except Exception as error:
@@ -35,10 +39,22 @@ def ask(url: str, request: Callable[[], T]) -> T:
             refusal = _refusal(url, error)
             if refusal is not None:
                 raise refusal from error
-            if number == TRIES or _unanswered(error):
+            if number == tries or _unanswered(error):
                 raise _failure(url, error) from error
-            time.sleep(PAUSE * 4 ** (number - 1))
+            time.sleep(min(pause * 4 ** (number - 1), _LONGEST))
     raise AssertionError  # every turn of the loop returns or raises, but for the last, which raises
+
+
+def _patience() -> tuple[int, float]:
+    """How often to ask in all, and the seconds before the second request; each further one waits four times as long."""
+    tries, pause = dask.config.get("dmo.stores.tries", 4), dask.config.get("dmo.stores.pause", 0.25)
+    for name, value, kinds, least in (("tries", tries, int, 1), ("pause", pause, (int, float), 0)):
+        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= 1000:
+            raise UserError(
+                f"the setting dmo.stores.{name} is {str(value)[:60]!r}, expected a number from {least} to 1000; "
+                "see dmo/cluster/dmo.yaml"
+            )
+    return tries, pause
 
 
 def _of_the_service(error: BaseException) -> bool:
@@ -62,10 +78,10 @@ def _refusal(url: str, error: Exception) -> StoreError | None:
     return None
 
 
-def _failure(url: str, error: Exception) -> OSError:
+def _failure(url: str, error: Exception) -> ServiceError:
     what = "does not answer" if _unanswered(error) else "fails"
     cure = "check the network and the endpoint (for S3, AWS_ENDPOINT_URL)"
-    return OSError(errno.EIO, f"{url}: its service {what} ({_reason(error)}); {cure}; {_AGAIN}")
+    return ServiceError(errno.EIO, f"{url}: its service {what} ({_reason(error)}); {cure}; {_AGAIN}")
 
 
 def _unanswered(error: Exception) -> bool:

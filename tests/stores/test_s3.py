@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import dask
 import fsspec
 import numpy as np
 import pytest
@@ -140,8 +141,20 @@ def test_a_service_that_fails_every_time_is_told_and_nothing_counts_as_missing(s
     writer = stores.create_results(url, 50, 4, block=10)
     write(writer, 0)
     write(writer, 1)
-    with service.trouble(failing=1.0):
+    with service.trouble(failing=1.0), dask.config.set({"dmo.stores.tries": 3}):
         with pytest.raises(OSError, match=f"{url}: its service fails .* run the same command again") as told:
             writer.missing()
         assert code(told.value) == FAILED
+        with pytest.raises(OSError, match=f"{url}: its service fails") as told:
+            write(writer, 2)
+        assert "make room" not in str(told.value)
+    with service.trouble(failing=1.0), dask.config.set({"dmo.stores.tries": 3}), pytest.raises(OSError, match="fails"):
+        Folder(url).get("zarr.json")
+    assert service.faults == 3
     assert writer.missing() == [2, 3, 4]
+
+
+@pytest.mark.parametrize(("name", "value"), [("tries", 0), ("tries", "two"), ("pause", -1), ("pause", True)])
+def test_how_often_a_service_is_asked_is_a_number(bucket: str, name: str, value: object) -> None:
+    with dask.config.set({f"dmo.stores.{name}": value}), pytest.raises(ValueError, match=rf"dmo\.stores\.{name} is"):
+        Folder(f"{bucket}/a.zarr").get("zarr.json")
