@@ -2,6 +2,8 @@
 
 import json
 import resource
+import subprocess
+import sys
 from contextlib import contextmanager
 
 from typer.testing import CliRunner
@@ -30,3 +32,37 @@ def disk_full(size):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+TOGETHER = """
+import importlib, json, os, sys
+from dmo.cli.app import app
+
+commands, folder = json.loads(sys.argv[1]), sys.argv[2]
+for name in {"dmo.cli." + command[0] for command in commands}:
+    importlib.import_module(name)
+wait, go = os.pipe()
+children = []
+for number, command in enumerate(commands):
+    child = os.fork()
+    if not child:
+        os.close(go)
+        os.read(wait, 1)  # until all are there
+        os.dup2(os.open(f"{folder}/{number}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.argv = ["dmo", *command]
+        app()
+    children.append(child)
+os.close(go)
+print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
+"""
+
+
+def at_once(folder, *commands):
+    """(exit code, standard error) of `dmo` commands that start at the same moment, each in a process of its own."""
+    given = json.dumps([[str(part) for part in command] for command in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", TOGETHER, given, str(folder)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return [(code, (folder / f"{i}.err").read_text()) for i, code in enumerate(json.loads(done.stdout))]

@@ -33,6 +33,7 @@ from dmo.stores import (
     describe,
     load_model,
     open_features,
+    reserve,
     save_model,
 )
 
@@ -300,7 +301,7 @@ def extract(
     UserError
         With all unreadable files where these are refused, and where none is left.
     StoreError
-        Where `store` cannot be written.
+        Where `store` cannot be written, or another process writes it.
 
     Examples
     --------
@@ -313,6 +314,20 @@ def extract(
     (3, 9)
     """
     path = os.fspath(store)
+    with reserve(path):
+        return _extract(listing, path, recipe, unreadable, threads, block, overwrite, attributes)
+
+
+def _extract(
+    listing: Listing,
+    path: str,
+    recipe: Recipe | Extractor,
+    unreadable: Unreadable,
+    threads: int | None,
+    block: int,
+    overwrite: bool,
+    attributes: Mapping[str, Any] | None,
+) -> Extraction:
     given = recipe if isinstance(recipe, Recipe) else recipe.recipe
     contents, failures = _check(listing, given, threads)
     if failures and unreadable == "refuse":

@@ -7,9 +7,10 @@ writer that lost its lock stops instead of writing into what another one has mad
 A lock is stale, and taken over, where its process is gone. That is told by the running kernel (boot), the namespace of
 process numbers and the tick at which the process started, which no change of the clock moves. The process of another
 namespace (a container) cannot be looked at: its lock is stale when it was not renewed for STALE seconds of the kernel's
-own clock. On another host it is stale when it was not renewed for STALE seconds by the clocks of both hosts, which may be
-wrong, and is not renewed either while it is watched. Object stores have no exclusive creation: there the lock is read
-back after it is written, which leaves a window of one request.
+own clock. Clocks of two hosts may differ, so the lock of another host is stale only when it is not renewed while it is
+watched; it is watched where both clocks together say that it was not renewed for STALE seconds, or are that far apart.
+Object stores have no exclusive creation: there the lock is read back after it is written, which leaves a window of one
+request.
 """
 
 from __future__ import annotations
@@ -115,6 +116,20 @@ def acquire(folder: Folder) -> None:
 
 
 @contextmanager
+def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep other processes from writing a store at `path` until the block ends, from before the work that it takes.
+
+    Raises StoreError where another process writes it already.
+    """
+    folder = Folder.at(path)
+    acquire(folder)
+    try:
+        yield
+    finally:
+        release(folder.url)
+
+
+@contextmanager
 def alone(folder: Folder) -> Iterator[None]:
     """Hold the lock of a store, and keep the other threads of this process out as well."""
     acquire(folder)
@@ -161,25 +176,37 @@ def _take(folder: Folder, unchanged: bytes | None) -> bool:
             continue
         owner = Owner.parse(found)
         if owner is not None and _alive(owner):
-            raise StoreError(
-                f"{folder.url} is being written by {owner}; wait for it, or stop it and run again "
-                f"(if it is gone for certain, remove {folder.url}/{LOCK})"
-            )
+            raise _taken(folder, owner)
         if found != unchanged and (owner is None or owner.boot != _boot()):
             return False
         folder.delete_if(LOCK, found)
     raise StoreError(f"{folder.url} is being written by another process; wait for it, or stop it and run again")
 
 
+def _taken(folder: Folder, owner: Owner) -> StoreError:
+    return StoreError(
+        f"{folder.url} is being written by {owner}; wait for it, or stop it and run again "
+        f"(if it is gone for certain, remove {folder.url}/{LOCK})"
+    )
+
+
 def _watch(folder: Folder) -> bytes | None:
-    """The bytes of a lock that did not change for as long as its owner would need to finish or renew it, else None."""
+    """The bytes of a lock that did not change for as long as its owner would need to finish or renew it, else None.
+
+    Raises StoreError where its owner renews it.
+    """
     found = folder.get(LOCK)
     if found is None:
         return None
-    end = time.monotonic() + (TORN if Owner.parse(found) is None else 2.5 * RENEW)
+    owner = Owner.parse(found)
+    end = time.monotonic() + (TORN if owner is None else 2.5 * RENEW)
     while time.monotonic() < end:
         time.sleep(min(0.2, RENEW))
-        if folder.get(LOCK) != found:
+        now = folder.get(LOCK)
+        if now != found:
+            renewed = None if now is None else Owner.parse(now)
+            if owner is not None and renewed is not None and renewed.token == owner.token:
+                raise _taken(folder, renewed)
             return None
     return found
 
@@ -241,7 +268,7 @@ def _alive(owner: Owner) -> bool:
     if owner.token == own_token():
         return False
     if owner.boot != _boot():
-        return time.time() - owner.time < STALE
+        return abs(time.time() - owner.time) < STALE
     if owner.namespace == _namespace():
         return _started(owner.pid) == owner.started
     return time.monotonic() - owner.clock < STALE

@@ -198,26 +198,40 @@ def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes
     process writes.
     """
     check_attributes(folder.url, attributes)
-    document = read_root(folder)
-    if document is None:
-        if folder.names():
-            raise StoreError(f"{folder.url} exists and is not a dmo store; choose another path or remove it")
-    else:
-        check_kind(folder.url, document["attributes"]["kind"], attributes["kind"])
-        if not overwrite:
-            _check_same(folder, document["attributes"], attributes)
-            if not document["attributes"]["complete"]:
-                acquire(folder)
-            return document["attributes"]
+    document = _root_to_write(folder, attributes, overwrite)
+    if document is not None and document["attributes"]["complete"] and not overwrite:
+        return document["attributes"]
     acquire(folder)
     try:
-        if document is not None:
-            clear(folder, document)
-        write_root(folder, attributes, arrays)
+        document = _root_to_write(
+            folder, attributes, overwrite
+        )  # another process may have written since the first look
+        if document is None or overwrite:
+            if document is not None:
+                clear(folder, document)
+            write_root(folder, attributes, arrays)
+            return attributes
+        if document["attributes"]["complete"]:
+            release(folder.url)
+        return document["attributes"]
     except BaseException:
         release(folder.url)
         raise
-    return attributes
+
+
+def _root_to_write(folder: Folder, attributes: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
+    """The root of the store that is to be begun, where there is one already; refuses what is in the way."""
+    document = read_root(folder)
+    if document is None and folder.names():
+        document = read_root(folder)  # begun by another process between the two looks
+        if document is None:
+            raise StoreError(f"{folder.url} exists and is not a dmo store; choose another path or remove it")
+    if document is None:
+        return None
+    check_kind(folder.url, document["attributes"]["kind"], attributes["kind"])
+    if not overwrite:
+        _check_same(folder, document["attributes"], attributes)
+    return document
 
 
 def write_root(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes] | None = None) -> None:

@@ -173,12 +173,12 @@ def reopen(path: str | os.PathLike[str]) -> int:
     0
     """
     folder = Folder.at(path)
-    document = existing_root(folder)
-    root = document["attributes"]
-    if root["kind"] == "model":
+    if existing_root(folder)["attributes"]["kind"] == "model":
         raise StoreError(f"{folder.url} is a model, which is written in one piece; fit and save it again")
     acquire(folder)
     try:
+        document = existing_root(folder)  # as it is now that nobody else writes
+        root = document["attributes"]
         arrays, lost = _arrays(folder, root), 0
         Blocks(folder, arrays, root).prepare_files()
         for array in arrays.values():

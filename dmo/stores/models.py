@@ -27,7 +27,7 @@ from dmo.stores import _whole
 from dmo.stores._arrays import check_csr, group_json
 from dmo.stores._errors import StoreError, writing
 from dmo.stores._folder import Folder
-from dmo.stores._lock import acquire, alone, release
+from dmo.stores._lock import alone, reserve
 from dmo.stores._schema import ROOT, Provenance, check_kind, new_attributes, open_root, plain, read_root, write_root
 
 PARTS = ("indptr", "indices", "data")
@@ -130,12 +130,9 @@ def reserve_model(path: str | os.PathLike[str], overwrite: bool = False) -> Iter
     """
     folder = Folder.at(path)
     _check_target(folder, overwrite)
-    acquire(folder)
-    try:
+    with reserve(folder.url):
         _check_target(folder, overwrite)
         yield
-    finally:
-        release(folder.url)
 
 
 def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,6 +17,7 @@ from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, scores_labels
 from dmo.features.extraction import PART, Extractor
 from dmo.features.images import UnreadableImage, find_images, image_digest
+from dmo.hashing import digest
 from dmo.methods.decoding import top_labels
 from dmo.persistence import Attached, load
 from dmo.progress import stage
@@ -28,7 +29,8 @@ JOURNAL = ".journal"
 """The end of the name of the file beside an annotation that holds what is known of every image."""
 _SHOWN = 5
 Annotation = dict[str, Any]
-"""An image: its "file", the hash of its "contents", the numbers of its best "labels" and their "scores"."""
+"""An image: its "file", the hash of its "contents", the numbers of its best "labels", their "scores", and what they are
+"by": the digest of model, recipe and number of labels."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
         raise stores.StoreError(f"{request.model} is a {type(model).__name__}, which cannot score labels")
     names = label_names(model)
     top = label_count(request.top, model)
-    heading = {"model": model_contents, "fingerprint": extractor.fingerprint, "top": top}
-    known = {} if request.overwrite else _read_journal(run, request.journal, heading)
+    by = digest(model_contents, extractor.fingerprint, top)
+    known = {} if request.overwrite else _read_journal(run, request.journal, by)
     contents, failures = _contents(request.folder)
     known = {name: entry for name, entry in known.items() if contents.get(name) == entry["contents"]}
     new = [name for name in contents if name not in known]
@@ -74,14 +76,14 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     record |= {"n_images": len(contents) + len(failures), "new": len(new)}
     if request.dry_run:
         return record
-    _begin_journal(request.journal, heading, known)
+    stores.replace_file(request.journal, _lines(*known.values()))
     with stage("annotate images", len(new)) as advance:
         for where in row_blocks(len(new), BATCH) if new else ():
             batch = new[where]
             views, failed = extractor.rows([Path(request.folder, name) for name in batch], request.threads)
             failures |= {batch[i]: reason for i, reason in failed.items()}
             good = [name for i, name in enumerate(batch) if i not in failed]
-            scored = list(_scored(model, views, good, contents, top)) if good else []
+            scored = [entry | {"by": by} for entry in _scored(model, views, good, contents, top)] if good else []
             known |= {entry["file"]: entry for entry in scored}
             _append(request.journal, scored)
             _refuse(request, failures)
@@ -91,7 +93,7 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     entries = [known[name] for name in sorted(known)]
     if not entries:
         raise UserError(f"{request.folder}: none of its images can be read, nothing was written")
-    _write(request, entries, names, top, extractor)
+    _write(request, entries, names, top, extractor, model_contents)
     words = {entry["file"]: [names[label] for label in entry["labels"]] for entry in entries[:_SHOWN]}
     return record | {"n_samples": len(entries), "unreadable": failures, "examples": words}
 
@@ -145,27 +147,27 @@ def _scored(
         yield {"file": name, "contents": contents[name], "labels": best.tolist(), "scores": values}
 
 
-def _read_journal(run: Session, journal: Path, heading: Mapping[str, Any]) -> dict[str, Annotation]:
-    """Image -> entry of a journal with the same heading, up to a line that was cut off."""
+def _read_journal(run: Session, journal: Path, by: str) -> dict[str, Annotation]:
+    """Image -> entry of a journal, of those that are `by` the same model, up to a line that was cut off.
+
+    Every entry says so for itself: while the model is replaced, another annotation may write into the same journal.
+    """
     if not journal.exists():
         return {}
-    lines = journal.read_text(encoding="utf-8", errors="replace").splitlines()
     entries: dict[str, Annotation] = {}
+    others = False
     try:
-        if json.loads(lines[0]) != heading:
-            run.note(f"{journal} is of another model or number of labels: all images are annotated anew")
-            return {}
-        for line in lines[1:]:
+        for line in journal.read_text(encoding="utf-8", errors="replace").splitlines():
             entry = json.loads(line)
-            entries[entry["file"]] = entry
-    except (ValueError, IndexError, KeyError, TypeError):
+            if entry["by"] == by:
+                entries[entry["file"]] = entry
+            else:
+                others = True
+    except (ValueError, KeyError, TypeError):
         run.note(f"{journal} ends in the middle of a line: the images before it are kept")
+    if others and not entries:
+        run.note(f"{journal} is of another model or number of labels: all images are annotated anew")
     return entries
-
-
-def _begin_journal(journal: Path, heading: Mapping[str, Any], known: Mapping[str, Annotation]) -> None:
-    """Write the journal with its heading and what is known."""
-    stores.replace_file(journal, _lines(heading, *known.values()))
 
 
 def _append(journal: Path, entries: Sequence[Annotation]) -> None:
@@ -181,7 +183,12 @@ def _lines(*entries: Mapping[str, Any]) -> bytes:
 
 
 def _write(
-    request: Folder, entries: Sequence[Annotation], names: Sequence[str], top: int, extractor: Extractor
+    request: Folder,
+    entries: Sequence[Annotation],
+    names: Sequence[str],
+    top: int,
+    extractor: Extractor,
+    model_contents: str,
 ) -> None:
     """The output in the format of its ending, and the CSV file that is asked for beside it."""
     ending = Path(request.out).suffix.lower()
@@ -198,7 +205,8 @@ def _write(
         }
         stores.replace_file(Path(request.out), (json.dumps(document, indent=1) + "\n").encode())
     else:
-        parameters = {"folder": str(Path(request.folder).resolve()), "fingerprint": extractor.fingerprint}
+        parameters: dict[str, Any] = {"folder": str(Path(request.folder).resolve())}
+        parameters |= {"fingerprint": extractor.fingerprint, "contents": {"the model": model_contents}}
         writer = stores.create_results(
             request.out,
             len(entries),

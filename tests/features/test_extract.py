@@ -296,7 +296,7 @@ def test_only_new_and_changed_images_are_annotated(work, images, tmp_path):
     journal = tmp_path / "p.csv.journal"
     lines = journal.read_text().splitlines()
     journal.write_text("\n".join(lines[:10]) + "\n" + lines[10][:15])  # the run died in the middle of a line
-    assert record(*command)["new"] == N - 9
+    assert record(*command)["new"] == N - 10
     assert read(tmp_path / "p.csv") == second
     assert record(*command[:-1], 2)["new"] == N  # another number of labels
     assert record(*command[:-1], 2, "--overwrite")["new"] == N

@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import gc
-import itertools
 import json
 import os
 import resource
@@ -24,7 +23,7 @@ from typer.testing import CliRunner
 
 from dmo import stores
 from dmo.cli.app import app
-from dmo.stores import _lock
+from dmo.stores import _lock, _schema
 from dmo.stores._arrays import DenseArray
 from dmo.stores._folder import LOCK, Folder
 
@@ -136,19 +135,21 @@ def test_a_lock_of_another_host_is_stale_when_it_was_not_renewed(tmp_path: Path,
     np.testing.assert_array_equal(stores.open_results(path)[:], ROWS)
 
 
-def test_a_lock_of_another_host_that_looks_old_by_a_wrong_clock_is_kept_while_it_is_renewed(
-    tmp_path: Path, monkeypatch
+@pytest.mark.parametrize("ahead", [-86_400.0, 86_400.0])
+def test_the_lock_of_a_host_whose_clock_is_wrong_is_kept_while_it_is_renewed_and_taken_when_it_is_not(
+    tmp_path: Path, monkeypatch, ahead: float
 ) -> None:
+    """Neither the time in the lock nor that of its file decides: it is watched for as long as a renewal may take."""
     monkeypatch.setattr(_lock, "RENEW", 0.2)
-    path, past = tmp_path / "rows.zarr", time.time() - 10 * _lock.STALE
-    locked(path, host="elsewhere", boot="another", time=past)
+    path = tmp_path / "rows.zarr"
+    locked(path, host="elsewhere", boot="another", time=time.time() + ahead)
     stop = threading.Event()
 
     def renew() -> None:
-        for i in itertools.count():
-            if stop.wait(0.05):
-                return
-            Folder(str(path)).put(LOCK, of_another(host="elsewhere", boot="another", time=past + i if i < 8 else 1e12))
+        while not stop.wait(0.05):
+            there = time.time() + ahead
+            Folder(str(path)).put(LOCK, of_another(host="elsewhere", boot="another", time=there))
+            os.utime(path / LOCK, (there, there))
 
     renewing = threading.Thread(target=renew)
     renewing.start()
@@ -158,6 +159,9 @@ def test_a_lock_of_another_host_that_looks_old_by_a_wrong_clock_is_kept_while_it
     finally:
         stop.set()
         renewing.join()
+    os.utime(path / LOCK, (time.time() + ahead,) * 2)
+    fill(begin(path))
+    np.testing.assert_array_equal(stores.open_results(path)[:], ROWS)
 
 
 def test_a_damaged_lock_and_a_recycled_process_number_are_stale(tmp_path: Path, monkeypatch) -> None:
@@ -260,6 +264,36 @@ def test_stores_are_locked_where_there_are_no_hard_links(tmp_path: Path, monkeyp
     with pytest.raises(stores.StoreError, match=f"is being written by process {os.getppid()}"):
         begin(tmp_path / "other.zarr")
     assert not Folder(str(path)).put_new("zarr.json", b"")
+    assert stores.verify(path) == []
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("same", [False, True])
+def test_a_store_that_another_process_begins_between_the_look_and_the_lock_is_kept(
+    tmp_path: Path, monkeypatch, finished: bool, same: bool
+) -> None:
+    path = tmp_path / "rows.zarr"
+
+    def late(folder: Folder) -> None:
+        monkeypatch.undo()
+        winner = begin(path)
+        winner.write(0, ROWS[:10])
+        if finished:
+            fill(winner)
+        _lock.release(winner.url, all_writers=True)
+        _lock.acquire(folder)
+
+    monkeypatch.setattr(_schema, "acquire", late)
+    if same:
+        writer = begin(path)
+        assert writer.missing() == ([] if finished else [1, 2, 3, 4])
+        fill(writer)
+        np.testing.assert_array_equal(stores.open_results(path)[:], ROWS)
+    else:
+        with pytest.raises(stores.StoreError, match=r"was (begun|made) with columns = 4, now it is 3"):
+            stores.create_results(path, 50, 3, block=10)
+        fill(begin(path))
+    assert not (path / LOCK).exists()
     assert stores.verify(path) == []
 
 

@@ -1,0 +1,167 @@
+"""Commands that run at the same moment: onto one output, and over a model that is replaced meanwhile."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from shell import at_once, run
+
+from dmo import stores
+from dmo.demo.scenes import draw_images
+from dmo.features.extraction import Extractor
+from dmo.workflows import images
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """16 drawn images `pics`, their store `f.zarr`, and two models of them, `a.zarr` and `b.zarr`, that disagree."""
+    folder = tmp_path_factory.mktemp("at-once")
+    table = draw_images(folder / "pics", 16)
+    run("extract", folder / "pics", folder / "f.zarr", "--set", "moments", "--labels", table)
+    store = stores.open_features(folder / "f.zarr")
+    for name, Y in (("a", store.labels), ("b", store.labels[:, ::-1])):
+        writer = stores.create_features(
+            folder / f"{name}-f.zarr",
+            16,
+            {"moments": stores.ViewSpec(9, "float32", histogram=False)},
+            labels=Y,
+            label_names=store.label_names,
+            split=store.split.tolist(),
+            attributes=store.attributes,
+            provenance=stores.Provenance(parameters=store.provenance["parameters"]),
+        )
+        writer.write("moments", 0, store.views["moments"][:])
+        writer.finish()
+        Extractor.load(str(folder / "f.zarr")).save(str(folder / f"{name}-f.zarr"))
+        run("fit", "ridge", folder / f"{name}-f.zarr", folder / f"{name}.zarr", "--kernel", "linear")
+    return folder
+
+
+def test_two_extracts_onto_one_store_leave_one_of_them_whole(work, tmp_path):
+    """One does the work; the other ends with a sentence, or finds the same store complete."""
+    command = ["extract", work / "pics", "--set", "moments", "--block", 4]
+    seconds = {"same": [], "other": ["--set", "moments,wavelets"], "over": ["--overwrite"]}
+    commands = [[*command, tmp_path / f"{name}.zarr", *more] for name in seconds for more in ([], seconds[name])]
+    ended = at_once(tmp_path, *commands)
+    for name, first, second in zip(seconds, ended[::2], ended[1::2]):
+        path = tmp_path / f"{name}.zarr"
+        assert 0 in (first[0], second[0]), (first, second)
+        for code, said in (first, second):
+            assert code in (0, 2)
+            if code:
+                last = said.splitlines()[-1]
+                assert re.search("is being written by|exists; pass --overwrite|was (begun|made) with", last), last
+        assert stores.verify(path) == []
+        store = stores.open_features(path)
+        np.testing.assert_array_equal(
+            store.views["moments"][:], stores.open_features(work / "f.zarr").views["moments"][:]
+        )
+        assert store.provenance["parameters"]["recipe"]["views"] == list(store.views)
+
+
+def test_two_reports_on_one_page_leave_one_of_them_whole(work, tmp_path):
+    page = tmp_path / "out" / "page.html"
+    commands = [["report", work / f"{name}.zarr", work / "f.zarr", page, "--title", f"page {name}"] for name in "ab"]
+    assert [code for code, _ in at_once(tmp_path, *commands)] == [0, 0]
+    text = page.read_text(encoding="utf-8")
+    assert text.rstrip().endswith("</html>")
+    assert sorted([text.count("<h1>page a</h1>"), text.count("<h1>page b</h1>")]) == [0, 1]
+    pictures = [path for path in page.parent.iterdir() if path != page]
+    for path in pictures:
+        assert path.suffix == ".png"
+        Image.open(path).verify()
+    assert pictures
+
+
+REPLACED = """
+import json, os, sys
+import numpy as np
+from dmo import load, stores
+from dmo.workflows.fitting import attached_recipe
+import dmo.cli.apply
+from dmo.cli.app import app
+
+work, out = sys.argv[1:]
+known = {name: load(f"{work}/{name}.zarr") for name in "ab"}
+origin = stores.describe(f"{work}/a.zarr")["provenance"]
+origin = stores.Provenance(origin["parents"], origin["parameters"], origin["seed"])
+recipe = attached_recipe(stores.open_features(f"{work}/f.zarr"))
+
+def replace(name):
+    known[name].save(f"{out}/m.zarr", origin, attached=recipe)
+
+replace("a")
+children = {}
+for number in range(4):
+    what = [f"{work}/f.zarr", f"{out}/{number}.zarr", "--split", "all", "--block", "3"]
+    if number % 2:
+        what = [f"{work}/pics", f"{out}/{number}.csv"]
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(f"{out}/{number}.err", os.O_WRONLY | os.O_CREAT), 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.argv = ["dmo", "annotate", f"{out}/m.zarr", *what, "--top", "2"]
+        app()
+    children[child] = number
+codes, turn = {}, 0
+while children:
+    turn += 1
+    replace("ba"[turn % 2])
+    child, status = os.waitpid(-1, os.WNOHANG)
+    if child:
+        codes[children.pop(child)] = os.waitstatus_to_exitcode(status)
+print(json.dumps([turn, [codes[number] for number in range(4)]]))
+"""
+
+
+def test_annotations_while_the_model_is_replaced_are_each_of_one_model(work, tmp_path):
+    expected = {}
+    for name in "ab":
+        run("annotate", work / f"{name}.zarr", work / "f.zarr", tmp_path / f"{name}.zarr", "--split", "all", "--top", 2)
+        run("annotate", work / f"{name}.zarr", work / "pics", tmp_path / f"{name}.csv", "--top", 2)
+        contents = stores.model_contents(work / f"{name}.zarr")
+        expected[contents] = (stores.open_results(tmp_path / f"{name}.zarr")[:], (tmp_path / f"{name}.csv").read_text())
+    (rows, text), (others, other_text) = expected.values()
+    assert (rows != others).any()
+    assert text != other_text
+    out = tmp_path / "out"
+    out.mkdir()
+    command = [sys.executable, "-c", REPLACED, str(work), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    turns, codes = json.loads(done.stdout)
+    assert turns > 4
+    assert codes == [0] * 4, [(out / f"{i}.err").read_text() for i in range(4)]
+    for number in (0, 2):
+        found = stores.open_results(out / f"{number}.zarr")
+        np.testing.assert_array_equal(found[:], expected[found.provenance["parameters"]["contents"]["the model"]][0])
+    for number in (1, 3):
+        assert (out / f"{number}.csv").read_text() in (text, other_text)
+
+
+def test_a_journal_into_which_annotations_by_two_models_write_mixes_nothing(work, tmp_path, monkeypatch):
+    """The model is replaced while a folder is annotated, and a second annotation begins the journal anew."""
+    expected = {}
+    for name in "ab":
+        run("annotate", work / f"{name}.zarr", work / "pics", tmp_path / f"{name}.csv")
+        expected[name] = (tmp_path / f"{name}.csv").read_text()
+    command = ["annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "out.csv"]
+    monkeypatch.setattr(images, "BATCH", 4)
+    append, done = images._append, []
+
+    def meanwhile(journal, entries):
+        if not done:
+            done.append(journal)
+            run("annotate", work / "b.zarr", *command[2:])
+        append(journal, entries)
+
+    monkeypatch.setattr(images, "_append", meanwhile)
+    run("annotate", work / "a.zarr", *command[2:])
+    assert (tmp_path / "out.csv").read_text() == expected["a"]
+    for name in "ba":
+        run("annotate", work / f"{name}.zarr", *command[2:])
+        assert (tmp_path / "out.csv").read_text() == expected[name]
