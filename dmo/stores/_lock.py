@@ -119,7 +119,28 @@ def acquire(folder: Folder) -> None:
 def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
     """Keep other processes from writing a store at `path` until the block ends, from before the work that it takes.
 
-    Raises StoreError where another process writes it already.
+    Parameters
+    ----------
+    path : str or path-like
+        Local path or URL.
+
+    Yields
+    ------
+    None
+        Nothing.
+
+    Raises
+    ------
+    StoreError
+        Where another process writes it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo.stores import create_results, reserve
+    >>> with tempfile.TemporaryDirectory() as folder, reserve(f"{folder}/rows.zarr"):
+    ...     create_results(f"{folder}/rows.zarr", 2, 1).missing()  # after long preparations
+    [0]
     """
     folder = Folder.at(path)
     acquire(folder)
