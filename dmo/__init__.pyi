@@ -30,6 +30,7 @@ from .estimators.tagprop import TagProp
 from .estimators.trace import TraceEmbedding
 from .lowrank.approximations import BestLowRank, Meka, Nystrom
 from .persistence import load
+from .validation.containers import Views
 
 __version__: str
 __all__ = [
@@ -55,5 +56,6 @@ __all__ = [
     "TagProp",
     "TraceEmbedding",
     "UserError",
+    "Views",
     "load",
 ]

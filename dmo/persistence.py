@@ -276,8 +276,10 @@ def encode(value: Any) -> Any:
         return {"object": type(value).__name__, "arguments": arguments}
     if isinstance(value, Mapping):
         return {"mapping": {str(key): encode(part) for key, part in value.items()}}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, range)):
         return [encode(part) for part in value]
+    if isinstance(value, slice):
+        return {"slice": [encode(value.start), encode(value.stop), encode(value.step)]}
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -316,6 +318,8 @@ def decode(value: Any) -> Any:
         return value
     if "kernel" in value:
         return parse(value["kernel"])
+    if "slice" in value:
+        return slice(*value["slice"])
     if "mapping" in value:
         return {key: decode(part) for key, part in value["mapping"].items()}
     kind = _public_class(value["object"])

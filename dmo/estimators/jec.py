@@ -13,7 +13,7 @@ from dmo.estimators.annotator import Annotator
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.jec import transferred_labels
 from dmo.persistence import with_prefix, without_prefix
-from dmo.validation import COUNT, SEED, Need, check_labels, check_parameters, check_views, sample_count
+from dmo.validation import COUNT, SEED, Columns, Need, check_labels, check_parameters, check_views, sample_count
 
 
 class JEC(Annotator):
@@ -30,6 +30,8 @@ class JEC(Annotator):
         Neighbors by the mean of the views' distances.
     random_state : int or None, default=0
         Seed of the samples from which the mean distances are taken.
+    views : mapping of view to slice, list of int or list of str, or None, default=None
+        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
 
     Attributes
     ----------
@@ -59,11 +61,17 @@ class JEC(Annotator):
     _needs: ClassVar[dict[str, Need]] = {"n_neighbors": COUNT, "random_state": SEED}
 
     def __init__(
-        self, distances: str | Mapping[str, str] = "l2", *, n_neighbors: int = 5, random_state: int | None = 0
+        self,
+        distances: str | Mapping[str, str] = "l2",
+        *,
+        n_neighbors: int = 5,
+        random_state: int | None = 0,
+        views: Mapping[str, Columns] | None = None,
     ):
         self.distances = distances
         self.n_neighbors = n_neighbors
         self.random_state = random_state
+        self.views = views
 
     def fit(self, X: Any, y: Any) -> Self:
         """Keep the training samples, with the mean distance of every view.

@@ -37,6 +37,7 @@ from dmo.validation import (
     FLAG,
     POSITIVE,
     SHARE,
+    Columns,
     Need,
     check_labels,
     check_parameters,
@@ -91,6 +92,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
     random_state : int or None, default=0
         Seed of what is drawn: starting vectors, landmarks, folds.
+    views : mapping of view to slice, list of int or list of str, or None, default=None
+        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
 
     Attributes
     ----------
@@ -158,6 +161,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         tol: float = 1e-6,
         max_iter: int = 200,
         random_state: int | None = 0,
+        views: Mapping[str, Columns] | None = None,
     ):
         self.kernel = kernel
         self.balance = balance
@@ -174,6 +178,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+        self.views = views
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the space and its decoder.

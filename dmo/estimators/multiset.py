@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from dmo.engines.lowrank import choose_engine, pass_of
@@ -9,7 +10,7 @@ from dmo.estimators.arguments import Engine, KernelSpecs, Ridges
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.methods.homogeneity.moments import Rotated, RotatedMoments, RotatedRows, homogeneity
 from dmo.methods.homogeneity.operators import homogeneity_map
-from dmo.validation import check_parameters, check_views, count_components, sample_count
+from dmo.validation import Columns, check_parameters, check_views, count_components, sample_count
 
 
 class MultiSetCCA(HomogeneityEmbedding):
@@ -39,6 +40,8 @@ class MultiSetCCA(HomogeneityEmbedding):
         Block steps (krylov) or iterations (als); a ConvergenceWarning says when they ran out.
     random_state : int or None, default=0
         Seed of what is drawn: starting vectors, landmarks.
+    views : mapping of view to slice, list of int or list of str, or None, default=None
+        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
 
     Attributes
     ----------
@@ -84,6 +87,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         tol: float = 1e-6,
         max_iter: int = 200,
         random_state: int | None = 0,
+        views: Mapping[str, Columns] | None = None,
     ):
         self.kernel = kernel
         self.ridge = ridge
@@ -94,6 +98,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+        self.views = views
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the space.

@@ -31,6 +31,7 @@ from dmo.validation import (
     POSITIVE,
     SEED,
     SHARE,
+    Columns,
     Need,
     check_labels,
     check_parameter,
@@ -82,6 +83,8 @@ class MultiViewRidge(Incremental, Annotator):
         the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
     random_state : int or None, default=0
         Seed of what is drawn: landmarks, folds.
+    views : mapping of view to slice, list of int or list of str, or None, default=None
+        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
 
     Attributes
     ----------
@@ -140,6 +143,7 @@ class MultiViewRidge(Incremental, Annotator):
         decoder: Decoder = None,
         approximation: Engine = "auto",
         random_state: int | None = 0,
+        views: Mapping[str, Columns] | None = None,
     ):
         self.kernel = kernel
         self.ridge = ridge
@@ -154,6 +158,7 @@ class MultiViewRidge(Incremental, Annotator):
         self.decoder = decoder
         self.approximation = approximation
         self.random_state = random_state
+        self.views = views
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the regressions.

@@ -14,7 +14,7 @@ from dmo.estimators.arguments import Decoder
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.tagprop import Neighborhoods, TagPropFit, fit_tagprop
 from dmo.persistence import with_prefix, without_prefix
-from dmo.validation import FLAG, SEED, Need, check_labels, check_parameters, check_views, sample_count
+from dmo.validation import FLAG, SEED, Columns, Need, check_labels, check_parameters, check_views, sample_count
 
 
 class TagProp(Annotator):
@@ -33,6 +33,8 @@ class TagProp(Annotator):
         From probabilities to decisions; None: the probabilities as they are.
     random_state : int or None, default=0
         Seed of the samples from which the mean distances are taken.
+    views : mapping of view to slice, list of int or list of str, or None, default=None
+        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
 
     Attributes
     ----------
@@ -68,12 +70,14 @@ class TagProp(Annotator):
         sigma: bool = True,
         decoder: Decoder = None,
         random_state: int | None = 0,
+        views: Mapping[str, Columns] | None = None,
     ):
         self.distances = distances
         self.n_neighbors = n_neighbors
         self.sigma = sigma
         self.decoder = decoder
         self.random_state = random_state
+        self.views = views
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the weights of the views.

@@ -1,5 +1,6 @@
 """Validation of every estimator's input: views, labels and outputs, parameters; whose message it is."""
 
+from dmo.validation.containers import Columns, Views
 from dmo.validation.named import Named, named, naming
 from dmo.validation.outputs import (
     check_known_labels,
@@ -39,8 +40,10 @@ __all__ = [
     "SEED",
     "SHARE",
     "SINGLE",
+    "Columns",
     "Named",
     "Need",
+    "Views",
     "at_least",
     "check_known_labels",
     "check_label_factor",

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from sklearn.utils.validation import column_or_1d
 from dmo.blocks import row_blocks, rows
 from dmo.errors import UserError
 from dmo.labels.kernels import LabelKernel, label_factor
+from dmo.validation.containers import as_views
 from dmo.validation.named import Named
-from dmo.validation.views import column_names, is_lazy, is_list_of_arrays
+from dmo.validation.views import column_names, is_lazy
 
 _BLOCK = 8192
 
@@ -318,8 +319,8 @@ def _class_vector(values: np.ndarray) -> np.ndarray:
 def _check_presence(y: Any) -> None:
     if y is None:
         raise UserError("requires y to be passed, but the target y is None; pass labels or outputs as second argument")
-    if (isinstance(y, Mapping) and not scipy.sparse.issparse(y)) or is_list_of_arrays(y):
-        count = f"views {list(y)}" if isinstance(y, Mapping) else f"a list of {len(y)} arrays"
+    if (views := as_views(y)) is not None:
+        count = f"a list of {len(y)} arrays" if isinstance(y, (list, tuple)) else f"views {list(views)}"
         raise UserError(f"y is {count}, needs one row per sample; pass the views first and the labels second")
 
 

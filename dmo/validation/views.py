@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, validate_data
 from dmo.blocks import Block, Rows, Subset, rows
 from dmo.errors import UserError
 from dmo.stores import DenseView, SparseView
+from dmo.validation.containers import as_views, split_columns
 
 _LARGEST = 1e140  # beyond, sums of squares leave float64
 SINGLE = "x"
@@ -29,9 +30,10 @@ def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
     ----------
     estimator : object
         Where what is learnt is kept.
-    X : mapping, list of arrays, or one array (view "x")
-        An array is NumPy, SciPy sparse, pandas, dask, Zarr or any row source. It must be finite; what is not in memory is
-        checked as it is read, a store's view was when it was written.
+    X : mapping, list of arrays, `Views` or what it takes, or one array
+        One array is the view "x", unless the estimator's parameter `views` names several, or the fit had several, which may
+        stand side by side. An array is NumPy, SciPy sparse, pandas, dask, Zarr or any row source. It must be finite; what is
+        not in memory is checked as it is read, a store's view was when it was written.
     reset : bool
         Learn what the views are.
 
@@ -55,11 +57,8 @@ def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
     >>> {name: view.shape for name, view in views.items()}
     {'view0': (3, 2), 'view1': (3, 4)}
     """
-    if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # a DOK matrix is both
-        given: dict[str, Any] = {str(key): view for key, view in X.items()}
-    elif is_list_of_arrays(X):
-        given = {f"view{i}": view for i, view in enumerate(X)}
-    else:
+    given = _several(estimator, X, reset)
+    if given is None:
         views = {SINGLE: _single(estimator, X, reset)}
         _check_sizes(views, reset)
         return _learn(estimator, views) if reset else _compare(estimator, views)
@@ -78,6 +77,21 @@ def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
     if names:
         estimator.view_feature_names_ = names
     return _learn(estimator, views)
+
+
+def _several(estimator: Any, X: Any, reset: bool) -> dict[str, Any] | None:
+    """Several views by name, cut out of one array where the estimator says how, or its fit does; None for one view."""
+    given = as_views(X)
+    if given is not None:
+        return given
+    columns = getattr(estimator, "views", None)
+    if columns is not None:
+        return split_columns(X, columns)
+    widths = {} if reset else estimator.view_widths_
+    if SINGLE in widths or np.ndim(X) != 2 or np.shape(X)[1] != sum(widths.values()):
+        return None
+    edges = np.cumsum([0, *widths.values()])  # views that a tool has put side by side, see `Views`
+    return split_columns(X, {name: slice(edges[i], edges[i + 1]) for i, name in enumerate(widths)})
 
 
 def check_one_view(estimator: Any, X: Any, reset: bool) -> tuple[str, Rows]:
@@ -152,11 +166,6 @@ def is_lazy(X: Any) -> bool:
     if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) or hasattr(X, "iloc"):
         return False
     return all(hasattr(X, part) for part in ("shape", "dtype", "__getitem__")) and len(X.shape) == 2
-
-
-def is_list_of_arrays(X: Any) -> bool:
-    """A list of which a member is a matrix: views without names."""
-    return isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X)
 
 
 def _single(estimator: Any, X: Any, reset: bool) -> Rows:

@@ -1,0 +1,292 @@
+"""Several views in one object that scikit-learn and dask-ml can index by rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows, Subset, rows
+from dmo.errors import UserError
+
+Columns: TypeAlias = slice | Sequence[int] | Sequence[str]
+"""Columns of a view in one array: a slice, their numbers, or of a DataFrame their names."""
+
+
+class Views:
+    """Views of the same samples with a number of rows, so that tools which split samples take them as one X.
+
+    Rows are picked by slices, numbers or a mask, as scikit-learn does it; what is not in memory is not read for that. As a
+    NumPy array (which some tools ask for) it is the views' columns side by side, which fitted estimators take as well.
+
+    Parameters
+    ----------
+    data : mapping of view to rows, list of rows, FeatureStore, xarray Dataset, DataFrame, or one array
+        Views of n samples each; of a Dataset the variables of two dimensions of which the first is that of the samples; a
+        DataFrame whose columns have two levels (view, feature); or with `views` one array or DataFrame.
+    views : mapping of view to slice, list of int or list of str, or None, default=None
+        Which columns of one array, or of a DataFrame by name, are the views.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from dmo import MultiViewRidge, Views
+    >>> X, Y = make_multilabel_classification(n_samples=60, n_classes=4, random_state=0)
+    >>> views = Views({"words": X[:, :10], "shapes": X[:, 10:]})
+    >>> views.shape, views[np.arange(5)].shape, views["words"].shape
+    ((60, 20), (5, 20), (60, 10))
+    >>> search = GridSearchCV(MultiViewRidge(), {"ridge": [0.01, 1.0]}, cv=3).fit(views, Y)
+    >>> search.best_params_
+    {'ridge': 0.01}
+    """
+
+    ndim = 2
+    __iter__ = None  # neither over rows nor over names: `len` counts rows
+
+    def __init__(self, data: Any, views: Mapping[str, Columns] | None = None):
+        found = split_columns(data, views) if views is not None else as_views(data)
+        if found is None:
+            raise UserError(
+                "Views: one array has no names of views; pass a mapping of names to arrays, or views={name: columns}"
+            )
+        if not found:
+            raise UserError("Views: no views; pass at least one array of samples x features")
+        self._views: dict[str, Any] = found
+        counts = {name: int(view.shape[0]) for name, view in self._views.items()}
+        if len(set(counts.values())) > 1:
+            raise UserError(f"Views: the views have unequal rows {counts}; pass the same samples in every view")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(samples, columns of all views)."""
+        views = self._views.values()
+        return int(next(iter(views)).shape[0]), sum(int(view.shape[1]) for view in views)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def keys(self) -> list[str]:
+        """List the names of the views.
+
+        Returns
+        -------
+        list of str
+            Names.
+        """
+        return list(self._views)
+
+    def items(self) -> list[tuple[str, Rows]]:
+        """List the views with their names.
+
+        Returns
+        -------
+        list of (str, rows)
+            Names and rows.
+        """
+        return list(self._views.items())
+
+    def __getitem__(self, key: Any) -> Any:
+        """A view by its name; some rows of all views, as Views, by a slice, numbers or a mask."""
+        if isinstance(key, str):
+            if key not in self._views:
+                raise KeyError(f"no view {key!r}; there are {list(self._views)}")
+            return self._views[key]
+        if isinstance(key, tuple):
+            key, *rest = key
+            if any(part is not Ellipsis and part != slice(None) for part in rest):
+                raise UserError("Views: only rows can be picked; take a view by its name, then its columns")
+        return Views({name: pick_rows(view, key) for name, view in self._views.items()})
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        parts: list[Any] = [
+            rows(view) if not hasattr(view, "iloc") else view.to_numpy() for view in self._views.values()
+        ]
+        whole = np.hstack([part.toarray() if scipy.sparse.issparse(part) else np.asarray(part) for part in parts])
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def __dask_tokenize__(self) -> Any:
+        from dask.base import normalize_token
+
+        return "Views", normalize_token(list(self._views.items()))
+
+    def __repr__(self) -> str:
+        widths = ", ".join(f"{name}: {view.shape[1]}" for name, view in self._views.items())
+        return f"<Views of {self.shape[0]} samples, {widths}>"
+
+
+def as_views(X: Any) -> dict[str, Any] | None:
+    """Take several views as a mapping, unread.
+
+    Parameters
+    ----------
+    X : object
+        As for `Views`.
+
+    Returns
+    -------
+    dict of str to rows, or None
+        The views by name; None for one array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.validation.containers import as_views
+    >>> list(as_views([np.ones((2, 3)), np.ones((2, 1))])), as_views(np.ones((2, 3)))
+    (['view0', 'view1'], None)
+    """
+    if isinstance(X, Views):
+        return dict(X.items())
+    if hasattr(X, "data_vars"):  # an xarray Dataset
+        return {str(name): array for name, array in X.data_vars.items() if is_rows(X, array)}
+    if hasattr(X, "n_samples") and isinstance(getattr(X, "views", None), Mapping):  # a feature store
+        return dict(X.views)
+    if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # a DOK matrix is both
+        return {str(key): view for key, view in X.items()}
+    if is_list_of_arrays(X):
+        return {f"view{i}": view for i, view in enumerate(X)}
+    if getattr(getattr(X, "columns", None), "nlevels", 1) == 2:
+        return {str(name): X[name] for name in dict.fromkeys(X.columns.get_level_values(0))}
+    return None
+
+
+def is_rows(dataset: Any, array: Any) -> bool:
+    """Tell whether a variable of an xarray Dataset is a view: numbers, samples x features, and no labels.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        The dataset.
+    array : xarray.DataArray
+        One of its variables.
+
+    Returns
+    -------
+    bool
+        Whether it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from dmo.validation.containers import is_rows
+    >>> data = xr.Dataset({"a": (("sample", "a_feature"), np.ones((2, 3))), "labels": (("sample", "label"), np.eye(2))})
+    >>> is_rows(data, data.a), is_rows(data, data.labels)
+    (True, False)
+    """
+    samples = "sample" if "sample" in dataset.dims else next(iter(dataset.dims))
+    return array.ndim == 2 and array.dims[0] == samples and array.name != "labels" and array.dtype.kind in "biuf"
+
+
+def is_list_of_arrays(X: Any) -> bool:
+    """Tell whether X is a list of which a member is a matrix: views without names.
+
+    Parameters
+    ----------
+    X : object
+        Samples in any form.
+
+    Returns
+    -------
+    bool
+        Whether it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.validation.containers import is_list_of_arrays
+    >>> is_list_of_arrays([np.ones((2, 3))]), is_list_of_arrays([[1.0, 2.0]])
+    (True, False)
+    """
+    return isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X)
+
+
+def split_columns(X: Any, views: Mapping[str, Columns]) -> dict[str, Any]:
+    """Cut one array into views.
+
+    Parameters
+    ----------
+    X : array or DataFrame of shape (n, d)
+        Samples; NumPy, SciPy sparse, dask, Zarr.
+    views : mapping of view to slice, list of int or list of str
+        Columns of every view, names where X is a DataFrame.
+
+    Returns
+    -------
+    dict of str to rows
+        The views.
+
+    Raises
+    ------
+    UserError
+        For columns that X lacks, and for X that has views already.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.validation.containers import split_columns
+    >>> {name: view.shape for name, view in split_columns(np.ones((2, 5)), {"a": slice(3), "b": [3, 4]}).items()}
+    {'a': (2, 3), 'b': (2, 2)}
+    """
+    if as_views(X) is not None:
+        raise UserError(f"X has views by itself, and views={views!r} name columns; pass one array, or views=None")
+    if not isinstance(views, Mapping):
+        raise UserError(f"views = {views!r}; pass a mapping of names to slices, numbers or names of columns")
+    table = X if hasattr(X, "shape") and len(X.shape) == 2 else np.asarray(X)
+    return {str(name): _columns(str(name), table, columns) for name, columns in views.items()}
+
+
+def _columns(name: str, X: Any, columns: Columns) -> Any:
+    named = not isinstance(columns, slice) and any(isinstance(column, str) for column in columns)
+    if named and not hasattr(X, "columns"):
+        raise UserError(f"view {name!r} names columns, but X is no DataFrame; pass a slice or numbers of columns")
+    try:
+        if named:
+            return X[list(columns)]  # type: ignore[arg-type]
+        where = columns if isinstance(columns, slice) else [int(column) for column in columns]
+        if hasattr(X, "iloc"):
+            return X.iloc[:, where]
+        return (
+            X[:, where] if hasattr(X, "ndim") and not scipy.sparse.issparse(X) else scipy.sparse.csr_array(X)[:, where]
+        )
+    except (KeyError, IndexError) as error:
+        raise UserError(f"view {name!r}: X has no such columns ({error}); it has {X.shape[1]}") from error
+
+
+def pick_rows(view: Rows, key: Any) -> Rows:
+    """Pick rows of a view, as a row source; what is not in memory stays unread.
+
+    Parameters
+    ----------
+    view : row source of shape (n, d)
+        NumPy, SciPy sparse, DataFrame, dask, xarray, Zarr, a view of a store.
+    key : slice, int, or array of int or bool
+        The rows.
+
+    Returns
+    -------
+    row source of shape (m, d)
+        The rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.validation.containers import pick_rows
+    >>> pick_rows(np.arange(6).reshape(3, 2), [True, False, True]).tolist()
+    [[0, 1], [4, 5]]
+    """
+    if not isinstance(key, slice):
+        key = np.atleast_1d(np.asarray(key))
+        key = np.flatnonzero(key) if key.dtype == bool else key.astype(np.intp)
+    if hasattr(view, "iloc"):
+        return view.iloc[key]
+    if scipy.sparse.issparse(view):
+        return scipy.sparse.csr_array(view)[key]
+    if isinstance(view, np.ndarray) or hasattr(view, "compute") or hasattr(view, "dims"):
+        return view[key]
+    n = view.shape[0]
+    index = np.arange(n)[key]
+    return Subset(view.source, view.index[index]) if isinstance(view, Subset) else Subset(view, index)
