@@ -32,6 +32,7 @@ ROOMS = (
     "labels",
     "linalg",
     "lowrank",
+    "methods",
     "metrics",
     "model_schema",
     "persistence",

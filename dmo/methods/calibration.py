@@ -24,10 +24,29 @@ _SMALLEST = 1e-9  # a relative ridge: a score matrix that repeats another would 
 
 @dataclass(frozen=True)
 class PooledProbabilities:
-    """Label probabilities of score matrices.
+    """Label probabilities of score matrices, by one logistic regression that all labels share.
 
-    Arguments: `mean`, `deviation`: K x L, of the held-out scores that the fit saw; `rarity`: phi (L); `seen`: whether any
-    training sample carries the label (L); `coefficients`: b, b', b'' of every score matrix, then eta, theta, zeta.
+    Attributes
+    ----------
+    mean, deviation : ndarray of shape (K, L)
+        Of the held-out scores that the fit saw.
+    rarity : ndarray of shape (L,)
+        phi.
+    seen : ndarray of shape (L,), bool
+        Whether any training sample carries the label.
+    coefficients : ndarray of shape (3 K + 3,)
+        b, b', b'' of every score matrix, then eta, theta, zeta.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.calibration import PooledProbabilities
+    >>> rng = np.random.default_rng(0)
+    >>> Y = (rng.random((200, 3)) < [0.5, 0.2, 0.1]).astype(float)
+    >>> scores = Y + rng.normal(size=Y.shape)
+    >>> p = PooledProbabilities.fit([scores], Y)([scores])
+    >>> bool(p[Y == 1].mean() > p[Y == 0].mean()), bool(abs(p.mean() - Y.mean()) < 0.01)
+    (True, True)
     """
 
     mean: np.ndarray
@@ -38,7 +57,20 @@ class PooledProbabilities:
 
     @classmethod
     def fit(cls, scores: Sequence[np.ndarray], Y: np.ndarray) -> Self:
-        """By maximum likelihood from held-out `scores` (K matrices n x L) of samples with labels `Y` (n x L of 0/1)."""
+        """Learn the regression by maximum likelihood.
+
+        Parameters
+        ----------
+        scores : sequence of K ndarrays of shape (n, L)
+            Held-out scores.
+        Y : ndarray of shape (n, L)
+            Labels, 0/1.
+
+        Returns
+        -------
+        PooledProbabilities
+            The regression.
+        """
         n = len(Y)
         count = np.asarray(Y.sum(axis=0), np.float64)
         log_frequency = np.log(np.maximum(count, 0.5) / n)
@@ -74,7 +106,13 @@ class PooledProbabilities:
         return np.stack([column.ravel() for column in columns], axis=1)
 
     def to_arrays(self) -> dict[str, Any]:
-        """Arrays for a model store."""
+        """Describe it for a model store.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Its attributes.
+        """
         return {key: getattr(self, key) for key in ("mean", "deviation", "rarity", "seen", "coefficients")}
 
 

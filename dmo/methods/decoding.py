@@ -14,9 +14,28 @@ from dmo.errors import UserError
 class ScoreRule:
     """scores = (s + intercept - standardize * mean) / deviation^standardize / frequency^prior_power, per label.
 
-    Arguments (arrays of length L): `intercept`, added label means or 0; `mean`, `deviation`: of the leave-one-out scores
-    of the training samples; `frequency`: share of training samples that carry the label. `standardize` and
-    `prior_power` in 0..1; at 0 and 0 the rule is eq. 31 of [KGHA] as it stands.
+    With `standardize` and `prior_power` 0 the rule is [KGHA 31] as it stands.
+
+    Parameters
+    ----------
+    intercept : ndarray of shape (L,)
+        Added label means, or 0.
+    mean, deviation : ndarray of shape (L,)
+        Of the leave-one-out scores of the training samples.
+    frequency : ndarray of shape (L,)
+        Share of training samples that carry the label.
+    standardize : float, default=0.0
+        From 0 to 1.
+    prior_power : float, default=0.0
+        From 0 to 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.decoding import ScoreRule
+    >>> rule = ScoreRule.learn(np.array([0.5, 0.25]), None, intercept=True, prior_power=1.0)
+    >>> rule(np.array([[0.1, 0.1]]))
+    array([[1.2, 1.4]])
     """
 
     intercept: np.ndarray
@@ -35,7 +54,31 @@ class ScoreRule:
         standardize: float = 0.0,
         prior_power: float = 0.0,
     ) -> ScoreRule:
-        """From the labels' frequencies (L) and leave-one-out scores `loo` (n x L; needed where standardize > 0)."""
+        """Learn the rule from held-out scores.
+
+        Parameters
+        ----------
+        frequency : ndarray of shape (L,)
+            Of the labels.
+        loo : ndarray of shape (n, L) or None
+            Leave-one-out scores, needed where standardize > 0.
+        intercept : bool
+            Add the label means.
+        standardize : float, default=0.0
+            From 0 to 1.
+        prior_power : float, default=0.0
+            From 0 to 1.
+
+        Returns
+        -------
+        ScoreRule
+            The rule.
+
+        Raises
+        ------
+        UserError
+            For a power out of range.
+        """
         if loo is None or not standardize:
             return cls.of(frequency, np.zeros_like(frequency), np.ones_like(frequency), intercept, 0.0, prior_power)
         return cls.of(frequency, loo.mean(axis=0), loo.std(axis=0), intercept, standardize, prior_power)
@@ -50,7 +93,33 @@ class ScoreRule:
         standardize: float,
         prior_power: float,
     ) -> ScoreRule:
-        """From statistics of the raw held-out scores (before the intercept); a constant label keeps its scale."""
+        """Make the rule from statistics of the raw held-out scores, before the intercept; a constant label keeps its scale.
+
+        Parameters
+        ----------
+        frequency : ndarray of shape (L,)
+            Of the labels.
+        mean : ndarray of shape (L,)
+            Of the scores.
+        deviation : ndarray of shape (L,)
+            Of the scores.
+        intercept : bool
+            Add the label means.
+        standardize : float
+            From 0 to 1.
+        prior_power : float
+            From 0 to 1.
+
+        Returns
+        -------
+        ScoreRule
+            The rule.
+
+        Raises
+        ------
+        UserError
+            For a power out of range.
+        """
         for what, value in (("standardize", standardize), ("prior_power", prior_power)):
             if not 0 <= value <= 1:
                 raise UserError(f"{what} = {value}; needed is a power between 0 and 1")
@@ -74,22 +143,62 @@ class ScoreRule:
         return unseen_last(out, self.seen)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, JSON meta) for a model store."""
+        """Describe the rule for a model store.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            The statistics.
+        meta : dict
+            The powers, JSON.
+        """
         arrays = {key: getattr(self, key) for key in ("intercept", "mean", "deviation", "frequency")}
         return arrays, {"standardize": self.standardize, "prior_power": self.prior_power}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any], meta: dict[str, Any]) -> ScoreRule:
-        """The rule that `to_arrays` described."""
+        """Make the rule that `to_arrays` described.
+
+        Parameters
+        ----------
+        arrays : dict of str to ndarray
+            The statistics.
+        meta : dict
+            The powers, JSON.
+
+        Returns
+        -------
+        ScoreRule
+            The rule.
+        """
         return cls(**arrays, **meta)
 
 
 def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Scores (m x L) with every label that is not `seen` (L) below the others of its row.
+    """Put every label without a training sample below the others of its row.
 
     Nothing is known of such a label, but its raw score, 0, would rank above the negative scores of the others. It gets
     a finite score, so that means and sorts of scores stay defined, and one that depends on its own row alone, so that
     blocks of rows do not matter.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (m, L)
+        Scores.
+    seen : ndarray of shape (L,), bool
+        Whether a label has training samples.
+
+    Returns
+    -------
+    ndarray of shape (m, L)
+        Scores.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.decoding import unseen_last
+    >>> unseen_last(np.array([[-1.0, 0.0, -2.0]]), np.array([True, False, True]))
+    array([[-1., -5., -2.]])
     """
     if seen.all() or not seen.any():
         return scores
@@ -101,5 +210,25 @@ def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
 
 
 def top_labels(scores: np.ndarray, top: int) -> np.ndarray:
-    """The numbers of the `top` highest labels of every row (m x top, best first); equal scores: the lower number first."""
+    """Find the highest labels of every row.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (m, L)
+        Scores.
+    top : int
+        Labels per row.
+
+    Returns
+    -------
+    ndarray of int of shape (m, top)
+        Their numbers, best first; of equal scores the lower number comes first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.decoding import top_labels
+    >>> top_labels(np.array([[0.1, 0.9, 0.9]]), 2)
+    array([[1, 2]])
+    """
     return np.argsort(-scores, axis=1, kind="stable")[:, :top]

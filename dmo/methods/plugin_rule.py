@@ -33,10 +33,27 @@ def _g(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PlugInRule:
-    """Scores whose `top` best labels a sample should get.
+    """Scores whose best labels a sample should get.
 
-    Arguments: `size`: N; `frequency`, `predictions`, `precision`: f, m, r (L); `mean_precision`, `mean_recall`: P, R that
-    are expected.
+    Attributes
+    ----------
+    size : int
+        N.
+    frequency, predictions, precision : ndarray of shape (L,)
+        f, m, r.
+    mean_precision, mean_recall : float
+        P and R that are expected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.plugin_rule import PlugInRule
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.beta(0.5, 2.0, size=(200, 4)) * [1.0, 1.0, 0.3, 0.1]
+    >>> Y = (rng.random(p.shape) < p).astype(float)
+    >>> rule = PlugInRule.fit(p, Y, top=1, size=100)
+    >>> rule(p).shape, bool(0 < rule.mean_precision < 1)
+    ((200, 4), True)
     """
 
     size: int
@@ -48,7 +65,24 @@ class PlugInRule:
 
     @classmethod
     def fit(cls, probabilities: np.ndarray, Y: np.ndarray, top: int, size: int) -> Self:
-        """From held-out `probabilities` (n x L) of samples with labels `Y` (n x L of 0/1), `top` labels a sample."""
+        """Find the fixed point of the rule.
+
+        Parameters
+        ----------
+        probabilities : ndarray of shape (n, L)
+            Held out.
+        Y : ndarray of shape (n, L)
+            Labels of the same samples, 0/1.
+        top : int
+            Labels that a sample gets.
+        size : int
+            N, samples that predictions are judged on.
+
+        Returns
+        -------
+        PlugInRule
+            The rule.
+        """
         n, L = probabilities.shape
         frequency = np.asarray(Y.sum(axis=0), np.float64) / n
         rule = cls(size, frequency, np.full(L, size * top / L), np.full(L, 0.5), 0.5, 0.5)
@@ -87,7 +121,15 @@ class PlugInRule:
         return q * gain - b * self.precision * (_g(self.predictions) - np.exp(-self.predictions))
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, JSON meta) for a model store."""
+        """Describe the rule for a model store.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            f, m, r.
+        meta : dict
+            N, P, R, JSON.
+        """
         arrays = {key: getattr(self, key) for key in ("frequency", "predictions", "precision")}
         return arrays, {key: getattr(self, key) for key in ("size", "mean_precision", "mean_recall")}
 

@@ -33,7 +33,17 @@ def ridge(
     coefficients : dict of str to ndarray of shape (d_v, L)
         beta_v of f(x) = sum_v f_v(x) beta_v + offset.
     offset : ndarray of shape (L,)
-        Of f.
+        Of f, which with `center` predicts labels less their means.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Moments
+    >>> from dmo.methods.ridge import ridge
+    >>> X = np.array([[0.0], [1.0], [2.0]])
+    >>> coefficients, offset = ridge(Moments.of({"x": X, "labels": 2 * X + 1}), {"x": 1.0}, 1e-9)
+    >>> coefficients["x"].round(6), offset.round(6)
+    (array([[2.]]), array([-2.]))
     """
     columns, scale, gram, small = moments.weighted_system(weights, center)
     right = scale[:, None] * gram[:, moments.places()[LABELS]]

@@ -29,8 +29,20 @@ NEIGHBORS = 200
 class Neighborhoods:
     """Neighbors of n samples among samples with labels, and what pairs them.
 
-    Arguments: `distances`: V x n x k, of every view; `labels`: CSR (n k x L of 0/1), row i k + j the labels of the j-th
-    neighbor of sample i.
+    Attributes
+    ----------
+    distances : ndarray of shape (V, n, k)
+        Of every view.
+    labels : csr_array of shape (n k, L)
+        Row i k + j: the labels of the j-th neighbor of sample i, 0/1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.tagprop import Neighborhoods
+    >>> around = Neighborhoods.of(np.array([[0, 1]]), np.array([[[0.0, np.log(3)]]]), np.eye(2))
+    >>> around.predictions(around.shares(np.array([1.0])))
+    array([[0.75, 0.25]])
     """
 
     distances: np.ndarray
@@ -38,25 +50,75 @@ class Neighborhoods:
 
     @classmethod
     def of(cls, neighbors: np.ndarray, distances: np.ndarray, Y: np.ndarray) -> Neighborhoods:
-        """From the numbers of the `neighbors` (n x k), their `distances` (V x n x k) and labels `Y` of all voters."""
+        """Make them from numbers of neighbors.
+
+        Parameters
+        ----------
+        neighbors : ndarray of int of shape (n, k)
+            Numbers of voters.
+        distances : ndarray of shape (V, n, k)
+            From them.
+        Y : ndarray of shape (N, L)
+            Labels of all voters, 0/1.
+
+        Returns
+        -------
+        Neighborhoods
+            Of n samples.
+        """
         return cls(distances, scipy.sparse.csr_array(Y)[neighbors.ravel()])
 
     def shares(self, weights: np.ndarray) -> np.ndarray:
-        """pi (n x k) under these weights of the views."""
+        """Work out the weights of the neighbors.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (V,)
+            Of the views.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            pi.
+        """
         exponent = -np.tensordot(weights, self.distances, 1).astype(np.float64)
         exponent -= exponent.max(axis=1, keepdims=True)
         share = np.exp(exponent)
         return share / share.sum(axis=1, keepdims=True)
 
     def predictions(self, shares: np.ndarray) -> np.ndarray:
-        """x (n x L): the sum over a sample's neighbors of pi_ij y_jl."""
+        """Sum up the labels of the neighbors.
+
+        Parameters
+        ----------
+        shares : ndarray of shape (n, k)
+            pi.
+
+        Returns
+        -------
+        ndarray of shape (n, L)
+            x: the sum over a sample's neighbors of pi_ij y_jl.
+        """
         (n, k), L = shares.shape, self.labels.shape[1]
         entries = np.diff(self.labels.indptr)
         place = np.repeat(np.arange(n), entries.reshape(n, k).sum(axis=1)) * L + self.labels.indices
         return np.bincount(place, np.repeat(shares.ravel(), entries), n * L).reshape(n, L)
 
     def gradient(self, shares: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """d f / d w (V) where d f / d x is `slope` (n x L)."""
+        """Work out the derivative of a function of the predictions by the views' weights.
+
+        Parameters
+        ----------
+        shares : ndarray of shape (n, k)
+            pi.
+        slope : ndarray of shape (n, L)
+            Its derivative by the predictions.
+
+        Returns
+        -------
+        ndarray of shape (V,)
+            By the weights.
+        """
         n, k = shares.shape
         entries = np.diff(self.labels.indptr)
         sample = np.repeat(np.arange(n), entries.reshape(n, k).sum(axis=1))
@@ -68,7 +130,24 @@ class Neighborhoods:
 
 @dataclass(frozen=True)
 class TagPropFit:
-    """`weights` w of the views (V); `slope`, `intercept`: alpha, beta (L) of the sigma variant, else None; `loss`."""
+    """Weights of views, and what turns predictions into probabilities.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (V,)
+        w.
+    slope, intercept : ndarray of shape (L,) or None
+        alpha, beta of the sigma variant.
+    loss : float
+        Negative log-likelihood.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.tagprop import TagPropFit
+    >>> TagPropFit(np.ones(1), np.array([2.0]), np.array([-1.0]), 0.0)(np.array([[0.5]]))
+    array([[0.5]])
+    """
 
     weights: np.ndarray
     slope: np.ndarray | None
@@ -83,9 +162,36 @@ class TagPropFit:
 
 
 def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> TagPropFit:
-    """The weights of the views, and with `sigma` the logistic function of every label, of largest likelihood.
+    """Find the weights of the views, and with `sigma` the logistic function of every label, of largest likelihood.
 
-    Arguments: `around`: neighbors of n samples, none of them the sample itself; `Y`: the samples' labels (n x L of 0/1).
+    Parameters
+    ----------
+    around : Neighborhoods
+        Neighbors of n samples, none of them the sample itself.
+    Y : ndarray of shape (n, L)
+        The samples' labels, 0/1.
+    sigma : bool, default=False
+        Learn a logistic function per label.
+
+    Returns
+    -------
+    TagPropFit
+        Weights and functions.
+
+    References
+    ----------
+    Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.tagprop import Neighborhoods, fit_tagprop
+    >>> Y = np.eye(2)[[0, 0, 0, 1, 1, 1]]
+    >>> others = np.array([[j for j in range(6) if j != i] for i in range(6)])
+    >>> useful = (Y[others] != Y[:, None]).any(axis=2).astype(float)
+    >>> fit = fit_tagprop(Neighborhoods.of(others, np.stack([useful, 1 - useful]), Y), Y)
+    >>> bool(fit.weights[0] > 5), bool(fit.weights[1] < 0.1)
+    (True, True)
     """
     Y = np.asarray(Y, np.float64)
     V, L = len(around.distances), Y.shape[1]

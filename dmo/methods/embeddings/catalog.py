@@ -24,9 +24,35 @@ _ENGINES = {
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """One method: `problem` from samples and options; `parameters` of the estimator that it uses; `oracle` of its test;
-    `labels`: whether it learns from them; `center`: whether from rows and labels less their mean; `direct`: it embeds the
-    samples alone, new ones have no coordinates."""
+    """One method of the catalog.
+
+    Parameters
+    ----------
+    title : str
+        Its name in words.
+    family : {"global", "unsupervised", "supervised", "semi-supervised"}
+        What it learns from.
+    source : str
+        Paper.
+    problem : callable
+        Takes Samples and Options, returns its TraceProblem; the first line of its docstring is the formula.
+    parameters : tuple of str, default=()
+        Parameters of the estimator that it uses.
+    oracle : str, default="explicit n x n matrices"
+        What it is tested against.
+    labels : bool, default=True
+        Whether it learns from labels.
+    center : bool, default=True
+        Whether from rows and labels less their means.
+    direct : bool, default=False
+        It embeds the samples alone, new ones have no coordinates.
+
+    Examples
+    --------
+    >>> from dmo.methods.embeddings.catalog import METHODS
+    >>> METHODS["opls"].formula, METHODS["opls"].parameters
+    ("X'Y Y'X | X'X + c I", ('label_kernel', 'ridge'))
+    """
 
     title: str
     family: Family
@@ -240,7 +266,19 @@ UNSUPERVISED = tuple(name for name, entry in METHODS.items() if not entry.labels
 
 
 def methods() -> list[dict[str, Any]]:
-    """One dict per method: name, title, family, problem, parameters, labels, engines, out_of_sample, mesd, oracle, paper."""
+    """List the methods of the catalog.
+
+    Returns
+    -------
+    list of dict
+        One per method: name, title, family, problem, parameters, labels, engines, out_of_sample, mesd, oracle, paper.
+
+    Examples
+    --------
+    >>> from dmo.methods.embeddings.catalog import methods
+    >>> methods()[0]["name"], len(methods())
+    ('pca', 40)
+    """
     return [
         {
             "name": name,
@@ -260,7 +298,19 @@ def methods() -> list[dict[str, Any]]:
 
 
 def markdown() -> str:
-    """The table of all methods for the README."""
+    """Write the table of all methods for the README.
+
+    Returns
+    -------
+    str
+        Markdown.
+
+    Examples
+    --------
+    >>> from dmo.methods.embeddings.catalog import markdown
+    >>> markdown().splitlines()[0]
+    '| method | title | family | engine | out of sample | MESD | tested against | source |'
+    """
     lines = [
         "| method | title | family | engine | out of sample | MESD | tested against | source |",
         "|---|---|---|---|---|---|---|---|",

@@ -297,6 +297,38 @@ DISCRIMINANTS: dict[str, Callable[[Samples, Options], TraceProblem]] = {
 
 
 def duplicated(name: str, samples: Samples, options: Options, weighted: bool = False) -> TraceProblem:
-    """The problem of a method on duplicates, E'A_dup E; `weighted`: divided by m_i m_j [MOPE 32, 33]."""
+    """Pose the problem of a method on duplicates, one per label of a sample: E'A_dup E.
+
+    Parameters
+    ----------
+    name : str
+        A key of `DISCRIMINANTS`.
+    samples : Samples
+        With labels.
+    options : Options
+        Of the method.
+    weighted : bool, default=False
+        Divide by m_i m_j, the numbers of labels.
+
+    Returns
+    -------
+    TraceProblem
+        Over the samples themselves.
+
+    References
+    ----------
+    [MOPE 32, 33].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.embeddings.discriminant import duplicated
+    >>> from dmo.methods.embeddings.samples import Options, Samples
+    >>> Y = np.array([[1.0, 0], [1, 1], [0, 1]])
+    >>> duplicated("fda", Samples(3, np.eye(3), Y), Options()).B.dense()
+    array([[ 0.5, -0.5,  0. ],
+           [-0.5,  1. , -0.5],
+           [ 0. , -0.5,  0.5]])
+    """
     problem = DISCRIMINANTS[name](samples, options)
     return problem.weighted(1 / samples.counts) if weighted else problem

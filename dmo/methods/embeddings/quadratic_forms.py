@@ -194,10 +194,33 @@ def _stacked(*forms: QuadraticForm) -> tuple[np.ndarray | None, np.ndarray | Non
 class TraceProblem:
     """One eigenproblem of the template; see the module.
 
-    Arguments: `A` and `B` (None: 0, so that a ridge of 1 asks for orthonormal P); `ridge`; `center`: X less its mean;
-    `positive`: directions of no gain, or of a loss, are dropped; `scaled`: coordinates times the root of their eigenvalue.
-    `direct`: Z itself is sought (B None: I) and `ridge` is that of its regression on X, for new rows; then `constant`: 1
-    is the solution of the largest eigenvalue, and left out; `unit_rows`: rows of Z are given length 1.
+    Parameters
+    ----------
+    A : QuadraticForm
+        Objective.
+    B : QuadraticForm, optional
+        Constraint; None: 0, so that a ridge of 1 asks for orthonormal P (where Z itself is sought: I).
+    ridge : float, default=1.0
+        Of the constraint; where Z itself is sought, of its regression on X, for new rows.
+    center : bool, default=True
+        Take X less its mean.
+    positive : bool, default=False
+        Drop directions of no gain, or of a loss.
+    scaled : bool, default=False
+        Give coordinates the root of their eigenvalue as length.
+    direct : bool, default=False
+        Z itself is sought.
+    constant : bool, default=False
+        1 is the solution of the largest eigenvalue, and left out.
+    unit_rows : bool, default=False
+        Rows of Z are given length 1.
+
+    Examples
+    --------
+    >>> from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem, mix
+    >>> pca = TraceProblem(QuadraticForm(3, identity=1.0))
+    >>> mix(pca, pca, 0.3).A.identity
+    1.0
     """
 
     A: QuadraticForm
@@ -211,22 +234,63 @@ class TraceProblem:
     unit_rows: bool = False
 
     def projection(self, ridge: float) -> TraceProblem:
-        """The problem with Z = X P where it is direct (`ridge` joins a constraint that has none of its own)."""
+        """Turn a direct problem into one with Z = X P.
+
+        Parameters
+        ----------
+        ridge : float
+            Joins a constraint that has none of its own.
+
+        Returns
+        -------
+        TraceProblem
+            Not direct.
+        """
         if not self.direct:
             return self
         B = QuadraticForm(self.A.n, identity=1.0) if self.B is None else self.B
         return TraceProblem(self.A, B, self.ridge or ridge, self.center)
 
     def centered(self) -> TraceProblem:
-        """The problem with forms that are blind to the samples' mean themselves: it can be added to another's."""
+        """Center the forms themselves, so that the problem can be added to another's.
+
+        Returns
+        -------
+        TraceProblem
+            With forms that are blind to the samples' mean.
+        """
         return replace(self, A=self.A.centered(), B=None if self.B is None else self.B.centered())
 
     def spread(self, index: np.ndarray, n: int) -> TraceProblem:
-        """The same problem among n samples, of which `index` take part."""
+        """Pose the same problem among more samples.
+
+        Parameters
+        ----------
+        index : ndarray of int
+            The samples that take part.
+        n : int
+            All samples.
+
+        Returns
+        -------
+        TraceProblem
+            Over n samples.
+        """
         return replace(self, A=self.A.spread(index, n), B=None if self.B is None else self.B.spread(index, n))
 
     def weighted(self, shares: np.ndarray) -> TraceProblem:
-        """Both forms entry by entry times shares_i shares_j."""
+        """Multiply both forms entry by entry.
+
+        Parameters
+        ----------
+        shares : ndarray of shape (n,)
+            s; entry (i, j) is multiplied by s_i s_j.
+
+        Returns
+        -------
+        TraceProblem
+            Weighted.
+        """
         return replace(self, A=self.A.weighted(shares), B=None if self.B is None else self.B.weighted(shares))
 
 

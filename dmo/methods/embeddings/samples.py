@@ -16,13 +16,44 @@ from dmo.graphs.search import Metric
 
 @dataclass(frozen=True)
 class Options:
-    """What the methods may use.
+    """What the methods of the catalog may use; each uses its own.
 
-    `ridge` c; `mixing`: share of the labels, of the features 1 - mixing; `shrinkage` of a covariance towards I;
-    `n_neighbors` k or k1 (None: 15, or all samples of the class), `n_repelled` k2; `weight`: a kind of `graphs.weigh` or
-    an n x n matrix; `bandwidth` of Gaussian weights; `adjacency`: the mode of `graphs.adjacency`; `metric`;
-    `regularization` of reconstruction weights; `penalty` of the within-class scatter; `repulsion`: weight of the pairs
-    that are driven apart; `smoothness` of the Laplacian term; `supervised` and `unsupervised`: the methods of a mix.
+    Parameters
+    ----------
+    ridge : float, default=1e-3
+        c.
+    mixing : float, default=0.5
+        Share of the labels; of the features 1 - mixing.
+    shrinkage : float, default=0.5
+        Of a covariance towards I.
+    n_neighbors : int, optional
+        k or k1; None: 15, or all samples of the class.
+    n_repelled : int, optional
+        k2.
+    weight : str or csr_array of shape (n, n), default="constant"
+        A kind of `graphs.weigh`, or the weights themselves.
+    bandwidth : float or str, default="mean"
+        Of Gaussian weights.
+    adjacency : str, default="union"
+        A mode of `graphs.adjacency`.
+    metric : str, default="euclidean"
+        Of the neighbors.
+    regularization : float, default=1e-3
+        Of reconstruction weights.
+    penalty : float, default=1.0
+        Of the within-class scatter.
+    repulsion : float, default=1.0
+        Weight of the pairs that are driven apart.
+    smoothness : float, default=0.1
+        Of the Laplacian term.
+    supervised, unsupervised : str, default="fda", "lpp"
+        The methods of a mix.
+
+    Examples
+    --------
+    >>> from dmo.methods.embeddings.samples import Options
+    >>> Options(n_neighbors=7).ridge
+    0.001
     """
 
     ridge: float = 1e-3
@@ -46,8 +77,26 @@ class Options:
 class Samples:
     """What is known of n samples.
 
-    `rows` X (n x d, dense or CSR), for methods that look at them; `labels` (n x q), 0/1 or a factor of a label kernel;
-    `trace` of the kernel X X' (None: worked out from the rows); `center`: whether rows and labels are taken less their mean.
+    Parameters
+    ----------
+    n : int
+        Samples.
+    rows : ndarray or csr_array of shape (n, d), optional
+        X, for methods that look at it.
+    labels : ndarray of shape (n, q), optional
+        0/1, or a factor of a label kernel.
+    trace : float, optional
+        Of the kernel X X'; None: worked out from the rows.
+    center : bool, default=True
+        Take rows and labels less their means.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.embeddings.samples import Samples
+    >>> samples = Samples(3, labels=np.array([[1, 0], [1, 1], [0, 1]]), center=False)
+    >>> samples.counts, samples.sizes, [own.tolist() for _, own in samples.members()]
+    (array([1, 2, 1]), array([2., 2.]), [[0, 1], [1, 2]])
     """
 
     n: int
@@ -96,13 +145,29 @@ class Samples:
         return np.maximum(self.Y.sum(axis=0), 1.0)
 
     def members(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Every label with its samples."""
+        """Go over the labels that have samples.
+
+        Yields
+        ------
+        label : int
+            Its number.
+        own : ndarray of int
+            Its samples.
+        """
         for label in range(self.Y.shape[1]):
             own = np.flatnonzero(self.Y[:, label])
             if len(own):
                 yield label, own
 
     def labeled(self) -> tuple[Samples, np.ndarray]:
-        """The samples that have labels, and their row numbers."""
+        """Select the samples that have labels.
+
+        Returns
+        -------
+        samples : Samples
+            Those.
+        index : ndarray of int
+            Their row numbers.
+        """
         index = np.flatnonzero(self.Y.any(axis=1))
         return replace(self, n=len(index), rows=self.rows[index], labels=self.Y[index]), index

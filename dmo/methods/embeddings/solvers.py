@@ -28,8 +28,28 @@ from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 
 @dataclass(frozen=True)
 class EmbeddingFit:
-    """`values` (k, descending); `coefficients` of new rows: on features (d x k) or on kernel columns (n x k); `steps`,
-    `converged`: of the eigenproblem (0, True where it is small)."""
+    """What was found of an embedding.
+
+    Attributes
+    ----------
+    values : ndarray of shape (k,)
+        Eigenvalues, descending.
+    coefficients : ndarray of shape (d, k) or (n, k)
+        Of new rows: on features or on kernel columns.
+    steps : int
+        Of the eigenproblem; 0 where it is small.
+    converged : bool
+        Whether all pairs have.
+    residual : float
+        The largest of theirs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.embeddings.solvers import EmbeddingFit
+    >>> EmbeddingFit(np.array([4.0]), np.array([[2.0]])).unscaled().coefficients
+    array([[1.]])
+    """
 
     values: np.ndarray
     coefficients: np.ndarray
@@ -38,7 +58,13 @@ class EmbeddingFit:
     residual: float = 0.0
 
     def unscaled(self) -> EmbeddingFit:
-        """The fit of a scaled problem without the roots of the eigenvalues."""
+        """Divide the coordinates of a scaled problem by the roots of their eigenvalues.
+
+        Returns
+        -------
+        EmbeddingFit
+            Not scaled.
+        """
         return replace(self, coefficients=self.coefficients / np.sqrt(np.maximum(self.values, np.finfo(float).tiny)))
 
 

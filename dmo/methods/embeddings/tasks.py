@@ -20,31 +20,116 @@ Decoder = tuple[np.ndarray, np.ndarray]
 
 
 class Task(Protocol):
-    """What is to be solved, whatever the road. `center`: of rows and labels; `ridge`: the smallest that is solved with;
-    `decodes`: whether a decoder of the labels is wanted."""
+    """What is to be solved of a projection, whatever the engine.
+
+    Attributes
+    ----------
+    decodes : bool
+        Whether a decoder of the labels is wanted.
+
+    Examples
+    --------
+    >>> from dmo.methods.embeddings.catalog import METHODS
+    >>> from dmo.methods.embeddings.samples import Options
+    >>> from dmo.methods.embeddings.tasks import MethodTask
+    >>> MethodTask(METHODS["opls"], Options(ridge=0.1)).ridge
+    0.1
+    """
 
     decodes: ClassVar[bool]
 
     @property
-    def center(self) -> bool: ...
+    def center(self) -> bool:
+        """Whether rows and labels are taken less their means."""
 
     @property
-    def ridge(self) -> float: ...
+    def ridge(self) -> float:
+        """The smallest ridge that is solved with; infinite where nothing is."""
 
     def columns(self, samples: Samples) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """(label columns, diagonal) that a pass over the rows needs."""
+        """Say what a pass over the rows needs.
+
+        Parameters
+        ----------
+        samples : Samples
+            With their labels.
+
+        Returns
+        -------
+        labels : ndarray of shape (n, q) or None
+            Label columns.
+        diagonal : ndarray of shape (n,) or None
+            Weights of the rows in a second product.
+        """
         ...
 
-    def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit: ...
+    def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit:
+        """Solve it from moments.
+
+        Parameters
+        ----------
+        samples : Samples
+            With the trace of the kernel.
+        moments : Moments
+            Of groups ROWS and LABELS.
+        k : int
+            Components.
+
+        Returns
+        -------
+        EmbeddingFit
+            Coefficients on the columns of ROWS.
+        """
 
     def operator(
         self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
-    ) -> EmbeddingFit: ...
+    ) -> EmbeddingFit:
+        """Solve it from products with the kernel.
+
+        Parameters
+        ----------
+        samples : Samples
+            With the trace of the kernel.
+        K : Operator
+            The kernel.
+        k : int
+            Components.
+        tol : float
+            Of the eigenpairs' residuals.
+        max_steps : int
+            Products with blocks at most.
+        random_state : int or None
+            Of the start.
+
+        Returns
+        -------
+        EmbeddingFit
+            Coefficients on kernel columns.
+        """
 
 
 @dataclass(frozen=True)
-class MethodTask:
-    """A method of the catalog."""
+class MethodTask(Task):
+    """A method of the catalog as a task.
+
+    Parameters
+    ----------
+    entry : CatalogEntry
+        The method.
+    options : Options
+        What it uses.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.embeddings.catalog import METHODS
+    >>> from dmo.methods.embeddings.samples import Options, Samples
+    >>> from dmo.methods.embeddings.tasks import MethodTask
+    >>> task = MethodTask(METHODS["pls"], Options())
+    >>> task.center, task.columns(Samples(2, labels=np.eye(2)))[0]
+    (True, array([[ 0.5, -0.5],
+           [-0.5,  0.5]]))
+    """
 
     decodes: ClassVar[bool] = False
 
@@ -73,22 +158,56 @@ class MethodTask:
 
 
 @dataclass(frozen=True)
-class FormTask:
-    """A form of multi-output regularized projection."""
+class FormTask(Task):
+    """A form of multi-output regularized projection as a task.
+
+    Parameters
+    ----------
+    form : {"simplified", "regularized", "direct"}
+        See `dmo.methods.embeddings.morp`.
+    options : Options
+        Ridge and mixing.
+    centered : bool
+        Take rows and labels less their means.
+    scaled : bool, default=True
+        Give coordinates the root of their eigenvalue as length.
+
+    Examples
+    --------
+    >>> from dmo.methods.embeddings.samples import Options
+    >>> from dmo.methods.embeddings.tasks import FormTask
+    >>> FormTask("direct", Options(ridge=0.0), centered=True).floored(1e-7).ridge
+    1e-07
+    """
 
     decodes: ClassVar[bool] = True
 
     form: Form
     options: Options
-    center: bool
+    centered: bool
     scaled: bool = True
+
+    @property
+    def center(self) -> bool:
+        return self.centered
 
     @property
     def ridge(self) -> float:
         return 0.0 if self.form == "regularized" and self.options.mixing else self.options.ridge
 
     def floored(self, ridge: float) -> FormTask:
-        """The task with this ridge in the place of 0, where it solves for labels."""
+        """Put a ridge in the place of 0, where the form solves for labels.
+
+        Parameters
+        ----------
+        ridge : float
+            The smallest that makes sense.
+
+        Returns
+        -------
+        FormTask
+            With it, or the same.
+        """
         options = self.options
         if options.ridge or not options.mixing or self.form == "regularized":
             return self
@@ -120,7 +239,32 @@ def decode(moments: Moments) -> Decoder | None:
 
 
 def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> Decoder | None:
-    """`decode` from coordinates in memory (n x k)."""
+    """Decode the labels from coordinates in memory, by least squares with an intercept.
+
+    Parameters
+    ----------
+    task : Task
+        Whether it `decodes`.
+    samples : Samples
+        With their labels.
+    embedding : array of shape (n, k)
+        Coordinates.
+
+    Returns
+    -------
+    (ndarray of shape (k, q), ndarray of shape (q,)) or None
+        Coefficients and offset.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.embeddings.samples import Options, Samples
+    >>> from dmo.methods.embeddings.tasks import FormTask, decode_rows
+    >>> Z = np.array([[0.0], [1.0], [2.0]])
+    >>> B, offset = decode_rows(FormTask("direct", Options(), True), Samples(3, labels=2 * Z + 1), Z)
+    >>> B.round(6), offset.round(6)
+    (array([[2.]]), array([1.]))
+    """
     if samples.labels is None or not task.decodes:
         return None
     return decode(Moments.of({ROWS: np.asarray(embedding, np.float64), LABELS: samples.labels}))
@@ -129,7 +273,42 @@ def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> Decoder 
 def solve_moments(
     task: Task, samples: Samples, moments: Moments, k: int, trace: float | None = None
 ) -> tuple[EmbeddingFit, np.ndarray, Decoder | None]:
-    """The fit from moments, the offset of new rows, and the decoder. `trace`: of K, where the mapped rows lack some."""
+    """Solve a task from moments.
+
+    Parameters
+    ----------
+    task : Task
+        What is to be solved.
+    samples : Samples
+        With their labels.
+    moments : Moments
+        Of groups ROWS and LABELS.
+    k : int
+        Components.
+    trace : float, optional
+        Of the kernel, where the mapped rows lack some.
+
+    Returns
+    -------
+    fit : EmbeddingFit
+        Coefficients on the columns of ROWS.
+    offset : ndarray of shape (k,)
+        Of new rows.
+    decoder : (ndarray of shape (k, q), ndarray of shape (q,)) or None
+        Coefficients and offset.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Moments
+    >>> from dmo.methods.embeddings.catalog import METHODS
+    >>> from dmo.methods.embeddings.samples import Options, Samples
+    >>> from dmo.methods.embeddings.tasks import MethodTask, solve_moments
+    >>> X = np.array([[1.0], [2.0], [6.0]])
+    >>> fit, offset, _ = solve_moments(MethodTask(METHODS["pca"], Options()), Samples(3), Moments.of({"rows": X}), 1)
+    >>> fit.coefficients, offset
+    (array([[1.]]), array([-3.]))
+    """
     where = moments.places()[ROWS]
     if trace is None:
         inner = moments.centered() if task.center else moments
@@ -147,6 +326,40 @@ def solve_moments(
 def solve_operator(
     task: Task, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
 ) -> EmbeddingFit:
-    """The fit from products with K, whose trace the task may need."""
+    """Solve a task from products with the kernel, whose trace it may need.
+
+    Parameters
+    ----------
+    task : Task
+        What is to be solved.
+    samples : Samples
+        With their labels.
+    K : Operator
+        The kernel, centered where the task asks for it.
+    k : int
+        Components.
+    tol : float
+        Of the eigenpairs' residuals.
+    max_steps : int
+        Products with blocks at most.
+    random_state : int or None
+        Of the start.
+
+    Returns
+    -------
+    EmbeddingFit
+        Coefficients on kernel columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> from dmo.methods.embeddings.catalog import METHODS
+    >>> from dmo.methods.embeddings.samples import Options, Samples
+    >>> from dmo.methods.embeddings.tasks import MethodTask, solve_operator
+    >>> K = Dense(np.diag([4.0, 1.0, 1.0]))
+    >>> solve_operator(MethodTask(METHODS["lsi"], Options()), Samples(3), K, 1, 1e-9, 50, 0).values.round(6)
+    array([4.])
+    """
     seen = replace(samples, trace=float(K.diagonal().sum()))
     return task.operator(seen, K, k, tol, max_steps, random_state)

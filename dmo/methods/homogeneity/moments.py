@@ -24,8 +24,30 @@ _STEPS = 4
 class RotatedMoments:
     """Moments in the eigenvectors of every group's own Gram matrix: made once, for all ridges and balances.
 
-    `bases`: group -> U_j (d_j x r_j); `spectra`: group -> eigenvalues (r_j) of its (centered) Gram matrix; `gram`: centered
-    Gram matrix of all groups in these coordinates; `means`: group -> column means (d_j); `places`: group -> columns.
+    Attributes
+    ----------
+    bases : dict of str to ndarray of shape (d_j, r_j)
+        U_j by group.
+    spectra : dict of str to ndarray of shape (r_j,)
+        Eigenvalues of its (centered) Gram matrix.
+    gram : ndarray of shape (sum r_j, sum r_j)
+        Centered Gram matrix of all groups in these coordinates.
+    means : dict of str to ndarray of shape (d_j,)
+        Column means.
+    places : dict of str to slice
+        Columns of the groups.
+    center : bool
+        Whether spectra are of rows less their means.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Moments
+    >>> from dmo.methods.homogeneity.moments import RotatedMoments
+    >>> X = np.random.default_rng(0).normal(size=(30, 3))
+    >>> rotated = RotatedMoments.of(Moments.of({"x": X, "again": X @ np.ones((3, 2))}))
+    >>> {name: len(spectrum) for name, spectrum in rotated.spectra.items()}
+    {'x': 3, 'again': 1}
     """
 
     bases: dict[str, np.ndarray]
@@ -37,7 +59,22 @@ class RotatedMoments:
 
     @classmethod
     def of(cls, moments: Moments, center: bool = True, cutoff: float = 1e-12) -> RotatedMoments:
-        """Directions whose eigenvalue is below `cutoff` times their group's largest are dropped."""
+        """Turn moments into these coordinates.
+
+        Parameters
+        ----------
+        moments : Moments
+            Of the views' columns, and LABELS if there are any.
+        center : bool, default=True
+            Take rows less their means.
+        cutoff : float, default=1e-12
+            Directions whose eigenvalue is below this share of their group's largest are dropped.
+
+        Returns
+        -------
+        RotatedMoments
+            The same moments.
+        """
         centered = moments.centered()
         inner = centered if center else moments
         bases, spectra = {}, {}
@@ -50,20 +87,51 @@ class RotatedMoments:
         return cls(bases, spectra, rotated.gram, means, rotated.places(), center)
 
     def product(self, B: np.ndarray) -> np.ndarray:
-        """Gram matrix times B."""
+        """Multiply with the Gram matrix.
+
+        Parameters
+        ----------
+        B : ndarray of shape (sum r_j, k)
+            Right factor.
+
+        Returns
+        -------
+        ndarray of shape (sum r_j, k)
+            Product.
+        """
         return self.gram @ B
 
     def label_columns(self) -> np.ndarray:
-        """Its columns of the labels."""
+        """Take the Gram matrix's columns of the labels.
+
+        Returns
+        -------
+        ndarray of shape (sum r_j, r)
+            Columns.
+        """
         return self.gram[:, self.places[LABELS]]
 
 
 @dataclass(frozen=True)
 class RotatedRows:
-    """What `RotatedMoments` says, from the rows themselves (`columns`, n x sum r_j): where they are fewer than the columns.
+    """What `RotatedMoments` says, from the rows themselves: where they are fewer than the columns.
 
     No Gram matrix of columns is formed: a group's rotation comes from the singular values of its n x d_j rows, and a product
-    with the Gram matrix goes through the rows. Other attributes as there.
+    with the Gram matrix goes through the rows.
+
+    Attributes
+    ----------
+    bases, spectra, means, places, center
+        As in `RotatedMoments`.
+    columns : ndarray of shape (n, sum r_j)
+        Rows in these coordinates, less their mean.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.homogeneity.moments import RotatedRows
+    >>> RotatedRows.of({"x": np.random.default_rng(0).normal(size=(4, 100))}).columns.shape
+    (4, 3)
     """
 
     bases: dict[str, np.ndarray]
@@ -75,7 +143,22 @@ class RotatedRows:
 
     @classmethod
     def of(cls, groups: Mapping[str, np.ndarray], center: bool = True, cutoff: float = 1e-12) -> RotatedRows:
-        """From n x d_j rows by group; directions are dropped as by `RotatedMoments.of`."""
+        """Turn rows into these coordinates.
+
+        Parameters
+        ----------
+        groups : mapping of str to ndarray of shape (n, d_j)
+            Rows by group.
+        center : bool, default=True
+            Take rows less their means.
+        cutoff : float, default=1e-12
+            As in `RotatedMoments.of`.
+
+        Returns
+        -------
+        RotatedRows
+            The same rows.
+        """
         bases, spectra, means, columns = {}, {}, {}, []
         places: dict[str, slice] = {}
         for name, rows in groups.items():
@@ -91,11 +174,28 @@ class RotatedRows:
         return cls(bases, spectra, stacked - stacked.mean(axis=0), means, places, center)
 
     def product(self, B: np.ndarray) -> np.ndarray:
-        """Gram matrix times B."""
+        """Multiply with the Gram matrix.
+
+        Parameters
+        ----------
+        B : ndarray of shape (sum r_j, k)
+            Right factor.
+
+        Returns
+        -------
+        ndarray of shape (sum r_j, k)
+            Product.
+        """
         return self.columns.T @ (self.columns @ B)
 
     def label_columns(self) -> np.ndarray:
-        """Its columns of the labels."""
+        """Take the Gram matrix's columns of the labels.
+
+        Returns
+        -------
+        ndarray of shape (sum r_j, r)
+            Columns.
+        """
         return self.columns.T @ self.columns[:, self.places[LABELS]]
 
 
@@ -104,7 +204,27 @@ Rotated = RotatedMoments | RotatedRows
 
 @dataclass(frozen=True)
 class HomogeneityFit:
-    """Eigenpairs in coefficient space; per group beta_j (d_j x p) and offset (p) of x_hat_j = f_j(x) beta_j + offset_j."""
+    """Eigenpairs in coefficient space, and functions x_hat_j = f_j(x) beta_j + offset_j of new rows.
+
+    Attributes
+    ----------
+    pairs : Eigenpairs
+        Their values are those of the homogeneity map.
+    coefficients : dict of str to ndarray of shape (d_j, p)
+        beta_j by group.
+    offsets : dict of str to ndarray of shape (p,)
+        By group.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Moments
+    >>> from dmo.methods.homogeneity.moments import RotatedMoments, homogeneity
+    >>> views = dict(zip("ab", np.random.default_rng(0).normal(size=(2, 30, 3))))
+    >>> ones = {"a": 1.0, "b": 1.0}
+    >>> homogeneity(RotatedMoments.of(Moments.of(views)), ones, ones, 2).coefficients["a"].shape
+    (3, 2)
+    """
 
     pairs: Eigenpairs
     coefficients: dict[str, np.ndarray]
@@ -120,7 +240,49 @@ def homogeneity(
     max_steps: int = 200,
     random_state: int | None = 0,
 ) -> HomogeneityFit:
-    """The top k of the homogeneity map; `weights`, `ridges`: per group of the moments (labels included, if any)."""
+    """Find the top k of the homogeneity map from moments or few rows.
+
+    Parameters
+    ----------
+    rotated : RotatedMoments or RotatedRows
+        Of the views, and of LABELS if there are any.
+    weights : mapping of str to float
+        w_j by group.
+    ridges : mapping of str to float
+        c_j by group.
+    k : int
+        Components.
+    tol : float, default=1e-7
+        Of the eigenpairs' residuals.
+    max_steps : int, default=200
+        Products with blocks at most.
+    random_state : int, optional
+        Of columns beside the labels.
+
+    Returns
+    -------
+    HomogeneityFit
+        Eigenpairs and functions of new rows.
+
+    Raises
+    ------
+    UserError
+        For more components than columns.
+
+    References
+    ----------
+    [KGHA 26, 27, 30].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Moments
+    >>> from dmo.methods.homogeneity.moments import RotatedMoments, homogeneity
+    >>> X = np.random.default_rng(0).normal(size=(30, 3))
+    >>> twice = RotatedMoments.of(Moments.of({"a": X, "b": X}))
+    >>> homogeneity(twice, {"a": 1.0, "b": 1.0}, {"a": 1e-9, "b": 1e-9}, 2).pairs.values.round(6)
+    array([1., 1.])
+    """
     total = sum(weights.values())
     D = np.concatenate(
         [np.sqrt(weights[name] / total / (rotated.spectra[name] + ridges[name])) for name in rotated.places]
@@ -249,9 +411,27 @@ def _inverses(rotated: RotatedMoments, ridges: Mapping[str, float]) -> np.ndarra
 class SharedHomogeneity:
     """Fits of many settings on the same moments: settings that differ in balance alone share a subspace.
 
-    It grows until the residual is at most `residual` (eigenvalues are then off by its square), up to `_STEPS` blocks. A
-    setting for which that is not enough, or that has no such space (more components than label directions, no labels), is
-    solved for itself.
+    It grows until the residual is small enough, up to `_STEPS` blocks. A setting for which that is not enough, or that has no
+    such space (more components than label directions, no labels), is solved for itself.
+
+    Parameters
+    ----------
+    rotated : RotatedMoments
+        Of the views and LABELS.
+    residual : float, default=3e-3
+        At which a setting is solved (eigenvalues are then off by its square).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Moments
+    >>> from dmo.methods.homogeneity.moments import RotatedMoments, SharedHomogeneity
+    >>> rng = np.random.default_rng(0)
+    >>> X, Y = rng.normal(size=(30, 3)), np.eye(3)[rng.integers(3, size=30)]
+    >>> shared = SharedHomogeneity(RotatedMoments.of(Moments.of({"x": X, "labels": Y})))
+    >>> ridges = {"x": 0.1, "labels": 0.1}
+    >>> [shared.fit({"x": w, "labels": 1.0}, ridges, 2, 1e-7, 50, 0).pairs.values.shape for w in (1e-3, 1e-1)]
+    [(2,), (2,)]
     """
 
     def __init__(self, rotated: RotatedMoments, residual: float = 3e-3):
@@ -267,7 +447,28 @@ class SharedHomogeneity:
         max_steps: int,
         random_state: int | None,
     ) -> HomogeneityFit:
-        """As `homogeneity`."""
+        """Fit one setting, as `homogeneity` does.
+
+        Parameters
+        ----------
+        weights : mapping of str to float
+            w_j by group.
+        ridges : mapping of str to float
+            c_j by group.
+        k : int
+            Components.
+        tol : float
+            Of the eigenpairs' residuals.
+        max_steps : int
+            Products with blocks at most.
+        random_state : int or None
+            Of columns beside the labels.
+
+        Returns
+        -------
+        HomogeneityFit
+            Eigenpairs and functions of new rows.
+        """
         views = {weights[name] for name in self.rotated.places if name != LABELS}
         if LABELS in self.rotated.places and len(views) == 1 and k <= len(self.rotated.spectra[LABELS]):
             balance = views.pop() / weights[LABELS]

@@ -20,7 +20,31 @@ _CUTOFF = 1e-8  # singular values of the loadings, beside the largest, that are 
 
 
 def homogeneity_map(smoothers: Sequence[LinearMap], weights: Sequence[float]) -> LinearMap:
-    """B -> M B, M = H [sum_j w_j H_j] H / sum_j w_j."""
+    """Make the map whose top eigenvectors are the homogeneity family: M = H [sum_j w_j H_j] H / sum_j w_j.
+
+    Parameters
+    ----------
+    smoothers : sequence of callable
+        H_j: take an n x k block, return its image.
+    weights : sequence of float
+        w_j.
+
+    Returns
+    -------
+    callable
+        B -> M B.
+
+    References
+    ----------
+    [KGHA 26, 27, 30, 33].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.homogeneity.operators import homogeneity_map
+    >>> homogeneity_map([lambda B: B, lambda B: 0 * B], [1.0, 3.0])(np.array([[1.0], [-1.0]])).ravel()
+    array([ 0.25, -0.25])
+    """
     total_weight = float(sum(weights))
 
     def apply(B: np.ndarray) -> np.ndarray:
@@ -42,7 +66,40 @@ def krylov(
     max_steps: int = 30,
     random_state: int | None = None,
 ) -> Eigenpairs:
-    """X by block Krylov with Rayleigh-Ritz, started from the centered labels (random where there are none or too few)."""
+    """Find X by block Krylov with Rayleigh-Ritz, started from the centered labels (random where there are none or too few).
+
+    Parameters
+    ----------
+    apply : callable
+        B -> M B.
+    n : int
+        Samples.
+    k : int
+        Components.
+    labels : ndarray of shape (n, L), optional
+        Where the search starts.
+    tol : float, default=1e-7
+        Of the eigenpairs' residuals.
+    max_steps : int, default=30
+        Products with blocks at most.
+    random_state : int, optional
+        Of random columns.
+
+    Returns
+    -------
+    Eigenpairs
+        X and its eigenvalues.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.smoothers import LinearSmoother
+    >>> from dmo.methods.homogeneity.operators import homogeneity_map, krylov
+    >>> rng = np.random.default_rng(0)
+    >>> views = [LinearSmoother(F - F.mean(axis=0), 1.0) for F in rng.normal(size=(2, 40, 5))]
+    >>> krylov(homogeneity_map(views, [1.0, 1.0]), 40, 2, random_state=0).vectors.shape
+    (40, 2)
+    """
     rng = np.random.default_rng(random_state)
     start = np.zeros((n, 0)) if labels is None else orthonormalize(labels - labels.mean(axis=0))
     if start.shape[1] < k:
@@ -55,10 +112,43 @@ def krylov(
 def alternating_least_squares(
     apply: LinearMap, n: int, k: int, tol: float = 1e-6, max_iter: int = 300, random_state: int | None = None
 ) -> Eigenpairs:
-    """The paper's iteration: X <- Gram-Schmidt(M X) from a random start, until the objective tr(X'M X) stands still.
+    """Find X by the paper's iteration: X <- Gram-Schmidt(M X) from a random start, until tr(X'M X) stands still.
 
     Orthogonal iteration on M: the objective rises to the sum of the top k eigenvalues from below, slowly where the
-    balance is small. `tol`: relative change of the objective at which it stops. `history`: objective per iteration.
+    balance is small. `history` of the result holds the objective per iteration.
+
+    Parameters
+    ----------
+    apply : callable
+        B -> M B.
+    n : int
+        Samples.
+    k : int
+        Components.
+    tol : float, default=1e-6
+        Relative change of the objective at which it stops.
+    max_iter : int, default=300
+        Iterations at most.
+    random_state : int, optional
+        Of the start.
+
+    Returns
+    -------
+    Eigenpairs
+        X and its eigenvalues.
+
+    References
+    ----------
+    Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.homogeneity.operators import alternating_least_squares
+    >>> M = np.diag([1.0, 0.5, 0.0, 0.0]) - 0.25  # of centered blocks
+    >>> H = np.eye(4) - 0.25
+    >>> alternating_least_squares(lambda B: H @ (M @ (H @ B)), 4, 1, random_state=0).converged
+    True
     """
     X = np.random.default_rng(random_state).standard_normal((n, k))
     X = orthonormalize(X - X.mean(axis=0))
@@ -82,8 +172,32 @@ def alternating_least_squares(
 
 
 def decoder(loadings: np.ndarray) -> np.ndarray:
-    """pinv(Q) (p x L) of Q (L x p): scores = X_hat pinv(Q), eq. 31; singular values below 1e-8 times the largest are
-    dropped. Where the condition of Q says that there are none, R^-1 U' of Q = U R takes a third of the time."""
+    """Work out the decoder pinv(Q) of the labels' loadings: scores = X_hat pinv(Q).
+
+    Singular values below 1e-8 times the largest are dropped. Where the condition of Q says that there are none, R^-1 U' of
+    Q = U R takes a third of the time.
+
+    Parameters
+    ----------
+    loadings : ndarray of shape (L, p)
+        Q.
+
+    Returns
+    -------
+    ndarray of shape (p, L)
+        pinv(Q).
+
+    References
+    ----------
+    [KGHA 31].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.homogeneity.operators import decoder
+    >>> decoder(np.array([[3.0], [4.0]]))
+    array([[0.12, 0.16]])
+    """
     Q = np.asarray(loadings, np.float64)
     if Q.shape[0] >= Q.shape[1]:
         U, R = scipy.linalg.qr(Q, mode="economic", check_finite=False)

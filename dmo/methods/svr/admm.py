@@ -39,7 +39,24 @@ _ONE_THREAD = (
 
 @dataclass(frozen=True)
 class State:
-    """Where an iteration stands, to start another: the split outputs Z and the dual coefficients A (n x L), rho."""
+    """Where an iteration stands, to start another.
+
+    Attributes
+    ----------
+    split : ndarray of shape (n, L)
+        Z.
+    dual : ndarray of shape (n, L)
+        A.
+    rho : float
+        Penalty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.svr.admm import State
+    >>> State(np.zeros((3, 1)), np.zeros((3, 1)), 4.0).rho
+    4.0
+    """
 
     split: np.ndarray
     dual: np.ndarray
@@ -50,9 +67,38 @@ class State:
 class AdmmFit:
     """A solution.
 
-    `dual` A (n x L), `bias` (L), `certificate`, `support`: the samples outside the tube in a direction of their frame,
-    those with a nonzero dual coefficient (row numbers), `iterations`, `factorizations` made for it, the relative
-    `residuals` (primal, dual), `converged`, and the `state` that warm-starts a neighboring problem.
+    Attributes
+    ----------
+    dual : ndarray of shape (n, L)
+        A.
+    bias : ndarray of shape (L,)
+        b.
+    certificate : Certificate
+        Both objectives at feasible points.
+    support : ndarray of int
+        Samples outside the tube in a direction of their frame, those with a nonzero dual coefficient.
+    iterations : int
+        Made.
+    factorizations : int
+        Made for it.
+    residuals : (float, float)
+        Primal and dual, relative.
+    converged : bool
+        Whether gap and residuals are small enough.
+    state : State
+        Warm-starts a neighboring problem.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import LowRank
+    >>> from dmo.methods.svr.admm import admm
+    >>> from dmo.methods.svr.losses import loss_named
+    >>> from dmo.methods.svr.problem import Problem
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> fit = admm(Problem(LowRank(x), 3 * x + 1, loss_named("epsilon-insensitive", 0.01), C=100.0))
+    >>> fit.converged, (x.T @ fit.dual).round(1), fit.bias.round(1)
+    (True, array([[3.]]), array([1.]))
     """
 
     dual: np.ndarray
@@ -66,7 +112,18 @@ class AdmmFit:
     state: State
 
     def to_arrays(self, prefix: str = "") -> Arrays:
-        """All of it as arrays; `from_arrays` is the inverse."""
+        """Describe it as arrays.
+
+        Parameters
+        ----------
+        prefix : str, default=""
+            Of their names.
+
+        Returns
+        -------
+        dict of str to ndarray
+            All of it.
+        """
         proof = [getattr(self.certificate, part.name) for part in fields(Certificate)]
         numbers = [self.iterations, self.factorizations, *self.residuals, self.converged, self.state.rho, *proof]
         found = {"dual": self.dual, "bias": self.bias, "support": self.support, "numbers": np.array(numbers)}
@@ -75,7 +132,20 @@ class AdmmFit:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str = "") -> AdmmFit:
-        """The fit whose `to_arrays` is in `arrays`."""
+        """Make the fit that `to_arrays` described.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            Its arrays, and perhaps others.
+        prefix : str, default=""
+            Of their names.
+
+        Returns
+        -------
+        AdmmFit
+            The fit.
+        """
         at = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
         iterations, factorizations, primal, dual, converged, rho, *proof = map(float, at["numbers"])
         counted = int(iterations), int(factorizations), (primal, dual), bool(converged)
@@ -84,10 +154,27 @@ class AdmmFit:
 
 
 class Factors:
-    """Solvers of K + c I, made once per c and kept: the last `keep` of them.
+    """Solvers of K + c I, made once per c and kept.
 
-    Arguments: `kernel`; `method` as in `solve.factorize`; `keep`: how many factors of 8 n^2 bytes (8 r^2 for a low-rank
-    kernel) may be held at once.
+    Parameters
+    ----------
+    kernel : Operator
+        K.
+    method : str, default="auto"
+        As in `factorize`.
+    keep : int, default=3
+        How many factors of 8 n^2 bytes (8 r^2 for a low-rank kernel) may be held at once.
+    random_state : int, optional
+        Of preconditioners.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> from dmo.methods.svr.admm import Factors
+    >>> factors = Factors(Dense(np.eye(2)))
+    >>> factors.at(1.0)[1].ravel(), factors.at(1.0)[1].ravel(), factors.made
+    (array([0.5, 0.5]), array([0.5, 0.5]), 1)
     """
 
     def __init__(self, kernel: Operator, method: SolveMethod = "auto", keep: int = 3, random_state: int | None = None):
@@ -106,7 +193,20 @@ class Factors:
         return (1e-14 if low_rank else unit) * self.kernel.n * float(np.abs(self.kernel.diagonal()).max(initial=0.0))
 
     def at(self, c: float) -> tuple[Solver, np.ndarray]:
-        """The solver of K + c I, and its solution for a right-hand side of ones (n x 1)."""
+        """Find or make a solver.
+
+        Parameters
+        ----------
+        c : float
+            Of K + c I.
+
+        Returns
+        -------
+        solver : Solver
+            Of K + c I.
+        ones : ndarray of shape (n, 1)
+            Its solution for a right-hand side of ones.
+        """
         found = self._solvers.pop(c, None)
         if found is None:
             while len(self._solvers) >= max(1, self.keep):
@@ -269,13 +369,50 @@ def admm(
     max_iter: int = 5000,
     rho: float | None = None,
 ) -> AdmmFit:
-    """Solve the problem until the relative duality gap is at most `tol`.
+    """Solve a support vector regression until its relative duality gap is small enough.
 
-    Arguments: `factors`: solvers to share with other problems on the same kernel; `start`: the state of a neighboring
-    problem; `tol`: difference of the primal and dual objective, both at feasible points, relative to them: it
-    bounds the error of the objective; the relative primal and dual residuals must be below its square root too; `rho`:
-    keep this penalty instead of balancing the residuals. Returns the iterate of the smallest gap, converged or not.
-    Inside `resuming.checkpoints` a run that died goes on, and a finished one is not repeated.
+    Inside `checkpoints` a run that was stopped goes on, and a finished one is not repeated.
+
+    Parameters
+    ----------
+    problem : Problem
+        The regression.
+    factors : Factors, optional
+        Solvers to share with other problems on the same kernel.
+    start : State, optional
+        Of a neighboring problem.
+    tol : float, default=1e-6
+        Difference of the primal and dual objective, both at feasible points, relative to them: it bounds the error of the
+        objective; the relative primal and dual residuals must be below its square root too.
+    max_iter : int, default=5000
+        Iterations at most.
+    rho : float, optional
+        Keep this penalty instead of balancing the residuals.
+
+    Returns
+    -------
+    AdmmFit
+        The iterate of the smallest gap, converged or not.
+
+    Raises
+    ------
+    UserError
+        For max_iter < 1.
+
+    References
+    ----------
+    Liu, Lin, Yu 2009 [LLT 3-5]; the solver's sources are the module's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> from dmo.methods.svr.admm import admm
+    >>> from dmo.methods.svr.losses import loss_named
+    >>> from dmo.methods.svr.problem import Problem
+    >>> y = np.array([[0.0], [1.0], [3.0]])
+    >>> admm(Problem(Dense(np.eye(3)), y, loss_named("l1", 0.1), C=0.5)).bias.round(3)
+    array([1.])
     """
     if max_iter < 1:
         raise UserError(f"max_iter = {max_iter}; at least one iteration is needed")
@@ -351,7 +488,7 @@ def _fit(run: _Iteration, iterations: int, factorizations: int, tol: float) -> A
     multiplier = run.problem.rotate_back(run.rotated)
     proof, residuals = certificate(run.problem, run.A, run.bias, multiplier), run.residuals()
     # the objective is flat to second order at its optimum: a gap of tol allows distances of its root
-    converged = proof.gap <= tol and max(residuals) <= np.sqrt(tol)
+    converged = bool(proof.gap <= tol and max(residuals) <= np.sqrt(tol))
     state = State(run.Z, multiplier, run.rho)
     support = np.flatnonzero(run.rotated.any(axis=1))
     return AdmmFit(run.A, run.bias, proof, support, iterations, factorizations, residuals, converged, state)

@@ -24,14 +24,41 @@ class Frames:
 
 
 def neighborhood_frames(Y: np.ndarray, n_neighbors: int, neighbors: Neighbors = "samples") -> Frames:
-    """U_i = left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean, y_i included).
+    """Find orthonormal coordinates of every output from its neighbors.
 
-    Arguments: `Y` n x L, float64; `neighbors`: "samples" takes the nearest samples, as the paper does; "distinct" takes
-    the nearest different outputs (all of them where there are fewer), which matters where many samples share one
-    output, as with labels: the nearest samples then span nothing.
-    Directions that the neighborhood does not span (n_neighbors <= L, repeated outputs) are completed to a full basis by
-    the coordinate axes nearest to them, so a neighborhood of one repeated output has the identity as its frame.
-    Memory: 8 n L^2 bytes. Source: Liu, Lin, Yu 2009, Algorithm 1.
+    U_i = left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean, y_i included). Directions
+    that the neighborhood does not span (n_neighbors <= L, repeated outputs) are completed to a full basis by the coordinate
+    axes nearest to them, so a neighborhood of one repeated output has the identity as its frame. Memory: 8 n L^2 bytes.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n, L), float64
+        Outputs.
+    n_neighbors : int
+        kappa.
+    neighbors : {"samples", "distinct"}, default="samples"
+        "samples" takes the nearest samples, as the paper does; "distinct" takes the nearest different outputs (all of them
+        where there are fewer), which matters where many samples share one output, as with labels: the nearest samples then
+        span nothing.
+
+    Returns
+    -------
+    Frames
+        U_i and their ranks.
+
+    References
+    ----------
+    Liu, Lin, Yu 2009, Algorithm 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.svr.frames import neighborhood_frames
+    >>> line = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])
+    >>> frames = neighborhood_frames(line, 3)
+    >>> frames.ranks, np.abs(frames.basis[0]).round(3)
+    (array([1, 1, 1]), array([[0.707, 0.707],
+           [0.707, 0.707]]))
     """
     if neighbors == "distinct":
         distinct, inverse = np.unique(Y, axis=0, return_inverse=True)

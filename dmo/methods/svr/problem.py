@@ -28,8 +28,31 @@ _REPAIRS = 3
 class Problem:
     """One regression.
 
-    Arguments: `kernel` n x n; `targets` Y (n x L, float64); `loss`; `C` > 0; `frames` U (n x L x L) or None (identity);
-    `coupling` S (L x L, positive semidefinite) or None (identity).
+    Parameters
+    ----------
+    kernel : Operator
+        n x n.
+    targets : ndarray of shape (n, L), float64
+        Y.
+    loss : Loss
+        Of residuals.
+    C : float
+        Above 0.
+    frames : ndarray of shape (n, L, L), optional
+        U; None: the identity.
+    coupling : ndarray of shape (L, L), optional
+        S, positive semidefinite; None: the identity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> from dmo.methods.svr.losses import loss_named
+    >>> from dmo.methods.svr.problem import Problem
+    >>> swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> problem = Problem(Dense(np.eye(1)), np.zeros((1, 2)), loss_named("l1", 0.1), 1.0, swap[None])
+    >>> problem.rotate(np.array([[3.0, 4.0]])), problem.scales
+    (array([[4., 3.]]), array([1., 1.]))
     """
 
     kernel: Operator
@@ -40,11 +63,33 @@ class Problem:
     coupling: np.ndarray | None = None
 
     def rotate(self, R: np.ndarray) -> np.ndarray:
-        """u_ij' r_i (n x L)."""
+        """Turn residuals into the frames.
+
+        Parameters
+        ----------
+        R : ndarray of shape (n, L)
+            r_i.
+
+        Returns
+        -------
+        ndarray of shape (n, L)
+            u_ij'r_i.
+        """
         return R if self.frames is None else np.matmul(R[:, None, :], self.frames)[:, 0, :]
 
     def rotate_back(self, T: np.ndarray) -> np.ndarray:
-        """sum_j u_ij t_ij (n x L)."""
+        """Turn coordinates in the frames into outputs.
+
+        Parameters
+        ----------
+        T : ndarray of shape (n, L)
+            t_ij.
+
+        Returns
+        -------
+        ndarray of shape (n, L)
+            sum_j u_ij t_ij.
+        """
         return T if self.frames is None else np.matmul(self.frames, T[:, :, None])[:, :, 0]
 
     @cached_property
@@ -60,15 +105,50 @@ class Problem:
         return self._metric[0]
 
     def to_latent(self, M: np.ndarray) -> np.ndarray:
-        """Columns of M (n x L) in the eigenbasis of S."""
+        """Turn columns into the eigenbasis of S.
+
+        Parameters
+        ----------
+        M : ndarray of shape (n, L) or (L,)
+            Columns.
+
+        Returns
+        -------
+        ndarray of M's shape
+            Turned.
+        """
         return M if self._metric[1] is None else M @ self._metric[1]
 
     def from_latent(self, M: np.ndarray) -> np.ndarray:
-        """The inverse of `to_latent`; also for the L-vector of biases."""
+        """Turn columns back from the eigenbasis of S.
+
+        Parameters
+        ----------
+        M : ndarray of shape (n, L) or (L,)
+            Turned.
+
+        Returns
+        -------
+        ndarray of M's shape
+            Columns.
+        """
         return M if self._metric[1] is None else M @ self._metric[1].T
 
     def with_loss(self, loss: Loss, C: float) -> Problem:
-        """The same samples and frames with another loss and C."""
+        """Take another loss and C for the same samples and frames.
+
+        Parameters
+        ----------
+        loss : Loss
+            Of residuals.
+        C : float
+            Above 0.
+
+        Returns
+        -------
+        Problem
+            The other regression.
+        """
         return replace(self, loss=loss, C=C)
 
 
