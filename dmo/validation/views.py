@@ -88,7 +88,7 @@ def _several(estimator: Any, X: Any, reset: bool) -> dict[str, Any] | None:
     if columns is not None:
         return split_columns(X, columns)
     widths = {} if reset else estimator.view_widths_
-    if SINGLE in widths or np.ndim(X) != 2 or np.shape(X)[1] != sum(widths.values()):
+    if SINGLE in widths or getattr(X, "ndim", 0) != 2 or X.shape[1] != sum(widths.values()):
         return None
     edges = np.cumsum([0, *widths.values()])  # views that a tool has put side by side, see `Views`
     return split_columns(X, {name: slice(edges[i], edges[i + 1]) for i, name in enumerate(widths)})
