@@ -14,6 +14,7 @@ from .engines.krylov import Krylov
 from .engines.moments import Moments
 from .errors import UserError
 from .estimators.coupled_svr import CoupledSVR
+from .estimators.fasttag import FastTag
 from .estimators.homogeneity import HomogeneityAnalysis
 from .estimators.jec import JEC
 from .estimators.kgha import KGHA
@@ -28,6 +29,7 @@ from .estimators.propagation import LabelPropagation
 from .estimators.ridge import MultiViewRidge
 from .estimators.tagprop import TagProp
 from .estimators.trace import TraceEmbedding
+from .estimators.two_pass_knn import TwoPassKNN
 from .lowrank.approximations import BestLowRank, Meka, Nystrom
 from .persistence import load
 from .validation.containers import Views
@@ -44,6 +46,7 @@ __all__ = [
     "BestLowRank",
     "CoupledSVR",
     "Exact",
+    "FastTag",
     "HomogeneityAnalysis",
     "Krylov",
     "LabelPropagation",
@@ -55,6 +58,7 @@ __all__ = [
     "Nystrom",
     "TagProp",
     "TraceEmbedding",
+    "TwoPassKNN",
     "UserError",
     "Views",
     "load",

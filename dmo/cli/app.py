@@ -120,6 +120,14 @@ ESTIMATORS = {
         "JEC",
         "Joint equal contribution: labels transferred from the nearest training samples, every view counting alike.",
     ),
+    "twopassknn": (
+        "TwoPassKNN",
+        "Two-pass nearest neighbors (2PKNN): the nearest with every label, then the labels of these, weighted by distance.",
+    ),
+    "fasttag": (
+        "FastTag",
+        "Ridge regression of labels that are enriched: of those that a sample would have if none had been forgotten.",
+    ),
     "labelpropagation": ("LabelPropagation", "Labels spread along a neighbor graph, and among classes that are alike."),
 }
 """Names for the shell: that of the class in lower case, but for two long ones; and the first line of its docstring."""

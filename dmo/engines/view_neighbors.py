@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from dmo.blocks import Rows, row_blocks, rows
+from dmo.blocks import Rows, Subset, row_blocks, rows
 from dmo.errors import UserError
 from dmo.kernels import ChiSquare, Exponential, Kernel, Laplacian, parse
 from dmo.progress import stage
@@ -51,20 +51,21 @@ def distance_kernel(distance: str, gamma: float = 1.0) -> Kernel:
     return (Laplacian if distance == "l1" else ChiSquare)(normalize="l1", scale=scale)
 
 
-def named_distances(given: str | Mapping[str, str], views: list[str]) -> dict[str, str]:
+def named_distances(given: str | Mapping[str, str], views: Mapping[str, Rows]) -> dict[str, str]:
     """Spread names of distances over views.
 
     Parameters
     ----------
     given : str or mapping of view to str
         One for all views, or some by view.
-    views : list of str
-        Names of the views.
+    views : mapping of str to row source of shape (n, d)
+        The views.
 
     Returns
     -------
     dict of str to str
-        Name of every view's distance; those that a mapping does not name take "l2".
+        Name of every view's distance. "auto", and every view that a mapping does not name: "chi2" where the rows are
+        of a feature store that calls them histograms, else "l2".
 
     Raises
     ------
@@ -73,16 +74,23 @@ def named_distances(given: str | Mapping[str, str], views: list[str]) -> dict[st
 
     Examples
     --------
+    >>> import numpy as np
     >>> from dmo.engines.view_neighbors import named_distances
-    >>> named_distances({"hue": "chi2"}, ["hue", "gist"])
-    {'hue': 'chi2', 'gist': 'l2'}
+    >>> named_distances({"hue": "l1"}, {"hue": np.ones((2, 3)), "gist": np.ones((2, 4))})
+    {'hue': 'l1', 'gist': 'l2'}
     """
-    if isinstance(given, str):
-        return dict.fromkeys(views, given)
-    for view in given:
+    chosen = dict.fromkeys(views, given) if isinstance(given, str) else dict.fromkeys(views, "auto") | dict(given)
+    for view in chosen:
         if view not in views:
             raise UserError(f"distances name the view {view!r}, but there are {', '.join(map(repr, views))}")
-    return {view: given.get(view, "l2") for view in views}
+    return {view: _by_kind(views[view]) if name == "auto" else name for view, name in chosen.items()}
+
+
+def _by_kind(source: Rows) -> str:
+    """The distance of a view where none is named: by what its store says of its rows."""
+    while isinstance(source, Subset):
+        source = source.source
+    return "chi2" if getattr(source, "histogram", False) else "l2"
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,27 @@ class ViewDistances:
                 out[v, :, old] = -np.log(np.maximum(found, np.finfo(np.float32).tiny))
         return out
 
+    def blocks(self, views: Mapping[str, Rows]) -> Iterator[tuple[slice, np.ndarray]]:
+        """Go through the distances of all rows, block by block.
+
+        Parameters
+        ----------
+        views : mapping of str to row source of shape (m, d)
+            Rows by view.
+
+        Yields
+        ------
+        slice
+            Rows.
+        ndarray of shape (V, rows, n), float32
+            Their distances.
+        """
+        parts = row_blocks(next(iter(views.values())).shape[0], _QUERIES)
+        with stage("neighbors of all views", len(parts)) as advance:
+            for where in parts:
+                yield where, self.block(views, where)
+                advance(1)
+
     def nearest(self, views: Mapping[str, Rows], k: int, same: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Find the nearest training rows of every row, by the mean of the views' distances.
 
@@ -179,19 +208,15 @@ class ViewDistances:
         """
         m = next(iter(views.values())).shape[0]
         index, found = np.empty((m, k), np.int64), np.empty((len(self.kernels), m, k), np.float32)
-        blocks = row_blocks(m, _QUERIES)
-        with stage("neighbors of all views", len(blocks)) as advance:
-            for where in blocks:
-                d = self.block(views, where)
-                total = d.sum(axis=0)
-                if same:
-                    total[np.arange(len(total)), np.arange(where.start, where.stop)] = np.inf
-                best = np.argpartition(total, k - 1, axis=1)[:, :k]
-                # by distance, ties by number: the same neighbors in the same order whatever the blocks
-                best = np.take_along_axis(best, np.lexsort((best, np.take_along_axis(total, best, axis=1))), axis=1)
-                index[where] = best
-                found[:, where] = np.take_along_axis(d, best[None], axis=2)
-                advance(1)
+        for where, d in self.blocks(views):
+            total = d.sum(axis=0)
+            if same:
+                total[np.arange(len(total)), np.arange(where.start, where.stop)] = np.inf
+            best = np.argpartition(total, k - 1, axis=1)[:, :k]
+            # by distance, ties by number: the same neighbors in the same order whatever the blocks
+            best = np.take_along_axis(best, np.lexsort((best, np.take_along_axis(total, best, axis=1))), axis=1)
+            index[where] = best
+            found[:, where] = np.take_along_axis(d, best[None], axis=2)
         return index, found
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:

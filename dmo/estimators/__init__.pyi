@@ -1,4 +1,5 @@
 from .coupled_svr import CoupledSVR
+from .fasttag import FastTag
 from .homogeneity import HomogeneityAnalysis
 from .jec import JEC
 from .kgha import KGHA
@@ -13,6 +14,7 @@ from .propagation import LabelPropagation
 from .ridge import MultiViewRidge
 from .tagprop import TagProp
 from .trace import TraceEmbedding
+from .two_pass_knn import TwoPassKNN
 
 __all__ = [
     "JEC",
@@ -23,6 +25,7 @@ __all__ = [
     "MOPE",
     "MORP",
     "CoupledSVR",
+    "FastTag",
     "HomogeneityAnalysis",
     "LabelPropagation",
     "MultiSetCCA",
@@ -30,4 +33,5 @@ __all__ = [
     "NeighborVotes",
     "TagProp",
     "TraceEmbedding",
+    "TwoPassKNN",
 ]

@@ -17,6 +17,8 @@ KernelSpecs = str | Kernel | Mapping[str, Any] | Sequence[Any]
 """One kernel for all views, or one per view."""
 Ridges = float | Mapping[str, float] | Sequence[float]
 """One ridge for all views, or one per view."""
+Weights = Mapping[str, float] | Sequence[float] | Literal["equal", "tagprop", "alignment"] | None
+"""Weights of the views, or how they are learnt."""
 Decoder = str | PlugIn | PooledCalibration | None
 """From held-out scores to decisions: an object of dmo.decoders, "probabilities", or a metric such as "f1@5"."""
 Engine = Literal["auto", "exact"] | Exact | Nystrom | Meka | BestLowRank

@@ -15,7 +15,7 @@ from dmo.engines.exact import FittedView, choose_storage, exact_engine, fit_view
 from dmo.engines.lowrank import decided, fit_maps, is_exact
 from dmo.estimators.base import Estimator
 from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
-from dmo.kernels import Kernel, parse
+from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.eigen import Eigenpairs
 from dmo.linalg.solve import SolveMethod
@@ -74,22 +74,25 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
     def _fit_views(self, views: Mapping[str, Rows]) -> dict[str, FittedView]:
         n = sample_count(views)
-        kernels, ridges = self._kernels(views), self._ridges(list(views))
+        kernels = self._kernels(list(views))
+        ridges = self._ridges(list(kernels))
         engine = exact_engine(self._engine)
-        storage = choose_storage(engine, n, len(views))
+        storage = choose_storage(engine, n, len(kernels))
         method: SolveMethod = "cg" if self.solver == "als" else "auto"
         fitted = {}
-        with stage("kernels and factors", len(views)) as advance:
-            for view in views:
-                kernel = MultiKernel.of(view, kernels[view])
-                fitted[view] = fit_view(
-                    engine, view, kernel, views, ridges[view], self.center, storage, method, self.random_state
+        with stage("kernels and factors", len(kernels)) as advance:
+            for name, kernel in kernels.items():
+                fitted[name] = fit_view(
+                    engine, name, kernel, views, ridges[name], self.center, storage, method, self.random_state
                 )
                 advance(1)
         return fitted
 
-    def _kernels(self, views: Mapping[str, Rows]) -> dict[str, Kernel]:
-        return {view: parse(spec) for view, spec in per_view("kernel", self.kernel, list(views)).items()}
+    def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
+        """The kernels that smooth, by name: one of every view."""
+        return {
+            view: MultiKernel.of(view, parse(spec)) for view, spec in per_view("kernel", self.kernel, views).items()
+        }
 
     def _ridges(self, views: list[str]) -> dict[str, float]:
         return per_view("ridge", self.ridge, views, POSITIVE)

@@ -10,9 +10,10 @@ import numpy as np
 from dmo.blocks import Rows
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
+from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges
+from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weights
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.out_of_fold import out_of_fold_scores
@@ -31,6 +32,7 @@ from dmo.methods.homogeneity.moments import (
     homogeneity,
 )
 from dmo.methods.homogeneity.operators import decoder, homogeneity_map, krylov
+from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
 from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
 from dmo.validation import (
@@ -58,7 +60,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     Parameters
     ----------
     kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view.
+        Kernel of the views, see `dmo.kernels.parse`. One for all views, or one per view. "product": exp(-gamma sum_v
+        w_v d_v) of the views' `distances` d_v, each divided by its mean over the training samples, as one view.
     balance : float, default=0.01
         Weight lambda of every view against the labels' 1, above 0. KGHA-r is the limit 0.
     ridge : float, mapping of view to float, or list, default=0.1
@@ -77,6 +80,12 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         kernels that are factorized.
     solver : {"krylov", "als"}, default="krylov"
         Block Krylov started from the labels, or the paper's alternating least squares with warm-started block CG.
+    distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
+        As in `MultiViewRidge`.
+    gamma : float, default=2.0
+        Sharpness of kernel "product", above 0.
+    weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
+        w_v of kernel "product", as in `MultiViewRidge`.
     decoder : PlugIn, PooledCalibration, str or None, default=None
         Learnt from out-of-fold scores of the training samples (four further fits); it ranks the labels, and gives
         `predict_proba`.
@@ -113,6 +122,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         What turns coordinates into raw label scores.
     expansions_ : dict of str to Expansion
         The fitted function of every view.
+    view_weights_ : dict of str to float
+        Of kernel "product": w_v, of sum 1.
     rule_ : ScoreRule
         What turns raw scores into the scores that labels are chosen by.
     classes_ : ndarray of shape (L,)
@@ -140,12 +151,13 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         "intercept": FLAG,
         "prior_power": SHARE,
         "standardize": SHARE,
+        "gamma": POSITIVE,
         "label_ridge": optional(POSITIVE),
     }
 
     def __init__(
         self,
-        kernel: KernelSpecs = "rbf",
+        kernel: KernelSpecs | Literal["product"] = "rbf",
         *,
         balance: float = 1e-2,
         ridge: Ridges = 1e-1,
@@ -155,6 +167,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         prior_power: float = 0.0,
         standardize: float = 0.0,
         solver: Literal["krylov", "als"] = "krylov",
+        distances: str | Mapping[str, str] = "auto",
+        gamma: float = 2.0,
+        weights: Weights = None,
         decoder: Decoder = None,
         approximation: Engine = "auto",
         label_ridge: float | None = None,
@@ -172,6 +187,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.prior_power = prior_power
         self.standardize = standardize
         self.solver = solver
+        self.distances = distances
+        self.gamma = gamma
+        self.weights = weights
         self.decoder = decoder
         self.approximation = approximation
         self.label_ridge = label_ridge
@@ -206,7 +224,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         n = sample_count(views)
         Y = check_labels(self, y, n, dtype=np.uint8)
         self._forget_pass()
-        self.approximation_ = choose_engine(self.approximation, n, len(views))
+        self._learn_weights(views, Y)
+        self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
         if self.is_exact:
             self._fit_exact(views, Y.astype(np.float64), self.count_components(Y.shape[1], label_rank(Y), n))
         else:
@@ -217,6 +236,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         return self
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
+        if self.kernel == "product":
+            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
         maps, n_folds = self._maps(views), FOLDS if self.standardize else 1
         rows = factor_rows(maps, views, Y.shape[1])
         if rows is None:
@@ -226,21 +247,21 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, k: int) -> None:
         n = len(Y)
-        ridge = self._label_ridge(self._ridges(list(views)))
-        labels = LinearSmoother(Y - Y.mean(axis=0) if self.center else Y, ridge)
         fitted = self._fit_views(views)
-        apply = homogeneity_map([view.smoother for view in fitted.values()] + [labels], self._weights(len(views)))
+        ridge = self._label_ridge(self._ridges(list(fitted)))
+        labels = LinearSmoother(Y - Y.mean(axis=0) if self.center else Y, ridge)
+        apply = homogeneity_map([view.smoother for view in fitted.values()] + [labels], self._weights(len(fitted)))
         pairs = self._embed(apply, n, k, Y)
         self.embedding_ = pairs.vectors
         self.decoder_ = decoder(labels.loadings(pairs.vectors))
         loo = np.zeros((n, k))
         expansions: dict[str, Expansion] = {}
-        with stage("coefficients of the views", len(views)) as advance:
+        with stage("coefficients of the views", len(fitted)) as advance:
             for view in fitted.values():
                 coefficients = view.coefficients(pairs.vectors)
                 expansions |= view.expansions(coefficients)
                 if self.standardize:
-                    loo += view.leave_one_out(pairs.vectors, coefficients) / len(views)
+                    loo += view.leave_one_out(pairs.vectors, coefficients) / len(fitted)
                 advance(1)
         self.expansions_ = expansions
         held = loo @ self.decoder_
@@ -360,14 +381,13 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         callable
             Estimator -> HeldOut.
         """
-        shared = SharedViews(
-            self, {view: MultiKernel.of(view, kernel) for view, kernel in self._kernels(old).items()}, old, new
-        )
-
+        self._learn_weights(old, Y)
+        kernels = self._kernels(list(old))
+        shared = SharedViews(self, kernels, old, new)
         k, frequency = max(components.values()), Y.mean(axis=0)
 
         def run(model: KGHA) -> HeldOut:
-            ridges = model._ridges(list(old))
+            ridges = model._ridges(list(kernels))
             labels = LinearSmoother(Y - frequency if model.center else Y, model._label_ridge(ridges))
             views = [shared.view(view, ridge, model.center) for view, ridge in ridges.items()]
             apply = homogeneity_map([view.smoother for view in views] + [labels], model._weights(len(views)))
@@ -388,6 +408,24 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         weights = dict(zip([*views, LABELS], self._weights(len(views)), strict=True))
         ridges = self._ridges(views)
         return weights, ridges | {LABELS: self._label_ridge(ridges)}
+
+    def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
+        """The product kernel of the views, for `_kernels`."""
+        if self.kernel != "product":
+            if self.weights is not None:
+                raise UserError(
+                    f"weights = {self.weights!r} are those of kernel='product'; views have `balance` in common"
+                )
+            return
+        chosen = named_distances(self.distances, views)
+        if learns(self.weights):
+            self.view_weights_ = view_weights(self.weights, ViewDistances.fit(chosen, views, self.random_state), Y)
+        else:
+            self.view_weights_ = given_weights(self.weights, list(views))
+        self._product = product_kernel(chosen, self.view_weights_, self.gamma)
+
+    def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
+        return {"all": self._product} if self.kernel == "product" else HomogeneityEmbedding._kernels(self, views)
 
     def _weights(self, n_views: int) -> list[float]:
         return [self.balance] * n_views + [1.0]
@@ -440,11 +478,14 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         kept, kept_meta = self._pass_arrays()
         decoding, decoding_meta = self._decoding_arrays()
         arrays |= {"decoder": self.decoder_} | with_prefix("rule", rule) | kept | decoding
+        meta |= {"view_weights": self.view_weights_} if self.kernel == "product" else {}
         return arrays, meta | {"rule": rule_meta, "multilabel": self.multilabel_} | kept_meta | decoding_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         HomogeneityEmbedding._restore(self, arrays, meta)
         self.decoder_, self.multilabel_ = arrays["decoder"], meta["multilabel"]
+        if "view_weights" in meta:
+            self.view_weights_ = dict(meta["view_weights"])
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
         self._restore_pass(arrays, meta)
         self._restore_decoding(arrays, meta)

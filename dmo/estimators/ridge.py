@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -11,10 +11,10 @@ from dmo.blocks import Rows
 from dmo.engines.exact import choose_storage, exact_engine, fit_view
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, is_exact, left_out_scores, low_rank_pass
 from dmo.engines.moments import LABELS, Moments, pooled
-from dmo.engines.view_neighbors import ViewDistances, distance_kernel, named_distances
+from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges
+from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weights
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
@@ -22,12 +22,11 @@ from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.ridge import ridge
-from dmo.methods.tagprop import NEIGHBORS, Neighborhoods, fit_tagprop
+from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
 from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
 from dmo.validation import (
     FLAG,
-    NOT_NEGATIVE,
     POSITIVE,
     SEED,
     SHARE,
@@ -58,9 +57,10 @@ class MultiViewRidge(Incremental, Annotator):
         c of every view, above 0. With one combined kernel the ridge is one number.
     combine : {"predictions", "kernels", "product"}, default="predictions"
         Average the views' predictions (the paper's), their kernels, or take the kernels' geometric mean.
-    weights : mapping of view to float, list, "tagprop" or None, default=None
-        Weights of the views, scaled to sum 1 (equal by default). "tagprop": those under which the neighbors of the
-        training samples predict their labels best [Guillaumin et al. 2009], by `distances`.
+    weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
+        Weights of the views, scaled to sum 1; None: equal ones. Learnt by `distances`: "tagprop", those under which the
+        neighbors of the training samples predict their labels best [Guillaumin et al. 2009]; "alignment", those under
+        which the sum of the views' distances aligns best with the labels [Cortes et al. 2012].
     center : bool, default=True
         Center kernels and labels (new rows by the training means).
     intercept : bool, default=False
@@ -71,9 +71,9 @@ class MultiViewRidge(Incremental, Annotator):
         Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
         scores. Needs
         kernels that are factorized.
-    distances : {"l1", "l2", "chi2"}, or mapping of view to these, default="l2"
-        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance, which views that a
-        mapping does not name take.
+    distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
+        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance; "auto", and views that
+        a mapping does not name: "chi2" where their feature store calls them histograms, else "l2".
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
     decoder : PlugIn, PooledCalibration, str or None, default=None
@@ -103,6 +103,7 @@ class MultiViewRidge(Incremental, Annotator):
     ----------
     Xiong, Szedmak, Piater 2014, section 5 (r-MLR, r-KMLR).
     Guillaumin, Mensink, Verbeek, Schmid 2009 (weights "tagprop").
+    Cortes, Mohri, Rostamizadeh 2012 (weights "alignment").
 
     Examples
     --------
@@ -133,12 +134,12 @@ class MultiViewRidge(Incremental, Annotator):
         *,
         ridge: Ridges = 1e-2,
         combine: Literal["predictions", "kernels", "product"] = "predictions",
-        weights: Mapping[str, float] | Sequence[float] | Literal["tagprop"] | None = None,
+        weights: Weights = None,
         center: bool = True,
         intercept: bool = False,
         prior_power: float = 0.0,
         standardize: float = 0.0,
-        distances: str | Mapping[str, str] = "l2",
+        distances: str | Mapping[str, str] = "auto",
         gamma: float = 2.0,
         decoder: Decoder = None,
         approximation: Engine = "auto",
@@ -305,11 +306,15 @@ class MultiViewRidge(Incremental, Annotator):
             For combine="product", which has no low-rank form.
         """
         views = [view for view in moments.widths if view != LABELS]
-        kernels = self._kernels(views)
         if self.combine == "product" or self.kernel == "product":
             raise UserError(
                 "a product of kernels has no low-rank form; take combine='kernels', or approximation='exact'"
             )
+        if not learns(self.weights):
+            self.view_weights_ = given_weights(self.weights, views)
+        elif not hasattr(self, "view_weights_"):  # in a sweep, where no fit has seen the samples
+            raise UserError(f"weights = {self.weights!r} are not learnt from moments; give numbers, or exact kernels")
+        kernels = self._kernels(views)
         ridges = self._ridges(views, list(kernels))
         if self.combine == "kernels":
             coefficients, offset = ridge(moments, self.view_weights_, next(iter(ridges.values())), self.center)
@@ -355,8 +360,7 @@ class MultiViewRidge(Incremental, Annotator):
 
         def run(model: MultiViewRidge) -> HeldOut:
             targets = Y - frequency if model.center else Y
-            model.__dict__ |= {key: value for key, value in vars(self).items() if key == "_learnt_weights"}
-            model._kernels(list(old))
+            model._distances, model.view_weights_ = self._distances, self.view_weights_
             values, loo = np.zeros((shared.n_new, Y.shape[1])), np.zeros(Y.shape)
             for name, c in model._ridges(list(old), list(kernels)).items():
                 view, share = shared.view(name, c, model.center), model._share(name)
@@ -377,29 +381,19 @@ class MultiViewRidge(Incremental, Annotator):
         return self.view_weights_[regression] if self.combine == "predictions" and self.kernel != "product" else 1.0
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        """The weights "tagprop" of the views, for `_kernels`."""
-        if self.weights == "tagprop":
-            near = ViewDistances.fit(named_distances(self.distances, list(views)), views, self.random_state)
-            k = min(NEIGHBORS, len(Y) - 1)
-            learnt = fit_tagprop(Neighborhoods.of(*near.nearest(views, k, same=True), Y), Y).weights
-            self._learnt_weights = dict(zip(views, map(float, learnt if learnt.any() else learnt + 1), strict=True))
+        """The distances and the weights of the views, for `_kernels`."""
+        self._distances = named_distances(self.distances, views)
+        if learns(self.weights):
+            near = ViewDistances.fit(self._distances, views, self.random_state)
+            self.view_weights_ = view_weights(self.weights, near, Y)
+        else:
+            self.view_weights_ = given_weights(self.weights, list(views))
 
     def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
         """One kernel per regression: a view's own, or one over all views."""
         if self.kernel == "product":
-            chosen = named_distances(self.distances, names)
-            kernels = {view: distance_kernel(distance, self.gamma) for view, distance in chosen.items()}
-        else:
-            kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
-        weights = 1.0 if self.weights is None else self.weights
-        given = self._learnt_weights if weights == "tagprop" else per_view("weights", weights, names, NOT_NEGATIVE)
-        total = sum(given.values())
-        if not total > 0:
-            raise UserError(f"weights {given} are all zero; give at least one view a positive weight")
-        self.view_weights_ = {view: weight / total for view, weight in given.items()}
-        if self.kernel == "product":
-            used = {view: weight for view, weight in self.view_weights_.items() if weight > 0}
-            return {"all": MultiKernel({view: kernels[view] for view in used}, used, "product")}
+            return {"all": product_kernel(self._distances, self.view_weights_, self.gamma)}
+        kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
         if self.combine == "predictions":
             return {view: MultiKernel.of(view, kernel) for view, kernel in kernels.items()}
         if len(names) == 1:

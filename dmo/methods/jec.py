@@ -10,7 +10,7 @@ from dmo.blocks import row_blocks
 _QUERIES = 512  # rows whose similarity to all training samples in labels is held at a time
 
 
-def transferred_labels(nearest: np.ndarray, Y: np.ndarray) -> np.ndarray:
+def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -> np.ndarray:
     """Label scores of samples from their nearest training samples.
 
     The labels of the nearest come first, the frequent ones before the rare ones; then those of the next neighbors, by how
@@ -22,6 +22,9 @@ def transferred_labels(nearest: np.ndarray, Y: np.ndarray) -> np.ndarray:
         Numbers of training samples, the nearest first.
     Y : ndarray of shape (n, L)
         Labels of the training samples, 0/1.
+    same : bool, default=False
+        The samples are the training samples: how often labels occur together is counted without the sample itself, which
+        would give away its rare ones.
 
     Returns
     -------
@@ -40,7 +43,7 @@ def transferred_labels(nearest: np.ndarray, Y: np.ndarray) -> np.ndarray:
     >>> transferred_labels(np.array([[1, 0]]), Y).argsort()[0, ::-1]
     array([0, 2, 1])
     """
-    known, count, frequency = scipy.sparse.csr_array(Y, dtype=np.float64), Y.sum(axis=0), Y.mean(axis=0)
+    known, frequency = scipy.sparse.csr_array(Y, dtype=np.float64), Y.mean(axis=0)
     scores = np.empty((len(nearest), Y.shape[1]))
     for where in row_blocks(len(nearest), _QUERIES):
         first, rest = Y[nearest[where, 0]].astype(np.float64), nearest[where, 1:]
@@ -48,7 +51,9 @@ def transferred_labels(nearest: np.ndarray, Y: np.ndarray) -> np.ndarray:
         for column in rest.T:  # one at a time: all of them are m k L numbers
             others += Y[column] / rest.shape[1]
         # label a with label b: n_ab / n_b, as (first / n_b) Y' Y without the L x L matrix of n_ab
-        together = (known.T @ (known @ (first / np.maximum(count, 1)).T)).T
+        own = Y[where].astype(np.float64) if same else np.zeros(first.shape)
+        share = first / np.maximum(Y.sum(axis=0) - own, 1)
+        together = (known.T @ (known @ share.T)).T - own * (share * own).sum(axis=1, keepdims=True)
         transfer = others * together / np.maximum(first.sum(axis=1), 1.0)[:, None]
         scores[where] = first * (2 + frequency) + (1 - first) * (transfer + 1e-3 * frequency)
     return scores

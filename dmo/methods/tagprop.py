@@ -4,7 +4,8 @@ x_il = sum_j pi_ij y_jl,   pi_ij = exp(-sum_v w_v d_v(i, j)) / sum_j' exp(-sum_v
 
 over the neighbors j of sample i; w >= 0 maximizes sum_il c_il log p(y_il), where p(y_il = 1) = (1 - 2 e) x_il + e and c
 gives all positives together the same weight as all negatives. The sigma variant puts a logistic function per label on
-it, p(y_il = 1) = 1 / (1 + exp(-(alpha_l x_il + beta_l))), which lifts labels that few neighbors carry.
+it, p(y_il = 1) = 1 / (1 + exp(-(alpha_l x_il + beta_l))), which lifts labels that few neighbors carry. Weights by rank
+are pi_ij = softmax(w)_r of the neighbor of rank r, with a w_r of any sign for every rank.
 
 Source: Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
 """
@@ -35,6 +36,8 @@ class Neighborhoods:
         Of every view.
     labels : csr_array of shape (n k, L)
         Row i k + j: the labels of the j-th neighbor of sample i, 0/1.
+    by_rank : bool, default=False
+        Weights are of ranks, not of views.
 
     Examples
     --------
@@ -47,9 +50,10 @@ class Neighborhoods:
 
     distances: np.ndarray
     labels: scipy.sparse.csr_array
+    by_rank: bool = False
 
     @classmethod
-    def of(cls, neighbors: np.ndarray, distances: np.ndarray, Y: np.ndarray) -> Neighborhoods:
+    def of(cls, neighbors: np.ndarray, distances: np.ndarray, Y: np.ndarray, by_rank: bool = False) -> Neighborhoods:
         """Make them from numbers of neighbors.
 
         Parameters
@@ -60,28 +64,39 @@ class Neighborhoods:
             From them.
         Y : ndarray of shape (N, L)
             Labels of all voters, 0/1.
+        by_rank : bool, default=False
+            Weights are of ranks, not of views.
 
         Returns
         -------
         Neighborhoods
             Of n samples.
         """
-        return cls(distances, scipy.sparse.csr_array(Y)[neighbors.ravel()])
+        return cls(distances, scipy.sparse.csr_array(Y)[neighbors.ravel()], by_rank)
+
+    @property
+    def start(self) -> np.ndarray:
+        """Weights to begin with: nearer ones count more by distance, all the same by rank."""
+        V, _, k = self.distances.shape
+        return np.zeros(k) if self.by_rank else np.full(V, 4.0 / V)
 
     def shares(self, weights: np.ndarray) -> np.ndarray:
         """Work out the weights of the neighbors.
 
         Parameters
         ----------
-        weights : ndarray of shape (V,)
-            Of the views.
+        weights : ndarray of shape (V,) or (k,)
+            Of the views, or of the ranks.
 
         Returns
         -------
         ndarray of shape (n, k)
             pi.
         """
-        exponent = -np.tensordot(weights, self.distances, 1).astype(np.float64)
+        if self.by_rank:
+            exponent = np.tile(weights, (self.distances.shape[1], 1))
+        else:
+            exponent = -np.tensordot(weights, self.distances, 1).astype(np.float64)
         exponent -= exponent.max(axis=1, keepdims=True)
         share = np.exp(exponent)
         return share / share.sum(axis=1, keepdims=True)
@@ -105,7 +120,7 @@ class Neighborhoods:
         return np.bincount(place, np.repeat(shares.ravel(), entries), n * L).reshape(n, L)
 
     def gradient(self, shares: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """Work out the derivative of a function of the predictions by the views' weights.
+        """Work out the derivative of a function of the predictions by the weights.
 
         Parameters
         ----------
@@ -116,7 +131,7 @@ class Neighborhoods:
 
         Returns
         -------
-        ndarray of shape (V,)
+        ndarray of shape (V,) or (k,)
             By the weights.
         """
         n, k = shares.shape
@@ -125,16 +140,18 @@ class Neighborhoods:
         pair = np.repeat(np.arange(n * k), entries)
         of_share = np.bincount(pair, slope[sample, self.labels.indices], n * k).reshape(n, k)
         of_exponent = shares * (of_share - (shares * of_share).sum(axis=1, keepdims=True))
+        if self.by_rank:
+            return of_exponent.sum(axis=0)
         return -np.tensordot(self.distances, of_exponent, ([1, 2], [0, 1])).astype(np.float64)
 
 
 @dataclass(frozen=True)
 class TagPropFit:
-    """Weights of views, and what turns predictions into probabilities.
+    """Weights of views or ranks, and what turns predictions into probabilities.
 
     Attributes
     ----------
-    weights : ndarray of shape (V,)
+    weights : ndarray of shape (V,) or (k,)
         w.
     slope, intercept : ndarray of shape (L,) or None
         alpha, beta of the sigma variant.
@@ -194,10 +211,10 @@ def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> Ta
     (True, True)
     """
     Y = np.asarray(Y, np.float64)
-    V, L = len(around.distances), Y.shape[1]
+    start, L = around.start, Y.shape[1]
+    V, limits = len(start), [(None if around.by_rank else 0, None)] * len(start)
     positives = max(Y.sum(), 1.0)
     c = np.where(Y > 0, 1 / positives, 1 / max(Y.size - positives, 1.0))
-    start = np.full(V, 4.0 / V)
     if not sigma:
 
         def plain(w: np.ndarray) -> tuple[float, np.ndarray]:
@@ -207,7 +224,7 @@ def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> Ta
             slope = -(1 - 2 * _EPSILON) * c * np.where(Y > 0, 1 / p, -1 / (1 - p))
             return loss, around.gradient(shares, slope)
 
-        found = _minimize(plain, start, [(0, None)] * V)
+        found = _minimize(plain, start, limits)
         return TagPropFit(found.x, None, None, float(found.fun))
 
     # the mean of x is the label's frequency: a slope on the scale of its inverse begins where every label can be heard
@@ -224,7 +241,7 @@ def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> Ta
         return loss, np.concatenate([around.gradient(shares, slope * alpha), of_alpha, slope.sum(axis=0)])
 
     begin = np.concatenate([start, np.ones(L), np.full(L, -2.0)])
-    found = _minimize(modulated, begin, [(0, None)] * (V + L) + [(None, None)] * L)
+    found = _minimize(modulated, begin, [*limits, *[(0, None)] * L, *[(None, None)] * L])
     return TagPropFit(found.x[:V], found.x[V : V + L] / frequency, found.x[V + L :], float(found.fun))
 
 

@@ -45,6 +45,8 @@ class DenseView:
         Where the chunks are.
     entries : ndarray of shape (blocks, 1, 2), int64
         Checksum and size of every chunk, from the manifest.
+    histogram : bool, default=False
+        Whether rows are counts or masses.
 
     Examples
     --------
@@ -63,6 +65,7 @@ class DenseView:
 
     array: DenseArray
     entries: np.ndarray
+    histogram: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -140,6 +143,8 @@ class SparseView:
         Where the blocks are.
     entries : ndarray of shape (blocks, 2), int64
         Checksum and size of every block, from the manifest.
+    histogram : bool, default=False
+        Whether rows are counts or masses.
 
     Examples
     --------
@@ -156,6 +161,7 @@ class SparseView:
 
     array: SparseArray
     entries: np.ndarray
+    histogram: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:

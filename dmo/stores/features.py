@@ -329,8 +329,11 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
     attributes = open_root(folder, "features")
     views: dict[str, View] = {}
     for name, array in stored_arrays(folder, attributes["configuration"]).items():
-        entries = ledger(array).load()
-        views[name] = SparseView(array, entries) if isinstance(array, SparseArray) else DenseView(array, entries)
+        entries, histogram = ledger(array).load(), attributes["configuration"]["views"][name]["histogram"]
+        if isinstance(array, SparseArray):
+            views[name] = SparseView(array, entries, histogram)
+        else:
+            views[name] = DenseView(array, entries, histogram)
     return FeatureStore(folder, attributes, views)
 
 

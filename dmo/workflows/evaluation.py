@@ -112,8 +112,7 @@ def nearest_scores(evidence: Evaluation) -> np.ndarray:
         )
     views, Y, _ = store.select("train")
     new, _, _ = store.select(evidence.first.applied.split)
-    distances = {view: "chi2" if store.view_info(view).histogram else "l2" for view in views}
-    return JEC(distances).fit(views, Y).decision_function(new)
+    return JEC().fit(views, Y).decision_function(new)
 
 
 def sample_precision(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:

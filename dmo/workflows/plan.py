@@ -111,6 +111,7 @@ def plan_exact(
 ) -> Plan:
     """Costs of a fit of n samples with the exact engine."""
     combined = getattr(estimator, "combine", "predictions") != "predictions" or is_regressor(estimator)
+    combined = combined or getattr(estimator, "kernel", None) == "product"
     spectral = isinstance(estimator, (HomogeneityEmbedding, Projection))
     count = estimator.n_components if spectral else labels
     columns = max(labels, round(count * labels) if isinstance(count, float) else count)

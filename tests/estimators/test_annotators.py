@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 import dmo
-from dmo import JEC, KGHA, Exact, MultiViewRidge, NeighborVotes, Nystrom, TagProp
+from dmo import JEC, KGHA, Exact, FastTag, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN, stores
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.demo.digits import digits
 from dmo.errors import UserError
@@ -101,8 +101,12 @@ MODELS = {
         MultiViewRidge(ridge=0.1, approximation=Nystrom(rank=100)), visual=0.0, decoder=PlugIn("f1@3")
     ),
     "TagProp": lambda: TagProp(n_neighbors=40, decoder=PlugIn("f1@3")),
-    "JEC": JEC,
+    "JEC": lambda: JEC(decoder=PooledCalibration()),
     "TagProp, plain": lambda: TagProp(n_neighbors=40, sigma=False),
+    "TagProp, by rank": lambda: TagProp(n_neighbors=40, weighting="rank", decoder=PlugIn("f1@3")),
+    "2PKNN": lambda: TwoPassKNN(weights="alignment", decoder=PlugIn("f1@3")),
+    "FastTag": lambda: FastTag(MultiViewRidge(ridge=0.1), decoder=PlugIn("f1@3")),
+    "KGHA, product kernel": lambda: KGHA("product", weights="alignment", ridge=0.1, decoder=PlugIn("f1@3")),
 }
 
 
@@ -142,13 +146,16 @@ def test_a_label_without_a_training_sample_is_never_given(name, halves):
     assert (model.predict_proba(new)[:, 5] == 0).all()
 
 
-def test_weights_of_views_tell_noise_from_signal():
+@pytest.mark.parametrize("weights", ["tagprop", "alignment"])
+@pytest.mark.parametrize("kind", [MultiViewRidge, KGHA, TwoPassKNN])
+def test_weights_of_views_tell_noise_from_signal(kind, weights):
     rng = np.random.default_rng(0)
-    kind = rng.integers(4, size=300)
-    Y = np.eye(4, dtype=np.uint8)[kind]
-    views = {name: rng.gamma(0.5, 1.0, (300, 9)) + 2 * np.eye(4, 9)[kind] for name in ("a", "b")}
+    classes = rng.integers(4, size=300)
+    Y = np.eye(4, dtype=np.uint8)[classes]
+    views = {name: rng.gamma(0.5, 1.0, (300, 9)) + 2 * np.eye(4, 9)[classes] for name in ("a", "b")}
     views["noise"] = rng.gamma(0.5, 1.0, (300, 9))
-    model = MultiViewRidge("product", distances="l1", weights="tagprop", ridge=0.1, approximation=EXACT).fit(views, Y)
+    given = {} if kind is TwoPassKNN else {"kernel": "product", "ridge": 0.1, "approximation": EXACT}
+    model = kind(distances="l1", weights=weights, **given).fit(views, Y)
     assert model.view_weights_["noise"] < 0.1
     assert sum(model.view_weights_.values()) == pytest.approx(1.0)
 
@@ -205,6 +212,116 @@ def test_jec_is_what_brute_force_gives():
         if len(others):
             transfer = Y[order[1:3]][:, others].mean(axis=0) * together.mean(axis=1) + 1e-3 * frequency[others]
             np.testing.assert_allclose(row[others], transfer, rtol=1e-9)
+
+
+def test_kgha_of_a_product_of_distances_is_kgha_of_the_kernel_that_they_make():
+    views, Y = drawn()
+    parameters = {"ridge": 0.1, "n_components": 3, "tol": 1e-9, "approximation": EXACT}
+    known = MultiViewRidge("product", distances={"a": "l1", "b": "chi2"}, weights={"a": 3, "b": 1}, approximation=EXACT)
+    gram = gram_of(known.fit(views, Y), views)["all"]
+    expected = KGHA("precomputed", **parameters).fit(gram, Y).transform(gram)
+    model = KGHA("product", distances=known.distances, weights=known.weights, **parameters).fit(views, Y)
+    found = model.transform(views)
+    np.testing.assert_allclose(found * np.sign((found * expected).sum(axis=0)), expected, atol=1e-5)
+    with pytest.raises(UserError, match="those of kernel='product'"):
+        KGHA(weights="tagprop").fit(views, Y)
+    with pytest.raises(UserError, match="no low-rank form"):
+        KGHA("product", approximation=Nystrom(rank=20)).fit(views, Y)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_pass_neighbors_are_what_brute_force_gives(same):
+    views, Y = drawn(40)
+    Y[:, 5] = 0
+    Y[7, 5] = 1  # a label that one sample carries
+    new = views if same else drawn(9, seed=1)[0]
+    model = TwoPassKNN(
+        {"a": "l1"}, weights={"a": 0.3, "b": 0.7}, n_neighbors=3, sharpness=5.0, decoder="probabilities"
+    ).fit(views, Y)
+    found = model.held_out_scores_ if same else model._raw_scores(new)
+    distance = np.zeros((len(found), 40))
+    for view, weight in (("a", 0.3), ("b", 0.7)):
+        old, queries = views[view], new[view]
+        if view == "a":
+            old, queries = (X / X.sum(axis=1, keepdims=True) for X in (old, queries))
+        norm = 1 if view == "a" else 2
+        among = np.linalg.norm(old[:, None] - old[None], norm, axis=2)[np.triu_indices(40, 1)].mean()
+        distance += weight * np.linalg.norm(queries[:, None] - old[None], norm, axis=2) / among
+    for i, d in enumerate(distance):
+        neighborhood = set()
+        for label in range(6):
+            members = [j for j in np.flatnonzero(Y[:, label]) if not (same and j == i)]
+            neighborhood |= set(sorted(members, key=lambda j, d=d: d[j])[:3])
+        known = sorted(neighborhood)
+        w = np.exp(-5.0 * d[known])
+        np.testing.assert_allclose(found[i], w @ Y[known] / w.sum(), rtol=1e-4)
+
+
+def test_a_training_sample_gets_from_jec_what_it_would_get_had_it_not_been_there():
+    views, Y = drawn(30)
+    Y[:, 5] = 0
+    Y[[3, 8], 5] = 1
+    held_out = JEC(n_neighbors=4, decoder="probabilities").fit(views, Y).held_out_scores_
+    frequency = Y.mean(axis=0)
+    total = sum(
+        d / d[np.triu_indices(30, 1)].mean()
+        for d in (np.linalg.norm(X[:, None] - X[None], axis=2) for X in views.values())
+    )
+    np.fill_diagonal(total, np.inf)
+    for i in range(30):
+        nearest = np.argsort(total[i])[:4]
+        rest = np.delete(Y, i, axis=0).astype(float)
+        first, others = Y[nearest[0]].astype(float), Y[nearest[1:]].mean(axis=0)
+        together = [
+            (np.minimum(rest[:, [a]], rest).sum(axis=0) / np.maximum(rest.sum(axis=0), 1)) @ first for a in range(6)
+        ]
+        transfer = others * together / max(first.sum(), 1)
+        np.testing.assert_allclose(held_out[i], np.where(first, 2 + frequency, transfer + 1e-3 * frequency), rtol=1e-6)
+
+
+def test_fasttag_is_the_fixed_point_of_the_papers_alternation():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(80, 6)), (rng.random((80, 4)) < 0.4).astype(np.uint8)
+    Y[:, 3] |= Y[:, 2]
+    base = MultiViewRidge("linear", ridge=2.0, approximation=EXACT)
+    model = FastTag(base, dropout=0.3, strength=1.5).fit(X, Y)
+    A, T = X - X.mean(axis=0), Y - Y.mean(axis=0)
+    P, Q = np.zeros((4, 4)), np.zeros((4, 4))  # moments by enumeration of all ways to drop labels
+    for kept in np.ndindex(2, 2, 2, 2):
+        share = 0.7 ** sum(kept) * 0.3 ** (4 - sum(kept))
+        left = Y * np.array(kept)
+        P, Q = P + share * left.T @ Y, Q + share * left.T @ left
+    B = np.eye(4)
+    for _ in range(2000):
+        W = np.linalg.solve(A.T @ A + 2.0 * np.eye(6), A.T @ T @ B)
+        B = np.linalg.solve(T.T @ T + 1.5 * Q, T.T @ A @ W + 1.5 * P)
+    np.testing.assert_allclose(model.enrichment_, B, atol=1e-6)
+    np.testing.assert_allclose(model._raw_scores({"x": X}), A @ W, atol=1e-6)
+    again = FastTag(base, dropout=0.3, strength=1.5, rounds=2).fit(X, Y).enrichment_
+    once = FastTag(base, dropout=0.3, strength=1.5).fit(X, Y)
+    assert np.abs(again - once.enrichment_ @ once.enrichment_).max() > 1e-3  # the second is learnt from richer labels
+    for wrong in (FastTag(KGHA()), FastTag(dropout=1.0)):
+        with pytest.raises(UserError, match="needed is"):
+            wrong.fit(X, Y)
+
+
+def test_distances_are_by_what_the_store_says_of_a_view(tmp_path):
+    views, Y = drawn(20)
+    views["both"] = views["a"]
+    specs = {view: stores.ViewSpec(X.shape[1], histogram=view == "a") for view, X in views.items()}
+    writer = stores.create_features(tmp_path / "s.zarr", 20, specs, Y, block=20)
+    for view, X in views.items():
+        writer.write(view, 0, X)
+    writer.finish()
+    stored, _, _ = stores.open_features(tmp_path / "s.zarr").select(None)
+    kernels = JEC({"both": "l1"}).fit(stored, Y).distances_.kernels
+    found = {view: type(kernel).__name__ for view, kernel in kernels.items()}
+    assert found == {"a": "ChiSquare", "b": "Exponential", "both": "Laplacian"}
+    plain = MultiViewRidge("product", distances={"a": "chi2"}, approximation=EXACT).fit(views, Y)
+    auto = MultiViewRidge("product", distances="auto", approximation=EXACT).fit(
+        {view: stored[view] for view in views}, Y
+    )
+    np.testing.assert_allclose(plain.decision_function(views), auto.decision_function(views), atol=1e-3)
 
 
 def test_jec_takes_no_more_neighbors_than_there_are_samples():

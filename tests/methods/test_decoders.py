@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import approx_fprime
+from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from dmo.decoders import FittedDecoder, PlugIn, PooledCalibration
 from dmo.errors import UserError
+from dmo.methods.alignment import aligned_weights
 from dmo.methods.calibration import PooledProbabilities
 from dmo.methods.neighbor_votes import label_directions, votes
 from dmo.methods.plugin_rule import PlugInRule
@@ -129,24 +130,25 @@ def test_votes_are_their_definition(same, featured):
         np.testing.assert_allclose(found[i], w @ Y / w.sum(), rtol=1e-5)
 
 
-def neighborhoods(seed=0):
+def neighborhoods(by_rank, seed=0):
     rng = np.random.default_rng(seed)
     Y = (rng.random((30, 5)) < 0.4).astype(np.uint8)
     neighbors = np.array([rng.choice(np.delete(np.arange(30), i), 6, replace=False) for i in range(30)])
     different = (Y[:, None] != Y[neighbors]).mean(axis=2)
     distances = np.stack([different + rng.random((30, 6)), rng.random((30, 6)), different + 3 * rng.random((30, 6))])
-    return Neighborhoods.of(neighbors, distances, Y), neighbors, distances, Y
+    return Neighborhoods.of(neighbors, distances, Y, by_rank), neighbors, distances, Y
 
 
+@pytest.mark.parametrize("by_rank", [False, True])
 @pytest.mark.parametrize("sigma", [False, True])
-def test_tagprop_is_at_a_stationary_point_of_the_likelihood_written_by_loops(sigma):
-    around, neighbors, distances, Y = neighborhoods()
+def test_tagprop_is_at_a_stationary_point_of_the_likelihood_written_by_loops(sigma, by_rank):
+    around, neighbors, distances, Y = neighborhoods(by_rank)
     fit = fit_tagprop(around, Y, sigma)
 
     def loss(w, alpha=fit.slope, beta=fit.intercept):
         total = 0.0
         for i in range(30):
-            e = np.exp(-np.einsum("v,vj->j", w, distances[:, i]))
+            e = np.exp(w if by_rank else -np.einsum("v,vj->j", w, distances[:, i]))
             x = (e / e.sum()) @ Y[neighbors[i]]
             p = expit(alpha * x + beta) if sigma else (1 - 2e-4) * x + 1e-4
             total -= (np.log(p) * Y[i] / Y.sum() + np.log(1 - p) * (1 - Y[i]) / (Y.size - Y.sum())).sum()
@@ -154,11 +156,33 @@ def test_tagprop_is_at_a_stationary_point_of_the_likelihood_written_by_loops(sig
 
     assert loss(fit.weights) == pytest.approx(fit.loss, rel=1e-9)
     slopes = approx_fprime(fit.weights, loss, 1e-6)
-    assert (np.abs(slopes[fit.weights > 0]) < 1e-3).all()
-    assert (slopes[fit.weights == 0] > -1e-3).all()
+    free = np.full(len(slopes), True) if by_rank else fit.weights > 0
+    assert (np.abs(slopes[free]) < 1e-3).all()
+    assert (slopes[~free] > -1e-3).all()
     if sigma:
         of_alpha = approx_fprime(fit.slope, lambda alpha: loss(fit.weights, alpha), 1e-6)
         assert (np.abs(of_alpha[fit.slope > 0]) < 1e-3).all()
+
+
+def test_aligned_weights_have_the_largest_cosine_with_the_labels():
+    rng = np.random.default_rng(0)
+    Y = (rng.random((30, 4)) < 0.4).astype(np.uint8)
+    features = [Y[:, :2] + 0.3 * rng.normal(size=(30, 2)), Y[:, 2:] + rng.random((30, 2)), rng.normal(size=(30, 3))]
+    features.append(features[1].copy())
+    d = np.stack([np.linalg.norm(X[:, None] - X[None], axis=2) for X in features])
+    d /= d.mean(axis=(1, 2), keepdims=True)
+    H = np.eye(30) - 1 / 30
+    centered, labels = -np.einsum("ij,vjk,kl->vil", H, d, H), H @ Y @ Y.T @ H
+
+    def cosine(w):
+        mixed = np.tensordot(w, centered, 1)
+        return (mixed * labels).sum() / np.linalg.norm(mixed) / np.linalg.norm(labels)
+
+    found = aligned_weights([(slice(0, 17), d[:, :17]), (slice(17, 30), d[:, 17:])], Y)
+    limits = [(0, None)] * 4
+    best = max(-minimize(lambda w: -cosine(w), start, bounds=limits, tol=1e-12).fun for start in np.eye(4) + 0.1)
+    assert cosine(found) == pytest.approx(best, abs=1e-5)
+    assert (found >= 0).all()
 
 
 def test_tagprop_finds_the_view_that_knows_the_labels():

@@ -1,0 +1,97 @@
+"""What the annotators share that keep their training samples and look for neighbors among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dmo.blocks import Rows
+from dmo.engines.view_neighbors import ViewDistances, named_distances
+from dmo.estimators.annotator import Annotator
+from dmo.estimators.arguments import Decoder
+from dmo.methods.decoding import ScoreRule
+from dmo.persistence import with_prefix, without_prefix
+from dmo.validation import COUNT, SEED, Need, check_labels, check_parameters, check_views, sample_count
+
+
+class DistanceAnnotator(Annotator):
+    """Annotation from the distances of views to the training samples, which are kept.
+
+    The base class of `JEC`, `TagProp` and `TwoPassKNN`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import JEC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> JEC().fit(X, y).predict(X[:2]).tolist()
+    [0, 0]
+    """
+
+    _needs: ClassVar[dict[str, Need]] = {"n_neighbors": COUNT, "random_state": SEED}
+
+    distances: str | Mapping[str, str]
+    n_neighbors: int
+    decoder: Decoder
+    random_state: int | None
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Keep the training samples, and learn what their distances say of labels.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            Views of n samples each: arrays of shape (n, d), in chunks of whole rows; or one view.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels.
+
+        Returns
+        -------
+        estimator
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, views or labels that do not fit together.
+        """
+        check_parameters(self)
+        views = check_views(self, X, reset=True)
+        self.labels_ = check_labels(self, y, sample_count(views), dtype=np.uint8)
+        self.distances_ = ViewDistances.fit(named_distances(self.distances, views), views, self.random_state)
+        self.rule_ = ScoreRule.learn(self.labels_.mean(axis=0), None, False)
+        self.decoding_ = None
+        held_out = self._learn_neighbors(views)
+        if held_out is not None:
+            self._learn_decoder(self.decoder, [held_out], self.labels_)
+        return self
+
+    def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
+        """Learn whatever there is to; returns scores of the training samples by the others, where they are needed."""
+        return None if self.decoder is None else self._neighbor_scores(views, same=True)
+
+    def _neighbor_scores(self, views: Mapping[str, Rows], same: bool = False) -> np.ndarray:
+        """Label scores (m x L); `same`: of the training samples, each without itself."""
+        raise NotImplementedError
+
+    def _nearest(self, views: Mapping[str, Rows], same: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Neighbors (m x k) and their distances (V x m x k); as many for new rows as for training rows."""
+        return self.distances_.nearest(views, min(self.n_neighbors, self.distances_.n - 1), same)
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        return self._neighbor_scores(views)
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = self.distances_.to_arrays()
+        rule, rule_meta = self.rule_.to_arrays()
+        decoding, decoding_meta = self._decoding_arrays()
+        arrays |= {"labels": self.labels_} | with_prefix("rule", rule) | decoding
+        return arrays, meta | {"rule": rule_meta, "multilabel": self.multilabel_} | decoding_meta
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.labels_, self.multilabel_ = arrays["labels"], meta["multilabel"]
+        self.distances_ = ViewDistances.from_arrays(arrays, meta)
+        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
+        self._restore_decoding(arrays, meta)

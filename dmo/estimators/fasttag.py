@@ -1,0 +1,147 @@
+"""FastTag: annotation by a regression of enriched labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from dmo.blocks import Rows
+from dmo.errors import UserError
+from dmo.estimators.annotator import Annotator
+from dmo.estimators.arguments import Decoder
+from dmo.estimators.out_of_fold import out_of_fold_scores
+from dmo.estimators.ridge import MultiViewRidge
+from dmo.functions import Expansion
+from dmo.methods.decoding import ScoreRule
+from dmo.methods.fasttag import enrichment
+from dmo.persistence import described, load, rebuilt, with_prefix, without_prefix
+from dmo.validation import COUNT, POSITIVE, Need, check_labels, check_parameters, check_views, sample_count
+
+
+class FastTag(Annotator):
+    """Ridge regression of labels that are enriched: of those that a sample would have if none had been forgotten.
+
+    An L x L matrix restores labels that were dropped at random, and is learnt together with the regression, which
+    predicts what it restores.
+
+    Parameters
+    ----------
+    base : MultiViewRidge, str or None, default=None
+        The regression, or the path of one that was saved; None: `MultiViewRidge()`. A copy is fitted; of its parameters
+        those of kernels, ridge and engine count, not those of decoding.
+    dropout : float, default=0.5
+        Probability with which a label is dropped, above 0 and below 1.
+    strength : float, default=1.0
+        gamma, weight of the restoration against the regression, above 0.
+    rounds : int, default=1
+        How often labels are enriched, each time what the last round restored.
+    decoder : PlugIn, PooledCalibration, str or None, default=None
+        From scores to decisions, learnt from out-of-fold scores of the training samples (four further fits): the matrix
+        has seen the labels of every sample.
+
+    Attributes
+    ----------
+    base_ : MultiViewRidge
+        The fitted regression.
+    enrichment_ : ndarray of shape (L, L)
+        From labels to enriched labels.
+    rule_ : ScoreRule
+        Which labels a training sample carries.
+    classes_ : ndarray of shape (L,)
+        The classes, or the label names.
+
+    References
+    ----------
+    Chen, Zheng, Weinberger 2013, equations 1-7.
+
+    Examples
+    --------
+    >>> from dmo import FastTag, MultiViewRidge
+    >>> from dmo.demo.digits import digits
+    >>> data = digits()
+    >>> train, test = data.split == "train", data.split == "test"
+    >>> old, new = ({name: X[part] for name, X in data.views.items()} for part in (train, test))
+    >>> FastTag(MultiViewRidge(ridge=0.1)).fit(old, data.Y[train]).predict(new, top=3).shape
+    (597, 14)
+    """
+
+    _needs: ClassVar[dict[str, Need]] = {"dropout": POSITIVE, "strength": POSITIVE, "rounds": COUNT}
+
+    def __init__(
+        self,
+        base: str | MultiViewRidge | None = None,
+        *,
+        dropout: float = 0.5,
+        strength: float = 1.0,
+        rounds: int = 1,
+        decoder: Decoder = None,
+    ):
+        self.base = base
+        self.dropout = dropout
+        self.strength = strength
+        self.rounds = rounds
+        self.decoder = decoder
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn the regression and the enrichment.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            Views of n samples each: arrays of shape (n, d), in chunks of whole rows; or one view.
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels.
+
+        Returns
+        -------
+        FastTag
+            This estimator, fitted.
+
+        Raises
+        ------
+        UserError
+            For parameters, views or labels that do not fit together, and for a base that is no MultiViewRidge.
+        """
+        check_parameters(self)
+        if not self.dropout < 1:
+            raise UserError(f"dropout = {self.dropout}; needed is a probability below 1")
+        views = check_views(self, X, reset=True)
+        Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
+        given = load(self.base) if isinstance(self.base, str) else self.base
+        base = MultiViewRidge() if given is None else clone(given)
+        if not isinstance(base, MultiViewRidge):
+            raise UserError(f"base = {base!r}; needed is a MultiViewRidge, whose scores are linear in the labels")
+        self.base_ = base.set_params(decoder=None, standardize=0.0).fit(views, Y)
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
+        targets = Y - Y.mean(axis=0) if base.center else Y.astype(np.float64)
+        residual = targets.T @ (targets - self.base_._raw_scores(views))
+        known = Y.astype(np.float64)
+        self.enrichment_ = enrichment(known.T @ known, residual, self.dropout, self.strength, self.rounds)
+        self.decoding_ = None
+        if self.decoder is not None:
+            self._learn_decoder(self.decoder, [out_of_fold_scores(self, views, Y)], Y)
+        return self
+
+    @property
+    def expansions_(self) -> Mapping[str, Expansion]:
+        """Those of the regression."""
+        return self.base_.expansions_
+
+    def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
+        return self.base_._raw_scores(views) @ self.enrichment_
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        base, description = described(self.base_)
+        rule, rule_meta = self.rule_.to_arrays()
+        decoding, decoding_meta = self._decoding_arrays()
+        arrays = {"enrichment": self.enrichment_} | with_prefix("base", base) | with_prefix("rule", rule) | decoding
+        return arrays, {"base": description, "rule": rule_meta, "multilabel": self.multilabel_} | decoding_meta
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
+        self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
+        self.enrichment_, self.multilabel_ = arrays["enrichment"], meta["multilabel"]
+        self._restore_decoding(arrays, meta)
