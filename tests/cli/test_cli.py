@@ -657,7 +657,7 @@ def test_texts_of_options_become_the_arguments_that_python_would_take():
         engine(KGHA, "nystrom", {"clusters": "4"})
 
 
-SCORERS = ["morp", "mlsi", "lltsvr", "coupledsvr", "labelpropagation"]
+SCORERS = ["morp", "mlsi", "lltsvr", "coupledsvr", "labelpropagation", "twopassknn", "fasttag"]
 
 
 @pytest.fixture(scope="module")
