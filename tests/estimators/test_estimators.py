@@ -30,6 +30,7 @@ from dmo import (
     MORP,
     CoupledSVR,
     Exact,
+    FastTag,
     HomogeneityAnalysis,
     LabelPropagation,
     MultiSetCCA,
@@ -38,6 +39,7 @@ from dmo import (
     Nystrom,
     TagProp,
     TraceEmbedding,
+    TwoPassKNN,
 )
 from dmo.kernels import RBF
 from dmo.linalg.solution import InaccurateSolve
@@ -57,6 +59,8 @@ LABELS = (RNG.random((60, 6)) < 0.3).astype(np.uint8)
         MultiViewRidge(decoder="probabilities"),
         JEC(),
         TagProp(),
+        TwoPassKNN(),
+        FastTag(),
         NeighborVotes(),
         MultiSetCCA(n_components=1),
         HomogeneityAnalysis(),
