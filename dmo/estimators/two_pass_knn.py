@@ -12,7 +12,7 @@ from dmo.estimators.arguments import Decoder, Weights
 from dmo.estimators.distance_annotator import DistanceAnnotator
 from dmo.methods.two_pass_knn import two_pass_scores
 from dmo.methods.view_weights import view_weights
-from dmo.validation import NOT_NEGATIVE, Need
+from dmo.validation import NOT_NEGATIVE, Columns, Need
 
 
 class TwoPassKNN(DistanceAnnotator):
@@ -36,6 +36,8 @@ class TwoPassKNN(DistanceAnnotator):
         From scores to decisions, learnt from the scores that a training sample gets from the others.
     random_state : int or None, default=0
         Seed of the samples from which the mean distances are taken.
+    views : mapping of view to slice, list of int or list of str, or None, default=None
+        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
 
     Attributes
     ----------
@@ -74,6 +76,7 @@ class TwoPassKNN(DistanceAnnotator):
         weights: Weights = None,
         decoder: Decoder = None,
         random_state: int | None = 0,
+        views: Mapping[str, Columns] | None = None,
     ):
         self.distances = distances
         self.n_neighbors = n_neighbors
@@ -81,6 +84,7 @@ class TwoPassKNN(DistanceAnnotator):
         self.weights = weights
         self.decoder = decoder
         self.random_state = random_state
+        self.views = views
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
         self.view_weights_ = view_weights(self.weights, self.distances_, self.labels_)
