@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from dmo.methods.embeddings.samples import Options
-from dmo.validation import COUNT, NOT_NEGATIVE, PART, SHARE, Need, one_of, optional
+from dmo.validation import COUNT, NOT_NEGATIVE, PART, POSITIVE, SHARE, Need, one_of, optional
 
 NEEDS: dict[str, Need] = {
     "ridge": optional(NOT_NEGATIVE),
     "mixing": optional(SHARE),
     "shrinkage": optional(SHARE),
+    "tau": optional(POSITIVE),
     "n_neighbors": optional(COUNT),
     "n_repelled": optional(COUNT),
     "adjacency": optional(one_of("union", "mutual", "sum")),

@@ -78,6 +78,8 @@ class MOPE(Projection):
     bandwidth : float or "mean", default="mean"
         Of the weights "gaussian", in units of the distance; "mean": the mean length of the edges. Where Psi is worked out
         for all pairs, it is the root mean square of their distances.
+    tau : float, default=1.0
+        Of the weights "inverse", above 0; they are at most 1 / tau.
     local : int, default=7
         Of the weights "local": which neighbor gives the scale.
     n_neighbors : int or None, default=15
@@ -113,7 +115,7 @@ class MOPE(Projection):
     p : float, default=2.0
         Order of the similarity "minkowski", at least 1.
     label_bandwidth : float, default=1.0
-        Bandwidth of the similarities "hamming-exponential", a number of labels, and "minkowski"; above 0.
+        tau of the similarities "hamming-exponential", a number of labels, "minkowski" and "inverse"; above 0.
     mixing : float in [0, 1], default=1.0
         lam of lam Psi + (1 - lam) A, A the unsupervised part.
     unsupervised : {"olpp", "pca"}, default="olpp"
@@ -160,6 +162,7 @@ class MOPE(Projection):
         "b": POSITIVE,
         "beta": NOT_NEGATIVE,
         "label_share": SHARE,
+        "tau": POSITIVE,
         "local": COUNT,
         "n_neighbors": optional(COUNT),
         "selection": one_of("features", "proximity"),
@@ -195,6 +198,7 @@ class MOPE(Projection):
         label_share: float = 1.0,
         weight: str | np.ndarray = "gaussian",
         bandwidth: float | Literal["mean"] = "mean",
+        tau: float = 1.0,
         local: int = 7,
         n_neighbors: int | None = 15,
         selection: Literal["features", "proximity"] = "features",
@@ -227,6 +231,7 @@ class MOPE(Projection):
         self.label_share = label_share
         self.weight = weight
         self.bandwidth = bandwidth
+        self.tau = tau
         self.local = local
         self.n_neighbors = n_neighbors
         self.selection = selection
@@ -310,7 +315,7 @@ class MOPE(Projection):
         if share < 1:
             if not near and self.unsupervised == "olpp":
                 graph = self._nearest(X)
-            W = weigh(graph, X, self.weight, self.bandwidth, self.local)
+            W = weigh(graph, X, self.weight, self.bandwidth, self.local, tau=self.tau)
         return semi_supervised(
             self.proximity_,
             Y.sum(axis=1) > 0,
@@ -343,7 +348,7 @@ class MOPE(Projection):
         labeled = Y.sum(axis=1) > 0
 
         def measure(graph: Any) -> Any:
-            W = weigh(graph, X, self.weight, bandwidth, self.local, scales)
+            W = weigh(graph, X, self.weight, bandwidth, self.local, scales, self.tau)
             G = proximity.on(graph, Y, X, Z)
             psi = combine(G, W, combination, self.a, self.b, self.beta, self.label_share)
             left, right = ends(psi)

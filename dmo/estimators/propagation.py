@@ -64,6 +64,8 @@ class LabelPropagation(Annotator):
         Weights of the edges, see `dmo.graphs.weigh`, which must not be negative; a matrix must be symmetric.
     bandwidth : float or "mean", default="mean"
         Of the weights "gaussian", in units of the distance; "mean": the mean length of the edges.
+    tau : float, default=1.0
+        Of the weights "inverse", above 0.
     local : int, default=7
         Of the weights "local": which neighbor gives the scale.
     tol : float, default=1e-8
@@ -108,6 +110,7 @@ class LabelPropagation(Annotator):
         "metric": one_of("euclidean", "cosine"),
         "adjacency": one_of("union", "mutual"),
         "search": one_of("exact", "approximate"),
+        "tau": POSITIVE,
         "local": COUNT,
         "tol": POSITIVE,
         "max_iter": COUNT,
@@ -127,6 +130,7 @@ class LabelPropagation(Annotator):
         search: Literal["exact", "approximate"] = "exact",
         weight: str | np.ndarray = "gaussian",
         bandwidth: float | Literal["mean"] = "mean",
+        tau: float = 1.0,
         local: int = 7,
         tol: float = 1e-8,
         max_iter: int = 10_000,
@@ -142,6 +146,7 @@ class LabelPropagation(Annotator):
         self.search = search
         self.weight = weight
         self.bandwidth = bandwidth
+        self.tau = tau
         self.local = local
         self.tol = tol
         self.max_iter = max_iter
@@ -196,7 +201,7 @@ class LabelPropagation(Annotator):
             self.bandwidth_ = float(weigh(graph, X, "distance").data.mean())
         if isinstance(self.weight, str) and self.weight == "local":
             self.scales_ = local_scales(X, self.local)
-        return weigh(graph, X, self.weight, self.bandwidth_, self.local, self.scales_)
+        return weigh(graph, X, self.weight, self.bandwidth_, self.local, self.scales_, self.tau)
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         if not isinstance(self.weight, str):
@@ -222,7 +227,7 @@ class LabelPropagation(Annotator):
         if self.scales_ is not None:
             reach = nearest(block, X, min(self.local, n)).distances[:, -1]
             scales = np.concatenate([np.maximum(reach, self.scales_[self.scales_ > 0].min()), self.scales_])
-        w = csr_array(weigh(edges, stacked, self.weight, self.bandwidth_, self.local, scales)[:m, m:])
+        w = csr_array(weigh(edges, stacked, self.weight, self.bandwidth_, self.local, scales, self.tau)[:m, m:])
         w.data = np.maximum(w.data, 0.0)
         sums = np.asarray(w.sum(axis=1)).ravel()
         empty = sums <= 0  # too far for a weight above 0: a plain mean

@@ -46,6 +46,7 @@ _OPTIONS = (
     "n_repelled",
     "weight",
     "bandwidth",
+    "tau",
     "adjacency",
     "metric",
     "regularization",
@@ -56,6 +57,7 @@ _OPTIONS = (
     "variance",
     "supervised",
     "unsupervised",
+    "constraint",
 )
 
 
@@ -95,6 +97,8 @@ class TraceEmbedding(Projection):
         `dmo.graphs.weigh`); a symmetric matrix is taken as it is. None: "constant".
     bandwidth : float, "mean" or None, default=None
         Of "gaussian" weights, in units of the distance. None: the mean length of the edges.
+    tau : float or None, default=None
+        Of "inverse" weights, above 0. None: 1.
     adjacency : {"union", "mutual", "sum"} or None, default=None
         How neighbor lists become symmetric. None: "union".
     metric : {"euclidean", "cosine"} or None, default=None
@@ -118,6 +122,9 @@ class TraceEmbedding(Projection):
         The supervised method of "mix". None: "fda".
     unsupervised : str or None, default=None
         The unsupervised method of "mix". None: "lpp".
+    constraint : {"mixed", "supervised", "projection"} or None, default=None
+        Of "mix": the constraints of both methods in the same shares as their objectives, that of the supervised method, or
+        P'P = I. None: "mixed".
     approximation : {"auto", "exact"}, Exact, Krylov, Nystrom, Meka or BestLowRank, default="exact"
         The kernel as it is, or of low rank, or a Krylov subspace of linear functions; "auto" is exact where that fits in
         memory.
@@ -162,6 +169,7 @@ class TraceEmbedding(Projection):
         "n_components": COUNT,
         "supervised": optional(one_of(*SUPERVISED)),
         "unsupervised": optional(one_of(*UNSUPERVISED)),
+        "constraint": optional(one_of("mixed", "supervised", "projection")),
         "tol": POSITIVE,
         "max_iter": COUNT,
         "random_state": SEED,
@@ -182,6 +190,7 @@ class TraceEmbedding(Projection):
         n_repelled: int | None = None,
         weight: str | np.ndarray | None = None,
         bandwidth: float | Literal["mean"] | None = None,
+        tau: float | None = None,
         adjacency: Literal["union", "mutual", "sum"] | None = None,
         metric: Literal["euclidean", "cosine"] | None = None,
         regularization: float | None = None,
@@ -192,6 +201,7 @@ class TraceEmbedding(Projection):
         variance: float | None = None,
         supervised: str | None = None,
         unsupervised: str | None = None,
+        constraint: Literal["mixed", "supervised", "projection"] | None = None,
         approximation: AnyEngine = "exact",
         tol: float = 1e-7,
         max_iter: int = 300,
@@ -208,6 +218,7 @@ class TraceEmbedding(Projection):
         self.n_repelled = n_repelled
         self.weight = weight
         self.bandwidth = bandwidth
+        self.tau = tau
         self.adjacency = adjacency
         self.metric = metric
         self.regularization = regularization
@@ -218,6 +229,7 @@ class TraceEmbedding(Projection):
         self.variance = variance
         self.supervised = supervised
         self.unsupervised = unsupervised
+        self.constraint = constraint
         self.approximation = approximation
         self.tol = tol
         self.max_iter = max_iter

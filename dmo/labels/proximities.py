@@ -54,7 +54,7 @@ class Proximity:
     p : float, default=2.0
         Order of "minkowski", at least 1.
     bandwidth : float, default=1.0
-        tau of "hamming-exponential", a number of labels, and of "minkowski"; above 0.
+        tau of "hamming-exponential", a number of labels, of "minkowski" and of "inverse"; above 0.
     class_features : {"sums", "indicators"}, default=None
         "classes" compares features of the classes instead of the columns of Y: those of their samples added up, Y'X, or
         whether a feature occurs in any of them (0/1).
@@ -535,4 +535,4 @@ def _projected(proximity: Proximity, graph: csr_array, Z: np.ndarray) -> np.ndar
         each = np.arange(len(Z))
         lengths, common = edge_dots(Z, each, each), edge_dots(Z, left, right)
         return _ratio(common, lengths[left] + lengths[right] - common)
-    return weigh(graph, Z, proximity.similarity).data
+    return weigh(graph, Z, proximity.similarity, tau=proximity.bandwidth).data

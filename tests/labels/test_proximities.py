@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.stats
 from scipy.spatial.distance import cdist, jaccard
 from sklearn.metrics.pairwise import cosine_similarity
 
@@ -83,12 +84,25 @@ def test_scheme_2_is_its_formula(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gaussian", "local", "inverse", "spearman", "kendall"])
 def test_scheme_2_takes_every_feature_weight(name: str) -> None:
-    Z = label_coordinates(Y, 3)
-    assert Z.shape == (N, 3)
-    kept = Proximity("projection", name, rank=3).on(GRAPH, Y)
-    expected = weigh(GRAPH, Z, name).toarray()
+    """[MOPE 7-9], and SciPy's correlations, of the labels' first three right singular vectors."""
+    Z = coordinates()[:, :3]
+    D, squares = cdist(Z, Z), (Z**2).sum(axis=1)
+    scales = np.sort(D, axis=1)[:, 7]
+    scales = np.maximum(scales, scales[scales > 0].min())
+    statistic = {"spearman": scipy.stats.spearmanr, "kendall": scipy.stats.kendalltau}.get(name)
+    if statistic is None:
+        expected = {
+            "gaussian": lambda: np.exp(-(D**2) / (2 * D[EDGE].mean() ** 2)),
+            "local": lambda: np.exp(-(D**2) / np.outer(scales, scales)),
+            "inverse": lambda: 1 / (0.4 + D**2 / np.maximum(squares[:, None] + squares, 1e-300)),
+        }[name]()
+    else:  # of coordinates with the signs of the axes that are in use
+        Z, expected = Z * np.sign((label_coordinates(Y, 3) * Z).sum(axis=0)), np.zeros(D.shape)
+        for i, j in zip(*np.nonzero(EDGE)):
+            expected[i, j] = statistic(Z[i], Z[j]).statistic if Z[i].any() and Z[j].any() else 0
     expected[7], expected[:, 7] = 0, 0
-    np.testing.assert_allclose(kept.toarray(), expected, atol=1e-13)
+    kept = Proximity("projection", name, rank=3, bandwidth=0.4).on(GRAPH, Y)
+    np.testing.assert_allclose(kept.toarray(), np.where(EDGE, expected, 0), atol=1e-9)
 
 
 def test_minkowski_takes_other_powers_and_bandwidths() -> None:

@@ -21,6 +21,8 @@ from dmo.cli.app import app
 from dmo.kernels import Euclidean
 from dmo.methods.embeddings import direct as solvers
 from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, markdown
+from dmo.methods.embeddings.projected import solve_projected
+from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem, mix
 
 RNG = np.random.default_rng(0)
 N, D, K, P = 90, 6, 8, 3
@@ -144,6 +146,12 @@ def test_locality_preserving_projections_are_their_formula(weights):
     same(fitted("olpp", **more), *top(-X.T @ lap(W) @ X))
 
 
+def test_tau_is_that_of_inverse_weights():
+    squares = (X**2).sum(axis=1)
+    W = graph() / (0.3 + DISTANCE**2 / (squares[:, None] + squares))
+    same(fitted("olpp", n_neighbors=K, weight="inverse", tau=0.3), *top(-X.T @ lap(W) @ X))
+
+
 @pytest.mark.parametrize(
     "rows", [X, X @ RNG.standard_normal((D, 150)) + 2.0], ids=["features", "more features than samples"]
 )
@@ -232,6 +240,28 @@ def test_any_pair_of_methods_mixes():
     same(found, *top(0.7 * b + 0.3 * X.T @ H @ X, 0.7 * (w + 0.1 * EYE) + 0.3 * EYE, 2))
     found = fitted("mix", 2, PART, supervised="mmc", unsupervised="onpp", mixing=0.7, n_neighbors=K)
     same(found, *top(0.7 * (sb - sw) - 0.3 * X.T @ M @ X, None, 2))
+
+
+@pytest.mark.parametrize(("constraint", "values"), [("mixed", [2, 4 / 3, 2 / 3]), ("first", [1.5, 1, 0.5])])
+def test_constraints_mix_by_hand(constraint, values):
+    """[MOPE 44, 45] over three samples with X = I, lambda = 1/2: A = (diag(4, 2, 0) + 2 I) / 2 = diag(3, 2, 1).
+
+    The constraints are diag(1, 1, 1) + I and I: mixed 3/2 I, that of the first alone 2 I, of the projection I.
+    """
+    first = TraceProblem(QuadraticForm(3, diagonal=np.array([4.0, 2, 0])), QuadraticForm(3, identity=1.0), center=False)
+    second = TraceProblem(QuadraticForm(3, identity=2.0), center=False)
+    found = solve_projected(mix(first, second, 0.5, constraint), np.eye(3), 3)
+    np.testing.assert_allclose(found.values, values, rtol=1e-14)
+    plain = solve_projected(mix(first, second, 0.5, "projection"), np.eye(3), 3)
+    np.testing.assert_allclose(plain.values, [3, 2, 1], rtol=1e-14)
+
+
+def test_the_constraint_of_a_mix_is_chosen():
+    sw, sb = scatters_of_known()[1][::-1]
+    A = 0.6 * sb + 0.4 * X.T @ H @ X
+    found = fitted("mix", 2, PART, unsupervised="pca", mixing=0.6, ridge=0.1, constraint="supervised")
+    same(found, *top(A, sw + 0.1 * EYE, 2))
+    same(fitted("mix", 2, PART, unsupervised="pca", mixing=0.6, constraint="projection"), *top(A, None, 2))
 
 
 def supervised_pairs(ridge, share, shrinkage):

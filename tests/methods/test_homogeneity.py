@@ -241,6 +241,24 @@ def test_moments_weigh_every_view_as_the_dense_operator_does():
     assert overlap.min() > 1 - 1e-9
 
 
+def test_multiset_cca_on_moments_weighs_all_views_alike():
+    """H [sum_j K_j (K_j + c_j I)^-1] H / V of three linear kernels, from moments (n above all columns) and from rows."""
+    rng = np.random.default_rng(5)
+    ridges = {"a": 2.0, "b": 0.5, "c": 9.0}
+    for n in (60, 12):
+        views = {name: rng.standard_normal((n, d)) + 1.0 for name, d in (("a", 6), ("b", 4), ("c", 3))}
+        M = np.zeros((n, n))
+        for name, X in views.items():
+            K = (X - X.mean(axis=0)) @ (X - X.mean(axis=0)).T
+            M += K @ np.linalg.inv(K + ridges[name] * np.eye(n)) / 3
+        low_rank = Nystrom(rank=n, precision="float64")
+        model = MultiSetCCA("linear", n_components=3, ridge=ridges, approximation=low_rank, tol=1e-10).fit(views)
+        values, vectors = np.linalg.eigh(M)
+        np.testing.assert_allclose(model.eigenvalues_, values[::-1][:3], rtol=1e-8)
+        overlap = np.linalg.svd(vectors[:, -3:].T @ np.linalg.qr(model.transform(views))[0], compute_uv=False)
+        assert overlap.min() > 1 - 1e-8
+
+
 def test_ridge_on_one_kernel_is_scikit_learn_s_kernel_ridge():
     views, Y = two_views()
     X = views["a"]
@@ -284,6 +302,22 @@ def test_standardize_on_moments_uses_scores_of_rows_that_were_left_out():
     # the folds share a subspace of few block steps; scores in the sample would have means of 0, .015 away
     np.testing.assert_allclose(rule.mean, scores.mean(axis=0), atol=1e-4)
     np.testing.assert_allclose(rule.deviation, scores.std(axis=0), rtol=5e-3)
+
+
+def test_standardize_on_kernels_leaves_every_row_out_of_the_views_regressions():
+    """[KGHA 30, 31] with X as it is fitted: scikit-learn's KernelRidge of X on the other rows of every view, decoded."""
+    views, Y = two_views(n=40)
+    model = KGHA(kernel="linear", ridge=2.0, balance=0.5, n_components=2, center=False, standardize=1.0).fit(views, Y)
+    embedding, left_out = model.embedding_, np.zeros((40, 2))
+    for rows in views.values():
+        for i in range(40):
+            rest = np.arange(40) != i
+            one = KernelRidge(alpha=2.0).fit(rows[rest], embedding[rest])
+            left_out[i] += one.predict(rows[[i]])[0] / len(views)
+    Q = Y.T @ np.linalg.solve(Y @ Y.T + 2.0 * np.eye(40), embedding)
+    scores = left_out @ np.linalg.pinv(Q)
+    np.testing.assert_allclose(model.rule_.mean, scores.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(model.rule_.deviation, scores.std(axis=0), rtol=1e-5)
 
 
 def test_standardize_uses_the_leave_one_out_scores():

@@ -11,7 +11,7 @@ from dmo.methods.embeddings import graph_methods as graph
 from dmo.methods.embeddings import semisupervised as semi
 from dmo.methods.embeddings.discriminant import DISCRIMINANTS
 from dmo.methods.embeddings.projected import row_factor
-from dmo.methods.embeddings.quadratic_forms import TraceProblem, mix
+from dmo.methods.embeddings.quadratic_forms import MixedConstraint, TraceProblem, mix
 from dmo.methods.embeddings.samples import Options, Samples
 
 Family = Literal["global", "unsupervised", "supervised", "semi-supervised"]
@@ -79,7 +79,7 @@ _LABELS, _RIDGE, _MIXING = "label_kernel", "ridge", "mixing"
 _K, _REPELLED, _REG, _PENALTY, _REPULSION = "n_neighbors", "n_repelled", "regularization", "penalty", "repulsion"
 _ROWS = ("n_landmarks", "variance")
 _GRAPH = (_K, "adjacency", "metric")
-_WEIGHTS = (*_GRAPH, "weight", "bandwidth")
+_WEIGHTS = (*_GRAPH, "weight", "bandwidth", "tau")
 _LOCAL = (_K, "metric", _REG)
 _DUPLICATES = "explicit double loops and duplication"
 _FORMULA = "formula, SciPy eigh"
@@ -110,10 +110,11 @@ def _global(
 
 
 def mixed(samples: Samples, options: Options) -> TraceProblem:
-    """beta A_sup + (1 - beta) A_un | I, or the same mix of the constraints, beta = mixing."""
+    """beta A_sup + (1 - beta) A_un | the same mix of the constraints, that of A_sup alone, or I, beta = mixing."""
     known, index = samples.labeled()
     supervised = _part(options.supervised, known, options).spread(index, samples.n)
-    return mix(supervised, _part(options.unsupervised, samples, options), options.mixing)
+    constraint: MixedConstraint = "first" if options.constraint == "supervised" else options.constraint
+    return mix(supervised, _part(options.unsupervised, samples, options), options.mixing, constraint)
 
 
 def _part(name: str, samples: Samples, options: Options) -> TraceProblem:
@@ -249,6 +250,7 @@ METHODS: dict[str, CatalogEntry] = {
         (
             "supervised",
             "unsupervised",
+            "constraint",
             _MIXING,
             "shrinkage",
             *_WEIGHTS,

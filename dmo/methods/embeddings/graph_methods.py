@@ -33,7 +33,7 @@ def weight_graph(X: Any, options: Options) -> csr_array:
     if not isinstance(options.weight, str):
         return check_symmetric(options.weight, n)
     graph = adjacency(neighbors(X, reach(options.n_neighbors, n), options.metric), options.adjacency)
-    return weigh(graph, X, options.weight, options.bandwidth)
+    return weigh(graph, X, options.weight, options.bandwidth, tau=options.tau)
 
 
 def degrees(W: csr_array) -> np.ndarray:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -23,6 +23,7 @@ from dmo.blocks import row_blocks
 from dmo.linalg.eigen import power_of
 from dmo.linalg.tall import LinearMap
 
+MixedConstraint = Literal["mixed", "projection", "first"]
 _FULL = 0.03
 """Share of entries of a strip of a sparse part from which a dense matrix product is faster: whole classes have it."""
 _BLIND = 1e-12
@@ -294,13 +295,18 @@ class TraceProblem:
         return replace(self, A=self.A.weighted(shares), B=None if self.B is None else self.B.weighted(shares))
 
 
-def mix(first: TraceProblem, second: TraceProblem, share: float) -> TraceProblem:
+def mix(first: TraceProblem, second: TraceProblem, share: float, constraint: MixedConstraint = "mixed") -> TraceProblem:
     """`share` times the one projection plus (1 - share) times the other; over the same n samples [MOPE 44, 45].
 
-    Two constraints P'P = I stay that; else the constraints are mixed like the objectives.
+    Two constraints P'P = I stay that; else the constraints are "mixed" like the objectives, or that of the "first" holds
+    (the special case below (45)), or P'P = I, a "projection" with orthonormal columns (the option above (45)).
     """
     A = first.A.times(share) + second.A.times(1 - share)
     center, positive = first.center and second.center, first.positive and second.positive
+    if constraint == "projection":
+        return TraceProblem(A, center=center, positive=positive)
+    if constraint == "first":
+        return TraceProblem(A, first.B, first.ridge, center, positive)
     parts = [p.B.times(w) for p, w in ((first, share), (second, 1 - share)) if p.B is not None]
     if not parts:
         return TraceProblem(A, center=center, positive=positive)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
@@ -34,6 +34,8 @@ class Options:
         A kind of `graphs.weigh`, or the weights themselves.
     bandwidth : float or str, default="mean"
         Of Gaussian weights.
+    tau : float, default=1.0
+        Of inverse weights.
     adjacency : str, default="union"
         A mode of `graphs.adjacency`.
     metric : str, default="euclidean"
@@ -48,6 +50,8 @@ class Options:
         Of the Laplacian term.
     supervised, unsupervised : str, default="fda", "lpp"
         The methods of a mix.
+    constraint : {"mixed", "supervised", "projection"}, default="mixed"
+        Of a mix: those of both methods, that of the supervised one, or P'P = I.
 
     Examples
     --------
@@ -63,6 +67,7 @@ class Options:
     n_repelled: int | None = None
     weight: Any = "constant"
     bandwidth: float | str = "mean"
+    tau: float = 1.0
     adjacency: Mode = "union"
     metric: Metric = "euclidean"
     regularization: float = 1e-3
@@ -71,6 +76,7 @@ class Options:
     smoothness: float = 0.1
     supervised: str = "fda"
     unsupervised: str = "lpp"
+    constraint: Literal["mixed", "supervised", "projection"] = "mixed"
 
 
 @dataclass(frozen=True, eq=False)
