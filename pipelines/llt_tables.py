@@ -3,11 +3,13 @@
     python pipelines/llt_tables.py OUT                              # everything, 100 trials (about half an hour)
     python pipelines/llt_tables.py OUT --only table1 --trials 10
     python pipelines/llt_tables.py OUT --only table4 --data FOLDER  # FOLDER/mulan/yeast, FOLDER/mulan/scene
+    python pipelines/llt_tables.py OUT --protocol paper
 
 Inputs of the manifold experiments are three-dimensional LLE embeddings of the outputs (Twin Peaks and Swiss Roll, scaled
 to unit variance); a trial is a random split of them. Kernel width and C are tuned for the naive regression, by
 cross-validation on training samples, and LLT-SVR takes them over, as in the paper. OUT gets one JSON and one Markdown
-table per experiment, and the images.
+table per experiment, and the images. `--protocol paper` takes the paper's printed settings instead (see `llt_paper`), and
+its tables show what it printed, what comes out here, and the difference.
 Source: Liu, Lin, Yu 2009, section 4.
 """
 
@@ -19,25 +21,23 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+from llt_data import MANIFOLDS, accuracy, errors, labeled, split
+from llt_paper import PAPER
 from rich.console import Console
 from rich.progress import track
-from sklearn.manifold import LocallyLinearEmbedding
 from sklearn.model_selection import KFold
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.svm import SVR
 
 from dmo.estimators.coupled_svr import CoupledSVR
 from dmo.estimators.llt_svr import LLTSVR
-from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
 from dmo.methods.svr.frames import Neighbors
-from dmo.metrics import jaccard_accuracy
 from dmo.workflows.program import add_run_options, run_pipeline
 
 matplotlib.use("Agg")
@@ -50,47 +50,6 @@ KAPPAS = (4, 6, 8, 12, 20, 40, 80)
 SIZES = (50, 100, 200, 400)
 UNSEEN = 10_000  # the seed of the split that parameters are tuned on
 Row = dict[str, Any]
-
-
-def twin_peaks(n: int, rng: np.random.Generator) -> np.ndarray:
-    """(x, y, sin(pi x) tanh(3 y)) for x, y uniform in -1..1."""
-    x, y = rng.uniform(-1, 1, (2, n))
-    return np.column_stack([x, y, np.sin(np.pi * x) * np.tanh(3 * y)])
-
-
-def swiss_roll(n: int, rng: np.random.Generator) -> np.ndarray:
-    """(t cos t, 21 h, t sin t) for t uniform in 1.5 pi .. 4.5 pi, h in 0..1."""
-    t, h = 1.5 * np.pi * (1 + 2 * rng.random(n)), rng.random(n)
-    return np.column_stack([t * np.cos(t), 21 * h, t * np.sin(t)])
-
-
-MANIFOLDS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
-    "Twin Peaks": twin_peaks,
-    "Swiss Roll": swiss_roll,
-}
-
-
-@cache
-def data(manifold: str, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """n samples: their LLE embedding (n x 3) and the points of the manifold (n x 3, centered, unit variance)."""
-    points = MANIFOLDS[manifold](n, np.random.default_rng(0))
-    points = (points - points.mean(axis=0)) / points.std()
-    embedding = LocallyLinearEmbedding(n_components=3, n_neighbors=12, eigen_solver="dense", random_state=0)
-    return embedding.fit_transform(points), points
-
-
-Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Inputs and (noisy) outputs for training, inputs and true outputs for testing."""
-
-
-def split(manifold: str, n: int, n_train: int, trial: int, noise: np.ndarray | None = None) -> Split:
-    """A random part of n_train samples for training, with noise of the given covariance, the rest for testing."""
-    X, Y = data(manifold, n)
-    rng = np.random.default_rng(trial)
-    order = rng.permutation(n)
-    learn, test = order[:n_train], order[n_train:]
-    error = 0.0 if noise is None else rng.multivariate_normal(np.zeros(len(noise)), noise, n_train)
-    return X[learn], Y[learn] + error, X[test], Y[test]
 
 
 Parameters = tuple[float, float, float]
@@ -120,12 +79,6 @@ def sweep(
 def shown(items: Sequence[Any], title: str) -> Iterable[Any]:
     """The items, with a bar on standard error."""
     return track(items, title, console=Console(stderr=True))
-
-
-def errors(Y: np.ndarray, outputs: np.ndarray) -> tuple[float, float]:
-    """Mean l1 and l2 length of the error vectors."""
-    gap = outputs - Y
-    return float(np.abs(gap).sum(axis=1).mean()), float(np.sqrt((gap**2).sum(axis=1)).mean())
 
 
 def methods(scale: float, cost: float, epsilon: float, kappa: int) -> dict[str, Any]:
@@ -192,12 +145,7 @@ def table4(arguments: argparse.Namespace) -> list[Row]:
     """Labels +1/-1 of yeast and scene: Jaccard accuracy on the published test part."""
     rows = []
     for name in ("yeast", "scene"):
-        folder = arguments.data / "mulan" / name
-        if not folder.is_dir():
-            raise SystemExit(f"{folder}: no such folder; pass --data, or set DMO_DATA to a folder with mulan/{name}")
-        names = read_label_list(folder / f"{name}.xml.xz")
-        (X, L), (new, truth) = (read_arff(folder / f"{name}-{part}.arff.xz", names) for part in ("train", "test"))
-        Y = 2.0 * L - 1
+        (X, Y), (new, truth) = labeled(arguments.data, name)
         measures = {"regression error": lambda a, b: -float(np.abs(a - b).mean()), "accuracy": accuracy}
         values = sweep(X, Y, [EPSILON, 0.5], measures)
         narrow = {key: value for key, value in values["accuracy"].items() if key[2] == EPSILON}
@@ -232,11 +180,6 @@ def _libsvm(kernel: RBF, cost: float, epsilon: float, X: Any, Y: Any, new: Any, 
     model = MultiOutputRegressor(SVR(kernel="precomputed", C=cost, epsilon=epsilon)).fit(fitted(X, dtype=np.float64), Y)
     spent = time.perf_counter() - start
     return {"accuracy": accuracy(truth, model.predict(fitted(new, X, dtype=np.float64))), "seconds": spent}
-
-
-def accuracy(truth: np.ndarray, outputs: np.ndarray) -> float:
-    """Mean of |H & Z| / |H | Z| for H = {j: f_j > 0}."""
-    return jaccard_accuracy((truth > 0).astype(np.uint8), (outputs > 0).astype(np.uint8))
 
 
 def best_neighborhood(model: LLTSVR, X: np.ndarray, Y: np.ndarray) -> tuple[Neighbors, int]:
@@ -332,6 +275,7 @@ def write(rows: list[Row], name: str, out: Path) -> None:
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder for tables and images")
+    parser.add_argument("--protocol", choices=("tuned", "paper"), default="tuned", help="whose settings")
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--train", type=int, default=200, help="training samples of the manifolds")
@@ -344,6 +288,9 @@ def main(given: Sequence[str] | None = None) -> int:
     def work() -> None:
         arguments.out.mkdir(parents=True, exist_ok=True)
         for name in arguments.only:
+            if arguments.protocol == "paper":
+                PAPER.get(name, lambda _: None)(arguments)
+                continue
             write(EXPERIMENTS[name](arguments), name, arguments.out)
 
     return run_pipeline(__file__, arguments, work)

@@ -154,6 +154,12 @@ def compare(
     return found
 
 
+def beside(row: Row, ours: float, paper: float | None, deviation: float) -> Row:
+    """A row with our mean and its deviation over trials, what a paper printed, and the difference (None: nothing)."""
+    gap = None if paper is None else float(ours) - paper
+    return row | {"paper": paper, "ours": float(ours), "ours_std": float(deviation), "ours - paper": gap}
+
+
 def publish(folder: Path, name: str, table: Sequence[Row], claims: Sequence[Row], facts: Mapping[str, Any]) -> None:
     """Print a table; write it, the claims and the facts of the run as NAME.csv and NAME.json."""
     columns = [key for key in table[0] if not key.endswith("_std")]
@@ -164,7 +170,8 @@ def publish(folder: Path, name: str, table: Sequence[Row], claims: Sequence[Row]
         cells = []
         for column in columns:
             value, deviation = row[column], row.get(f"{column}_std")
-            cells.append(f"{value:.4f} ± {deviation:.4f}" if deviation is not None else str(value))
+            text = f"{value:.4f}" if isinstance(value, float) else str(value)
+            cells.append(text if deviation is None else f"{text} ± {deviation:.4f}")
         shown.add_row(*cells)
     console = Console(width=140)
     console.print(shown)

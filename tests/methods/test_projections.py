@@ -11,7 +11,7 @@ from dmo.engines.moments import LABELS, ROWS, WEIGHTED, Moments
 from dmo.linalg.eigen import block_krylov, solve_trace
 from dmo.linalg.operators import Dense, Operator
 from dmo.methods.embeddings.catalog import METHODS as CATALOG
-from dmo.methods.embeddings.quadratic_forms import TraceProblem
+from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
 from dmo.methods.embeddings.solvers import fit_moments, fit_operator
 
@@ -128,6 +128,22 @@ def test_coordinates_of_kernel_mddm_keep_the_constraint(shrinkage):
     inner = (1 - shrinkage) * kernel @ kernel + shrinkage * kernel
     np.testing.assert_allclose(a.T @ inner @ a, np.eye(K), atol=1e-7)
     np.testing.assert_allclose(a.T @ kernel @ YC @ YC.T @ kernel @ a, np.diag(fit.values), atol=1e-7 * fit.values[0])
+
+
+@pytest.mark.parametrize("ridge", [0.5, 2.0])
+def test_a_share_of_the_covariance_in_the_constraint_keeps_its_scale(ridge):
+    """alpha'(w K K + c K)alpha = I and alpha'K(K + T T')K alpha = diag(values), w = .4."""
+    operator, kernel = Dense(KERNEL).centered(), H @ KERNEL @ H
+    A, B = QuadraticForm(N, kernel=1.0, factor=YC), QuadraticForm(N, identity=0.4)
+    fit = fit_operator(TraceProblem(A, B, ridge), operator, K)
+    a = fit.coefficients
+    np.testing.assert_allclose(a.T @ (0.4 * kernel @ kernel + ridge * kernel) @ a, np.eye(K), atol=1e-6)
+    gain = a.T @ kernel @ (kernel + YC @ YC.T) @ kernel @ a
+    np.testing.assert_allclose(gain, np.diag(fit.values), atol=1e-6 * fit.values[0])
+    basis = scipy.linalg.eigh(kernel)[1][:, 1:]
+    inner = basis.T @ (0.4 * kernel @ kernel + ridge * kernel) @ basis
+    values = scipy.linalg.eigvalsh(basis.T @ kernel @ (kernel + YC @ YC.T) @ kernel @ basis, inner)
+    np.testing.assert_allclose(fit.values, values[::-1][:K], rtol=1e-6)
 
 
 def test_hsic_estimates_are_their_definitions():
