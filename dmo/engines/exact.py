@@ -13,7 +13,7 @@ import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 from dmo import stores
-from dmo.blocks import Rows, double, rows, sampled
+from dmo.blocks import Rows, Subset, double, rows, sampled
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried
 from dmo.errors import UserError, amount
@@ -22,7 +22,7 @@ from dmo.hashing import digest, fingerprint
 from dmo.kernels import Kernel, Linear, Precomputed, gram_matrix, normalize_rows
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.tiles import FeatureTiles
-from dmo.linalg.operators import Centered, Dense, Operator
+from dmo.linalg.operators import Centered, Congruent, Dense, Operator
 from dmo.linalg.row_gram import CenteredRows, RowGram
 from dmo.linalg.smoothers import LinearSmoother, Smoother, leave_one_out
 from dmo.linalg.solve import SolveMethod, factorize, small_side_fits
@@ -498,8 +498,15 @@ class KernelView:
         ndarray of shape (n, k)
             Values.
         """
-        intercept = 1 / (len(B) * self.smoother.ridge) if isinstance(self.operator, Centered) else 0.0
-        return leave_one_out(B, coefficients, self.smoother.inverse_diagonal(), intercept)
+        leverage = self.intercept_leverage() / self.smoother.ridge
+        return leave_one_out(B, coefficients, self.smoother.inverse_diagonal(), leverage)
+
+    def intercept_leverage(self) -> float | np.ndarray:
+        """What the intercept, which centering stands for, adds to the leverages of the training rows."""
+        inner = self.operator.inner if isinstance(self.operator, Congruent) else self.operator
+        if not isinstance(inner, Centered):
+            return 0.0
+        return 1 / inner.n if inner.weights is None else inner.weights
 
 
 @dataclass
@@ -521,7 +528,71 @@ class LinearView:
         return linear_expansions(self.kernel, self.sources, self.factor, coefficients, np.zeros(coefficients.shape[1]))
 
     def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        return self.smoother.leave_one_out(B, coefficients, self.factor.mean is not None)
+        ones = self.factor.ones
+        return self.smoother.leave_one_out(B, coefficients, 0.0 if self.factor.mean is None else ones**2 / (ones @ ones))
+
+
+@dataclass
+class WeightedView:
+    """A view whose samples have weights, those of weight 0 left out: min sum_i s_i |b_i - f(x_i)|^2 + c |f|^2.
+
+    With R = diag(s)^1/2 it is the plain problem of R B on the rows R F, centered with the weights.
+
+    Parameters
+    ----------
+    inner : KernelView or LinearView
+        Of the weighted rows.
+    index : ndarray of shape (m,), int
+        The samples of positive weight.
+    weights : ndarray of shape (m,)
+        Their weights.
+    n : int
+        Samples in all.
+    center : bool
+        Whether the view is centered, so that its functions need an intercept beside them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact, fit_view
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> from dmo.kernels import RBF
+    >>> X, weights = np.random.default_rng(0).normal(size=(6, 2)), np.array([1.0, 0, 2, 1, 1, 1])
+    >>> kernel = MultiKernel.of("x", RBF(1.0))
+    >>> view = fit_view(Exact(), "x", kernel, {"x": X}, 0.1, True, "memory", "auto", 0, weights=weights)
+    >>> view.smoother(np.ones((6, 1))).shape
+    (6, 1)
+    """
+
+    inner: KernelView | LinearView
+    index: np.ndarray
+    weights: np.ndarray
+    n: int
+    center: bool
+
+    def _scaled(self, B: np.ndarray) -> np.ndarray:
+        return np.asarray(np.sqrt(self.weights)[:, None] * B[self.index])
+
+    def _back(self, values: np.ndarray) -> np.ndarray:
+        out = np.zeros((self.n, values.shape[1]))
+        out[self.index] = values / np.sqrt(self.weights)[:, None]
+        return out
+
+    def smoother(self, B: np.ndarray) -> np.ndarray:
+        """Work out the function's values at the samples of positive weight; zeros elsewhere."""
+        return self._back(self.inner.smoother(self._scaled(B)))
+
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        """Work out the inner view's coefficients."""
+        return self.inner.coefficients(self._scaled(B))
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        """Make the function of new rows."""
+        return self.inner.expansions(coefficients)
+
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Work out left-out values at the samples of positive weight; zeros elsewhere."""
+        return self._back(self.inner.leave_one_out(self._scaled(B), coefficients))
 
 
 def is_linear(kernel: MultiKernel) -> bool:
@@ -579,6 +650,7 @@ def fit_view(
     method: SolveMethod,
     random_state: int | None,
     columns: int | None = None,
+    weights: np.ndarray | None = None,
 ) -> FittedView:
     """Build a kernel's operator over the rows of its views and factorize it with a ridge.
 
@@ -604,6 +676,8 @@ def fit_view(
         Seed.
     columns : int or None, default=None
         Right-hand sides in all; None: many.
+    weights : ndarray of shape (n,) or None, default=None
+        Of the samples; those of weight 0 are not read. None: 1 each.
 
     Returns
     -------
@@ -622,8 +696,16 @@ def fit_view(
     (6, 1)
     """
     sources = {view: views[view] for view in kernel.kernels}
+    if weights is None:
+        built = build(engine, kernel, sources, ridge, storage, random_state)
+        return view_of(name, built, sources, ridge, center, method, random_state, columns)
+    index = np.flatnonzero(weights)
+    if len(index) < len(weights):
+        sources = {view: Subset(source, index) for view, source in sources.items()}
     built = build(engine, kernel, sources, ridge, storage, random_state)
-    return view_of(name, built, sources, ridge, center, method, random_state, columns)
+    inner = view_of(name, built, sources, ridge, center, method, random_state, columns, weights[index])
+    assert isinstance(inner, (KernelView, LinearView))
+    return WeightedView(inner, index, weights[index], len(weights), center)
 
 
 def view_of(
@@ -635,6 +717,7 @@ def view_of(
     method: SolveMethod,
     random_state: int | None,
     columns: int | None = None,
+    weights: np.ndarray | None = None,
 ) -> FittedView:
     """Put a built kernel under a ridge.
 
@@ -656,6 +739,8 @@ def view_of(
         Seed.
     columns : int or None, default=None
         Right-hand sides in all; None: many.
+    weights : ndarray of shape (n,) or None, default=None
+        Of the samples, above 0: the view is that of their rows times the roots. None: 1 each.
 
     Returns
     -------
@@ -679,6 +764,8 @@ def view_of(
     [(6, 1), (6, 1)]
     """
     operator = built.operator.centered() if center else built.operator
+    if weights is not None:
+        operator = built.operator.weighted(weights, center)
     if method == "auto" and isinstance(built.operator, Tiles):
         method = "cg"
     try:

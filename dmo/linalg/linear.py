@@ -44,12 +44,15 @@ class FactorSystem:
         self._F, self._primal = F, F.shape[1] <= F.shape[0]
         self._svd: _Svd | None = None
         self._lift = 0.0
+        self._null = np.zeros(0)
         small = F.gram() if self._primal else _outer(F)
         self._centered = isinstance(F, CenteredRows) and F.mean is not None
         if not self._primal and self._centered:
             # The mean's direction has the eigenvalue c alone, however small. No W depends on it (F'1 = 0): lift it.
+            assert isinstance(F, CenteredRows)
+            self._null = F.ones / np.linalg.norm(F.ones)
             self._lift = float(np.trace(small)) / len(small)
-            small += self._lift / len(small)
+            small += self._lift / len(small) if F.roots is None else self._lift * np.outer(self._null, self._null)
         small.flat[:: len(small) + 1] += ridge
         try:
             self._small: Equilibrated | None = Equilibrated(small)
@@ -91,7 +94,9 @@ class FactorSystem:
         """W by the dual side: F'alpha, alpha = (F F' + c I)^-1 B, judged by the residual of alpha."""
         alpha = small.solve(B)
         for _ in range(self._REFINEMENTS):
-            residual = B - self._F.dot(self._F.t_dot(alpha)) - self.ridge * alpha - self._lift * alpha.mean(axis=0)
+            residual = B - self._F.dot(self._F.t_dot(alpha)) - self.ridge * alpha
+            if self._lift:
+                residual -= self._lift * np.multiply.outer(self._null, self._null @ alpha)
             error = relative_error(residual, B)
             alpha = alpha + small.solve(residual)
             if error <= self._FIT:
@@ -114,10 +119,10 @@ class FactorSystem:
                 half = self._small.half(self._F.rows(where).T)
                 out[where] = np.einsum("ij,ij->j", half, half)
             return out
-        n, half = self._F.shape[0], self._small.half(np.eye(self._F.shape[0]))
+        half = self._small.half(np.eye(self._F.shape[0]))
         inverse = np.einsum("ij,ij->j", half, half)
         if self._lift:  # of the mean's direction, the lifted inverse says 1 / (lift + c), the true one 1 / c
-            inverse += (1 / self.ridge - 1 / (self._lift + self.ridge)) / n
+            inverse += (1 / self.ridge - 1 / (self._lift + self.ridge)) * self._null**2
         return 1 - self.ridge * inverse
 
 

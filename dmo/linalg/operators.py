@@ -1,7 +1,7 @@
 """Symmetric n x n operators: what the solvers need of a matrix, wherever its entries live.
 
-`Dense` holds the matrix in this process, `Tiles` holds, recomputes or streams its lower tiles, `LowRank`
-is F F'. `Sum`, `Scaled`, `Shifted` and `Centered` combine them without forming anything. A product takes and returns
+`Dense` holds the matrix in this process, `Tiles` holds, recomputes or streams its lower tiles, `LowRank` is F F'.
+`Sum`, `Scaled`, `Shifted`, `Centered` and `Congruent` combine them without forming anything. A product takes and returns
 NumPy blocks (n x k); building an operator computes nothing.
 """
 
@@ -168,15 +168,37 @@ class Operator:
         """Whether A 1 = 0 by construction."""
         return False
 
-    def centered(self) -> Operator:
+    def centered(self, weights: np.ndarray | None = None) -> Operator:
         """Center the matrix.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n,) or None, default=None
+            w of sum 1; None: 1/n each.
 
         Returns
         -------
         Operator
-            H A H, H = I - 11'/n.
+            H A H', H = I - 1w'.
         """
-        return Centered(self)
+        return Centered(self, weights)
+
+    def weighted(self, weights: np.ndarray, center: bool) -> Operator:
+        """Let samples count as often as their weights say.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n,)
+            s, above 0.
+        center : bool
+            Center the matrix with these weights.
+
+        Returns
+        -------
+        Operator
+            R A R, R = diag(s)^1/2, of the matrix centered or as it is.
+        """
+        return Congruent(self.centered(weights / weights.sum()) if center else self, np.sqrt(weights))
 
 
 def _real(array: np.ndarray) -> np.ndarray:
@@ -357,12 +379,14 @@ class Shifted(Operator):
 
 
 class Centered(Operator):
-    """H A H with H = I - 11'/n; the training means are kept, so that new rows are centered in the same way.
+    """H A H' with H = I - 1w'; the training means are kept, so that new rows are centered in the same way.
 
     Parameters
     ----------
     inner : Operator
         A.
+    weights : ndarray of shape (n,) or None, default=None
+        w of sum 1; None: 1/n each.
 
     References
     ----------
@@ -377,45 +401,83 @@ class Centered(Operator):
            [-0.5,  0.5]])
     """
 
-    def __init__(self, inner: Operator):
-        self.inner, self.n, self.dtype = inner, inner.n, inner.dtype
+    def __init__(self, inner: Operator, weights: np.ndarray | None = None):
+        self.inner, self.weights, self.n, self.dtype = inner, weights, inner.n, inner.dtype
         self._means: np.ndarray | None = None
 
     @property
     def is_centered(self) -> bool:
-        return True
+        return self.weights is None
 
     @property
     def means(self) -> np.ndarray:
         """Mean of every row of A (n, float64); computed at the first use by one product."""
         if self._means is None:
-            self._means = self.inner.product(np.full((self.n, 1), 1.0 / self.n))[:, 0]
+            weights = np.full(self.n, 1.0 / self.n) if self.weights is None else self.weights
+            self._means = self.inner.product(weights[:, None])[:, 0]
         return self._means
 
+    def _mean(self, rows: np.ndarray) -> np.ndarray:
+        """w' rows."""
+        if self.weights is None:
+            return np.asarray(rows.mean(axis=0, dtype=np.float64))
+        return np.asarray(self.weights @ rows)
+
+    def _left(self, coefficients: np.ndarray) -> np.ndarray:
+        """H' coefficients: what is left of them once the mean is taken off the function."""
+        if self.weights is None:
+            return coefficients - coefficients.mean(axis=0, dtype=np.float64).astype(coefficients.dtype)
+        return coefficients - np.multiply.outer(self.weights, coefficients.sum(axis=0)).astype(coefficients.dtype)
+
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        B = B - B.mean(axis=0, dtype=np.float64).astype(dtype)
-        out = self.inner._apply(B, dtype)
-        out -= out.mean(axis=0, dtype=np.float64).astype(dtype)
+        out = self.inner._apply(self._left(B), dtype)
+        out -= self._mean(out).astype(dtype)
         return out
 
     def diagonal(self) -> np.ndarray:
-        return self.inner.diagonal() - 2 * self.means + self.means.mean()
+        return self.inner.diagonal() - 2 * self.means + self._mean(self.means)
 
     def columns(self, index: np.ndarray) -> np.ndarray:
-        correction = self.means[:, None] + (self.means[index] - self.means.mean())[None, :]
+        correction = self.means[:, None] + (self.means[index] - self._mean(self.means))[None, :]
         return (self.inner.columns(index) - correction).astype(self.dtype)
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         matrix = self.inner.dense(dtype)
-        means = matrix.mean(axis=0, dtype=np.float64)
+        means = self._mean(matrix)
         matrix -= means.astype(dtype)
-        matrix -= (means - means.mean()).astype(dtype)[:, None]
+        matrix -= (means - self._mean(means)).astype(dtype)[:, None]
         return matrix
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        centered = coefficients - coefficients.mean(axis=0)
+        centered = self._left(coefficients)
         inner, offset = self.inner.expansion(centered)
         return inner, offset - self.means @ centered
+
+
+class Congruent(Operator):
+    """R A R for a diagonal R (`roots`, n): the kernel of samples that count R^2 times."""
+
+    def __init__(self, inner: Operator, roots: np.ndarray):
+        self.inner, self.roots, self.n, self.dtype = inner, roots, inner.n, inner.dtype
+
+    def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        roots = self.roots.astype(dtype).reshape(-1, *[1] * (B.ndim - 1))
+        return roots * self.inner._apply(roots * B, dtype)
+
+    def diagonal(self) -> np.ndarray:
+        return self.roots**2 * self.inner.diagonal()
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        return (self.roots[:, None] * self.inner.columns(index) * self.roots[index]).astype(self.dtype)
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        matrix = self.inner.dense(dtype)
+        matrix *= self.roots.astype(dtype)
+        matrix *= self.roots.astype(dtype)[:, None]
+        return matrix
+
+    def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.inner.expansion(self.roots.reshape(-1, *[1] * (coefficients.ndim - 1)) * coefficients)
 
 
 def dense(block: Any) -> np.ndarray:

@@ -19,10 +19,11 @@ _CANCELS = 1e4
 
 @dataclass(frozen=True, eq=False)
 class CenteredRows(Factor):
-    """X - 1 m' as a `Factor`: rows less their means m, or as they are.
+    """R (X - 1 m') as a `Factor`: rows less their means m, or as they are, times the roots R of their weights.
 
-    Dense rows have had the mean taken (`X` holds the differences). CSR rows keep their zeros: every product takes the
-    mean's share off the result, which costs rounding in proportion to |m| once, as the entries themselves do.
+    Dense rows have had the mean taken and the weights given (`X` holds the result). CSR rows hold R X and keep their
+    zeros: every product takes the mean's share off the result, which costs rounding in proportion to |m| once, as the
+    entries themselves do.
 
     Parameters
     ----------
@@ -30,6 +31,8 @@ class CenteredRows(Factor):
         Rows.
     mean : ndarray of shape (d,) or None
         m; None: not centered.
+    roots : ndarray of shape (n,) or None, default=None
+        Square roots of the rows' weights; None: ones.
 
     Examples
     --------
@@ -42,9 +45,10 @@ class CenteredRows(Factor):
 
     X: Any
     mean: np.ndarray | None
+    roots: np.ndarray | None = None
 
     @classmethod
-    def of(cls, X: Any, center: bool) -> CenteredRows:
+    def of(cls, X: Any, center: bool, weights: np.ndarray | None = None) -> CenteredRows:
         """Make them from rows in memory.
 
         Parameters
@@ -53,14 +57,22 @@ class CenteredRows(Factor):
             Of any real type.
         center : bool
             Take the mean.
+        weights : ndarray of shape (n,) or None, default=None
+            Of the rows, above 0; None: 1 each.
 
         Returns
         -------
         CenteredRows
             The rows, float64.
         """
-        X = double(X)
-        return cls(X, None).centered() if center else cls(X, None)
+        plain = cls(double(X), None)
+        plain = plain.centered(weights) if center else plain
+        if weights is None:
+            return plain
+        roots = np.sqrt(weights)
+        if scipy.sparse.issparse(plain.X):
+            return cls(scipy.sparse.csr_array(plain.X.multiply(roots[:, None])), plain.mean, roots)
+        return cls(plain.X * roots[:, None], plain.mean, roots)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -71,13 +83,23 @@ class CenteredRows(Factor):
         """The means that products have yet to take off."""
         return self.mean if scipy.sparse.issparse(self.X) else None
 
+    @property
+    def ones(self) -> np.ndarray:
+        """R 1 (n), to which the columns of centered rows are orthogonal."""
+        return np.ones(self.shape[0]) if self.roots is None else self.roots
+
     def dot(self, S: np.ndarray) -> np.ndarray:
         out = np.asarray(self.X @ S)
-        return out if self._border is None else out - self._border @ S
+        if self._border is None:
+            return out
+        taken = self._border @ S
+        return out - (taken if self.roots is None else np.multiply.outer(self.roots, taken))
 
     def t_dot(self, B: np.ndarray) -> np.ndarray:
         out = np.asarray(self.X.T @ B)
-        return out if self._border is None else out - np.multiply.outer(self._border, B.sum(axis=0))
+        if self._border is None:
+            return out
+        return out - np.multiply.outer(self._border, B.sum(axis=0) if self.roots is None else self.roots @ B)
 
     def gram(self) -> np.ndarray:
         if not scipy.sparse.issparse(self.X):
@@ -85,10 +107,11 @@ class CenteredRows(Factor):
         square = np.asarray((self.X.T @ self.X).toarray(), np.float64)
         if self.mean is None:
             return square
-        n, shared = self.X.shape[0], self.X.shape[0] * self.mean**2
+        total = float(self.ones @ self.ones)
+        n, shared = self.X.shape[0], total * self.mean**2
         # X'X - n m m' keeps the rows sparse, and subtracts numbers of the size n m^2 that must not drown the difference
         if (shared <= _CANCELS * (square.diagonal() - shared)).all() or not shared.any():
-            square -= n * np.outer(self.mean, self.mean)
+            square -= total * np.outer(self.mean, self.mean)
             return square
         square[:] = 0.0
         for where in row_blocks(n, _STRIP):
@@ -99,24 +122,39 @@ class CenteredRows(Factor):
     def rows(self, where: slice) -> np.ndarray:
         block = self.X[where]
         block = block.toarray() if scipy.sparse.issparse(block) else block
-        return block if self._border is None else block - self._border
+        if self._border is None:
+            return block
+        return block - (self._border if self.roots is None else np.multiply.outer(self.roots[where], self._border))
 
-    def centered(self) -> CenteredRows:
+    def centered(self, weights: np.ndarray | None = None) -> CenteredRows:
+        """Take the means off rows that have no weights yet.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n,) or None, default=None
+            Of the rows in the means; None: 1 each.
+
+        Returns
+        -------
+        CenteredRows
+            The rows less their means.
+        """
         if self.mean is not None:
             return self
-        mean = np.asarray(self.X.mean(axis=0)).ravel()
+        share = None if weights is None else weights / weights.sum()
+        mean = np.asarray(self.X.mean(axis=0) if share is None else self.X.T @ share).ravel()
         if scipy.sparse.issparse(self.X):
             return CenteredRows(self.X, mean)
         centered = self.X - mean
         # The mean of n large numbers is rounded; that of the differences, which are small, says by how much.
-        rest = centered.mean(axis=0)
+        rest = centered.mean(axis=0) if share is None else share @ centered
         centered -= rest
         # What is left of a column that is constant but for rounding is noise, which a small ridge would amplify.
         centered[:, np.abs(centered).max(axis=0) <= 4 * np.finfo(float).eps * np.abs(mean)] = 0.0
         return CenteredRows(centered, mean + rest)
 
     def scaled(self, factor: float) -> CenteredRows:
-        return CenteredRows(self.X * factor, None if self.mean is None else self.mean * factor)
+        return CenteredRows(self.X * factor, None if self.mean is None else self.mean * factor, self.roots)
 
     def lengths(self) -> np.ndarray:
         """Work out the squared length of every row.
@@ -124,15 +162,15 @@ class CenteredRows(Factor):
         Returns
         -------
         ndarray of shape (n,)
-            |x_i - m|^2.
+            s_i |x_i - m|^2.
         """
         square = self.X.multiply(self.X) if scipy.sparse.issparse(self.X) else self.X * self.X
         out = np.asarray(square.sum(axis=1), np.float64).ravel()
         if self._border is None:
             return out
-        middle = float(self._border @ self._border)
+        middle = float(self._border @ self._border) * self.ones**2
         limit = (out + middle) / _CANCELS
-        out += middle - 2 * np.asarray(self.X @ self._border)
+        out += middle - 2 * self.ones * np.asarray(self.X @ self._border)
         if (out > limit).all():
             return out
         for where in row_blocks(self.shape[0], _STRIP):
@@ -192,7 +230,8 @@ class RowGram(Operator):
         return self.factor.lengths()
 
     def columns(self, index: np.ndarray) -> np.ndarray:
-        picked = CenteredRows(self.factor.X[index], self.factor.mean)
+        roots = self.factor.roots
+        picked = CenteredRows(self.factor.X[index], self.factor.mean, None if roots is None else roots[index])
         return self.factor.dot(picked.rows(slice(None)).T)
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
@@ -203,11 +242,19 @@ class RowGram(Operator):
             out[where] = (X[where] @ X.T).toarray() if sparse else self.factor.dot(self.factor.rows(where).T).T
         return out
 
-    def centered(self) -> Operator:
-        return RowGram(self.factor.centered())
+    def centered(self, weights: np.ndarray | None = None) -> Operator:
+        return RowGram(self.factor.centered(weights))
+
+    def weighted(self, weights: np.ndarray, center: bool) -> Operator:
+        return RowGram(CenteredRows.of(self.factor.X, center, weights))
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        ones, roots = self.factor.ones, self.factor.roots
+        plain = coefficients if roots is None else roots.reshape(-1, *[1] * (coefficients.ndim - 1)) * coefficients
         if self.factor.mean is None:
-            return super().expansion(coefficients)
-        centered = coefficients - coefficients.mean(axis=0)
-        return centered, -(self.factor.mean @ self.factor.t_dot(centered))
+            return super().expansion(plain)
+        share = ones**2 / (ones @ ones)
+        return (
+            plain - np.multiply.outer(share, plain.sum(axis=0)),
+            -(self.factor.mean @ self.factor.t_dot(coefficients)),
+        )

@@ -127,7 +127,7 @@ class LinearSmoother:
     def __call__(self, B: np.ndarray) -> np.ndarray:
         return self._solver.smooth(B)
 
-    def leave_one_out(self, B: np.ndarray, W: np.ndarray, centered: bool = False) -> np.ndarray:
+    def leave_one_out(self, B: np.ndarray, W: np.ndarray, intercept: float | np.ndarray = 0.0) -> np.ndarray:
         """Work out, for every row, the value there of the function that smooths B without that row: b - (b - s) / (1 - h).
 
         Parameters
@@ -136,20 +136,20 @@ class LinearSmoother:
             What is smoothed.
         W : ndarray of shape (d, p)
             Its loadings.
-        centered : bool, default=False
-            The function has an intercept, which F's centering and B's stand for; it adds 1 / n to the leverage.
+        intercept : float or ndarray of shape (n,), default=0.0
+            What an intercept, which F's centering and B's stand for, adds to the leverages: 1 / n.
 
         Returns
         -------
         ndarray of shape (n, p)
             Values.
         """
-        left = 1 - self._solver.leverages() - (1 / len(B) if centered else 0.0)
+        left = 1 - self._solver.leverages() - intercept
         return B - (B - self.F.dot(W)) / left[:, None]
 
 
 def leave_one_out(
-    targets: np.ndarray, dual: np.ndarray, inverse_diagonal: np.ndarray, intercept: float = 0.0
+    targets: np.ndarray, dual: np.ndarray, inverse_diagonal: np.ndarray, intercept: float | np.ndarray = 0.0
 ) -> np.ndarray:
     """Predict every training row by the kernel ridge that is fitted without it: t_i - a_i / [(K + c I)^-1]_ii.
 
@@ -161,7 +161,7 @@ def leave_one_out(
         a = (K + c I)^-1 targets.
     inverse_diagonal : ndarray of shape (n,)
         Of K + c I.
-    intercept : float, default=0.0
+    intercept : float or ndarray of shape (n,), default=0.0
         1 / (n c) where K and the targets are centered. The left-out regression has an intercept of its own then: with
         M = (K + c I)^-1 of the plain kernel the divisor is m_ii - (M1)_i^2 / 1'M1, that of the centered one less 1 / (n c).
 
