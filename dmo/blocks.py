@@ -116,9 +116,83 @@ class Subset:
             return rows(self.source, slice(0, 0))
         if np.all(np.diff(picked) == 1):
             return rows(self.source, slice(int(picked[0]), int(picked[-1]) + 1))
-        if isinstance(self.source, np.ndarray) or scipy.sparse.issparse(self.source):
-            return self.source[picked]
-        return _gather(self.source, picked)
+        source = self.source.source if isinstance(self.source, PartialRows) else self.source
+        if isinstance(source, np.ndarray) or scipy.sparse.issparse(source):
+            return source[picked]
+        return _gather(source, picked)
+
+
+@dataclass(frozen=True, eq=False)
+class PartialRows:
+    """A row source that lacks some samples: what it gives for them are numbers without a meaning.
+
+    Parameters
+    ----------
+    source : row source of shape (n, d)
+        Finite rows, also where samples are missing.
+    present : ndarray of bool of shape (n,)
+        The samples that it has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import PartialRows
+    >>> PartialRows(np.zeros((2, 3)), np.array([True, False])).shape
+    (2, 3)
+    """
+
+    source: Rows
+    present: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.source.shape[0], self.source.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The source's."""
+        return self.source.dtype
+
+    @property
+    def chunks(self) -> Any:
+        """The source's, if it has some."""
+        return getattr(self.source, "chunks", None)
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def __getitem__(self, where: slice) -> Block:
+        return rows(self.source, where)
+
+
+def presence(source: Rows) -> np.ndarray | None:
+    """Tell which samples a row source has.
+
+    Parameters
+    ----------
+    source : row source of shape (n, d)
+        Any.
+
+    Returns
+    -------
+    ndarray of bool of shape (n,), or None
+        Whether it has them; None: it has all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import PartialRows, Subset, presence
+    >>> part = PartialRows(np.zeros((2, 3)), np.array([True, False]))
+    >>> presence(Subset(part, np.array([1, 1]))).tolist()
+    [False, False]
+    """
+    if isinstance(source, PartialRows):
+        return None if source.present.all() else source.present
+    if isinstance(source, Subset):
+        inner = presence(source.source)
+        return None if inner is None or inner[source.index].all() else inner[source.index]
+    return None
 
 
 def _gather(source: Rows, picked: np.ndarray) -> Block:

@@ -104,7 +104,7 @@ class PooledCalibration:
     True
     """
 
-    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray) -> FittedDecoder:
+    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None) -> FittedDecoder:
         """Learn probabilities from held-out scores.
 
         Parameters
@@ -113,13 +113,15 @@ class PooledCalibration:
             Score matrices of samples that their models had not seen.
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
+        known : ndarray of shape (n, L), bool, or None, default=None
+            The entries of Y that are known; None: all.
 
         Returns
         -------
         FittedDecoder
             Probabilities of labels from scores of new samples.
         """
-        return FittedDecoder(PooledProbabilities.fit(scores, Y))
+        return FittedDecoder(PooledProbabilities.fit(scores, Y, known))
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class PlugIn:
         if self.size < 1:
             raise UserError(f"PlugIn: size = {self.size}; needed is a number of samples, such as 500")
 
-    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray) -> FittedDecoder:
+    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None) -> FittedDecoder:
         """Learn probabilities and the rule from held-out scores.
 
         Parameters
@@ -167,18 +169,20 @@ class PlugIn:
             Score matrices of samples that their models had not seen.
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
+        known : ndarray of shape (n, L), bool, or None, default=None
+            The entries of Y that are known; None: all.
 
         Returns
         -------
         FittedDecoder
             What ranks the labels of new samples from their scores.
         """
-        probabilities = PooledProbabilities.fit(scores, Y)
+        probabilities = PooledProbabilities.fit(scores, Y, known)
         base, _, top = self.metric.partition("@")
         if base == "precision":
             return FittedDecoder(probabilities)
         count = min(int(top), Y.shape[1])
-        return FittedDecoder(probabilities, PlugInRule.fit(probabilities(scores), Y, count, self.size))
+        return FittedDecoder(probabilities, PlugInRule.fit(probabilities(scores), Y, count, self.size, known))
 
 
 def as_decoder(given: str | PlugIn | PooledCalibration | None) -> PlugIn | PooledCalibration | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from dmo.blocks import Rows, Subset, double, row_blocks, rows
+from dmo.blocks import Rows, Subset, double, presence, row_blocks, rows
 from dmo.errors import UserError
 from dmo.kernels import normalize_rows
 from dmo.kernels.multikernel import MultiKernel
@@ -138,6 +138,88 @@ class KernelExpansion:
         kernel = MultiKernel.from_dict(meta["kernel"])
         used = {name: sources[name] for name in kernel.kernels}
         return cls(kernel, used, arrays["coefficients"], arrays["offset"], np.dtype(meta["dtype"]))
+
+
+def added(
+    expansions: Mapping[str, Expansion], views: Mapping[str, Rows], weights: Mapping[str, float] | None = None
+) -> np.ndarray:
+    """Add up the functions of several views; where a sample lacks some, the others stand in for them by their weights.
+
+    Parameters
+    ----------
+    expansions : mapping of view to Expansion
+        Functions of one view each, or of any views where these have all samples.
+    views : mapping of view to row source of shape (m, d)
+        New rows, some of which may be missing (see `dmo.blocks.presence`).
+    weights : mapping of view to float or None, default=None
+        Share of every view in the sum; None: the same for all.
+
+    Returns
+    -------
+    ndarray of shape (m, k)
+        sum_v f_v(x), over the views that x has, times the sum of all weights over that of these views.
+
+    Raises
+    ------
+    UserError
+        Names a sample without any view.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import PartialRows
+    >>> from dmo.functions import LinearExpansion, added
+    >>> parts = {view: LinearExpansion(view, np.ones((1, 1)), np.zeros(1)) for view in "ab"}
+    >>> X, some = np.array([[1.0], [2.0]]), PartialRows(np.zeros((2, 1)), np.array([False, True]))
+    >>> added(parts, {"a": X, "b": some}).ravel().tolist()
+    [2.0, 2.0]
+    """
+    present = {view: presence(source) for view, source in views.items()}
+    if all(has is None for has in present.values()):
+        return np.asarray(sum(expansion(views) for expansion in expansions.values()))
+    shares = dict.fromkeys(expansions, 1.0) if weights is None else {view: weights[view] for view in expansions}
+    total: np.ndarray | float = 0.0
+    seen = np.zeros(next(iter(views.values())).shape[0])
+    for view, expansion in expansions.items():
+        own = present[view]
+        index = np.arange(len(seen)) if own is None else np.flatnonzero(own)
+        values = expansion({view: Subset(views[view], index)})
+        total = np.zeros((len(seen), values.shape[1])) if isinstance(total, float) else total
+        total[index] += values
+        seen[index] += shares[view]
+    if not seen.all():
+        sample = int(np.flatnonzero(seen == 0)[0])
+        raise UserError(f"sample {sample} has none of the views {list(expansions)}; leave it out, or give it one")
+    return np.asarray(total * (sum(shares.values()) / seen)[:, None])
+
+
+def shifted(expansions: Mapping[str, Expansion], shift: np.ndarray | None) -> dict[str, Expansion]:
+    """Add a constant to a function that is a sum of expansions.
+
+    Parameters
+    ----------
+    expansions : mapping of str to Expansion
+        Dataclasses with an `offset`.
+    shift : ndarray of shape (k,) or None
+        The constant, which the first of them takes; None: no change.
+
+    Returns
+    -------
+    dict of str to Expansion
+        What adds up to the function.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.functions import LinearExpansion, shifted
+    >>> shifted({"x": LinearExpansion("x", np.eye(1), np.zeros(1))}, np.ones(1))["x"].offset.tolist()
+    [1.0]
+    """
+    parts: dict[str, Any] = dict(expansions)
+    if shift is not None:
+        first = next(iter(parts))
+        parts[first] = replace(parts[first], offset=parts[first].offset + shift)
+    return parts
 
 
 @dataclass(frozen=True)

@@ -498,10 +498,10 @@ class KernelView:
         ndarray of shape (n, k)
             Values.
         """
-        leverage = self.intercept_leverage() / self.smoother.ridge
+        leverage = self._intercept_leverage() / self.smoother.ridge
         return leave_one_out(B, coefficients, self.smoother.inverse_diagonal(), leverage)
 
-    def intercept_leverage(self) -> float | np.ndarray:
+    def _intercept_leverage(self) -> float | np.ndarray:
         """What the intercept, which centering stands for, adds to the leverages of the training rows."""
         inner = self.operator.inner if isinstance(self.operator, Congruent) else self.operator
         if not isinstance(inner, Centered):
@@ -529,7 +529,9 @@ class LinearView:
 
     def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         ones = self.factor.ones
-        return self.smoother.leave_one_out(B, coefficients, 0.0 if self.factor.mean is None else ones**2 / (ones @ ones))
+        return self.smoother.leave_one_out(
+            B, coefficients, 0.0 if self.factor.mean is None else ones**2 / (ones @ ones)
+        )
 
 
 @dataclass

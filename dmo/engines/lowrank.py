@@ -262,6 +262,7 @@ def left_out_scores(
     coefficients: Mapping[str, np.ndarray],
     offset: np.ndarray,
     center: bool,
+    sample_weights: np.ndarray | None = None,
 ) -> np.ndarray:
     """Score every training row by the ridge regression without it: (s_i - h_i y_i) / (1 - h_i).
 
@@ -287,6 +288,8 @@ def left_out_scores(
         Of the regression on all rows.
     center : bool
         It has an intercept, which adds 1 / n to the leverage h_i.
+    sample_weights : ndarray of shape (n,) or None, default=None
+        Of the rows, as in `total`; h_i is multiplied by them. None: 1 each.
 
     Returns
     -------
@@ -326,6 +329,8 @@ def left_out_scores(
             F = (np.hstack([factors[view] for view in weights]) - mean) * scale
             half = scipy.linalg.solve_triangular(whiten, F.T, trans="T", check_finite=False)
             h = np.einsum("ij,ij->j", half, half)[:, None] + (1 / total.n if center else 0.0)
+            if sample_weights is not None:
+                h *= sample_weights[where, None]
             out[where] = (score - h * (Y[where] - label_mean)) / (1 - h)
             advance(1)
     return out

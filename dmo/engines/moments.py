@@ -40,12 +40,12 @@ class Moments:
     ----------
     widths : dict of str to int
         Columns of every group, in order.
-    n : int
-        Rows seen.
+    n : int or float
+        Rows seen, or the sum of their weights s.
     sums : ndarray of shape (m,), float64
-        S'1.
+        S'1, or S's.
     gram : ndarray of shape (m, m), float64
-        S'S.
+        S'S, or S' diag(s) S.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class Moments:
     """
 
     widths: dict[str, int]
-    n: int
+    n: float
     sums: np.ndarray
     gram: np.ndarray
 
@@ -129,7 +129,7 @@ class Moments:
             raise UserError("moments: no blocks to collect; pass at least one")
         return total
 
-    def absorb(self, block: Mapping[str, Any] | np.ndarray) -> Moments:
+    def absorb(self, block: Mapping[str, Any] | np.ndarray, roots: np.ndarray | None = None) -> Moments:
         """Add a further block into the arrays of these moments, which are used up.
 
         At thousands of columns, making and adding a second matrix takes as long as its product.
@@ -138,6 +138,8 @@ class Moments:
         ----------
         block : mapping of str to array of shape (m_b, d), or one array
             See `of`.
+        roots : ndarray of shape (m_b,) or None, default=None
+            Square roots of the rows' weights, by which the rows have been multiplied; None: ones.
 
         Returns
         -------
@@ -156,9 +158,9 @@ class Moments:
         n, widths = next(iter(rows.values())), {name: int(part.shape[1]) for name, part in groups.items()}
         _check_same(self.widths, widths)
         places = self.places()
-        ones = np.ones((n, 1), np.float32)
+        ones = np.ones((n, 1), np.float32) if roots is None else roots[:, None]
         dense = [name for name, part in groups.items() if isinstance(part, np.ndarray)]
-        _add_dense(self, {name: groups[name] for name in dense}, places)
+        _add_dense(self, {name: groups[name] for name in dense}, places, roots)
         for name, part in groups.items():
             if name not in dense:
                 self.sums[places[name]] += _cross(part, ones)[:, 0]
@@ -172,7 +174,7 @@ class Moments:
         if not finite.all():
             bad = [name for name in groups if not finite[places[name]].all()]
             raise UserError(f"moments: group {bad[0]!r} has values that are not finite; clean the features")
-        return Moments(self.widths, self.n + n, self.sums, self.gram)
+        return Moments(self.widths, self.n + (n if roots is None else float(roots @ roots)), self.sums, self.gram)
 
     def __add__(self, other: Moments) -> Moments:
         _check_same(self.widths, other.widths)
@@ -377,7 +379,7 @@ class Moments:
         Moments
             The moments.
         """
-        return cls(dict(meta["widths"]), int(meta["n"]), arrays["sums"], arrays["gram"])
+        return cls(dict(meta["widths"]), meta["n"], arrays["sums"], arrays["gram"])
 
 
 @dataclass(frozen=True)
@@ -386,8 +388,8 @@ class ScoreSums:
 
     Parameters
     ----------
-    n : int
-        Rows.
+    n : int or float
+        Rows, or the sum of their weights.
     total : ndarray of shape (L,)
         Sums.
     square : ndarray of shape (L,)
@@ -401,7 +403,7 @@ class ScoreSums:
     2
     """
 
-    n: int
+    n: float
     total: np.ndarray
     square: np.ndarray
 
@@ -440,7 +442,9 @@ def _groups(block: Mapping[str, Any] | np.ndarray) -> dict[str, Any]:
     return dict(block) if isinstance(block, Mapping) else {"x": block}
 
 
-def _add_dense(moments: Moments, groups: Mapping[str, np.ndarray], places: Mapping[str, slice]) -> None:
+def _add_dense(
+    moments: Moments, groups: Mapping[str, np.ndarray], places: Mapping[str, slice], roots: np.ndarray | None
+) -> None:
     """Add the products of dense groups to their cells: one product for all groups of one precision.
 
     One large product is several times faster than a product for each pair of groups; groups of another precision are
@@ -452,7 +456,7 @@ def _add_dense(moments: Moments, groups: Mapping[str, np.ndarray], places: Mappi
         working = np.dtype(np.float32 if single else np.float64)
         stacked = np.hstack([groups[name].astype(working, copy=False) for name in names])
         columns = np.concatenate([np.arange(places[name].start, places[name].stop) for name in names])
-        moments.sums[columns] += stacked.sum(axis=0, dtype=np.float64)
+        moments.sums[columns] += stacked.sum(axis=0, dtype=np.float64) if roots is None else roots @ stacked
         whole = len(columns) == len(moments.sums)
         moments.gram[... if whole else np.ix_(columns, columns)] += stacked.T @ stacked
         for other, part in groups.items():

@@ -114,8 +114,12 @@ class _MomentPass:
     n_folds: int
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
-        Y, folds = beside
+        Y, folds, weights = beside
         found = self.raw[block]
+        roots = None if weights is None else np.sqrt(weights)
+        if roots is not None:
+            found = {name: weighted(F, roots) for name, F in found.items()}
+            Y = None if Y is None else Y * roots[:, None]
         parts: Sequence[Moments | None] = [None] * self.n_folds if total is None else total.folds
         new = []
         for fold, old in enumerate(parts):
@@ -123,12 +127,17 @@ class _MomentPass:
             part: dict[str, Any] = dict(found) if self.n_folds == 1 else {name: F[picked] for name, F in found.items()}
             if Y is not None:
                 part[LABELS] = _label_rows(Y[picked])
-            new.append(Moments.of(part) if old is None else old.absorb(part))
+            old = Moments.zeros({name: int(F.shape[1]) for name, F in part.items()}) if old is None else old
+            new.append(old.absorb(part, None if roots is None else roots[picked]))
         return FoldMoments(new)
 
 
 def collect_moments(
-    raw: FeatureRows, Y: np.ndarray | None, folds: np.ndarray | None = None, client: Any = None
+    raw: FeatureRows,
+    Y: np.ndarray | None,
+    folds: np.ndarray | None = None,
+    client: Any = None,
+    weights: np.ndarray | None = None,
 ) -> list[Moments]:
     """Collect moments of [raw factor rows of every group, labels] in one pass over the rows.
 
@@ -146,6 +155,8 @@ def collect_moments(
         Fold of every row, 0..k-1; None: one in all.
     client : distributed.Client or None, default=None
         To whose workers `raw` is sent as it is; None: this process.
+    weights : ndarray of shape (n,) or None, default=None
+        Of the rows, at least 0; products are then in float64. None: 1 each.
 
     Returns
     -------
@@ -167,9 +178,9 @@ def collect_moments(
         "pass over the rows",
         raw.n,
         job,
-        (Y, folds),
+        (Y, folds, weights),
         FoldMoments.from_arrays,
-        lambda: _configuration(raw, Y, folds),
+        lambda: _configuration(raw, Y, folds, weights),
         client,
     )
     return total.folds
@@ -185,7 +196,89 @@ def _label_rows(Y: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(Y, dtype=np.float32 if Y.itemsize == 1 else Y.dtype)
 
 
-def _configuration(raw: FeatureRows, Y: np.ndarray | None, folds: np.ndarray | None) -> str:
+@dataclass(frozen=True)
+class _Products:
+    """F'R for the blocks R that a pass makes from factor rows F (float64), one group of columns below the other."""
+
+    image: np.ndarray
+
+    def __add__(self, other: Self) -> _Products:
+        return _Products(self.image + other.image)
+
+    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return {"image": self.image}, {}
+
+
+@dataclass(frozen=True)
+class _GapPass:
+    """Adds [F, 1]' diag(s) (U o [F, 1] B) of a block, U the unknown entries and B the coefficients of F and 1."""
+
+    raw: FeatureRows
+    coefficients: np.ndarray
+
+    def __call__(self, total: _Products | None, block: slice, beside: Beside) -> _Products:
+        unknown, weights = beside
+        assert unknown is not None
+        assert weights is not None
+        found = self.raw[block]
+        edges = np.cumsum([part.shape[1] for part in found.values()])
+        parts = np.split(self.coefficients[:-1], edges[:-1])
+        scores = self.coefficients[-1] + sum(
+            F.dot(B) if hasattr(F, "dot") else F @ B for F, B in zip(found.values(), parts, strict=True)
+        )
+        R = np.where(unknown, scores, 0.0) * weights[:, None]
+        images = [F.t_dot(R) if hasattr(F, "t_dot") else np.asarray(F.T @ R) for F in found.values()]
+        new = _Products(np.vstack([*images, R.sum(axis=0)]))
+        return new if total is None else total + new
+
+
+def gap_products(
+    raw: FeatureRows, coefficients: np.ndarray, unknown: np.ndarray, weights: np.ndarray, client: Any = None
+) -> np.ndarray:
+    """Work out what unknown entries take from the products of a regression, in one pass over the rows.
+
+    Parameters
+    ----------
+    raw : FeatureRows
+        Raw factor rows F of n samples.
+    coefficients : ndarray of shape (d + 1, k)
+        B, of the columns of F and of an intercept.
+    unknown : ndarray of shape (n, k), bool
+        U, the entries that are not known.
+    weights : ndarray of shape (n,)
+        s, of the samples.
+    client : distributed.Client or None, default=None
+        As for `collect_moments`.
+
+    Returns
+    -------
+    ndarray of shape (d + 1, k)
+        [F, 1]' diag(s) (U o [F, 1] B).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.passes import FeatureRows, gap_products
+    >>> from dmo.engines.row_maps import ShiftedRows
+    >>> raw = FeatureRows({"x": np.ones((3, 1))}, {"x": ShiftedRows(None)})
+    >>> gap_products(raw, np.ones((2, 1)), np.array([[True], [False], [True]]), np.ones(3)).ravel().tolist()
+    [4.0, 4.0]
+    """
+
+    def configuration() -> str:
+        return digest("gaps", _configuration(raw, None, None, weights), coefficients, unknown)
+
+    add, beside = _GapPass(raw, coefficients), (unknown, weights)
+    name = "unknown labels (pass over the rows)"
+    return add_up(
+        name, raw.n, add, beside, lambda arrays, meta: _Products(arrays["image"]), configuration, client
+    ).image
+
+
+def _configuration(
+    raw: FeatureRows, Y: np.ndarray | None, folds: np.ndarray | None, weights: np.ndarray | None = None
+) -> str:
     """SHA-256 of all that the sums depend on, the order of their columns included."""
     maps = [(group, fingerprint(raw.views[group]), *row_map.to_arrays()) for group, row_map in raw.maps.items()]
-    return digest("moments", maps, list(raw.weights.items()), Y, folds)
+    given = () if weights is None else (weights,)  # sums that were kept before there were weights stay valid
+    return digest("moments", maps, list(raw.weights.items()), Y, folds, *given)

@@ -70,7 +70,7 @@ class Annotator(Estimator):
     def _label_scores(self, X: Any) -> np.ndarray:
         """Scores of all labels (m x L), of two classes too."""
         check_is_fitted(self)
-        scores = self._scores(check_views(self, X, reset=False))
+        scores = self._scores(check_views(self, X, reset=False, partial=self._takes_partial_views))
         if self.decoding_ is None:
             return self.rule_(scores[0])
         found = self.decoding_(scores)
@@ -106,12 +106,16 @@ class Annotator(Estimator):
         check_is_fitted(self)
         if self.decoding_ is None:
             raise UserError("probabilities are learnt with a decoder; pass decoder=PooledCalibration(), or PlugIn()")
-        return self._shared(self.decoding_.probabilities(self._scores(check_views(self, X, reset=False))))
+        views = check_views(self, X, reset=False, partial=self._takes_partial_views)
+        return self._shared(self.decoding_.probabilities(self._scores(views)))
 
-    def _learn_decoder(self, decoder: Decoder, held_out: list[np.ndarray], Y: np.ndarray) -> None:
-        """Learn decisions from held-out scores (matrices n x L) of the training samples, which are kept."""
-        known = as_decoder(decoder)
-        self.decoding_ = None if known is None else known.learn(held_out, Y)
+    def _learn_decoder(
+        self, decoder: Decoder, held_out: list[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None
+    ) -> None:
+        """Learn decisions from held-out scores (matrices n x L) of the training samples, which are kept; `known`: the
+        entries of Y that are known, None for all."""
+        learner = as_decoder(decoder)
+        self.decoding_ = None if learner is None else learner.learn(held_out, Y, known)
         self.held_out_scores_ = held_out[0]
 
     def _decoding_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -169,7 +173,7 @@ class Annotator(Estimator):
         """Number of labels that a training sample carries: no other is ever predicted."""
         return int(self.rule_.seen.sum())
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Rate annotation: F1 of the five best labels (or of all, if fewer), or accuracy for a vector of classes.
 
         Parameters
@@ -178,16 +182,25 @@ class Annotator(Estimator):
             The views of fit, of m samples.
         y : array-like of shape (m, L) or (m,)
             True labels of 0 and 1, or classes.
+        sample_weight : array-like of shape (m,) or None, default=None
+            Weights of the samples, for a vector of classes.
 
         Returns
         -------
         float
             From 0 to 1, the higher the better.
+
+        Raises
+        ------
+        UserError
+            For weights of samples with several labels, whose means per label have none.
         """
         scores = self._label_scores(X)
         Y = check_labels(self, y, len(scores), reset=False)
         if not self.multilabel_:
-            return float(Y[np.arange(len(Y)), scores.argmax(axis=1)].mean())
+            return float(np.average(Y[np.arange(len(Y)), scores.argmax(axis=1)], weights=sample_weight))
+        if sample_weight is not None:
+            raise UserError("score takes sample_weight of classes alone; use a metric of dmo.metrics for label sets")
         return annotation_scores(Y.astype(np.uint8), scores, top=min(5, scores.shape[1])).f1
 
     def __sklearn_tags__(self) -> Tags:

@@ -16,6 +16,11 @@ class Estimator(Named, Persistent, BaseEstimator):
 
     _needs: ClassVar[dict[str, Need]] = {}
 
+    @property
+    def _takes_partial_views(self) -> bool:
+        """Whether new samples may lack some of the views."""
+        return False
+
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True

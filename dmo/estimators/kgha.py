@@ -269,7 +269,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _fit_pass(self, done: LowRankPass) -> None:
         labels = done.total.centered_gram(LABELS)
-        k = self.count_components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), done.total.n)
+        k = self.count_components(len(labels), int(np.linalg.matrix_rank(labels, hermitian=True)), int(done.total.n))
         self._learn_low_rank(done.maps, self._solve(RotatedMoments.of(done.total, self.center), k))
         mean, deviation = np.zeros(len(labels)), np.ones(len(labels))
         if self.standardize:

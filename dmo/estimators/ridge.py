@@ -7,17 +7,28 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dmo.blocks import Rows
+from dmo.blocks import Rows, Subset
 from dmo.engines.exact import choose_storage, exact_engine, fit_view
-from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, is_exact, left_out_scores, low_rank_pass
+from dmo.engines.lowrank import (
+    FOLDS,
+    LowRankPass,
+    choose_engine,
+    decided,
+    fit_maps,
+    is_exact,
+    left_out_scores,
+    low_rank_pass,
+)
 from dmo.engines.moments import LABELS, Moments, pooled
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weights
 from dmo.estimators.incremental import Incremental
+from dmo.estimators.label_gaps import LabelGaps, PartialRidge
+from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.estimators.shared_fits import HeldOut, SharedViews
-from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
+from dmo.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.methods.decoding import ScoreRule
@@ -32,10 +43,11 @@ from dmo.validation import (
     SHARE,
     Columns,
     Need,
-    check_labels,
     check_parameter,
     check_parameters,
+    check_partial_labels,
     check_views,
+    check_weights,
     one_of,
     per_view,
     sample_count,
@@ -161,16 +173,21 @@ class MultiViewRidge(Incremental, Annotator):
         self.random_state = random_state
         self.views = views
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the regressions.
+
+        Every label is learnt from the samples where it is known, every view from the samples that it has.
 
         Parameters
         ----------
         X : mapping of view to rows, list of rows, or rows
             Views of n samples each: NumPy, SciPy sparse, dask or Zarr arrays of shape (n, d), in chunks of whole
-            rows; or one view.
+            rows; or one view. Of several views in memory, rows of NaN are samples that a view lacks.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels.
+            Labels of 0 and 1, n classes, or n lists of labels. In a matrix NaN, None and masked entries are unknown.
+        sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
+            How often every sample counts; or by view, 0 where the view lacks the sample. Bandwidths and landmarks take
+            all samples of positive weight alike.
 
         Returns
         -------
@@ -180,41 +197,107 @@ class MultiViewRidge(Incremental, Annotator):
         Raises
         ------
         UserError
-            For parameters, views or labels that do not fit together.
+            For parameters, views, labels or weights that do not fit together.
         """
         check_parameters(self)
-        views = check_views(self, X, reset=True)
+        views = check_views(self, X, reset=True, partial=True)
         n = sample_count(views)
-        Y = check_labels(self, y, n, dtype=np.uint8)
+        Y, known = check_partial_labels(self, y, n)
+        gaps = LabelGaps.of(known, check_weights(sample_weight, views), list(views), n)
         self._forget_pass()
+        if gaps is not None and self.weights == "tagprop":
+            raise UserError("weights='tagprop' needs all labels and views of all samples, each once; give the weights")
         self._learn_weights(views, Y)
         self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
         self.decoding_ = None
-        if not self.is_exact:
-            if self.kernel == "product":
-                raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
-            n_folds = FOLDS if self.standardize else 1
-            done = low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state, self.center)
-            self._fit_pass(done)
-            if self.decoder is not None:
-                self._learn_decoder(self.decoder, [self._leave_one_out(done, views, Y)], Y)
-            return self
-        self._fit_exact(views, Y)
+        if self.is_exact:
+            self._fit_exact(views, Y, gaps)
+        elif self.kernel == "product":
+            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
+        else:
+            self._fit_low_rank(views, Y, gaps)
         return self
 
-    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        n, labels, held_out = len(Y), Y, bool(self.standardize) or self.decoder is not None
-        Y = Y.astype(np.float64)
-        targets = Y - Y.mean(axis=0) if self.center else Y
+    def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
+        if gaps is not None:
+            self._fit_gaps(views, Y, gaps)
+            return
+        n_folds = FOLDS if self.standardize else 1
+        done = low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state, self.center)
+        self._fit_pass(done)
+        if self.decoder is not None:
+            self._learn_decoder(self.decoder, [self._leave_one_out(done, views, Y)], Y)
+
+    def _fit_gaps(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
+        """From weighted moments of the rows that every view, or all views of one kernel, have."""
+        names, joined = list(views), self.combine == "kernels"
+        frequency = gaps.frequency(Y)
+        targets = Y - frequency if self.center else Y.astype(np.float64)
+        self._kernels(names)
+        if self.combine == "product":
+            raise UserError("a product of kernels has no low-rank form; take approximation='exact'")
+        kernels = per_view("kernel", self.kernel, names)
+        engines = per_view("approximation", self.approximation_, names)
+        ridges = self._ridges(names, ["all"] if joined else names)
+        held_out = self._held_out(gaps)
+        loo, seen = np.zeros(Y.shape), np.zeros((len(Y), 1))
+        self.expansions_ = {}
+        for group in [names] if joined else [[view] for view in names]:
+            weights, share = gaps.of_views(group), 1.0 if joined else self.view_weights_[group[0]]
+            index = np.flatnonzero(weights)
+            sources = {view: Subset(views[view], index) for view in group}
+            own = ({view: engines[view] for view in group}, {view: kernels[view] for view in group})
+            maps = fit_maps(*own, sources, self.random_state, self.center)
+            shares = {view: self.view_weights_[view] if joined else 1.0 for view in group}
+            known = None if gaps.known is None else gaps.known[index]
+            c = ridges["all" if joined else group[0]]
+            fitted = PartialRidge.fit(maps, sources, targets[index], known, weights[index], shares, c, self.center)
+            self.expansions_ |= fitted.expansions(share)
+            if held_out == "left out":
+                loo[index] += share * fitted.left_out(sources, targets[index])
+                seen[index] += share
+        self._learn_rules(views, Y, frequency, loo, seen, gaps)
+
+    def _held_out(self, gaps: LabelGaps | None) -> str:
+        """How scores of samples that the fit has not seen are made: "left out", "folds", or "" where none are needed."""
+        if not self.standardize and self.decoder is None:
+            return ""
+        # what a left-out sample says has a closed form where all of its labels are left out together
+        return "left out" if gaps is None or gaps.known is None else "folds"
+
+    def _learn_rules(
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray,
+        frequency: np.ndarray,
+        loo: np.ndarray,
+        seen: np.ndarray,
+        gaps: LabelGaps | None,
+    ) -> None:
+        """Rule and decoder from left-out scores `loo`, sums over the views that a sample has, of weights `seen` (n x 1)."""
+        rows, known, held_out = np.ones(len(Y), bool), None, self._held_out(gaps)
+        if held_out and gaps is not None:
+            if held_out == "folds":
+                loo, seen = out_of_fold_scores(self, views, Y, gaps=gaps), 1.0 * gaps.any_weight[:, None]
+            rows = seen[:, 0] > 0
+            loo, known = loo[rows] / seen[rows], None if gaps.known is None else gaps.known[rows]
+        self.rule_ = ScoreRule.learn(frequency, loo, self.intercept, self.standardize, self.prior_power)
+        if self.decoder is not None:
+            self._learn_decoder(self.decoder, [loo], Y[rows], known)
+
+    def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
+        n, held_out = len(Y), self._held_out(gaps)
+        frequency = Y.mean(axis=0, dtype=np.float64) if gaps is None else gaps.frequency(Y)
+        targets = Y - frequency if self.center else Y.astype(np.float64)
         engine = exact_engine(self.approximation_)
         kernels = self._kernels(list(views))
         ridges = self._ridges(list(views), list(kernels))
         storage = choose_storage(engine, n, len(kernels))
         expansions: dict[str, Expansion] = {}
-        loo = np.zeros(Y.shape)
+        loo, seen = np.zeros(Y.shape), np.zeros((n, 1))
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
-                columns = None if held_out else targets.shape[1]
+                weights = np.ones(n) if gaps is None else gaps.of_views(list(kernel.kernels))
                 view = fit_view(
                     engine,
                     name,
@@ -225,17 +308,22 @@ class MultiViewRidge(Incremental, Annotator):
                     storage,
                     "auto",
                     self.random_state,
-                    columns,
+                    None if held_out or gaps is not None else targets.shape[1],
+                    weights,
                 )
-                found, share = view.coefficients(targets), self._share(name)
-                expansions |= view.expansions(share * found)
-                if held_out:
-                    loo += share * view.leave_one_out(targets, found)
+                own, mean = (
+                    (targets, None) if gaps is None else gaps.completed(view.smoother, targets, weights, self.center)
+                )
+                found, share = view.coefficients(own), self._share(name)
+                expansions |= shifted(view.expansions(share * found), None if mean is None else share * mean)
+                if held_out == "left out":
+                    left = view.leave_one_out(own, found) + (0.0 if mean is None else mean)
+                    has = (weights > 0)[:, None]
+                    loo += share * has * left
+                    seen += share * has
                 advance(1)
         self.expansions_: Mapping[str, Expansion] = expansions
-        self.rule_ = ScoreRule.learn(Y.mean(axis=0), loo, self.intercept, self.standardize, self.prior_power)
-        if self.decoder is not None:
-            self._learn_decoder(self.decoder, [loo], labels)
+        self._learn_rules(views, Y, frequency, loo, seen, gaps)
 
     def _fit_pass(self, done: LowRankPass) -> None:
         coefficients, offset, _ = self.fit_moments(done.total)
@@ -377,6 +465,10 @@ class MultiViewRidge(Incremental, Annotator):
         """Whether the exact engine fits this estimator, as its `approximation` says (for "auto": once it is fitted)."""
         return is_exact(decided(self))
 
+    @property
+    def _takes_partial_views(self) -> bool:
+        return self.combine == "predictions" and self.kernel != "product"
+
     def _share(self, regression: str) -> float:
         return self.view_weights_[regression] if self.combine == "predictions" and self.kernel != "product" else 1.0
 
@@ -409,7 +501,7 @@ class MultiViewRidge(Incremental, Annotator):
         return dict.fromkeys(regressions, check_parameter("ridge", self.ridge, POSITIVE))
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
-        return np.asarray(sum(expansion(views) for expansion in self.expansions_.values()))
+        return added(self.expansions_, views, self.view_weights_ if len(self.expansions_) > 1 else None)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = store_expansions(self.expansions_)

@@ -56,7 +56,7 @@ class PooledProbabilities:
     coefficients: np.ndarray
 
     @classmethod
-    def fit(cls, scores: Sequence[np.ndarray], Y: np.ndarray) -> Self:
+    def fit(cls, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None) -> Self:
         """Learn the regression by maximum likelihood.
 
         Parameters
@@ -65,25 +65,27 @@ class PooledProbabilities:
             Held-out scores.
         Y : ndarray of shape (n, L)
             Labels, 0/1.
+        known : ndarray of shape (n, L), bool, or None, default=None
+            The entries of Y that are known; the others take no part. None: all.
 
         Returns
         -------
         PooledProbabilities
             The regression.
         """
-        n = len(Y)
-        count = np.asarray(Y.sum(axis=0), np.float64)
-        log_frequency = np.log(np.maximum(count, 0.5) / n)
+        frequency = label_frequency(Y, known)
+        n = len(Y) if known is None else np.maximum(known.sum(axis=0), 1)
+        log_frequency = np.log(np.maximum(frequency, 0.5 / n))
         spread = log_frequency.std()
         deviation = np.array([part.std(axis=0, dtype=np.float64) for part in scores])
         model = cls(
             np.array([part.mean(axis=0, dtype=np.float64) for part in scores]),
             np.where(deviation > 0, deviation, 1.0),
             (log_frequency - log_frequency.mean()) / (spread if spread > 0 else 1.0),
-            count > 0,
+            frequency > 0,
             np.zeros(3 * len(scores) + 3),
         )
-        return cls(model.mean, model.deviation, model.rarity, model.seen, _newton(model, scores, Y))
+        return cls(model.mean, model.deviation, model.rarity, model.seen, _newton(model, scores, Y, known))
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
         """Probabilities (m x L, float64) of K score matrices (m x L); 0 for labels without a training sample."""
@@ -116,7 +118,36 @@ class PooledProbabilities:
         return {key: getattr(self, key) for key in ("mean", "deviation", "rarity", "seen", "coefficients")}
 
 
-def _newton(model: PooledProbabilities, scores: Sequence[np.ndarray], Y: np.ndarray) -> np.ndarray:
+def label_frequency(Y: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+    """Work out the share of the known entries of every label that are 1.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n, L)
+        Labels, 0/1.
+    known : ndarray of shape (n, L), bool, or None
+        The entries of Y that are known; None: all.
+
+    Returns
+    -------
+    ndarray of shape (L,)
+        Shares; 0 of a label that is known of no sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.calibration import label_frequency
+    >>> label_frequency(np.array([[1, 0], [0, 0]]), np.array([[True, True], [False, True]])).tolist()
+    [1.0, 0.0]
+    """
+    if known is None:
+        return np.asarray(Y.sum(axis=0), np.float64) / len(Y)
+    return np.asarray(np.where(known, Y, 0).sum(axis=0), np.float64) / np.maximum(known.sum(axis=0), 1)
+
+
+def _newton(
+    model: PooledProbabilities, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None
+) -> np.ndarray:
     """Coefficients of the largest likelihood, by Newton steps that are halved until the likelihood grows.
 
     z^2 of rare labels reaches thousands, where a full step from zero overshoots; columns are scaled to deviation 1, since
@@ -125,9 +156,11 @@ def _newton(model: PooledProbabilities, scores: Sequence[np.ndarray], Y: np.ndar
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for where in model._blocks(len(Y)):
-            yield model._regressors(scores, where), np.asarray(Y[where], np.float64).ravel()
+            picked = slice(None) if known is None else np.flatnonzero(known[where])
+            yield model._regressors(scores, where)[picked], np.asarray(Y[where], np.float64).ravel()[picked]
 
-    scale = np.sqrt(sum(np.einsum("ij,ij->j", A, A) for A, _ in blocks()) / Y.size)
+    size = Y.size if known is None else max(1, int(known.sum()))
+    scale = np.sqrt(sum(np.einsum("ij,ij->j", A, A) for A, _ in blocks()) / size)
     scale[scale == 0] = 1.0
 
     def loss(w: np.ndarray) -> float:
@@ -135,7 +168,7 @@ def _newton(model: PooledProbabilities, scores: Sequence[np.ndarray], Y: np.ndar
         for A, y in blocks():
             logit = A @ (w / scale)
             found += float(np.logaddexp(0, logit).sum() - y @ logit)
-        return found / Y.size
+        return found / size
 
     w = np.zeros(len(scale))
     best = loss(w)

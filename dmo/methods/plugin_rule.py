@@ -22,6 +22,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from dmo.methods.calibration import label_frequency
+
 _STEPS, _DAMPING = 30, 0.5
 
 
@@ -64,7 +66,9 @@ class PlugInRule:
     mean_recall: float
 
     @classmethod
-    def fit(cls, probabilities: np.ndarray, Y: np.ndarray, top: int, size: int) -> Self:
+    def fit(
+        cls, probabilities: np.ndarray, Y: np.ndarray, top: int, size: int, known: np.ndarray | None = None
+    ) -> Self:
         """Find the fixed point of the rule.
 
         Parameters
@@ -77,6 +81,8 @@ class PlugInRule:
             Labels that a sample gets.
         size : int
             N, samples that predictions are judged on.
+        known : ndarray of shape (n, L), bool, or None, default=None
+            The entries of Y that are known; None: all.
 
         Returns
         -------
@@ -84,7 +90,7 @@ class PlugInRule:
             The rule.
         """
         n, L = probabilities.shape
-        frequency = np.asarray(Y.sum(axis=0), np.float64) / n
+        frequency = label_frequency(Y, known)
         rule = cls(size, frequency, np.full(L, size * top / L), np.full(L, 0.5), 0.5, 0.5)
         q = rule._given_occurrence(probabilities)
         occurs = -np.expm1(

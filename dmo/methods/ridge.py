@@ -1,13 +1,16 @@
-"""Ridge regression of the labels from moments."""
+"""Ridge regression of the labels: from moments, and where some of their entries are unknown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from dmo.engines.moments import LABELS, Moments
-from dmo.linalg.linear import positive_solve
+from dmo.linalg.linear import Equilibrated, positive_solve
+from dmo.linalg.tall import LinearMap
 
 
 def ridge(
@@ -51,3 +54,182 @@ def ridge(
     offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
     edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
     return dict(zip(weights, np.split(beta, edges), strict=True)), offset
+
+
+def masked_ridge(
+    moments: Moments,
+    weights: Mapping[str, float],
+    c: float,
+    gaps: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    some: np.ndarray,
+    center: bool = True,
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Ridge regression of every label on its own known rows, from moments of all rows and passes over them.
+
+    Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an intercept beside w_l where `center`; D: weights of the
+    samples, M_l: its known ones. Conjugate gradients for all labels at once, preconditioned by the regression on all rows;
+    an iteration is one pass, for what the unknown entries take from the product.
+
+    Parameters
+    ----------
+    moments : Moments
+        Weighted, of factor rows and of the labels, zeros where they are unknown.
+    weights : mapping of view to float
+        w_v >= 0 of the views to use.
+    c : float
+        The ridge.
+    gaps : callable
+        (coefficients B of shape (d + 1, k) of the views' columns and an intercept, numbers of their k labels) ->
+        [F, 1]' D (U o [F, 1] B), U the unknown entries.
+    some : ndarray of shape (L,), bool
+        Labels that are known of some samples.
+    center : bool, default=True
+        With an intercept, which is not penalized.
+
+    Returns
+    -------
+    coefficients : dict of str to ndarray of shape (d_v, L)
+        beta_v of f(x) = sum_v f_v(x) beta_v + offset.
+    offset : ndarray of shape (L,)
+        Of f, the intercept included.
+    """
+    columns, scale, _, small = moments.weighted_system(weights, center)
+    plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale
+    sums, n = scale * moments.sums[columns], moments.n
+    labels = moments.places()[LABELS]
+    B = np.vstack([scale[:, None] * moments.gram[columns, labels], moments.sums[labels]]) * some
+    small.flat[:: len(small) + 1] += c
+    system = Equilibrated(small)
+
+    def apply(X: np.ndarray, which: np.ndarray) -> np.ndarray:
+        W, b = X[:-1], X[-1] if center else np.zeros(X.shape[1])
+        taken = gaps(np.vstack([scale[:, None] * W, b]), which)
+        top = plain @ W + np.outer(sums, b) + c * W - scale[:, None] * taken[:-1]
+        return np.vstack([top, sums @ W + n * b - taken[-1] if center else b])
+
+    def precondition(R: np.ndarray, which: np.ndarray) -> np.ndarray:
+        if not center:
+            return np.vstack([system.solve(R[:-1]), np.zeros(R.shape[1])])
+        W = system.solve(R[:-1] - np.outer(sums / n, R[-1]))
+        return np.vstack([W, R[-1] / n - sums / n @ W])
+
+    if not center:
+        B[-1] = 0.0
+    found = column_gradients(apply, B, precondition)
+    beta = scale[:, None] * found[:-1]
+    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
+    return dict(zip(weights, np.split(beta, edges), strict=True)), found[-1]
+
+
+_ENOUGH = 1e-11  # relative residual at which a label counts as solved
+_PRODUCTS = 2000
+
+
+def filled(smoother: LinearMap, targets: np.ndarray, known: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Fill the unknown entries of targets with what the ridge regression of every column on its known rows predicts.
+
+    The regression of a column on its known rows leaves every prediction as it is when predicted rows join it as targets:
+    its solution is the fixed point y_u = (H y)_u of filling in and fitting again, with the smoother H of all rows. That
+    is (I - H)_uu y_u = (H y_o)_u, positive definite once both sides are weighted, and solved for all columns at once by
+    conjugate gradients: no column has a factorization of its own, and one of all rows serves them.
+
+    Parameters
+    ----------
+    smoother : callable
+        B (n x k) -> H B, the fitted values of the weighted regression of all rows, its intercept included.
+    targets : ndarray of shape (n, L)
+        Targets; unknown entries are not looked at.
+    known : ndarray of shape (n, L), bool
+        Which are known.
+    weights : ndarray of shape (n,)
+        Of the rows; those of weight 0 stay unfilled.
+
+    Returns
+    -------
+    ndarray of shape (n, L)
+        Targets on which the regression of all rows is that of every column on its known rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.ridge import filled
+    >>> mean = lambda B: np.tile(B.mean(axis=0), (len(B), 1))
+    >>> known = np.array([[True], [True], [False]])
+    >>> filled(mean, np.array([[1.0], [3.0], [0.0]]), known, np.ones(3)).ravel().round(9).tolist()
+    [1.0, 3.0, 2.0]
+    """
+    out = np.where(known, targets, 0.0)
+    columns = np.flatnonzero(~known.all(axis=0) & known.any(axis=0))
+    if columns.size:
+        scale = np.where(known[:, columns], 0.0, weights[:, None])
+        found = column_gradients(
+            lambda X, which: scale[:, which] * (X - smoother(X)),
+            scale * smoother(out[:, columns]),
+            lambda R, which: np.divide(R, scale[:, which], out=np.zeros_like(R), where=scale[:, which] > 0),
+        )
+        out[:, columns] += found
+    return out
+
+
+def column_gradients(
+    apply: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    B: np.ndarray,
+    precondition: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Solve A_l x_l = b_l for every column l by conjugate gradients of its own, whose products are made together.
+
+    1. Columns that have converged are taken out: going on with them would divide rounding by rounding.
+    2. A column whose direction has no length left (an exact solution) is taken out for the same reason.
+    3. What is still above the tolerance in the end is told in a warning.
+
+    Parameters
+    ----------
+    apply : callable
+        (X of shape (m, q), the numbers of its columns) -> A_l x_l of each.
+    B : ndarray of shape (m, L)
+        Right-hand sides.
+    precondition : callable
+        The same for an approximate inverse, symmetric positive definite.
+
+    Returns
+    -------
+    ndarray of shape (m, L)
+        Solutions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.ridge import column_gradients
+    >>> scales = np.array([1.0, 4.0])
+    >>> column_gradients(lambda X, which: X * scales[which], np.ones((3, 2)), lambda R, which: R)[0].tolist()
+    [1.0, 0.25]
+    """
+    X, active = np.zeros_like(B), np.arange(B.shape[1])
+    R = B.copy()
+    Z = precondition(R, active)
+    P, rho = Z.copy(), np.einsum("ij,ij->j", R, Z)
+    first = rho.copy()
+    active = active[rho > 0]
+    for _ in range(_PRODUCTS):
+        if not active.size:
+            return X
+        D = P[:, active]
+        image = apply(D, active)
+        curve = np.einsum("ij,ij->j", D, image)
+        step = np.divide(rho[active], curve, out=np.zeros_like(curve), where=curve > 0)
+        X[:, active] += step * D
+        R[:, active] -= step * image
+        Z = precondition(R[:, active], active)
+        new = np.einsum("ij,ij->j", R[:, active], Z)
+        P[:, active] = Z + (new / rho[active]) * D
+        rho[active] = new
+        active = active[(new > _ENOUGH**2 * first[active]) & (curve > 0)]
+    worst = float(np.sqrt((rho[active] / first[active]).max(initial=0.0)))
+    if active.size:
+        warnings.warn(
+            f"labels with unknown entries: {active.size} of {B.shape[1]} stopped at a relative residual of {worst:.1e}; "
+            f"raise the ridge",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return X

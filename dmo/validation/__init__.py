@@ -7,6 +7,7 @@ from dmo.validation.outputs import (
     check_label_factor,
     check_labels,
     check_outputs,
+    check_partial_labels,
     is_label_sets,
     warn_of_outputs,
 )
@@ -30,6 +31,7 @@ from dmo.validation.parameters import (
     unused,
 )
 from dmo.validation.views import SINGLE, check_one_view, check_views, sample_count
+from dmo.validation.weights import SampleWeights, check_weights
 
 __all__ = [
     "COUNT",
@@ -43,6 +45,7 @@ __all__ = [
     "Columns",
     "Named",
     "Need",
+    "SampleWeights",
     "Views",
     "at_least",
     "check_known_labels",
@@ -52,7 +55,9 @@ __all__ = [
     "check_outputs",
     "check_parameter",
     "check_parameters",
+    "check_partial_labels",
     "check_views",
+    "check_weights",
     "count_components",
     "is_label_sets",
     "label_rank",

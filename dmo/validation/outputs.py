@@ -150,6 +150,60 @@ def check_known_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.n
     return Y, known
 
 
+def check_partial_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read the labels of n samples, of which single entries may be unknown, learnt as by `check_labels`.
+
+    Parameters
+    ----------
+    estimator : object
+        Where what is learnt is kept.
+    y : array-like of shape (n, L) or (n,), or n lists or sets of labels
+        As for `check_labels`; in a matrix NaN, None, pandas.NA and the masked entries of a NumPy masked array are unknown.
+    n : int
+        Samples.
+
+    Returns
+    -------
+    labels : ndarray of shape (n, L), uint8
+        0 and 1; zeros where they are not known.
+    known : ndarray of shape (n, L), bool, or None
+        Whether they are; None: all are.
+
+    Raises
+    ------
+    UserError
+        As `check_labels`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import KGHA
+    >>> from dmo.validation import check_partial_labels
+    >>> Y, known = check_partial_labels(KGHA(), np.array([[1.0, np.nan], [0.0, 1.0]]), 2)
+    >>> Y.tolist(), known.tolist()
+    ([[1, 0], [0, 1]], [[True, False], [True, True]])
+    """
+    mask = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else False
+    values, names = _read(np.ma.getdata(y) if isinstance(y, np.ma.MaskedArray) else y, n)
+    values = values if isinstance(values, list) else _class_vector(values)
+    if isinstance(values, list) or values.ndim == 1:
+        if np.any(mask):
+            raise UserError("y is a masked vector of classes; mask entries of a matrix of labels, or drop the samples")
+        return check_labels(estimator, values, n, dtype=np.uint8), None
+    unknown = _unknown(values) | mask
+    if not unknown.any():
+        return _from_matrix(estimator, values, names, True, False).astype(np.uint8), None
+    labels = np.where(unknown, 0, values)
+    return _from_matrix(estimator, labels, names, True, False).astype(np.uint8), ~unknown
+
+
+def _unknown(values: np.ndarray) -> np.ndarray:
+    """Where a matrix has NaN, None or pandas.NA."""
+    if values.dtype.kind == "O":
+        return np.array([[v is None or type(v).__name__ == "NAType" or v != v for v in row] for row in values], bool)
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+
+
 def check_outputs(y: Any, n: int) -> tuple[np.ndarray, bool]:
     """Read real outputs of n samples.
 
@@ -311,7 +365,7 @@ def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str]
 
 def _class_vector(values: np.ndarray) -> np.ndarray:
     """A column of classes as a vector, with scikit-learn's warning."""
-    if values.ndim == 1 or values.shape[1] != 1 or np.isin(values, (0, 1)).all():
+    if values.ndim == 1 or values.shape[1] != 1 or np.isin(np.where(_unknown(values), 0, values), (0, 1)).all():
         return values
     return np.asarray(column_or_1d(values, warn=True))
 

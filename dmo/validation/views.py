@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import check_array, validate_data
 
-from dmo.blocks import Block, Rows, Subset, rows
+from dmo.blocks import Block, PartialRows, Rows, Subset, rows
 from dmo.errors import UserError
 from dmo.stores import DenseView, SparseView
 from dmo.validation.containers import as_views, split_columns
@@ -20,7 +20,7 @@ SINGLE = "x"
 """Name of the view when X is one array."""
 
 
-def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
+def check_views(estimator: Any, X: Any, reset: bool, partial: bool = False) -> dict[str, Rows]:
     """Read X as views, checked; with `reset` what the views are is learnt, else compared.
 
     Learnt are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array, `view_feature_names_`
@@ -36,6 +36,9 @@ def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
         not in memory is checked as it is read, a store's view was when it was written.
     reset : bool
         Learn what the views are.
+    partial : bool, default=False
+        Of several views in memory, take rows of NaN as samples that the view lacks; without `reset`, take a view that is
+        None, or left out, as one that all samples lack. See `dmo.blocks.presence`.
 
     Returns
     -------
@@ -64,9 +67,11 @@ def check_views(estimator: Any, X: Any, reset: bool) -> dict[str, Rows]:
         return _learn(estimator, views) if reset else _compare(estimator, views)
     if not given:
         raise UserError("no views; pass at least one array of samples x features")
+    if partial and not reset:
+        given = _with_missing(estimator, given)
     if not reset:
         _check_names(estimator, given)
-    views = {key: _source(key, view) for key, view in given.items()}
+    views = {key: _source(key, view, partial and len(given) > 1) for key, view in given.items()}
     _check_sizes(views, reset)
     names = {key: columns for key, view in given.items() if (columns := column_names(view)) is not None}
     if not reset:
@@ -184,7 +189,19 @@ def _single(estimator: Any, X: Any, reset: bool) -> Rows:
     return array
 
 
-def _source(key: str, view: Any) -> Rows:
+def _with_missing(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The views of the fit, those that are not given, or None, without any sample."""
+    known = {key: view for key, view in given.items() if view is not None}
+    if not known or not set(known) <= set(estimator.view_widths_):
+        return given
+    n = next(iter(known.values())).shape[0]
+    for key, width in estimator.view_widths_.items():
+        if key not in known:
+            known[key] = PartialRows(np.broadcast_to(0.0, (n, width)), np.zeros(n, bool))
+    return known
+
+
+def _source(key: str, view: Any, partial: bool = False) -> Rows:
     if is_lazy(view):
         return view if _written_finite(view) else FiniteRows(view, key)
     shape = getattr(view, "shape", (0, 0))
@@ -196,8 +213,30 @@ def _source(key: str, view: Any) -> Rows:
         array = check_array(view, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
     except ValueError as error:
         raise UserError(_sentence(f"view {key!r}", error)) from error
+    if partial and array.dtype.kind == "f":
+        return _partial_rows(key, array)
     _refuse_non_finite(key, array, 0)
     return array
+
+
+def _partial_rows(key: str, array: Any) -> Rows:
+    """The array, whose rows of NaN are samples that the view lacks."""
+    if scipy.sparse.issparse(array):
+        gaps = np.bincount(
+            np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))[np.isnan(array.data)], minlength=array.shape[0]
+        )
+        missing = gaps == array.shape[1]
+    else:
+        missing = np.isnan(array[:, 0])
+        missing[missing] = np.isnan(array[missing]).all(axis=1)
+    if missing.any():
+        array = array.copy()
+        if scipy.sparse.issparse(array):
+            array.data[np.isnan(array.data) & np.repeat(missing, np.diff(array.indptr))] = 0.0
+        else:
+            array[missing] = 0.0
+    _refuse_non_finite(key, array, 0)
+    return PartialRows(array, ~missing) if missing.any() else array
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,8 +276,10 @@ class FiniteRows:
 
 
 def _written_finite(view: Rows) -> bool:
-    """Whether a store has refused NaN and infinity when these rows were written."""
-    return _written_finite(view.source) if isinstance(view, Subset) else isinstance(view, (DenseView, SparseView))
+    """Whether NaN and infinity were refused before: when a store's rows were written, or where samples are missing."""
+    if isinstance(view, Subset):
+        return _written_finite(view.source)
+    return isinstance(view, (DenseView, SparseView, PartialRows))
 
 
 def _sentence(what: str, error: ValueError) -> str:

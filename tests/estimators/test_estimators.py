@@ -51,6 +51,15 @@ VIEWS = {"gist": RNG.standard_normal((60, 8)), "hue": RNG.random((60, 5))}
 LABELS = (RNG.random((60, 6)) < 0.3).astype(np.uint8)
 
 
+WHY_NOT = (
+    "the bandwidth is the mean distance of all samples of positive weight, each once; with a number they are equal"
+)
+NOT_OURS = {
+    f"check_sample_weight_equivalence_on_{kind}_data": WHY_NOT  # as of scikit-learn's SVR, whose gamma is a variance
+    for kind in ("dense", "sparse")
+}
+
+
 @pytest.mark.filterwarnings("ignore:KGHA. n_components = 1 is above the rank 0")
 @parametrize_with_checks(
     [
@@ -64,7 +73,8 @@ LABELS = (RNG.random((60, 6)) < 0.3).astype(np.uint8)
         NeighborVotes(),
         MultiSetCCA(n_components=1),
         HomogeneityAnalysis(),
-    ]
+    ],
+    expected_failed_checks=lambda model: {} if isinstance(model, HomogeneityAnalysis) else NOT_OURS,
 )
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
@@ -391,7 +401,7 @@ def test_bad_input_gets_a_sentence(case):
 
 
 def test_a_model_refuses_other_views():
-    model = MultiViewRidge().fit(VIEWS, LABELS)
+    model = MultiViewRidge(combine="kernels").fit(VIEWS, LABELS)
     with pytest.raises(ValueError, match=r"view 'hue' is missing; the model was fitted on \['gist', 'hue'\]"):
         model.decision_function({"gist": VIEWS["gist"]})
     with pytest.raises(ValueError, match="view 'hue' has 4 features, the model was fitted on 5"):

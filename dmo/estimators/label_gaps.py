@@ -1,0 +1,219 @@
+"""What estimators of labels do where samples have weights, views lack samples, or labels are unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from dmo.blocks import Rows
+from dmo.cluster import current_client
+from dmo.engines.lowrank import left_out_scores
+from dmo.engines.moments import LABELS, Moments
+from dmo.engines.passes import FeatureRows, collect_moments, gap_products
+from dmo.errors import UserError
+from dmo.functions import Expansion, FactorExpansion, shifted
+from dmo.linalg.tall import LinearMap
+from dmo.lowrank import FeatureMap
+from dmo.methods.ridge import filled, masked_ridge, ridge
+from dmo.validation import SampleWeights
+
+_KEPT = 2**30
+"""Bytes of factor rows that are kept for the next pass of this process."""
+
+
+@dataclass(frozen=True)
+class LabelGaps:
+    """Weights of the samples in every view, and which labels are known.
+
+    Parameters
+    ----------
+    weights : SampleWeights
+        Those of the views are 0 also where no label of the sample is known.
+    known : ndarray of shape (n, L), bool, or None
+        None: all labels of samples of positive weight are known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.estimators.label_gaps import LabelGaps
+    >>> known = np.array([[True, False], [False, False]])
+    >>> LabelGaps.of(known, None, ["x"], 2).weights.views["x"].tolist()
+    [1.0, 0.0]
+    """
+
+    weights: SampleWeights
+    known: np.ndarray | None
+
+    @classmethod
+    def of(cls, known: np.ndarray | None, weights: SampleWeights | None, views: Sequence[str], n: int) -> Self | None:
+        """From what is known of labels and views; None where nothing is missing and all samples count once."""
+        if known is None and weights is None:
+            return None
+        given = SampleWeights({view: np.ones(n) for view in views}, np.ones(n)) if weights is None else weights
+        labels = (given.labels > 0) if known is None else (given.labels > 0) & known.any(axis=1)
+        own = {view: weight * labels for view, weight in given.views.items()}
+        for view, weight in own.items():
+            if not weight.any():
+                raise UserError(f"view {view!r} has no sample with a known label; leave the view out")
+        some = None if known is None or known[labels].all() else known
+        return cls(SampleWeights(own, given.labels * labels), some)
+
+    @property
+    def any_weight(self) -> np.ndarray:
+        """Whether some view has the sample with a positive weight (n)."""
+        return np.any([own > 0 for own in self.weights.views.values()], axis=0)
+
+    def of_views(self, views: Sequence[str]) -> np.ndarray:
+        """The weights (n) of the samples in views whose kernels are one; they must be the same."""
+        first = self.weights.views[views[0]]
+        for view in views[1:]:
+            if not np.array_equal(self.weights.views[view], first):
+                raise UserError(
+                    f"views {views[0]!r} and {view!r} have different samples or weights, which one combined kernel "
+                    f"cannot take; take combine='predictions'"
+                )
+        return first
+
+    def rows(self, index: np.ndarray) -> LabelGaps:
+        """Those of some samples."""
+        return LabelGaps(self.weights.rows(index), None if self.known is None else self.known[index])
+
+    def frequency(self, Y: np.ndarray) -> np.ndarray:
+        """Share of the known samples, by their weights, that carry each label (L); 0 of labels known of none."""
+        weights = np.max(list(self.weights.views.values()), axis=0)
+        if self.known is None:
+            return np.asarray(weights @ Y / weights.sum())
+        count = weights @ self.known
+        return np.divide(weights @ np.where(self.known, Y, 0.0), count, out=np.zeros(Y.shape[1]), where=count > 0)
+
+    def completed(
+        self, smoother: LinearMap, targets: np.ndarray, weights: np.ndarray, center: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Targets (n x L) filled with the regression's own predictions, and their means (L), which are taken off.
+
+        `smoother`: of centered targets where `center`. Means are None without centering.
+        """
+        share = (weights / weights.sum())[None, :]
+
+        def fit(B: np.ndarray) -> np.ndarray:
+            mean = share @ B if center else 0.0
+            return np.asarray(smoother(B - mean) + mean)
+
+        full = targets if self.known is None else filled(fit, targets, self.known, weights)
+        if not center:
+            return full, None
+        mean = share @ full
+        return full - mean, mean[0]
+
+
+@dataclass(frozen=True)
+class PartialRidge:
+    """Ridge regression on low-rank kernels, from rows with weights of which single labels may be unknown.
+
+    Parameters
+    ----------
+    total : Moments
+        Weighted, of factor rows and targets.
+    maps : mapping of view to FeatureMap
+        Fitted.
+    weights : ndarray of shape (n,)
+        Of the rows.
+    shares : mapping of view to float
+        Weights of the views' kernels.
+    ridge : float
+        c.
+    center : bool
+        With an intercept.
+    coefficients : dict of view to ndarray of shape (rank, L)
+        On the factor rows.
+    offset : ndarray of shape (L,)
+        The function's, intercept included.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Nystrom
+    >>> from dmo.engines.lowrank import fit_maps
+    >>> from dmo.estimators.label_gaps import PartialRidge
+    >>> views = {"x": np.random.default_rng(0).normal(size=(40, 3))}
+    >>> maps = fit_maps(Nystrom(rank=5), "rbf", views, 0, True)
+    >>> Y, known = np.ones((40, 2)), np.arange(80).reshape(40, 2) % 3 > 0
+    >>> fitted = PartialRidge.fit(maps, views, Y, known, np.ones(40), {"x": 1.0}, 0.1, True)
+    >>> bool(np.allclose(fitted.expansions(1.0)["x"](views), 1.0))
+    True
+    """
+
+    total: Moments
+    maps: Mapping[str, FeatureMap]
+    weights: np.ndarray
+    shares: Mapping[str, float]
+    ridge: float
+    center: bool
+    coefficients: dict[str, np.ndarray]
+    offset: np.ndarray
+
+    @classmethod
+    def fit(
+        cls,
+        maps: Mapping[str, FeatureMap],
+        views: Mapping[str, Rows],
+        targets: np.ndarray,
+        known: np.ndarray | None,
+        weights: np.ndarray,
+        shares: Mapping[str, float],
+        c: float,
+        center: bool,
+    ) -> Self:
+        """From n rows by view, targets (n x L), and which of them are known (None: all)."""
+        raw, client = FeatureRows(views, maps, _KEPT), current_client()
+        targets = targets if known is None else np.where(known, targets, 0.0)
+        mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
+        total = collect_moments(raw, targets, None, client, weights)[0].mixed(mixings)
+        if known is None or known.all():
+            found, offset = ridge(total, shares, c, center)
+            offset = offset + total.mean()[total.places()[LABELS]] if center else offset
+            return cls(total, maps, weights, shares, c, center, found, offset)
+        edges = np.cumsum([total.widths[view] for view in maps])[:-1]
+        raw_edges = np.cumsum([m.rank if m.mixing is None else len(m.mixing) for m in maps.values()])[:-1]
+
+        def mixed(parts: Sequence[np.ndarray], back: bool) -> np.ndarray:
+            known_mixings = [mixings.get(view) for view in maps]
+            return np.vstack(
+                [B if T is None else (T.T if back else T) @ B for T, B in zip(known_mixings, parts, strict=True)]
+            )
+
+        def gaps(B: np.ndarray, which: np.ndarray) -> np.ndarray:
+            coefficients = np.vstack([mixed(np.split(B[:-1], edges), False), B[-1:]])
+            image = gap_products(raw, coefficients, ~known[:, which], weights, client)
+            return np.vstack([mixed(np.split(image[:-1], raw_edges), True), image[-1:]])
+
+        found, offset = masked_ridge(total, shares, c, gaps, np.asarray(known.any(axis=0)), center)
+        return cls(total, maps, weights, shares, c, center, found, offset)
+
+    def expansions(self, share: float) -> dict[str, Expansion]:
+        """The function times `share`, as a sum of expansions by view."""
+        parts: dict[str, Expansion] = {
+            view: FactorExpansion.of(view, self.maps[view], share * B, np.zeros_like(self.offset))
+            for view, B in self.coefficients.items()
+        }
+        return shifted(parts, share * self.offset)
+
+    def left_out(self, views: Mapping[str, Rows], targets: np.ndarray) -> np.ndarray:
+        """Scores of every row by the regression without it, where all labels are known."""
+        mean = self.total.mean()[self.total.places()[LABELS]] if self.center else np.zeros_like(self.offset)
+        scores = left_out_scores(
+            self.total,
+            self.maps,
+            views,
+            targets,
+            self.shares,
+            self.ridge,
+            self.coefficients,
+            self.offset - mean,
+            self.center,
+            self.weights,
+        )
+        return scores + mean

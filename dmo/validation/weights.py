@@ -1,0 +1,124 @@
+"""Weights of samples, by view and for the labels: how often each counts, 0 where it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dmo.blocks import Rows, presence
+from dmo.errors import UserError
+
+LABEL_WEIGHTS = "labels"
+"""Key of the labels' weights in a mapping of weights by view."""
+
+
+@dataclass(frozen=True)
+class SampleWeights:
+    """How often every sample counts in every view and in the labels.
+
+    Parameters
+    ----------
+    views : dict of str to ndarray of shape (n,), float64
+        At least 0; 0 where the view lacks the sample.
+    labels : ndarray of shape (n,), float64
+        At least 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.validation.weights import SampleWeights
+    >>> SampleWeights({"x": np.ones(2)}, np.ones(2)).joint.tolist()
+    [1.0, 1.0]
+    """
+
+    views: dict[str, np.ndarray]
+    labels: np.ndarray
+
+    @property
+    def joint(self) -> np.ndarray | None:
+        """The weights (n), where all views and the labels have the same; else None."""
+        same = all(np.array_equal(own, self.labels) for own in self.views.values())
+        return self.labels if same else None
+
+    def rows(self, index: np.ndarray) -> SampleWeights:
+        """Take those of some samples.
+
+        Parameters
+        ----------
+        index : ndarray of shape (m,), int
+            Their numbers.
+
+        Returns
+        -------
+        SampleWeights
+            Of these samples.
+        """
+        return SampleWeights({view: own[index] for view, own in self.views.items()}, self.labels[index])
+
+
+def check_weights(sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
+    """Read the weights of samples, together with what the views lack.
+
+    Parameters
+    ----------
+    sample_weight : array-like of shape (n,), number, mapping of view to such, or None
+        Weights of all views and of the labels; or by view, 1 for those that are not named ("labels": of the labels).
+    views : mapping of str to row source of shape (n, d)
+        Views; their `presence` sets weights to 0.
+
+    Returns
+    -------
+    SampleWeights or None
+        None where all weights are 1.
+
+    Raises
+    ------
+    UserError
+        For weights that are negative, not finite, of another number of samples, or all 0, and for unknown views.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.validation import check_weights
+    >>> check_weights([1, 2, 1], {"x": np.ones((3, 2))}).views["x"].tolist()
+    [1.0, 2.0, 1.0]
+    """
+    n = next(iter(views.values())).shape[0]
+    known = {view: presence(source) for view, source in views.items()}
+    if sample_weight is None and all(present is None for present in known.values()):
+        return None
+    given: Mapping[str, Any] = dict.fromkeys([*views, LABEL_WEIGHTS], 1.0 if sample_weight is None else sample_weight)
+    if isinstance(sample_weight, Mapping):
+        unknown = [view for view in sample_weight if view not in given]
+        if unknown:
+            raise UserError(f"sample_weight names {unknown[0]!r}, the views are {list(views)}; name these, or 'labels'")
+        given = dict.fromkeys(given, 1.0) | dict(sample_weight)
+    weights = {view: _weights(own, n) for view, own in given.items()}
+    for view, present in known.items():
+        if present is not None:
+            weights[view] = weights[view] * present
+    for view, own in weights.items():
+        if not own.any():
+            what = "labels" if view == LABEL_WEIGHTS else f"view {view!r}"
+            raise UserError(f"{what}: the weights of all samples are zero; leave the view out, or give it some samples")
+    if all((own == 1).all() for own in weights.values()):
+        return None
+    labels = weights.pop(LABEL_WEIGHTS)
+    return SampleWeights(weights, labels)
+
+
+def _weights(given: Any, n: int) -> np.ndarray:
+    try:
+        weights = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError("sample_weight holds what is no number; pass one number a sample") from error
+    weights = np.full(n, weights) if weights.ndim == 0 else weights
+    if weights.shape != (n,):
+        raise UserError(f"sample_weight has shape {weights.shape}, needs ({n},); pass one weight a sample")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        at = int(np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[0])
+        raise UserError(f"sample_weight is {weights[at]} at sample {at}; weights are finite numbers of at least 0")
+    return weights

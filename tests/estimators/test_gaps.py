@@ -1,0 +1,175 @@
+"""Weights of samples, unknown labels and missing views: each label and view is learnt from what is known, exactly."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from scipy.sparse import csr_array
+from sklearn import config_context
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+
+import dmo
+from dmo import MultiViewRidge, Nystrom
+from dmo.errors import UserError
+from dmo.kernels import RBF
+
+N, L = 90, 4
+RNG = np.random.default_rng(0)
+VIEWS = {"a": RNG.normal(size=(N, 5)) + 2, "b": RNG.normal(size=(N, 120))}
+NEW = {"a": RNG.normal(size=(7, 5)) + 2, "b": RNG.normal(size=(7, 120))}
+Y = ((VIEWS["a"] - 2) @ RNG.normal(size=(5, L)) + RNG.normal(size=(N, L)) > 0.5).astype(float)
+WEIGHTS = RNG.integers(0, 4, N).astype(float)
+
+
+def with_gaps() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Views that lack rows, and labels that lack entries, of one sample all."""
+    views = {view: X.copy() for view, X in VIEWS.items()}
+    views["a"][5:20] = np.nan
+    views["b"][15:40] = np.nan
+    views["b"][15:20] = VIEWS["b"][15:20]
+    labels = Y.copy()
+    labels[np.random.default_rng(1).random(Y.shape) < 0.4] = np.nan
+    labels[50] = np.nan
+    return views, labels
+
+
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=200)])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_label_is_the_ridge_regression_on_its_own_samples_in_every_view(approximation: Any, sparse: bool) -> None:
+    views, labels = with_gaps()
+    given = {view: csr_array(X) if sparse else X for view, X in views.items()}
+    model = MultiViewRidge("linear", ridge=0.3, intercept=True, approximation=approximation)
+    model.fit(given, labels, sample_weight=WEIGHTS)
+    wanted = {}
+    for view, X in views.items():
+        known = ~np.isnan(X[:, :1]) & ~np.isnan(labels)
+        parts = [
+            Ridge(0.3, solver="cholesky").fit(X[has], y[has], sample_weight=WEIGHTS[has]).predict(NEW[view])
+            for has, y in zip(known.T, labels.T, strict=True)
+        ]
+        wanted[view] = np.stack(parts, axis=1)
+    assert_allclose(model.decision_function(NEW), (wanted["a"] + wanted["b"]) / 2, atol=1e-8)
+    assert_allclose(model.decision_function({"b": NEW["b"]}), wanted["b"], atol=1e-8)
+    assert_allclose(model.decision_function({"a": NEW["a"], "b": None}), wanted["a"], atol=1e-8)
+
+
+def test_unknown_labels_of_a_kernel_without_centering_are_solved_as_scikit_learn_solves_each() -> None:
+    _, labels = with_gaps()
+    model = MultiViewRidge(RBF(bandwidth=2.0), ridge=0.05, center=False, approximation="exact").fit(VIEWS["a"], labels)
+    for label, y in enumerate(labels.T):
+        has = ~np.isnan(y)
+        oracle = KernelRidge(alpha=0.05, kernel="rbf", gamma=1 / 8).fit(VIEWS["a"][has], y[has])
+        assert_allclose(model.decision_function(NEW["a"])[:, label], oracle.predict(NEW["a"]), atol=1e-8)
+
+
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=200)])
+@pytest.mark.parametrize("center", [True, False])
+def test_weights_are_repeated_samples(approximation: Any, center: bool) -> None:
+    repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
+    rows = {view: X[repeated] for view, X in VIEWS.items()}
+    model = MultiViewRidge("linear", ridge=0.3, center=center, intercept=center, prior_power=0.3)
+    model.set_params(approximation=approximation)
+    weighted = model.fit(VIEWS, Y, sample_weight=WEIGHTS).decision_function(NEW)
+    assert_allclose(weighted, model.fit(rows, Y[repeated]).decision_function(NEW), atol=1e-8)
+
+
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=200)])
+def test_held_out_scores_with_weights_are_those_of_fits_without_the_sample(approximation: Any) -> None:
+    views, _ = with_gaps()
+    model = MultiViewRidge("linear", ridge=0.3, intercept=True, approximation=approximation)
+    held = model.set_params(decoder="probabilities").fit(views, Y, sample_weight=WEIGHTS).held_out_scores_
+    used = np.flatnonzero(WEIGHTS)
+    assert held.shape == (len(used), L)
+    model.set_params(decoder=None)
+    for place in (0, 7, 30):
+        without = WEIGHTS.copy()
+        without[used[place]] = 0
+        row = {view: X[used[[place]]] for view, X in views.items()}
+        left = model.fit(views, Y, sample_weight=without).decision_function(row)[0]
+        mean = WEIGHTS @ Y / WEIGHTS.sum()  # what `intercept` adds, held-out scores are without
+        assert_allclose(held[place], left - mean, atol=1e-8)
+
+
+def test_decoders_and_standardized_scores_learn_from_known_labels_alone() -> None:
+    views, labels = with_gaps()
+    model = MultiViewRidge("linear", ridge=1.0, standardize=0.5, decoder="f1@2", approximation="exact")
+    model.fit(views, labels)
+    frequency = np.nanmean(labels[~np.isnan(labels).all(axis=1)], axis=0)
+    assert_allclose(model.rule_.frequency, frequency)
+    assert_allclose(model.predict_proba(NEW).shape, (7, L))
+    blind = MultiViewRidge("linear", ridge=1.0, decoder="probabilities", approximation="exact").fit(VIEWS, Y)
+    hidden = np.where(RNG.random(Y.shape) < 0.7, np.nan, Y)  # at random: probabilities stay calibrated
+    seeing = MultiViewRidge("linear", ridge=1.0, decoder="probabilities", approximation="exact").fit(VIEWS, hidden)
+    assert abs(blind.predict_proba(VIEWS).mean() - seeing.predict_proba(VIEWS).mean()) < 0.1
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        lambda: np.ma.masked_array(np.nan_to_num(with_gaps()[1]), np.isnan(with_gaps()[1])),
+        lambda: pd.DataFrame(with_gaps()[1], columns=list("wxyz")),
+        lambda: pd.DataFrame(with_gaps()[1], columns=list("wxyz")).astype("Int64"),
+        lambda: [[None if v != v else int(v) for v in row] for row in with_gaps()[1]],
+    ],
+    ids=["masked array", "DataFrame of NaN", "DataFrame of NA", "lists of None"],
+)
+def test_unknown_labels_come_in_all_forms(unknown: Any) -> None:
+    wanted = MultiViewRidge("linear").fit(VIEWS, with_gaps()[1]).decision_function(NEW)
+    assert_allclose(MultiViewRidge("linear").fit(VIEWS, unknown()).decision_function(NEW), wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        (np.full(N, -1.0), "sample_weight is -1.0 at sample 0; weights are finite numbers of at least 0"),
+        (np.ones(3), r"sample_weight has shape \(3,\), needs \(90,\); pass one weight a sample"),
+        ({"c": 1.0}, "sample_weight names 'c', the views are"),
+        ({"a": np.zeros(N)}, "view 'a': the weights of all samples are zero"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(weights: Any, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        MultiViewRidge("linear").fit(VIEWS, Y, sample_weight=weights)
+
+
+def test_what_gaps_make_impossible_is_refused() -> None:
+    views, labels = with_gaps()
+    with pytest.raises(UserError, match="one combined kernel cannot take; take combine='predictions'"):
+        MultiViewRidge("linear", combine="kernels").fit(views, Y)
+    with pytest.raises(UserError, match="sample 5 has none of the views"):
+        MultiViewRidge("linear").fit(VIEWS, Y).decision_function({"a": views["a"][:9], "b": np.full((9, 120), np.nan)})
+    views["a"][3, 1] = np.nan
+    with pytest.raises(UserError, match="view 'a' has nan at row 3, column 1"):
+        MultiViewRidge("linear").fit(views, labels)
+
+
+def test_weights_by_view_are_rows_that_the_view_lacks() -> None:
+    views, labels = with_gaps()
+    has = {view: ~np.isnan(X[:, 0]) for view, X in views.items()}
+    by_rows = MultiViewRidge("linear").fit(views, labels).decision_function(NEW)
+    by_weights = MultiViewRidge("linear").fit(VIEWS, labels, sample_weight=has).decision_function(NEW)
+    assert_allclose(by_weights, by_rows, atol=1e-12)
+
+
+def test_weights_reach_a_fit_through_scikit_learns_routing() -> None:
+    with config_context(enable_metadata_routing=True):
+        model = MultiViewRidge("linear").set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        search = GridSearchCV(model, {"ridge": [0.1, 1.0]}, cv=2)
+        weighted = search.fit(VIEWS["a"], Y[:, 0], sample_weight=WEIGHTS).best_estimator_
+    alone = MultiViewRidge("linear", ridge=search.best_params_["ridge"]).fit(VIEWS["a"], Y[:, 0], sample_weight=WEIGHTS)
+    assert_allclose(weighted.decision_function(NEW["a"]), alone.decision_function(NEW["a"]))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_a_model_of_gaps_comes_back_from_disk(kernel: str, tmp_path: Path) -> None:
+    views, labels = with_gaps()
+    model = MultiViewRidge(kernel, approximation="exact").fit(views, labels, sample_weight=WEIGHTS)
+    model.save(str(tmp_path / "model.zarr"))
+    back = dmo.load(str(tmp_path / "model.zarr"))
+    for part in (NEW, {"b": NEW["b"]}):
+        np.testing.assert_array_equal(back.decision_function(part), model.decision_function(part))
