@@ -170,10 +170,27 @@ def _outer(F: Factor) -> np.ndarray:
 
 
 class Equilibrated:
-    """The Cholesky factor of D A D for a small positive definite A (overwritten), D = diag(A)^-1/2.
+    """The Cholesky factor of D A D for a small positive definite A, D = diag(A)^-1/2.
 
     The unit diagonal makes the factorization's error relative to every row by itself, so that features of different
-    units need no scaling by the user. Raises IllConditioned where A is not positive definite in float64.
+    units need no scaling by the user.
+
+    Parameters
+    ----------
+    A : ndarray of shape (d, d), float64
+        Symmetric; it is overwritten.
+
+    Raises
+    ------
+    IllConditioned
+        Where A is not positive definite in float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.linear import Equilibrated
+    >>> Equilibrated(np.diag([4.0, 1.0])).solve(np.ones((2, 1))).ravel().tolist()
+    [0.25, 1.0]
     """
 
     def __init__(self, A: np.ndarray):
@@ -189,11 +206,33 @@ class Equilibrated:
             raise IllConditioned(f"the matrix is not positive definite (row {info} of {len(A)}); raise the ridge")
 
     def half(self, B: np.ndarray) -> np.ndarray:
-        """R B with R'R = A^-1: its columns have the lengths sqrt(b'A^-1 b)."""
+        """Multiply by a root of the inverse.
+
+        Parameters
+        ----------
+        B : ndarray of shape (d, k)
+            Columns.
+
+        Returns
+        -------
+        ndarray of shape (d, k)
+            R B with R'R = A^-1: its columns have the lengths sqrt(b'A^-1 b).
+        """
         return scipy.linalg.solve_triangular(self._factor, self._scale[:, None] * B, lower=True, check_finite=False)
 
     def solve(self, B: np.ndarray) -> np.ndarray:
-        """A^-1 B."""
+        """Multiply by the inverse.
+
+        Parameters
+        ----------
+        B : ndarray of shape (d, k)
+            Columns.
+
+        Returns
+        -------
+        ndarray of shape (d, k)
+            A^-1 B.
+        """
         X, _ = scipy.linalg.lapack.dpotrs(self._factor, self._scale[:, None] * B, lower=1)
         return self._scale[:, None] * X
 

@@ -92,6 +92,19 @@ def masked_ridge(
         beta_v of f(x) = sum_v f_v(x) beta_v + offset.
     offset : ndarray of shape (L,)
         Of f, the intercept included.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.moments import LABELS, Moments
+    >>> from dmo.methods.ridge import masked_ridge
+    >>> F, Y = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [2.0], [0.0]])
+    >>> unknown, ones = np.array([[False], [False], [True]]), np.ones((3, 1))
+    >>> stacked = np.hstack([F, ones])
+    >>> gaps = lambda B, which: stacked.T @ (unknown * (stacked @ B))
+    >>> beta, offset = masked_ridge(Moments.of({"x": F, LABELS: Y}), {"x": 1.0}, 1e-9, gaps, np.array([True]))
+    >>> beta["x"].round(6).ravel().tolist(), abs(offset.round(6)).tolist()
+    ([1.0], [0.0])
     """
     columns, scale, _, small = moments.weighted_system(weights, center)
     plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale
