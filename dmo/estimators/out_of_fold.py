@@ -35,11 +35,12 @@ def out_of_fold_scores(
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-            model = clone(estimator).set_params(decoder=None, standardize=0.0)
+            model = clone(estimator).set_params(decoder=None)
             old = {name: Subset(source, train) for name, source in views.items()}
             if gaps is None:
                 model.fit(old, Y[train])
-            else:
+            else:  # raw scores are the same without held-out statistics
+                model.set_params(standardize=0.0)
                 part = gaps.rows(train)
                 known = Y[train] if part.known is None else np.where(part.known, Y[train], np.nan)
                 model.fit(old, known, sample_weight=part.weights.views | {LABEL_WEIGHTS: part.weights.labels})

@@ -455,7 +455,22 @@ class Centered(Operator):
 
 
 class Congruent(Operator):
-    """R A R for a diagonal R (`roots`, n): the kernel of samples that count R^2 times."""
+    """R A R for a diagonal R: the kernel of samples that count R^2 times.
+
+    Parameters
+    ----------
+    inner : Operator
+        A.
+    roots : ndarray of shape (n,)
+        The diagonal of R.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Congruent, Dense
+    >>> Congruent(Dense(np.ones((2, 2))), np.array([1.0, 3.0])).dense().tolist()
+    [[1.0, 3.0], [3.0, 9.0]]
+    """
 
     def __init__(self, inner: Operator, roots: np.ndarray):
         self.inner, self.roots, self.n, self.dtype = inner, roots, inner.n, inner.dtype
