@@ -33,6 +33,7 @@ from dmo.stores import (
     describe,
     load_model,
     open_features,
+    relative_path,
     reserve,
     save_model,
 )
@@ -343,9 +344,10 @@ def _extract(
     if extractor is None:
         extractor = Extractor(given, learn_vocabularies(listing, given, threads))
     with stage("begin the store", 1):
+        folder = relative_path(path, listing.folder)
         parameters = {
             "dataset": PART,
-            "folder": str(listing.folder.resolve()),
+            "folder": folder,
             "recipe": extractor.recipe.to_dict(),
             "fingerprint": extractor.fingerprint,
             "contents": digest([contents[name] for name in listing.ids]),
@@ -359,7 +361,7 @@ def _extract(
             label_names=listing.label_names,
             sample_ids=listing.ids,
             split=listing.split,
-            attributes={"dataset": PART, "folder": str(listing.folder.resolve()), **(attributes or {})},
+            attributes={"dataset": PART, "folder": folder, **(attributes or {})},
             block=block,
             overwrite=overwrite,
             provenance=Provenance(parameters=parameters, seed=given.seed),

@@ -168,7 +168,6 @@ class Tiles(Operator):
         self._kept: list[Any] | None = None
         self._shared = Broadcast(client, source)
         self._deal()
-        self._allowed = -1  # bytes of the largest block whose product was found to fit
 
     def _deal(self) -> None:
         """Deal the tiles out to the threads that there are: workers come and go between two products.
@@ -184,6 +183,7 @@ class Tiles(Operator):
         self._threads = threads
         self.groups = grouped(lower_pairs(self.n, self.source.block), _PER_THREAD * threads)
         self._kept = None
+        self._allowed = -1  # bytes of the largest block whose product was found to fit these workers
         if more:
             self._shared.forget()  # so that new workers have the source before they are given a task
 
@@ -287,6 +287,7 @@ class Tiles(Operator):
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if self.client is not None:
+            self._deal()
             self._check_memory(B)
         return self._sum(multiply_tiles, B)
 

@@ -6,7 +6,7 @@ with its CRC-32C as it is done, `complete` is written last, and the same call go
 """
 
 from dmo.stores._errors import StoreError, writing
-from dmo.stores._files import check_output, check_output_file, existing_store, replace_file
+from dmo.stores._files import check_output, check_output_file, existing_store, relative_path, replace_file
 from dmo.stores._lock import reserve
 from dmo.stores._schema import Provenance
 from dmo.stores._views import DenseView, SparseView
@@ -40,6 +40,7 @@ __all__ = [
     "open_features",
     "open_kernel",
     "open_results",
+    "relative_path",
     "reopen",
     "replace_file",
     "reserve",

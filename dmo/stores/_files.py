@@ -117,6 +117,30 @@ def existing_store(path: str | os.PathLike[str], kind: str) -> bool | None:
     return bool(document["attributes"]["complete"])
 
 
+def relative_path(store: str | os.PathLike[str], path: str | os.PathLike[str]) -> str:
+    """Name a place as a store does, so that both can be moved together.
+
+    Parameters
+    ----------
+    store : str or path-like
+        Local path or URL of the store.
+    path : str or path-like
+        The place.
+
+    Returns
+    -------
+    str
+        Relative to the folder that the store lies in, where the place is there or below; else absolute.
+
+    Examples
+    --------
+    >>> from dmo.stores import relative_path
+    >>> relative_path("/data/set/f.zarr", "/data/set/images"), relative_path("/data/set/f.zarr", "/images")
+    ('images', '/images')
+    """
+    return Folder.at(store).relative(path)
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file whole, or not at all; its folder is made.
 

@@ -54,6 +54,21 @@ class Folder:
         self._inside(name)
         return Folder(f"{self.url}/{name}")
 
+    @property
+    def _place(self) -> str:
+        """The folder that this one lies in, with its slash."""
+        return self.url.rpartition("/")[0] + "/"
+
+    def relative(self, path: str | os.PathLike[str]) -> str:
+        """How a store here names another place: relative to the folder that the store lies in where the place is there or
+        below, so that both can be moved together; else absolute."""
+        url = Folder.at(path).url
+        return url.removeprefix(self._place)
+
+    def absolute(self, name: str) -> str:
+        """The place that a store here names so."""
+        return name if "://" in name or os.path.isabs(name) else self._place + name
+
     def _inside(self, key: str) -> None:
         """Refuse a key that names another place than one in this folder; keys come from files that others wrote."""
         if (

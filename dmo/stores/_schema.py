@@ -35,7 +35,8 @@ class Provenance:
     Parameters
     ----------
     parents : sequence of str, default=()
-        Paths or URLs of the stores and files that it was made from.
+        Paths or URLs of the stores and files that it was made from. A store keeps those beside or below it relative to the
+        folder that it lies in, so that they can be moved together.
     parameters : mapping, optional
         A JSON dictionary.
     seed : int, optional
@@ -90,18 +91,31 @@ def plain(value: Any, where: str) -> Any:
 
 
 def new_attributes(
-    kind: str, configuration: dict[str, Any], attributes: Mapping[str, Any] | None, provenance: Provenance | None
+    folder: Folder,
+    kind: str,
+    configuration: dict[str, Any],
+    attributes: Mapping[str, Any] | None,
+    provenance: Provenance | None,
 ) -> dict[str, Any]:
     """The attributes of the root of a store that is begun."""
+    origin = (provenance or Provenance()).to_dict()
     document = {
         "kind": kind,
         "version": VERSIONS[kind],
         "complete": False,
-        "provenance": (provenance or Provenance()).to_dict(),
+        "provenance": origin | {"parents": [folder.relative(parent) for parent in origin["parents"]]},
         "configuration": configuration,
         "attributes": dict(attributes or {}),
     }
     return plain(document, "the attributes of a store")
+
+
+def origin_of(folder: Folder, root: Mapping[str, Any]) -> dict[str, Any]:
+    """The provenance in the attributes of a root, its parents by their paths or URLs as they are now."""
+    found = dict(root["provenance"])
+    parents = found.get("parents")
+    known = parents if isinstance(parents, list) and all(isinstance(parent, str) for parent in parents) else []
+    return found | {"parents": [folder.absolute(parent) for parent in known]}
 
 
 def read_root(folder: Folder) -> dict[str, Any] | None:

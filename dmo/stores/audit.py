@@ -15,7 +15,7 @@ from dmo.stores._arrays import Index, entry_at
 from dmo.stores._errors import DamagedRoot, StoreError
 from dmo.stores._folder import Folder
 from dmo.stores._lock import acquire, release
-from dmo.stores._schema import RESUME, existing_root, set_complete
+from dmo.stores._schema import RESUME, existing_root, origin_of, set_complete
 from dmo.stores._valid import SMALL
 from dmo.stores._writer import Array, Blocks, ledger
 
@@ -60,7 +60,9 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     configuration = root["configuration"]
     found: dict[str, Any] = {
         "path": folder.url,
-        **{key: root[key] for key in ("kind", "version", "complete", "provenance", "attributes")},
+        **{key: root[key] for key in ("kind", "version", "complete")},
+        "provenance": origin_of(folder, root),
+        "attributes": root["attributes"],
         "bytes": sum(folder.sizes().values()),
     }
     if root["kind"] == "model":

@@ -18,7 +18,7 @@ from dmo.stores._arrays import DenseArray, SparseArray
 from dmo.stores._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
 from dmo.stores._errors import StoreError
 from dmo.stores._folder import Folder
-from dmo.stores._schema import Provenance, begin, new_attributes, open_root
+from dmo.stores._schema import Provenance, begin, new_attributes, open_root, origin_of
 from dmo.stores._views import DenseView, SparseView, View
 from dmo.stores._writer import Blocks, ledger
 
@@ -144,7 +144,7 @@ def create_features(
         "views": {name: spec.to_dict() for name, spec in views.items()},
         **{name: whole.to_dict() for name, whole in small.items()},
     }
-    wanted = new_attributes("features", configuration, attributes, provenance)
+    wanted = new_attributes(folder, "features", configuration, attributes, provenance)
     arrays = stored_arrays(folder, wanted["configuration"])
     visible = {name: array.metadata() for name, array in arrays.items() if isinstance(array, DenseArray)}
     visible.update({name: whole.metadata for name, whole in small.items()})
@@ -403,7 +403,7 @@ class FeatureStore:
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the features come from, as JSON."""
-        return self.root["provenance"]
+        return origin_of(self.folder, self.root)
 
     def view_info(self, name: str) -> ViewSpec:
         """Look up what a view is.

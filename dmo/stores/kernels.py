@@ -70,8 +70,8 @@ def create_kernel(
     if np.dtype(dtype) not in (np.float32, np.float64):
         raise TypeError(f"a kernel store holds float32 or float64, got {np.dtype(dtype)}; pass one of these")
     configuration = {"n": n, "block": min(block, n), "dtype": np.dtype(dtype).name}
-    wanted = new_attributes("kernel", configuration, attributes, None)
     folder = Folder.at(path)
+    wanted = new_attributes(folder, "kernel", configuration, attributes, None)
     array = stored_array(folder, configuration)
     found = begin(folder, wanted, {array.name: array.metadata()}, overwrite=False)
     writer = KernelWriter(array, Blocks(folder, {array.name: array}, found))

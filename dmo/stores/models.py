@@ -79,7 +79,7 @@ def save_model(
     folder = Folder.at(path)
     stored = {name: _check_array(name, value) for name, value in arrays.items()}
     paths = _paths(stored)
-    attributes = new_attributes("model", {}, None, provenance)
+    attributes = new_attributes(folder, "model", {}, None, provenance)
     attributes["meta"] = plain(dict(meta), "the meta of a model")
     _check_target(folder, overwrite)
     with alone(folder):

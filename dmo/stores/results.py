@@ -15,7 +15,7 @@ from dmo.stores import _whole
 from dmo.stores._arrays import DenseArray
 from dmo.stores._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
 from dmo.stores._folder import Folder
-from dmo.stores._schema import Provenance, begin, new_attributes, open_root
+from dmo.stores._schema import Provenance, begin, new_attributes, open_root, origin_of
 from dmo.stores._views import DenseView
 from dmo.stores._writer import Blocks, ledger
 
@@ -101,7 +101,7 @@ def create_results(
         "block": min(block, n),
         **{name: whole.to_dict() for name, whole in small.items()},
     }
-    wanted = new_attributes("results", configuration, attributes, provenance)
+    wanted = new_attributes(folder, "results", configuration, attributes, provenance)
     array = stored_array(folder, configuration)
     visible = {array.name: array.metadata(), **{name: whole.metadata for name, whole in small.items()}}
     found = begin(folder, wanted, visible, overwrite)
@@ -309,7 +309,7 @@ class ResultStore:
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the rows come from, as JSON."""
-        return self.root["provenance"]
+        return origin_of(self.folder, self.root)
 
     def _strings(self, name: str) -> list[str] | None:
         known = self.root["configuration"].get(name)

@@ -299,8 +299,9 @@ def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool
 def origin(
     parents: Sequence[str], store: stores.FeatureStore, split: str | None, seed: int | None = None, **more: Any
 ) -> stores.Provenance:
-    """Provenance of what is made from the samples `split` of a feature store: that store's own is kept in it."""
-    parameters = {"split": split, "dataset": store.attributes.get("dataset"), "features": store.provenance}
+    """Provenance of what is made from the samples `split` of a feature store: that store's own is kept in it, as it
+    stands there."""
+    parameters = {"split": split, "dataset": store.attributes.get("dataset"), "features": store.root["provenance"]}
     return stores.Provenance(parents, parameters | more, seed)
 
 

@@ -62,7 +62,7 @@ class Evaluation:
         folder = self.store.attributes.get("folder")
         if folder is None or self.store.attributes.get("dataset") != "images":
             return None
-        root = Path(folder).resolve()
+        root = Path(self.store.folder.absolute(folder)).resolve()
         path = (root / self.first.applied.ids()[i]).resolve()
         if not path.is_relative_to(root):  # by "..", an absolute name or a link: a page shows nothing from elsewhere
             return None

@@ -205,7 +205,7 @@ def _write(
         }
         stores.replace_file(Path(request.out), (json.dumps(document, indent=1) + "\n").encode())
     else:
-        parameters: dict[str, Any] = {"folder": str(Path(request.folder).resolve())}
+        parameters: dict[str, Any] = {"folder": stores.relative_path(request.out, request.folder)}
         parameters |= {"fingerprint": extractor.fingerprint, "contents": {"the model": model_contents}}
         writer = stores.create_results(
             request.out,

@@ -1,7 +1,8 @@
-"""Commands that run at the same moment: onto one output, and over a model that is replaced meanwhile."""
+"""Commands that run at the same moment, onto one output or over a model that is replaced; stores that are moved."""
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -14,6 +15,8 @@ from dmo import stores
 from dmo.demo.scenes import draw_images
 from dmo.features.extraction import Extractor
 from dmo.workflows import images
+from dmo.workflows.apply import open_applied
+from dmo.workflows.evaluation import EvaluatedModel, Evaluation
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +168,35 @@ def test_a_journal_into_which_annotations_by_two_models_write_mixes_nothing(work
     for name in "ba":
         run("annotate", work / f"{name}.zarr", *command[2:])
         assert (tmp_path / "out.csv").read_text() == expected[name]
+
+
+def test_a_folder_of_images_store_model_and_unfinished_rows_can_be_moved(work, tmp_path, monkeypatch):
+    """They name each other by where they lie, so that what was begun goes on, and a page shows the images."""
+    here, there = tmp_path / "here", tmp_path / "there" / "project"
+    shutil.copytree(work / "pics", here / "pics")
+    monkeypatch.chdir(here)
+    run("extract", "pics", "f.zarr", "--set", "moments", "--labels", "pics/labels.csv")
+    run("fit", "kgha", "f.zarr", "m.zarr", "--n-components", 2, "--approximation", "exact")
+    write, blocks = stores.ResultWriter.write, []
+
+    def dies(self, *block):
+        blocks.append(block)
+        if len(blocks) == 3:
+            raise KeyboardInterrupt
+        write(self, *block)
+
+    command = ["transform", "m.zarr", "f.zarr", "z.zarr", "--block", 4]
+    with monkeypatch.context() as patch:
+        patch.setattr(stores.ResultWriter, "write", dies)
+        run(*command, code=130)
+    monkeypatch.chdir(tmp_path)
+    there.parent.mkdir()
+    here.rename(there)
+    command = ["transform", *(there / name for name in command[1:4]), "--block", 4]
+    assert "2 of 4 blocks are there already" in run(*command).stderr
+    assert stores.describe(there / "m.zarr")["provenance"]["parents"] == [str(there / "f.zarr")]
+    assert stores.open_results(there / "z.zarr").provenance["parents"] == [str(there / "m.zarr"), str(there / "f.zarr")]
+    assert str(there / "f.zarr") in run("info", there / "m.zarr").stdout
+    applied = open_applied(str(there / "m.zarr"), str(there / "f.zarr"), "test", "test", "scores")
+    judged = EvaluatedModel("m", applied, applied.scores(applied.views), {}, {})
+    assert Evaluation([judged], applied.label_names(), applied.Y, 1).image(0) is not None

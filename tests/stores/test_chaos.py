@@ -336,6 +336,37 @@ def test_a_scheduler_killed_stops_the_command_which_then_goes_on(
     table.append(("SIGKILL of the scheduler", "a write (transform)", f'exit code 3, resumed: "{said}"'))
 
 
+def test_a_scheduler_killed_under_an_exact_fit_stops_it_and_the_same_command_goes_on(
+    applied: dict[str, Path], tmp_path: Path, table: list[Any]
+) -> None:
+    running, out, log = Scheduler(tmp_path).start(), tmp_path / "model.zarr", tmp_path / "log.jsonl"
+    command = ["fit", "kgha", applied["features"], out, "--views", "pixels", "--n-components", "5"]
+    command += ["--approximation", "exact", "--storage", "resident", "--block", "100", "--ridge", "10"]
+    where = ["--scheduler", running.file, "--checkpoint", tmp_path / "kept", "--log", log]
+    try:
+        driver = subprocess.Popen(
+            [BIN / "dmo", *map(str, command + where)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+        )
+        until(lambda: log.is_file() and '"stage": "eigenpairs (block steps)"' in log.read_text(encoding="utf-8"))
+        running.kill_scheduler()
+        _, errors = driver.communicate(timeout=PATIENCE)
+        assert driver.returncode == 3, errors
+        said = errors.splitlines()[-1]
+        assert said.startswith("dmo: the cluster was lost (")
+        assert said.endswith("what is finished is kept, the same command goes on or starts again")
+        assert "Traceback" not in errors
+        assert not out.exists() or not stores.describe(out)["complete"]
+    finally:
+        running.stop()
+    assert dmo_run(*command, "--checkpoint", tmp_path / "kept").exit_code == 0
+    assert dmo_run(*command[:3], tmp_path / "calm.zarr", *command[4:]).exit_code == 0
+    views = {"pixels": stores.open_features(applied["features"]).views["pixels"][:50]}
+    found, expected = (dmo.load(str(path)).decision_function(views) for path in (out, tmp_path / "calm.zarr"))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    assert list(tmp_path.glob("kept/*")) == []
+    table.append(("SIGKILL of the scheduler", "an exact fit with resident tiles", f'exit code 3, resumed: "{said}"'))
+
+
 DRIVER = """
 import json, sys
 from pathlib import Path

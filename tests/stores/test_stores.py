@@ -55,7 +55,7 @@ VIEWS = {
 LABELS = (RNG.random((N, 4)) < 0.3).astype(float)
 NAMES = ["sun", "mer", "été", ""]
 IDS = [f"image {i}" for i in range(N)]
-SAME = {"attributes": {"title": "a test"}, "provenance": Provenance(["raw/a.mat"], {"scale": 2}, 3)}
+SAME = {"attributes": {"title": "a test"}, "provenance": Provenance(["/raw/a.mat"], {"scale": 2}, 3)}
 SPLIT = ["train"] * 25 + ["test"] * 12
 
 
@@ -134,7 +134,7 @@ def test_labels_names_and_splits_come_back(store):
     assert (opened.label_names, opened.sample_ids, opened.split.tolist()) == (NAMES, IDS, SPLIT)
     assert opened.view_info("counts") == VIEWS["counts"]
     assert opened.attributes == {"title": "a test"}
-    assert opened.provenance == opened.provenance | {"parents": ["raw/a.mat"], "parameters": {"scale": 2}, "seed": 3}
+    assert opened.provenance == opened.provenance | {"parents": ["/raw/a.mat"], "parameters": {"scale": 2}, "seed": 3}
     views, Y, index = opened.select("test")
     assert np.array_equal(index, np.arange(25, 37))
     assert np.array_equal(Y, LABELS[25:])
@@ -422,7 +422,7 @@ def test_a_changed_configuration_is_refused_unless_the_store_is_made_anew(store,
         ({"views": VIEWS | {"more": ViewSpec(2)}}, "made with views.more.dimension = nothing, now it is 2"),
         ({"labels": 1 - LABELS}, "made with labels.checksums"),
         ({"split": SPLIT[::-1]}, "made with split.checksums"),
-        ({"provenance": Provenance(["raw/a.mat"], {"scale": 3}, 3)}, "provenance.parameters.scale = 2, now it is 3"),
+        ({"provenance": Provenance(["/raw/a.mat"], {"scale": 3}, 3)}, "provenance.parameters.scale = 2, now it is 3"),
     ):
         with pytest.raises(StoreError, match=re.escape(message)):
             begin(store, **(SAME | changes))
@@ -655,7 +655,7 @@ def same(found, expected):
 
 def test_models_come_back_as_they_were(tmp_path):
     meta = {"name": "KGHA", "ridge": np.float32(0.5), "shape": (1, 2), "views": ["gist"], "none": None}
-    save_model(tmp_path / "m", MODEL, meta, provenance=Provenance(["f.zarr"]))
+    save_model(tmp_path / "m", MODEL, meta, provenance=Provenance([tmp_path / "f.zarr"]))
     arrays, found = load_model(tmp_path / "m")
     assert list(arrays) == list(MODEL)
     assert all(same(arrays[name], MODEL[name]) for name in MODEL)
@@ -663,7 +663,7 @@ def test_models_come_back_as_they_were(tmp_path):
     assert verify(tmp_path / "m") == []
     shown = describe(tmp_path / "m")
     assert shown["arrays"]["views/gist/rows"]["shape"] == [N, 6]
-    assert shown["provenance"]["parents"] == ["f.zarr"]
+    assert shown["provenance"]["parents"] == [str(tmp_path / "f.zarr")]
 
 
 def test_models_larger_than_a_chunk_come_back(tmp_path, monkeypatch):
