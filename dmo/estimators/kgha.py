@@ -275,9 +275,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         if self.standardize:
             held = []
             for part in done.folds:
-                coefficients, offset, loadings = self.fit_moments(
-                    self.prepare_moments(done.total - part, self.center), k
-                )
+                # to the tolerance of the fit itself: what sweeps share between settings is solved less closely
+                rest = SharedHomogeneity(RotatedMoments.of(done.total - part, self.center), residual=self.tol)
+                coefficients, offset, loadings = self.fit_moments(rest, k)
                 D = decoder(loadings)
                 held.append(part.of_scores({view: B @ D for view, B in coefficients.items()}, offset @ D))
             mean, deviation = pooled(held)

@@ -43,7 +43,12 @@ PROBES = 3
 
 
 def relative_error(R: np.ndarray, B: np.ndarray) -> float:
-    """max_j |r_j| / |b_j|, of the columns that are not zero."""
+    """max_j |r_j| / |b_j|, of the columns that are not zero.
+
+    Not the norm-wise backward error |r| / (|A + c I| |x| + |b|), which every backward stable factorization keeps at a few
+    roundings, however small the ridge: with |x| up to |b| / c it passes an r as large as b. What is used of x are values
+    A x, whose error A (A + c I)^-1 r is at most |r|: the relative residual bounds it in units of the labels.
+    """
     scale = np.linalg.norm(B, axis=0)
     return float((np.linalg.norm(R, axis=0)[scale > 0] / scale[scale > 0]).max(initial=0.0))
 

@@ -1,11 +1,13 @@
 """Solutions of (A + c I) X = B by every method, against numpy.linalg.solve on the dense matrix."""
 
 import logging
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 from cases import CASES, F, K, N, gaussian, low_rank, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -500,6 +502,44 @@ def test_small_systems_of_moments_are_refined_and_refused_where_rounding_hides_t
     twice = np.hstack([G, G])
     with pytest.raises(IllConditioned, match=r"ridge 1e-09 is below the rounding of moments .* raise it to \S+, scale"):
         positive_solve(twice.T @ twice, 1e-9, twice.T @ B[:40])
+
+
+def exact_solution(A: np.ndarray, ridge: float, b: np.ndarray) -> list[Fraction]:
+    """(A + c I)^-1 b of the numbers as they stand, by elimination in rational arithmetic: without any rounding."""
+    rows = [[Fraction(v) for v in [*row, right]] for row, right in zip(A.tolist(), b.tolist(), strict=True)]
+    for i, row in enumerate(rows):
+        row[i] += Fraction(ridge)
+    for i, row in enumerate(rows):  # positive definite: pivots need no exchange
+        for other in rows[i + 1 :]:
+            factor = other[i] / row[i]
+            other[i:] = [v - factor * u for v, u in zip(other[i:], row[i:], strict=True)]
+    for i in reversed(range(len(rows))):
+        known = sum((rows[i][j] * rows[j][-1] for j in range(i + 1, len(rows))), Fraction(0))
+        rows[i][-1] = (rows[i][-1] - known) / rows[i][i]
+    return [row[-1] for row in rows]
+
+
+@pytest.mark.parametrize("method", ["cholesky", "mixed"])
+@pytest.mark.parametrize("ridge", [1e-3, 1e-8, 1e-10])
+def test_the_residual_bounds_the_error_of_fitted_values_where_the_backward_error_does_not(
+    method: SolveMethod, ridge: float
+) -> None:
+    """Hilbert's matrix, of condition 1e16, with ridges down to a few roundings of it."""
+    A, b = scipy.linalg.hilbert(12), np.random.default_rng(0).standard_normal(12)
+    exact = exact_solution(A, ridge, b)
+    fitted = np.array([float(sum(Fraction(v) * x for v, x in zip(row, exact, strict=True))) for row in A.tolist()])
+    found = factorize(Dense(A), ridge, method=method, tol=1e-15).solve(b, check=True)
+    assert found.residuals is not None
+    error = np.linalg.norm(A @ found.value - fitted) / np.linalg.norm(b)
+    assert error <= 1.01 * found.residuals.max() + 1e-14
+    np.testing.assert_allclose(found.value, [float(x) for x in exact], rtol=1e-14 / ridge)
+    # a solution with random digits from the 8th on would pass by its backward error
+    wrong = found.value * (1 + 1e-8 * np.random.default_rng(1).standard_normal(12))
+    r = b - A @ wrong - ridge * wrong
+    backward = np.linalg.norm(r) / (np.linalg.norm(A, 2) * np.linalg.norm(wrong) + np.linalg.norm(b))
+    assert backward < 1e-7
+    if ridge == 1e-10:
+        assert np.linalg.norm(A @ wrong - fitted) > 0.1 * np.linalg.norm(b)
 
 
 def test_a_solve_that_misses_its_equation_is_told() -> None:
