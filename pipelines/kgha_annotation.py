@@ -16,10 +16,7 @@ labels), KGHA.
 from __future__ import annotations
 
 import argparse
-import csv
-import hashlib
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,16 +29,18 @@ from rich.console import Console
 from rich.table import Table
 
 from dmo import KGHA, MultiViewRidge, stores
-from dmo.blocks import Rows, Subset
+from dmo.blocks import Subset
 from dmo.datasets import ingest
 from dmo.errors import UserError
-from dmo.metrics import annotation_scores, auc_scores
+from dmo.hashing import digest
 from dmo.progress import stage
+from dmo.workflows.apply import AppliedModel, finished_rows, write_rows
+from dmo.workflows.evaluation import figures
+from dmo.workflows.experiments import data_folder, kept, labeled_features, write_table
 from dmo.workflows.fitting import auto_kernel
-from dmo.workflows.program import add_run_options, run_pipeline
+from dmo.workflows.program import Session, add_run_options, run_pipeline
 
 ALL_VIEWS = "all"
-BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,15 @@ METHODS: dict[str, Callable[[Parameters, Mapping[str, str]], Any]] = {
 
 @dataclass(frozen=True)
 class Samples:
-    """Training and test samples: views as row sources, labels, and a description that tells two choices apart."""
+    """Training and test samples: views as row sources, labels, row numbers of the test samples, and a description that
+    tells two choices apart."""
 
-    train: Mapping[str, Rows]
+    store: stores.FeatureStore
+    train: Mapping[str, Subset]
     Y_train: np.ndarray
-    test: Mapping[str, Rows]
+    test: Mapping[str, Subset]
     Y_test: np.ndarray
+    index: np.ndarray
     label_names: list[str] | None
     origin: dict[str, Any]
 
@@ -116,13 +118,12 @@ class Samples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; returns the exit code (see `dmo.workflows.exits`)."""
     options = parser().parse_args(arguments)
-    return run_pipeline(__file__, options, lambda: report(run(options), Path(options.work)))
+    return run_pipeline(__file__, options, lambda run: report(experiment(run, options), Path(options.work)))
 
 
 def parser() -> argparse.ArgumentParser:
-    default = Path(os.environ.get("DMO_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "corel5k"
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--data", default=str(default), help="folder of Corel5k, a feature store, or 'digits'")
+    made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k, a feature store, or 'digits'")
     made.add_argument("--work", required=True, help="folder for the stores and the table")
     made.add_argument("--views", help="views to use, comma-separated (default: all)")
     made.add_argument("--methods", help=f"of {', '.join(METHODS)} (default: all)")
@@ -133,7 +134,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+def experiment(run: Session, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Every method on every part; returns the results in the table's order."""
     work = Path(options.work)
     views = options.views.split(",") if options.views else None
@@ -152,33 +153,27 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     results = []
     with stage("methods x views", len(tasks)) as advance:
         for task in tasks:
-            results.append(finish(task, samples, work))
+            results.append(finish(run, task, samples, work))
             advance(1)
     return results
 
 
 def open_data(data: str, work: Path, views: Sequence[str] | None) -> stores.FeatureStore:
     """The feature store to work on, ingested (of a data set only `views`) into `work` where `data` is not one already."""
+    target = work / ("features.zarr" if views is None or data == "digits" else f"features-{'-'.join(views)}.zarr")
     if data == "digits":
-        return ingest_digits(work / "features.zarr")
-    try:
+        return labeled_features(target, lambda: ingest_digits(target))
+    if not Path(data).is_dir() or (Path(data) / "zarr.json").exists():
         return stores.open_features(data)
-    except (FileNotFoundError, stores.StoreError):
-        if not Path(data).is_dir() or (Path(data) / "zarr.json").exists():
-            raise
-    target = work / ("features.zarr" if views is None else f"features-{'-'.join(views)}.zarr")
-    try:
-        return stores.open_features(target)
-    except (FileNotFoundError, stores.StoreError):
-        return ingest("corel5k", data, target, views=views)
+    return labeled_features(target, lambda: ingest("corel5k", data, target, views=views))
 
 
-def ingest_digits(path: Path) -> stores.FeatureStore:
-    """The digits inside scikit-learn as a feature store."""
+def ingest_digits(path: Path) -> None:
+    """Write the digits inside scikit-learn as a feature store."""
     from dmo.datasets.writing import write
     from dmo.demo.digits import digits_source
 
-    return write(digits_source(), path)
+    write(digits_source(), path)
 
 
 def default_kernels(store: stores.FeatureStore, views: Sequence[str] | None) -> dict[str, str]:
@@ -196,84 +191,54 @@ def select(store: stores.FeatureStore, views: Sequence[str], quick: bool) -> Sam
         _, Y, index = store.select(split)
         if Y is None:
             raise UserError(f"{store.url} has no labels; ingest them with the features")
-        kept = (
-            np.unique(np.linspace(0, len(index) - 1, min(len(index), most)).astype(int))
-            if quick
-            else np.arange(len(index))
-        )
-        parts.append(({view: Subset(store.views[view], index[kept]) for view in views}, Y[kept]))
-    (train, Y_train), (test, Y_test) = parts
+        some = np.arange(len(index))
+        if quick:
+            some = np.unique(np.linspace(0, len(index) - 1, min(len(index), most)).astype(int))
+        parts.append(({view: Subset(store.views[view], index[some]) for view in views}, Y[some], index[some]))
+    (train, Y_train, _), (test, Y_test, index) = parts
     used = Y_train.any(axis=0) if quick else np.ones(Y_train.shape[1], dtype=bool)
     names = None if store.label_names is None else [name for name, use in zip(store.label_names, used) if use]
     origin = {"store": store.provenance, "quick": quick, "samples": [len(Y_train), len(Y_test)]}
-    return Samples(train, Y_train[:, used], test, Y_test[:, used], names, origin)
+    return Samples(store, train, Y_train[:, used], test, Y_test[:, used], index, names, origin)
 
 
-def finish(task: Task, samples: Samples, work: Path) -> dict[str, Any]:
+def finish(run: Session, task: Task, samples: Samples, work: Path) -> dict[str, Any]:
     """The result of one task: from its file, or by fitting, annotating and evaluating."""
     description = {"method": task.method, "kernels": dict(task.kernels), **asdict(task.parameters), **samples.origin}
-    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
-    path = work / "results" / f"{task.name}.json"
-    if path.exists():
-        known = json.loads(path.read_text(encoding="utf-8"))
-        if known.get("digest") == digest:
-            return known
-    scores, seconds = annotate(task, samples, work, digest)
-    top = min(task.parameters.top, samples.Y_test.shape[1])
-    found, area = annotation_scores(samples.Y_test, scores, top), auc_scores(samples.Y_test, scores)
-    result = {
-        "views": task.part,
-        "method": task.method,
-        "precision": found.precision,
-        "recall": found.recall,
-        "f1": found.f1,
-        "n_plus": found.n_plus,
-        "auc_macro": area.macro,
-        "seconds": seconds,
-        "digest": digest,
-    }
-    write_whole(path, json.dumps(result, indent=1))
-    return result
+
+    def compute() -> dict[str, Any]:
+        found = annotate(run, task, samples, work, digest(description))
+        top = min(task.parameters.top, samples.Y_test.shape[1])
+        seconds = float(found.attributes["seconds"])
+        return {"views": task.part, "method": task.method, **figures(samples.Y_test, found[:], top), "seconds": seconds}
+
+    return kept(work / "results" / f"{task.name}.json", description, compute)
 
 
-def annotate(task: Task, samples: Samples, work: Path, digest: str) -> tuple[stores.ResultStore, float]:
-    """Scores of the test samples as a result store, and the seconds that fitting and scoring took."""
+def annotate(run: Session, task: Task, samples: Samples, work: Path, by: str) -> stores.ResultStore:
+    """Scores of the test samples as a result store, with the seconds that the fit took."""
     path = work / "scores" / f"{task.name}.zarr"
-    try:
-        found = stores.open_results(path)
-        if found.attributes["digest"] == digest:
-            return found, float(found.attributes["seconds"])
-    except (FileNotFoundError, stores.StoreError):
-        pass
+    known = finished_rows(path)
+    if known is not None and known.attributes.get("by") == by:
+        return known
     start = time.perf_counter()
-    views = list(task.kernels)
-    model = task.estimator().fit({view: samples.train[view] for view in views}, samples.Y_train)
-    scores = model.decision_function({view: samples.test[view] for view in views}).astype(np.float32)
-    seconds = time.perf_counter() - start
-    columns = samples.label_names or scores.shape[1]
-    attributes = {"digest": digest, "seconds": seconds}
-    writer = stores.create_results(
+    model = task.estimator().fit({view: samples.train[view] for view in task.kernels}, samples.Y_train)
+    attributes = {"by": by, "seconds": time.perf_counter() - start}
+    views = {view: samples.test[view] for view in task.kernels}
+    applied = AppliedModel(model, by, samples.store, views, samples.Y_test, samples.index, "test")
+    columns = samples.label_names or samples.Y_test.shape[1]
+    write_rows(
+        run,
+        applied,
+        applied.scores,
         path,
-        len(scores),
         columns,
-        "float32",
-        kind="scores",
+        "scores",
+        parents=[samples.store.url],
         attributes=attributes,
-        block=BLOCK,
-        overwrite=path.exists(),
+        overwrite=True,
     )
-    for block in writer.missing():
-        writer.write(block, scores[writer.rows(block)])
-    writer.finish()
-    return stores.open_results(path), seconds
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    return stores.open_results(path)
 
 
 def report(results: Sequence[Mapping[str, Any]], work: Path) -> None:
@@ -296,13 +261,8 @@ def report(results: Sequence[Mapping[str, Any]], work: Path) -> None:
         )
     Console().print(table)
     rows = [{column: result[column] for column in columns} for result in results]
-    write_whole(work / "table.json", json.dumps(rows, indent=1))
-    part = work / "table.csv.part"
-    with open(part, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-    os.replace(part, work / "table.csv")
+    stores.replace_file(work / "table.json", json.dumps(rows, indent=1).encode())
+    write_table(work / "table.csv", rows)
     print(f"written to {work / 'table.csv'} and {work / 'table.json'}")
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +37,8 @@ from dmo.estimators.coupled_svr import CoupledSVR
 from dmo.estimators.llt_svr import LLTSVR
 from dmo.kernels import RBF
 from dmo.methods.svr.frames import Neighbors
-from dmo.workflows.program import add_run_options, run_pipeline
+from dmo.workflows.experiments import data_folder
+from dmo.workflows.program import Session, add_run_options, run_pipeline
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -281,11 +281,11 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--train", type=int, default=200, help="training samples of the manifolds")
     parser.add_argument("--samples", type=int, default=1000, help="samples of each manifold, for training and testing")
     parser.add_argument("--kappa", type=int, default=12, help="outputs in a neighborhood, on the manifolds")
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DMO_DATA", "../shared/data")))
+    parser.add_argument("--data", type=Path, default=Path(data_folder()))
     add_run_options(parser)
     arguments = parser.parse_args(given)
 
-    def work() -> None:
+    def work(_: Session) -> None:
         arguments.out.mkdir(parents=True, exist_ok=True)
         for name in arguments.only:
             if arguments.protocol == "paper":

@@ -26,7 +26,6 @@ from projection_protocol import (
     choose,
     compare,
     curves,
-    data_folder,
     publish,
     run_original,
     run_trial,
@@ -41,7 +40,7 @@ from dmo.estimators.mlsi import MLSI
 from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import normalize_rows
 from dmo.progress import stage
-from dmo.stores import FeatureStore, StoreError, open_features
+from dmo.workflows.experiments import data_folder, labeled_features
 from dmo.workflows.program import add_run_options, run_pipeline
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)
@@ -54,16 +53,15 @@ SETS = ("reuters", "rcv1")
 def load(name: str, data: Path, work: Path) -> tuple[scipy.sparse.csr_array, np.ndarray]:
     """(X n x d, rows of unit length; Y n x L) from a store in `work`, ingested there first where it is missing."""
     path = work / f"{name}.zarr"
-    try:
-        store: FeatureStore = open_features(path)
-    except (FileNotFoundError, StoreError):
+
+    def make() -> None:
         if name == "reuters":
-            store = ingest_reuters(data / "reuters21578" / "reuters21578.tar.xz", path, selection="mlsi")
+            ingest_reuters(data / "reuters21578" / "reuters21578.tar.xz", path, selection="mlsi")
         else:
-            store = ingest("rcv1subset", data / "rcv1", path)
-    X, Y = rows(store.views["words"]), store.labels
-    if Y is None:
-        raise UserError(f"{path} has no labels; delete it and run again")
+            ingest("rcv1subset", data / "rcv1", path)
+
+    store = labeled_features(path, make)
+    X, Y = rows(store.views["words"]), np.asarray(store.labels)
     if name == "rcv1":  # binary words: inverse document frequency, unit length
         X = X.astype(np.float64)
         idf = np.log((1 + X.shape[0]) / (1 + np.asarray((X > 0).sum(axis=0)).ravel())) + 1
@@ -96,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiments; returns the exit code (see `dmo.workflows.exits`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the stores, tables and figures")
-    made.add_argument("--data", default=data_folder("."), help="folder that has reuters21578 and rcv1")
+    made.add_argument("--data", default=data_folder(), help="folder that has reuters21578 and rcv1")
     made.add_argument("--sets", default=",".join(SETS), help=f"of {', '.join(SETS)}")
     made.add_argument("--seeds", type=int, default=10, help="trials")
     made.add_argument("--train", type=int, default=800, help="training documents of a trial")
@@ -105,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_run_options(made)
     options = made.parse_args(arguments)
-    return run_pipeline(__file__, options, lambda: run(options))
+    return run_pipeline(__file__, options, lambda _: run(options))
 
 
 def run(options: argparse.Namespace) -> None:

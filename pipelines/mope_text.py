@@ -26,7 +26,7 @@ import numpy as np
 import scipy.cluster.hierarchy
 import scipy.sparse
 from mope_protocol import Method, Setting, Thirds, run_method
-from projection_protocol import Row, data_folder, plt, publish, summarize
+from projection_protocol import Row, plt, publish, summarize
 
 from dmo.blocks import rows
 from dmo.datasets.reuters import ingest_reuters
@@ -37,7 +37,7 @@ from dmo.estimators.trace import TraceEmbedding
 from dmo.graphs import weigh
 from dmo.labels.proximities import Proximity, combine
 from dmo.progress import stage
-from dmo.stores import FeatureStore, StoreError, open_features
+from dmo.workflows.experiments import data_folder, labeled_features
 from dmo.workflows.program import add_run_options, run_pipeline
 
 NEIGHBORS = 15
@@ -69,15 +69,11 @@ SCORES = ("f1_macro", "f1_micro", "validation", "components", "seconds", "slowes
 def load(data: Path, work: Path) -> tuple[scipy.sparse.csr_array, np.ndarray, list[str]]:
     """(X n x d, rows of unit length; Y n x 10; topics) from a store in `work`, ingested there first where it is missing."""
     path = work / "reuters-mope.zarr"
-    try:
-        store: FeatureStore = open_features(path)
-    except (FileNotFoundError, StoreError):
-        store = ingest_reuters(data / "reuters21578" / "reuters21578.tar.xz", path, selection="mope")
-    X, Y = scipy.sparse.csr_array(rows(store.views["words"])), store.labels
-    if Y is None or store.label_names is None:
-        raise UserError(f"{path} has no labels; delete it and run again")
+    archive = data / "reuters21578" / "reuters21578.tar.xz"
+    store = labeled_features(path, lambda: ingest_reuters(archive, path, selection="mope"))
+    X, Y = scipy.sparse.csr_array(rows(store.views["words"])), np.asarray(store.labels)
     some = np.flatnonzero(np.diff(X.indptr) > 0)
-    return X[some].astype(np.float64), Y[some].astype(np.float64), list(store.label_names)
+    return X[some].astype(np.float64), Y[some].astype(np.float64), list(store.label_names or ())
 
 
 def trace(name: str, **fixed: Any) -> Any:
@@ -274,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiments; returns the exit code (see `dmo.workflows.exits`)."""
     made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("out", help="folder for the store, tables and figures")
-    made.add_argument("--data", default=data_folder("."), help="folder that has reuters21578")
+    made.add_argument("--data", default=data_folder(), help="folder that has reuters21578")
     made.add_argument("--splits", type=int, default=5, help="random splits into thirds")
     made.add_argument(
         "--landmarks", type=int, default=2000, help="training documents that relation features compare with"
@@ -285,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_run_options(made)
     options = made.parse_args(arguments)
-    return run_pipeline(__file__, options, lambda: run(options))
+    return run_pipeline(__file__, options, lambda _: run(options))
 
 
 def run(options: argparse.Namespace) -> None:

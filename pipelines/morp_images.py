@@ -27,7 +27,6 @@ from projection_protocol import (
     choose,
     compare,
     curves,
-    data_folder,
     publish,
     run_original,
     run_trial,
@@ -36,11 +35,10 @@ from projection_protocol import (
 
 from dmo.blocks import rows
 from dmo.datasets import ingest
-from dmo.errors import UserError
 from dmo.estimators.morp import MORP
 from dmo.estimators.trace import TraceEmbedding
 from dmo.progress import stage
-from dmo.stores import StoreError, open_features
+from dmo.workflows.experiments import data_folder, kept, labeled_features
 from dmo.workflows.program import add_run_options, run_pipeline
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)
@@ -49,13 +47,8 @@ DIMENSIONS = (5, 10, 20, 30, 40, 50)
 def load(data: str, work: Path, min_images: int) -> tuple[np.ndarray, np.ndarray]:
     """(X scaled, n x 491; Y n x L) from a store in `work`, ingested there first where it is missing."""
     path = work / "corel5k_morp491.zarr"
-    try:
-        store = open_features(path)
-    except (FileNotFoundError, StoreError):
-        store = ingest("corel5k", data, path, views=["morp491"])
-    X, Y = rows(store.views["morp491"]).astype(np.float64), store.labels
-    if Y is None:
-        raise UserError(f"{path} has no labels; delete it and run again")
+    store = labeled_features(path, lambda: ingest("corel5k", data, path, views=["morp491"]))
+    X, Y = rows(store.views["morp491"]).astype(np.float64), np.asarray(store.labels)
     deviation = X.std(axis=0)
     X = (X - X.mean(axis=0)) / np.where(deviation > 1e-8, deviation, 1.0)
     kept = Y.sum(axis=0) >= min_images
@@ -107,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("--quick", action="store_true", help="400 images, 16 categories, 2 trials, 2 dimensions")
     add_run_options(made)
     options = made.parse_args(arguments)
-    return run_pipeline(__file__, options, lambda: run(options))
+    return run_pipeline(__file__, options, lambda _: run(options))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -118,12 +111,17 @@ def run(options: argparse.Namespace) -> None:
     if options.quick:
         X, Y, dimensions, seeds = X[:400], Y[:400, :16], [3, 6], 2
     morp, cca = tune(X, Y, dimensions, options.quick)
+    known = {"images": len(X), "categories": Y.shape[1], "dimensions": dimensions, "MORP": morp, "kernel CCA": cca}
+
+    def trial(seed: int) -> list[Row]:
+        split = Split.of(Y, seed)
+        return run_trial(X, Y, split, learners(dimensions[-1], morp, cca), dimensions) + run_original(X, Y, split)
+
     found: list[Row] = []
     with stage("trials", seeds) as advance:
         for seed in range(seeds):
-            split = Split.of(Y, seed)
-            found += run_trial(X, Y, split, learners(dimensions[-1], morp, cca), dimensions)
-            found += run_original(X, Y, split)
+            path = out / "trials" / f"{seed}.json"
+            found += kept(path, known | {"seed": seed}, lambda at=seed: {"rows": trial(at)})["rows"]  # type: ignore[misc]
             advance(1)
     table = summarize(found, ("method", "setting", "dimension"))
     claims = compare(table, "MORP", "kernel PCA") + compare(table, "MORP", "kernel CCA")

@@ -23,7 +23,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from morp_images import load
-from projection_protocol import ORIGINAL, UNSEEN, Row, choose, compare, curves, data_folder, publish, summarize
+from projection_protocol import ORIGINAL, UNSEEN, Row, choose, compare, curves, publish, summarize
 from sklearn.metrics import roc_curve
 
 from dmo.estimators.morp import MORP
@@ -31,6 +31,7 @@ from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import RBF
 from dmo.metrics import auc_macro, top_n_accuracy
 from dmo.progress import stage
+from dmo.workflows.experiments import data_folder
 from dmo.workflows.program import add_run_options, run_pipeline
 
 matplotlib.use("Agg")
@@ -115,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("--quick", action="store_true", help="200 items, 30 users, 2 trials, 2 dimensions")
     add_run_options(made)
     options = made.parse_args(arguments)
-    return run_pipeline(__file__, options, lambda: run(options))
+    return run_pipeline(__file__, options, lambda _: run(options))
 
 
 def run(options: argparse.Namespace) -> None:

@@ -7,9 +7,7 @@ the projected training half, one per category, and are judged on the other half.
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +23,8 @@ from sklearn.svm import LinearSVC
 from dmo.errors import UserError
 from dmo.metrics import auc_scores, f1_scores
 from dmo.progress import stage
+from dmo.stores import replace_file
+from dmo.workflows.experiments import write_table
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -178,13 +178,9 @@ def publish(folder: Path, name: str, table: Sequence[Row], claims: Sequence[Row]
     for claim in claims:
         where = "" if claim["holds"] else f" (not at {claim['not_above_at']})"
         console.print(f"{'holds' if claim['holds'] else 'DOES NOT HOLD'}: {claim['claim']}{where}")
-    write_whole(folder / f"{name}.json", json.dumps({"facts": facts, "table": table, "claims": claims}, indent=1))
-    part = folder / f"{name}.csv.part"
-    with open(part, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(table[0]))
-        writer.writeheader()
-        writer.writerows(table)
-    os.replace(part, folder / f"{name}.csv")
+    document = {"facts": facts, "table": table, "claims": claims}
+    replace_file(folder / f"{name}.json", json.dumps(document, indent=1).encode())
+    write_table(folder / f"{name}.csv", table)
 
 
 def curves(
@@ -212,16 +208,3 @@ def curves(
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     plt.close(figure)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
-
-
-def data_folder(name: str) -> str:
-    """The default folder of a data set, under DMO_DATA."""
-    return str(Path(os.environ.get("DMO_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / name)

@@ -24,11 +24,10 @@ from dmo.workflows.apply import (
     SCORES,
     as_csv,
     check_rows_output,
-    is_complete,
+    finished_rows,
     label_count,
     label_words,
     open_applied,
-    row_writer,
     write_csv,
     write_rows,
 )
@@ -57,12 +56,17 @@ def transform(
     with session(json) as run, connect(scheduler):
         check_rows_output(out, "transform", "read the store with dmo.stores.open_results")
         applied = open_applied(model, features, split, ALL, "transform")
-        columns, attributes = int(applied.model.n_components_), {"split": applied.split}
-        make = row_writer(
-            out, applied, columns, "float32", "embedding", attributes, block, overwrite, (model, features)
-        )
         record = write_rows(
-            run, applied, make, lambda views: applied.model.transform(views), out, columns, block, dry_run
+            run,
+            applied,
+            lambda views: applied.model.transform(views),
+            out,
+            int(applied.model.n_components_),
+            "embedding",
+            parents=(model, features),
+            block=block,
+            overwrite=overwrite,
+            dry_run=dry_run,
         )
     _show_rows(record, "embedding", json)
 
@@ -103,7 +107,7 @@ def annotate(
         return
     with session(json) as run, connect(scheduler):
         check_rows_output(out, "annotate", f"pass a store, and --csv {out} beside it")
-        if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or is_complete(out)):
+        if csv is not None and os.path.exists(csv) and not (overwrite or dry_run or finished_rows(out)):
             raise stores.StoreError(f"{csv} exists; {OTHER_CSV}")
         if csv is not None:
             stores.check_output_file(csv)
@@ -115,11 +119,20 @@ def annotate(
             found = applied.scores(views)
             return found if scores else top_labels(found, count).astype(np.int32)
 
-        columns: int | list[str] = names if scores else count
-        attributes = {"split": applied.split, "top": count, "label_names": names}
-        kind, dtype = ("scores", "float32") if scores else ("labels", "int32")
-        make = row_writer(out, applied, columns, dtype, kind, attributes, block, overwrite, (model, features))
-        record = write_rows(run, applied, make, best, out, len(names) if scores else count, block, dry_run)
+        record = write_rows(
+            run,
+            applied,
+            best,
+            out,
+            names if scores else count,
+            "scores" if scores else "labels",
+            parents=(model, features),
+            dtype="float32" if scores else "int32",
+            attributes={"split": applied.split, "top": count, "label_names": names},
+            block=block,
+            overwrite=overwrite,
+            dry_run=dry_run,
+        )
         if not dry_run:
             words = label_words(out, names, count, applied.n if csv is not None else _SHOWN)
             record["examples"] = dict(zip(applied.ids()[:_SHOWN], words[:_SHOWN]))

@@ -21,7 +21,6 @@ from dmo.demo.digits import digits, digits_source
 from dmo.errors import amount
 from dmo.estimators import KGHA, MultiViewRidge
 from dmo.methods.decoding import top_labels
-from dmo.metrics import annotation_scores, auc_scores
 from dmo.progress import stage
 from dmo.workflows.apply import origin
 from dmo.workflows.evaluation import figures
@@ -121,7 +120,7 @@ def _run(name: str, model: Any, store: stores.FeatureStore) -> Run:
             scores[where] = model.decision_function({view: rows[where] for view, rows in held.items()})
             advance(where.stop - where.start)
     seconds = time.perf_counter() - start
-    measures = figures(annotation_scores(Y_held, scores, TOP), auc_scores(Y_held, scores))
+    measures = figures(Y_held, scores, TOP)
     right = scores[:, :N_DIGITS].argmax(axis=1) == Y_held[:, :N_DIGITS].argmax(axis=1)
     return Run(model, scores, measures | {"digit_right": float(right.mean()), "seconds": round(seconds, 4)})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -176,63 +177,96 @@ def _no_formula(cell: str) -> str:
     return f"'{cell}" if cell.startswith(_FORMULA) else cell
 
 
-def row_writer(
-    out: str,
-    applied: AppliedModel,
-    columns: int | Sequence[str],
-    dtype: str,
-    kind: str,
-    attributes: Mapping[str, Any],
-    block: int,
-    overwrite: bool,
-    parents: Sequence[str],
-) -> Callable[[], stores.ResultWriter]:
-    """Begins (or takes up) the result store `out` when it is called; `parents`: the model and the features.
-
-    One that was begun with another model or other features is refused, by their paths and by their contents.
-    """
-
-    def make() -> stores.ResultWriter:
-        ids = applied.ids() if applied.store.sample_ids is not None else None
-        contents = {name: fingerprint(view) for name, view in applied.views.items()}
-        contents["the model"] = applied.contents
-        return stores.create_results(
-            out,
-            applied.n,
-            columns,
-            dtype=dtype,
-            kind=kind,
-            attributes=attributes,
-            block=block,
-            sample_ids=ids,
-            overwrite=overwrite,
-            provenance=origin(parents, applied.store, applied.split, contents=contents),
-        )
-
-    return make
-
-
 def write_rows(
     run: Session,
     applied: AppliedModel,
-    make: Callable[[], stores.ResultWriter],
     compute: Callable[[Mapping[str, Rows]], np.ndarray],
-    out: str,
-    columns: int,
-    block: int,
-    dry_run: bool,
+    out: str | os.PathLike[str],
+    columns: int | Sequence[str],
+    kind: str,
+    *,
+    parents: Sequence[str],
+    dtype: str = "float32",
+    attributes: Mapping[str, Any] | None = None,
+    block: int = BLOCK,
+    overwrite: bool = False,
+    dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Compute and write the blocks that are missing; returns the record for the report."""
-    record = {
-        "out": out,
-        "n_samples": applied.n,
-        "columns": columns,
-        "split": applied.split,
-        "bytes": 4 * applied.n * columns,
-    }
+    """Compute rows of samples block by block, here or on workers, and write those that are missing in a result store.
+
+    A store that was begun with another model or other features is refused, by their paths and by their contents.
+
+    Parameters
+    ----------
+    run : Session
+        Takes the notes, and knows the costs.
+    applied : AppliedModel
+        Model and samples.
+    compute : callable
+        Takes views of some samples, returns their rows.
+    out : path-like
+        The result store, begun or taken up.
+    columns : int or sequence of str
+        Columns of a row: their number or names.
+    kind : str
+        What a row is, such as "embedding", "scores" or "labels".
+    parents : sequence of str
+        Paths of the model and the features.
+    dtype : str, default="float32"
+        Of the rows.
+    attributes : mapping, optional
+        JSON; default: the split.
+    block : int, default=1024
+        Samples of a block.
+    overwrite : bool, default=False
+        Replace a result store at `out`.
+    dry_run : bool, default=False
+        Say what would be written, and write nothing.
+
+    Returns
+    -------
+    dict
+        The record for a report: sizes and costs.
+
+    Raises
+    ------
+    StoreError
+        Where `out` holds something else.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> from dmo.workflows.apply import open_applied, write_rows
+    >>> from dmo.workflows.program import session
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
+    >>> applied = open_applied("model.zarr", "set.zarr", None, "all", "scores")
+    >>> with session(as_json=True) as run:
+    ...     record = write_rows(run, applied, applied.scores, "scores.zarr", 2, "scores", parents=["model.zarr"])
+    >>> record["columns"], dmo.stores.open_results("scores.zarr").shape
+    (2, (30, 2))
+    """
+    count = columns if isinstance(columns, int) else len(columns)
+    size = 4 * applied.n * count
+    record = {"out": os.fspath(out), "n_samples": applied.n, "columns": count, "split": applied.split, "bytes": size}
     if dry_run:
-        return record | {"plan": {"blocks": len(row_blocks(applied.n, block)), "bytes": record["bytes"]}}
-    writer = make()
+        return record | {"plan": {"blocks": len(row_blocks(applied.n, block)), "bytes": size}}
+    contents = {name: fingerprint(view) for name, view in applied.views.items()} | {"the model": applied.contents}
+    writer = stores.create_results(
+        out,
+        applied.n,
+        columns,
+        dtype=dtype,
+        kind=kind,
+        attributes={"split": applied.split} if attributes is None else attributes,
+        block=block,
+        sample_ids=applied.ids() if applied.store.sample_ids is not None else None,
+        overwrite=overwrite,
+        provenance=origin(parents, applied.store, applied.split, contents=contents),
+    )
     missing = writer.missing()
     if not missing:
         run.note(f"{out} is complete already, made from the same model and samples: nothing to do")
@@ -265,13 +299,12 @@ def check_rows_output(path: str, command: str, cure: str) -> None:
     stores.check_output(path)
 
 
-def is_complete(path: str) -> bool:
-    """Whether there is a complete result store, whose command may be run again."""
+def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
+    """The complete result store at `path`, if there is one."""
     try:
-        stores.open_results(path)
+        return stores.open_results(path)
     except (FileNotFoundError, stores.StoreError):
-        return False
-    return True
+        return None
 
 
 def write_csv(path: Path, text: str, overwrite: bool) -> None:

@@ -17,7 +17,7 @@ from dmo.errors import UserError
 from dmo.estimators.jec import JEC
 from dmo.features import UnreadableImage, read_image
 from dmo.methods.decoding import top_labels
-from dmo.metrics import AnnotationScores, AUCScores, annotation_scores, auc_scores
+from dmo.metrics import annotation_scores, auc_scores
 from dmo.workflows.apply import BLOCK, SCORES, AppliedModel, known_labels, label_count, open_applied
 
 SHOWN = 6
@@ -87,11 +87,11 @@ def judge(path: str, features: str, split: str | None, top: int | None) -> Evalu
 
     for i, part in each("score samples", score, range(len(places))):
         scores[places[i]] = part
-    mixed = (Y.any(axis=0) & (Y == 0).any(axis=0)).any()
-    measures = figures(annotation_scores(Y, scores, count), auc_scores(Y, scores) if mixed else None)
     found = stores.describe(path)
     costs = dict(found["provenance"]["parameters"].get("costs") or {}) | {"model_bytes": found["bytes"]}
-    return EvaluatedModel(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs)
+    return EvaluatedModel(
+        f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, figures(Y, scores, count), costs
+    )
 
 
 def label_frequency(evidence: Evaluation) -> np.ndarray:
@@ -139,8 +139,36 @@ def words_of(evidence: Evaluation, i: int) -> tuple[list[str], list[str]]:
     return [evidence.names[j] for j in np.flatnonzero(evidence.Y[i])], [evidence.names[j] for j in evidence.best[i]]
 
 
-def figures(annotated: AnnotationScores, area: AUCScores | None) -> dict[str, Any]:
-    """The measures of an evaluation (fractions 0..1) under the names of the JSON output."""
+def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> dict[str, Any]:
+    """Measure an annotation, under the names of the JSON output.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (m, L)
+        Labels, 0/1.
+    scores : ndarray of shape (m, L)
+        Label scores.
+    top : int
+        Labels that a sample is given.
+    area : bool, default=True
+        Work out areas under ROC curves, where any label has both positive and negative samples.
+
+    Returns
+    -------
+    dict
+        Fractions from 0 to 1, and counts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.workflows.evaluation import figures
+    >>> found = figures(np.eye(3), np.eye(3), top=1)
+    >>> found["f1"], found["n_plus"], found["auc_macro"]
+    (1.0, 3, 1.0)
+    """
+    annotated = annotation_scores(Y, scores, top)
+    mixed = area and (Y.any(axis=0) & (Y == 0).any(axis=0)).any()
+    auc = auc_scores(Y, scores) if mixed else None
     return {
         "top": annotated.top,
         "n_labels": len(annotated.per_label_recall),
@@ -149,6 +177,6 @@ def figures(annotated: AnnotationScores, area: AUCScores | None) -> dict[str, An
         "recall": annotated.recall,
         "f1": annotated.f1,
         "n_plus": annotated.n_plus,
-        "auc_macro": None if area is None else area.macro,
-        "auc_micro": None if area is None else area.micro,
+        "auc_macro": None if auc is None else auc.macro,
+        "auc_micro": None if auc is None else auc.micro,
     }

@@ -92,14 +92,13 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=text)
 
 
-def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[], None]) -> int:
+def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session], None]) -> int:
     """Run a pipeline where its options say, with bars and notes on standard error.
 
     Arguments: `file`: the pipeline's `__file__`, for messages; `options`: parsed with `add_run_options`; `work`: all of
     it. Returns the exit code, see `dmo.cli.exits`; faults of the program are raised.
     """
-    from dmo.cluster import connect
-    from dmo.workflows.program import session
+    from dmo.cluster import connect  # here: a command that needs no cluster starts without its modules
 
     name = Path(file).name
     chosen = RunOptions(**{key: getattr(options, key) for key in HELP})
@@ -107,7 +106,7 @@ def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[], None
     def all_of_it() -> None:
         with running(chosen, name), session(as_json=False) as run, connect(options.scheduler) as backend:
             run.detail(f"running {backend.where}")
-            work()
+            work(run)
 
     return ending(name, all_of_it)
 

@@ -51,7 +51,7 @@ def write_page(
     baselines = {"the most frequent labels for all": np.broadcast_to(label_frequency(evidence), Y.shape)}
     if jec:
         baselines = {"JEC, nearest training samples": nearest_scores(evidence)} | baselines
-    others = {name: figures(annotation_scores(Y, S, evidence.top), None) for name, S in baselines.items()}
+    others = {name: figures(Y, S, evidence.top, area=False) for name, S in baselines.items()}
     with stage("draw the report", 1) as advance:
         images = draw(run, evidence, sweeps)
         tables = [

@@ -4,7 +4,7 @@ For every data set and bandwidth factor (times the mean distance) one table: the
 (n x r numbers for Nystrom of rank r; n k_s + (S k)^2 for MEKA), the error of the kernel between 1000 new rows and the n
 fitted ones, seconds, and the same seconds in products of the n x n kernel with 130 columns timed in this process. Errors
 are those of whole rows of the kernel, 2000 drawn at random. "reference" is randomly pivoted Cholesky one pivot at a time.
-Real views come from the folder in DMO_DATA (default ../shared/data). With --out, an image per data set and factor, if
+Real views come from the folder in DMO_DATA. With --out, an image per data set and factor, if
 matplotlib is there.
 
     python pipelines/benchmarks/lowrank.py --rows 4000 --ranks 100 200 --seeds 3
@@ -13,7 +13,6 @@ matplotlib is there.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -33,8 +32,9 @@ from dmo.kernels import RBF, Kernel, gram_matrix
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom
 from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.meka_fit import Basis, Link
+from dmo.workflows.experiments import data_folder
 
-DATA = Path(os.environ.get("DMO_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+DATA = Path(data_folder())
 NYSTROM: tuple[Landmarks, ...] = ("uniform", "rpcholesky", "kmeans")
 BASES: tuple[Basis, ...] = ("eigen", "block-row")
 LINKS: tuple[Link, ...] = ("exact", "sampled")
