@@ -196,6 +196,85 @@ def _label_rows(Y: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(Y, dtype=np.float32 if Y.itemsize == 1 else Y.dtype)
 
 
+PRESENCE = "presence"
+"""Name of the columns that say how much of every sample's weight each group has."""
+
+
+@dataclass(frozen=True)
+class _PassivePass:
+    """Adds a block to the moments that `passive_moments` returns."""
+
+    raw: FeatureRows
+    names: tuple[str, ...]
+
+    def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
+        Y, weights = beside
+        assert weights is not None
+        found: dict[str, Any] = self.raw[block] if Y is None else self.raw[block] | {LABELS: np.asarray(Y, np.float64)}
+        roots, D = np.sqrt(weights[:, -1]), weights[:, :-1]
+        shares = np.divide(D, roots[:, None], out=np.zeros_like(D), where=roots[:, None] > 0)
+        parts = {name: weighted(found[name], shares[:, j]) for j, name in enumerate(self.names)}
+        own = [Moments.of(parts | {PRESENCE: shares})]
+        for j, name in enumerate(self.names):
+            root = np.sqrt(D[:, j])
+            part = Moments.zeros({name: int(found[name].shape[1])})
+            own.append(part.absorb({name: weighted(found[name], root)}, root))
+        return FoldMoments(own) if total is None else total + FoldMoments(own)
+
+
+def passive_moments(
+    raw: FeatureRows, Y: np.ndarray | None, weights: Mapping[str, np.ndarray], mass: np.ndarray, client: Any = None
+) -> tuple[Moments, dict[str, Moments]]:
+    """Collect what homogeneity analysis needs of groups that lack samples, in one pass over the rows.
+
+    Parameters
+    ----------
+    raw : FeatureRows
+        Raw factor rows F_j by group, of any numbers where a group lacks a sample.
+    Y : ndarray of shape (n, L) or None
+        Labels, a group of their own.
+    weights : mapping of str to ndarray of shape (n,)
+        D_j: weights of the samples by group, LABELS among them if there are labels; 0 where they are missing.
+    mass : ndarray of shape (n,)
+        M: the weight of every sample over all groups.
+    client : distributed.Client or None, default=None
+        As for `collect_moments`.
+
+    Returns
+    -------
+    joint : Moments
+        Of M^-1/2 D_j F_j of all groups, and of M^-1/2 D_j 1 (PRESENCE, one column a group).
+    own : dict of str to Moments
+        Of every group, with weights D_j.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.passes import FeatureRows, passive_moments
+    >>> from dmo.engines.row_maps import ShiftedRows
+    >>> raw = FeatureRows({"x": np.ones((3, 1))}, {"x": ShiftedRows(None)})
+    >>> joint, own = passive_moments(raw, None, {"x": np.array([1.0, 0.0, 4.0])}, np.ones(3))
+    >>> joint.gram[0, 0], own["x"].n
+    (np.float64(17.0), 5.0)
+    """
+    names = tuple(weights)
+    columns = np.column_stack([*(weights[name] for name in names), mass])
+
+    def configuration() -> str:
+        return digest("passive", _configuration(raw, Y, None), names, columns)
+
+    total = add_up(
+        "pass over the rows",
+        raw.n,
+        _PassivePass(raw, names),
+        (Y, columns),
+        FoldMoments.from_arrays,
+        configuration,
+        client,
+    )
+    return total.folds[0], dict(zip(names, total.folds[1:], strict=True))
+
+
 @dataclass(frozen=True)
 class _Products:
     """F'R for the blocks R that a pass makes from factor rows F (float64), one group of columns below the other."""

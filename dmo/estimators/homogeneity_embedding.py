@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,21 +10,23 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from dmo.blocks import Rows
+from dmo.blocks import Rows, Subset
+from dmo.cluster import current_client
 from dmo.engines.exact import FittedView, choose_storage, exact_engine, fit_view
 from dmo.engines.lowrank import decided, fit_maps, is_exact
+from dmo.engines.passes import FeatureRows, passive_moments
 from dmo.estimators.base import Estimator
-from dmo.functions import Expansion, FactorExpansion, load_expansions, store_expansions
+from dmo.functions import Expansion, FactorExpansion, added, load_expansions, store_expansions
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.eigen import Eigenpairs
 from dmo.linalg.solve import SolveMethod
 from dmo.linalg.tall import LinearMap
 from dmo.lowrank import FeatureMap
-from dmo.methods.homogeneity.moments import HomogeneityFit
-from dmo.methods.homogeneity.operators import alternating_least_squares, krylov
+from dmo.methods.homogeneity.moments import HomogeneityFit, RotatedMoments
+from dmo.methods.homogeneity.operators import alternating_least_squares, krylov, passive_map
 from dmo.progress import stage
-from dmo.validation import COUNT, FLAG, POSITIVE, SEED, Need, check_views, one_of, per_view, sample_count
+from dmo.validation import COUNT, FLAG, POSITIVE, SEED, Need, SampleWeights, check_views, one_of, per_view, sample_count
 
 
 def factor_rows(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows], width: int) -> dict[str, np.ndarray] | None:
@@ -72,7 +74,11 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     random_state: int | None
     expansions_: Mapping[str, Expansion]
 
-    def _fit_views(self, views: Mapping[str, Rows]) -> dict[str, FittedView]:
+    @property
+    def _takes_partial_views(self) -> bool:
+        return self.kernel != "product" if isinstance(self.kernel, str) else True
+
+    def _fit_views(self, views: Mapping[str, Rows], weights: SampleWeights | None = None) -> dict[str, FittedView]:
         n = sample_count(views)
         kernels = self._kernels(list(views))
         ridges = self._ridges(list(kernels))
@@ -82,8 +88,18 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         fitted = {}
         with stage("kernels and factors", len(kernels)) as advance:
             for name, kernel in kernels.items():
+                own = None if weights is None else weights.of_views(list(kernel.kernels))
                 fitted[name] = fit_view(
-                    engine, name, kernel, views, ridges[name], self.center, storage, method, self.random_state
+                    engine,
+                    name,
+                    kernel,
+                    views,
+                    ridges[name],
+                    self.center,
+                    storage,
+                    method,
+                    self.random_state,
+                    weights=own,
                 )
                 advance(1)
         return fitted
@@ -111,6 +127,42 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         self._learn(pairs)
         self.embedding_ = pairs.vectors
         return pairs
+
+    def _embed_passive(
+        self,
+        groups: Sequence[FittedView],
+        shares: Sequence[float],
+        weights: Sequence[np.ndarray],
+        k: int,
+        start: np.ndarray | None,
+    ) -> np.ndarray:
+        """Coordinates (n x k) where groups lack samples, zeros for samples without any weight."""
+        apply, roots = passive_map([group.smoother for group in groups], shares, weights)
+        labels = None if start is None else roots[:, None] * start
+        pairs = self._embed(apply, len(roots), k, labels)
+        scale = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)
+        self.embedding_ = scale[:, None] * pairs.vectors
+        return self.embedding_
+
+    def _rotated(
+        self,
+        maps: Mapping[str, FeatureMap],
+        raw: FeatureRows,
+        Y: np.ndarray | None,
+        groups: Mapping[str, np.ndarray],
+        shares: Sequence[float],
+    ) -> RotatedMoments:
+        """Moments of groups that lack samples, labels `Y` among them; `groups`: weights (n) of their samples."""
+        mass = np.sum([share / sum(shares) * D for share, D in zip(shares, groups.values(), strict=True)], axis=0)
+        joint, own = passive_moments(raw, Y, groups, mass, current_client())
+        mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
+        own = {name: part.mixed(mixings) for name, part in own.items()}
+        return RotatedMoments.passive(joint.mixed(mixings), own, float(mass.sum()), self.center)
+
+    def _partial_maps(self, views: Mapping[str, Rows], weights: SampleWeights) -> dict[str, FeatureMap]:
+        """The low-rank kernels of the samples that every view has."""
+        some = {view: Subset(source, np.flatnonzero(weights.views[view])) for view, source in views.items()}
+        return fit_maps(self._engine, self.kernel, some, self.random_state, self.center)
 
     def _learn(self, pairs: Eigenpairs) -> None:
         self.eigenvalues_ = pairs.values
@@ -142,7 +194,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         Parameters
         ----------
         X : mapping of view to rows, list of rows, or rows
-            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows. A view may be left out, or
+            have rows of NaN for samples that it lacks: the mean runs over the views that a sample has.
 
         Returns
         -------
@@ -150,11 +203,10 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
             Coordinates.
         """
         check_is_fitted(self)
-        return self._project(check_views(self, X, reset=False))
+        return self._project(check_views(self, X, reset=False, partial=self._takes_partial_views))
 
     def _project(self, views: Mapping[str, Rows]) -> np.ndarray:
-        total = sum(expansion(views) for expansion in self.expansions_.values())
-        return np.asarray(total) / len(self.expansions_)
+        return added(self.expansions_, views) / len(self.expansions_)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = store_expansions(self.expansions_)

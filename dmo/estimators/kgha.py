@@ -7,18 +7,22 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dmo.blocks import Rows
+from dmo.blocks import Rows, Subset
+from dmo.engines.exact import Exact, fit_view
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
+from dmo.engines.passes import FeatureRows
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weights
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
+from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion
+from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.lowrank import FeatureMap
@@ -41,14 +45,21 @@ from dmo.validation import (
     SHARE,
     Columns,
     Need,
-    check_labels,
     check_parameters,
+    check_partial_labels,
     check_views,
+    check_weights,
     count_components,
     label_rank,
     optional,
     sample_count,
 )
+
+_ROUNDS = 30
+_STANDS = 1e-3
+"""Fits that fill unknown labels, at most; relative change of the labels at which they stand."""
+_KEPT = 2**30
+"""Bytes of factor rows that are kept for the next pass of this process."""
 
 
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
@@ -198,16 +209,22 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.random_state = random_state
         self.views = views
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the space and its decoder.
+
+        A view takes no part in the places of samples that it lacks, nor do labels in those of samples without a known
+        one (missing data passive). Single unknown labels of other samples are filled: with the label's mean first, then
+        with the model's own scores, fit by fit, until they stand; that is a guess, not the solution of a problem.
 
         Parameters
         ----------
         X : mapping of view to rows, list of rows, or rows
             Views of n samples each: NumPy, SciPy sparse, dask or Zarr arrays of shape (n, d), in chunks of whole
-            rows; or one view.
+            rows; or one view. Of several views in memory, rows of NaN are samples that a view lacks.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels.
+            Labels of 0 and 1, n classes, or n lists of labels. In a matrix NaN, None and masked entries are unknown.
+        sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
+            How often every sample counts; or by view and for "labels", 0 where one lacks the sample.
 
         Returns
         -------
@@ -220,20 +237,105 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             For parameters, views or labels that do not fit together.
         """
         check_parameters(self)
-        views = check_views(self, X, reset=True)
+        views = check_views(self, X, reset=True, partial=True)
         n = sample_count(views)
-        Y = check_labels(self, y, n, dtype=np.uint8)
+        Y, known = check_partial_labels(self, y, n)
+        gaps = LabelGaps.of(known, check_weights(sample_weight, views), list(views), n, passive=True)
         self._forget_pass()
+        if gaps is not None and self.kernel == "product" and learns(self.weights):
+            raise UserError(
+                f"weights={self.weights!r} needs all labels and views of all samples, each once; give the weights"
+            )
         self._learn_weights(views, Y)
         self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
-        if self.is_exact:
+        if gaps is not None:
+            self._fit_gaps(views, Y, gaps)
+        elif self.is_exact:
             self._fit_exact(views, Y.astype(np.float64), self.count_components(Y.shape[1], label_rank(Y), n))
         else:
             self._fit_low_rank(views, Y)
         self.decoding_ = None
         if self.decoder is not None:  # scores in the sample have seen its labels through the embedding
-            self._learn_decoder(self.decoder, [out_of_fold_scores(self, views, Y)], Y)
+            rows = np.ones(n, bool) if gaps is None else gaps.any_weight & (gaps.weights.labels > 0)
+            held = out_of_fold_scores(self, views, Y, gaps=gaps)[rows]
+            self._learn_decoder(
+                self.decoder, [held], Y[rows], None if gaps is None or gaps.known is None else gaps.known[rows]
+            )
         return self
+
+    def _fit_gaps(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
+        """Missing samples are passive; unknown labels of labeled samples are filled until they stand."""
+        if self.kernel == "product" and not self.is_exact:
+            raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
+        frequency, known = gaps.frequency(Y), gaps.known
+        labels = Y.astype(np.float64) if known is None else np.where(known, Y, frequency)
+        labeled = gaps.weights.labels > 0
+        k = self.count_components(Y.shape[1], label_rank(labels[labeled]), len(Y))
+        fit = self._exact_gaps(views, gaps, k) if self.is_exact else self._moment_gaps(views, gaps, k)
+        for _ in range(_ROUNDS):
+            scores = fit(labels)
+            if known is None:
+                break
+            filled = np.where(known, labels, np.clip(scores + frequency, 0.0, 1.0))
+            change = float(np.sqrt(np.mean((filled - labels)[labeled] ** 2) / np.mean(labels[labeled] ** 2)))
+            labels = filled
+            if change <= _STANDS:
+                break
+        loo = None
+        if self.standardize:
+            loo = out_of_fold_scores(self, views, Y, gaps=gaps)[labeled & gaps.any_weight]
+        self.rule_ = ScoreRule.learn(frequency, loo, self.intercept, self.standardize, self.prior_power)
+
+    def _exact_gaps(self, views: Mapping[str, Rows], gaps: LabelGaps, k: int) -> Callable[[np.ndarray], np.ndarray]:
+        """A function that fits labels (n x L) on kernels that are factorized once, and gives the samples' raw scores."""
+        fitted = self._fit_views(views, gaps.weights)
+        own = [gaps.weights.of_views(list(kernel.kernels)) for kernel in self._kernels(list(views)).values()]
+        has = [weights[:, None] > 0 for weights in own]
+        count = np.maximum(np.sum(has, axis=0), 1)
+        ridge = self._label_ridge(self._ridges(list(fitted)))
+        weights, linear = gaps.weights.labels, MultiKernel.of(LABELS, Linear())
+
+        def fit(Y: np.ndarray) -> np.ndarray:
+            label_view = fit_view(
+                Exact(),
+                LABELS,
+                linear,
+                {LABELS: Y},
+                ridge,
+                self.center,
+                "memory",
+                "auto",
+                self.random_state,
+                weights=weights,
+            )
+            groups, mean = [*fitted.values(), label_view], weights @ Y / weights.sum()
+            start = np.where(weights[:, None] > 0, Y - mean, 0.0)
+            X = self._embed_passive(groups, self._weights(len(fitted)), [*own, weights], k, start)
+            self.decoder_ = decoder(label_view.coefficients(X))
+            self.expansions_, placed = {}, np.zeros_like(X)
+            for view, some in zip(fitted.values(), has, strict=True):
+                self.expansions_ |= view.expansions(view.coefficients(X))
+                placed += some * view.smoother(X)
+            return np.asarray(placed / count @ self.decoder_)
+
+        return fit
+
+    def _moment_gaps(self, views: Mapping[str, Rows], gaps: LabelGaps, k: int) -> Callable[[np.ndarray], np.ndarray]:
+        """The same from low-rank kernels that are fitted once: a pass for the fit, one for the scores."""
+        maps = self._partial_maps(views, gaps.weights)
+        raw, groups = FeatureRows(views, maps, _KEPT), gaps.weights.views | {LABELS: gaps.weights.labels}
+        index = np.flatnonzero(gaps.any_weight)
+        some = {view: Subset(source, index) for view, source in views.items()}
+
+        def fit(Y: np.ndarray) -> np.ndarray:
+            rotated = self._rotated(maps, raw, Y, groups, self._weights(len(maps)))
+            self._learn_low_rank(maps, self._solve(rotated, k))
+            scores = np.zeros(Y.shape)
+            if gaps.known is not None:
+                scores[index] = self._raw_scores(some)
+            return scores
+
+        return fit
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         if self.kernel == "product":

@@ -31,7 +31,7 @@ class LabelGaps:
     Parameters
     ----------
     weights : SampleWeights
-        Those of the views are 0 also where no label of the sample is known.
+        Those of the labels are 0 where none of the sample is known.
     known : ndarray of shape (n, L), bool, or None
         None: all labels of samples of positive weight are known.
 
@@ -48,13 +48,22 @@ class LabelGaps:
     known: np.ndarray | None
 
     @classmethod
-    def of(cls, known: np.ndarray | None, weights: SampleWeights | None, views: Sequence[str], n: int) -> Self | None:
-        """From what is known of labels and views; None where nothing is missing and all samples count once."""
+    def of(
+        cls,
+        known: np.ndarray | None,
+        weights: SampleWeights | None,
+        views: Sequence[str],
+        n: int,
+        passive: bool = False,
+    ) -> Self | None:
+        """From what is known of labels and views; None where nothing is missing and all samples count once.
+
+        `passive`: samples without a known label keep their weights in the views."""
         if known is None and weights is None:
             return None
         given = SampleWeights({view: np.ones(n) for view in views}, np.ones(n)) if weights is None else weights
         labels = (given.labels > 0) if known is None else (given.labels > 0) & known.any(axis=1)
-        own = {view: weight * labels for view, weight in given.views.items()}
+        own = {view: weight if passive else weight * labels for view, weight in given.views.items()}
         for view, weight in own.items():
             if not weight.any():
                 raise UserError(f"view {view!r} has no sample with a known label; leave the view out")
@@ -66,24 +75,13 @@ class LabelGaps:
         """Whether some view has the sample with a positive weight (n)."""
         return np.any([own > 0 for own in self.weights.views.values()], axis=0)
 
-    def of_views(self, views: Sequence[str]) -> np.ndarray:
-        """The weights (n) of the samples in views whose kernels are one; they must be the same."""
-        first = self.weights.views[views[0]]
-        for view in views[1:]:
-            if not np.array_equal(self.weights.views[view], first):
-                raise UserError(
-                    f"views {views[0]!r} and {view!r} have different samples or weights, which one combined kernel "
-                    f"cannot take; take combine='predictions'"
-                )
-        return first
-
     def rows(self, index: np.ndarray) -> LabelGaps:
         """Those of some samples."""
         return LabelGaps(self.weights.rows(index), None if self.known is None else self.known[index])
 
     def frequency(self, Y: np.ndarray) -> np.ndarray:
         """Share of the known samples, by their weights, that carry each label (L); 0 of labels known of none."""
-        weights = np.max(list(self.weights.views.values()), axis=0)
+        weights = self.weights.labels * self.any_weight
         if self.known is None:
             return np.asarray(weights @ Y / weights.sum())
         count = weights @ self.known

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
+from dmo.blocks import Rows
 from dmo.engines.lowrank import choose_engine, pass_of
+from dmo.engines.passes import FeatureRows
 from dmo.estimators.arguments import Engine, KernelSpecs, Ridges
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.methods.homogeneity.moments import Rotated, RotatedMoments, RotatedRows, homogeneity
 from dmo.methods.homogeneity.operators import homogeneity_map
-from dmo.validation import Columns, check_parameters, check_views, count_components, sample_count
+from dmo.validation import (
+    Columns,
+    SampleWeights,
+    check_parameters,
+    check_views,
+    check_weights,
+    count_components,
+    sample_count,
+)
 
 
 class MultiSetCCA(HomogeneityEmbedding):
@@ -100,7 +110,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         self.random_state = random_state
         self.views = views
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the space.
 
         Parameters
@@ -109,6 +119,8 @@ class MultiSetCCA(HomogeneityEmbedding):
             Views of n samples each: arrays of shape (n, d), in chunks of whole rows; or one view.
         y : object, default=None
             Ignored; here so that pipelines can pass it.
+        sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
+            How often every sample counts; or by view, 0 where the view lacks the sample.
 
         Returns
         -------
@@ -121,10 +133,14 @@ class MultiSetCCA(HomogeneityEmbedding):
             For parameters or views that do not fit together.
         """
         check_parameters(self)
-        views = check_views(self, X, reset=True)
+        views = check_views(self, X, reset=True, partial=True)
         n = sample_count(views)
+        given = check_weights(sample_weight, views)
         k = count_components(self.n_components, n, n - 1, n)
         self.approximation_ = choose_engine(self.approximation, n, len(views))
+        if given is not None:
+            self._fit_passive(views, given, k)
+            return self
         if not self.is_exact:
             maps = self._maps(views)
             rows = factor_rows(maps, views, 0)
@@ -146,3 +162,20 @@ class MultiSetCCA(HomogeneityEmbedding):
         for view in fitted.values():
             self.expansions_ |= view.expansions(view.coefficients(pairs.vectors))
         return self
+
+    def _fit_passive(self, views: Mapping[str, Rows], given: SampleWeights, k: int) -> None:
+        """The space of samples with weights, of which views may lack some."""
+        shares = [1.0] * len(views)
+        if not self.is_exact:
+            maps = self._partial_maps(views, given)
+            rotated = self._rotated(maps, FeatureRows(views, maps), None, given.views, shares)
+            weights, ridges = dict.fromkeys(views, 1.0), self._ridges(list(views))
+            fit = homogeneity(rotated, weights, ridges, k, self.tol, self.max_iter, self.random_state)
+            self._learn(fit.pairs)
+            self._expand(maps, fit)
+            return
+        fitted = self._fit_views(views, given)
+        X = self._embed_passive(list(fitted.values()), shares, [given.views[view] for view in fitted], k, None)
+        self.expansions_ = {}
+        for view in fitted.values():
+            self.expansions_ |= view.expansions(view.coefficients(X))

@@ -243,7 +243,7 @@ class MultiViewRidge(Incremental, Annotator):
         loo, seen = np.zeros(Y.shape), np.zeros((len(Y), 1))
         self.expansions_ = {}
         for group in [names] if joined else [[view] for view in names]:
-            weights, share = gaps.of_views(group), 1.0 if joined else self.view_weights_[group[0]]
+            weights, share = gaps.weights.of_views(group), 1.0 if joined else self.view_weights_[group[0]]
             index = np.flatnonzero(weights)
             sources = {view: Subset(views[view], index) for view in group}
             own = ({view: engines[view] for view in group}, {view: kernels[view] for view in group})
@@ -297,7 +297,7 @@ class MultiViewRidge(Incremental, Annotator):
         loo, seen = np.zeros(Y.shape), np.zeros((n, 1))
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
-                weights = np.ones(n) if gaps is None else gaps.of_views(list(kernel.kernels))
+                weights = np.ones(n) if gaps is None else gaps.weights.of_views(list(kernel.kernels))
                 view = fit_view(
                     engine,
                     name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,18 +30,39 @@ class SampleWeights:
     --------
     >>> import numpy as np
     >>> from dmo.validation.weights import SampleWeights
-    >>> SampleWeights({"x": np.ones(2)}, np.ones(2)).joint.tolist()
+    >>> SampleWeights({"x": np.ones(2)}, np.ones(2)).of_views(["x"]).tolist()
     [1.0, 1.0]
     """
 
     views: dict[str, np.ndarray]
     labels: np.ndarray
 
-    @property
-    def joint(self) -> np.ndarray | None:
-        """The weights (n), where all views and the labels have the same; else None."""
-        same = all(np.array_equal(own, self.labels) for own in self.views.values())
-        return self.labels if same else None
+    def of_views(self, views: Sequence[str]) -> np.ndarray:
+        """Look up the weights of samples in views whose kernels are one.
+
+        Parameters
+        ----------
+        views : sequence of str
+            The views.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Weights.
+
+        Raises
+        ------
+        UserError
+            Where the views have different ones.
+        """
+        first = self.views[views[0]]
+        for view in views[1:]:
+            if not np.array_equal(self.views[view], first):
+                raise UserError(
+                    f"views {views[0]!r} and {view!r} have different samples or weights, which one combined kernel "
+                    f"cannot take; take combine='predictions'"
+                )
+        return first
 
     def rows(self, index: np.ndarray) -> SampleWeights:
         """Take those of some samples.

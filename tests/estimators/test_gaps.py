@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
+from scipy.linalg import eigh, null_space
 from scipy.sparse import csr_array
 from sklearn import config_context
 from sklearn.kernel_ridge import KernelRidge
@@ -14,7 +15,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
 import dmo
-from dmo import MultiViewRidge, Nystrom
+from dmo import KGHA, MultiSetCCA, MultiViewRidge, Nystrom
 from dmo.errors import UserError
 from dmo.kernels import RBF
 
@@ -173,3 +174,81 @@ def test_a_model_of_gaps_comes_back_from_disk(kernel: str, tmp_path: Path) -> No
     back = dmo.load(str(tmp_path / "model.zarr"))
     for part in (NEW, {"b": NEW["b"]}):
         np.testing.assert_array_equal(back.decision_function(part), model.decision_function(part))
+
+
+def passive_eigenproblem(
+    groups: dict[str, np.ndarray], weights: dict[str, np.ndarray], shares: dict[str, float], ridge: float, center: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, descending, and X of sum_j w_j D_j F_j (F_j'D_jF_j + c I)^-1 F_j'D_j X = M X Lambda with 1'M X = 0."""
+    n, total = len(next(iter(weights.values()))), sum(shares.values())
+    A, M = np.zeros((n, n)), np.zeros(n)
+    for name, F in groups.items():
+        D = weights[name]
+        F = np.where(D[:, None] > 0, F, 0.0)
+        F = F - D @ F / D.sum() if center else F
+        image = D[:, None] * F
+        A += shares[name] / total * image @ np.linalg.solve(F.T @ image + ridge * np.eye(F.shape[1]), image.T)
+        M += shares[name] / total * D
+    used = M > 0
+    basis = null_space(M[used][None, :])  # X = basis Z has 1'M X = 0
+    values, Z = eigh(basis.T @ A[np.ix_(used, used)] @ basis, basis.T @ (M[used][:, None] * basis))
+    X = np.zeros((n, len(values)))
+    X[used] = basis @ Z
+    return values[::-1], X[:, ::-1]
+
+
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=200)])
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("labels", [True, False])
+def test_missing_views_are_passive_as_gifi_has_them(approximation: Any, center: bool, labels: bool) -> None:
+    views, _ = with_gaps()
+    model: Any = MultiSetCCA("linear", ridge=0.7, n_components=3, center=center, approximation=approximation, tol=1e-12)
+    groups, shares = dict(VIEWS), dict.fromkeys(VIEWS, 1.0)
+    weights = {view: WEIGHTS * ~np.isnan(X[:, 0]) for view, X in views.items()}
+    known = Y.copy()
+    if labels:
+        known[60:70] = np.nan  # without any label
+        model = KGHA("linear", ridge=0.7, n_components=3, center=center, approximation=approximation, tol=1e-12)
+        model.set_params(balance=0.2, label_ridge=0.7)
+        groups, shares = groups | {"y": Y}, dict.fromkeys(VIEWS, 0.2) | {"y": 1.0}
+        weights["y"] = WEIGHTS * ~np.isnan(known[:, 0])
+    model.fit(views, known, sample_weight=WEIGHTS)
+    values, X = passive_eigenproblem(groups, weights, shares, 0.7, center)
+    assert_allclose(model.eigenvalues_, values[:3], rtol=1e-10)
+    parts = {}
+    for view, F in VIEWS.items():
+        D = weights[view]
+        mean = D @ F / D.sum() if center else 0.0
+        image = D[:, None] * (F - mean)
+        parts[view] = (NEW[view] - mean) @ np.linalg.solve(
+            (F - mean).T @ image + 0.7 * np.eye(F.shape[1]), image.T @ X[:, :3]
+        )
+    both = (parts["a"] + parts["b"]) / 2
+    for given, wanted in ((NEW, both), ({"b": NEW["b"]}, parts["b"])):
+        got = model.transform(given)
+        signs = np.sign((got * wanted).sum(axis=0))
+        assert_allclose(got * signs, wanted, atol=1e-7)
+
+
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=200)])
+def test_weights_of_an_embedding_are_repeated_samples(approximation: Any) -> None:
+    repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
+    rows = {view: X[repeated] for view, X in VIEWS.items()}
+    model = KGHA("linear", ridge=0.7, n_components=3, tol=1e-10, intercept=True, approximation=approximation)
+    weighted = model.fit(VIEWS, Y, sample_weight=WEIGHTS).decision_function(NEW)
+    assert_allclose(weighted, model.fit(rows, Y[repeated]).decision_function(NEW), atol=1e-8)
+
+
+def test_filled_labels_of_kgha_stand_where_its_scores_put_them() -> None:
+    views, labels = with_gaps()
+    model = KGHA("linear", ridge=1.0, balance=0.3, n_components=3, intercept=True, approximation="exact")
+    exact = model.fit(views, labels).decision_function(NEW)
+    low_rank = model.set_params(approximation=Nystrom(rank=200)).fit(views, labels).decision_function(NEW)
+    assert_allclose(low_rank, exact, atol=1e-6)
+    filled = labels.copy()
+    hidden = np.isnan(labels) & ~np.isnan(labels).all(axis=1, keepdims=True)
+    has = (~np.isnan(views["a"][:, 0]) | ~np.isnan(views["b"][:, 0]))[:, None]
+    scores = model.decision_function({view: X[has[:, 0]] for view, X in views.items()})
+    assert has.all()
+    filled[hidden] = np.clip(scores, 0, 1)[hidden]
+    assert np.abs(filled[hidden] - Y[hidden]).mean() < np.abs(np.nanmean(labels, axis=0) - Y)[hidden].mean()

@@ -86,6 +86,71 @@ class RotatedMoments:
         means = {name: moments.mean()[where] for name, where in moments.places().items()}
         return cls(bases, spectra, rotated.gram, means, rotated.places(), center)
 
+    @classmethod
+    def passive(
+        cls,
+        joint: Moments,
+        own: Mapping[str, Moments],
+        mass: float,
+        center: bool = True,
+        cutoff: float = 1e-12,
+    ) -> RotatedMoments:
+        """Turn the moments of groups that lack samples, or whose samples have weights, into these coordinates.
+
+        With D_j the weights of group j and M those over all groups, the eigenproblem sum_j w_j D_j F_j (F_j'D_jF_j +
+        c_j I)^-1 F_j'D_j X = M X Lambda is that of S_j = M^-1/2 D_j F_j in place of the rows, with M^1/2 1 projected out.
+
+        Parameters
+        ----------
+        joint : Moments
+            Of S_j by group, and of M^-1/2 D_j 1 (see `dmo.engines.passes.passive_moments`).
+        own : mapping of str to Moments
+            Of F_j with weights D_j, in the order of the groups.
+        mass : float
+            1'M 1.
+        center : bool, default=True
+            Take the rows of every group less their mean with its weights.
+        cutoff : float, default=1e-12
+            As for `of`.
+
+        Returns
+        -------
+        RotatedMoments
+            For `homogeneity`, with X'M X = I.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dmo.engines.passes import FeatureRows, passive_moments
+        >>> from dmo.engines.row_maps import ShiftedRows
+        >>> from dmo.methods.homogeneity.moments import RotatedMoments
+        >>> X = np.random.default_rng(0).normal(size=(9, 2))
+        >>> joint, own = passive_moments(FeatureRows({"x": X}, {"x": ShiftedRows(None)}), None, {"x": np.ones(9)}, np.ones(9))
+        >>> bool(np.allclose(RotatedMoments.passive(joint, own, 9.0).gram, RotatedMoments.of(own["x"]).gram))
+        True
+        """
+        bases, spectra, means, sums = {}, {}, {}, []
+        turn = np.zeros((len(joint.gram), 0))
+        places = joint.places()
+        presence = places[next(reversed(places))].start
+        for j, (name, moments) in enumerate(own.items()):
+            values, vectors = scipy.linalg.eigh(moments.centered().gram if center else moments.gram, check_finite=False)
+            keep = values > cutoff * max(values[-1], np.finfo(float).tiny)
+            bases[name], spectra[name], means[name] = vectors[:, keep], values[keep], moments.mean()
+            block = np.zeros((len(joint.gram), int(keep.sum())))
+            block[places[name]] = bases[name]
+            if center:
+                block[presence + j] = -(means[name] @ bases[name])
+            else:
+                sums.append(moments.sums @ bases[name])
+            turn = np.hstack([turn, block])
+        gram = turn.T @ joint.gram @ turn
+        if not center:  # centered rows are orthogonal to what is projected out
+            gram -= np.outer(np.concatenate(sums), np.concatenate(sums)) / mass
+        edges = np.cumsum([0, *(len(spectrum) for spectrum in spectra.values())])
+        where = {name: slice(int(a), int(b)) for name, a, b in zip(spectra, edges[:-1], edges[1:], strict=True)}
+        return cls(bases, spectra, (gram + gram.T) / 2, means, where, center)
+
     def product(self, B: np.ndarray) -> np.ndarray:
         """Multiply with the Gram matrix.
 

@@ -57,6 +57,58 @@ def homogeneity_map(smoothers: Sequence[LinearMap], weights: Sequence[float]) ->
     return apply
 
 
+def passive_map(
+    smoothers: Sequence[LinearMap], shares: Sequence[float], weights: Sequence[np.ndarray]
+) -> tuple[LinearMap, np.ndarray]:
+    """Make the map of the homogeneity family where groups lack samples, or samples have weights (Gifi's passive missing).
+
+    With D_j = diag(weights), M = sum_j w_j D_j / sum_j w_j and U = M^1/2 X, the eigenproblem
+    sum_j w_j D_j H_j X = sum_j w_j M X Lambda is that of the symmetric map M^-1/2 sum_j (w_j / sum_j w_j) D_j H_j M^-1/2.
+
+    Parameters
+    ----------
+    smoothers : sequence of callable
+        H_j: fitted values of the regression with weights D_j on group j; they may be anything where it lacks a sample.
+    shares : sequence of float
+        w_j.
+    weights : sequence of ndarray of shape (n,)
+        The diagonals of D_j, 0 where group j lacks a sample.
+
+    Returns
+    -------
+    apply : callable
+        The map of U, with the direction M^1/2 1 projected out.
+    roots : ndarray of shape (n,)
+        The diagonal of M^1/2.
+
+    References
+    ----------
+    Gifi 1990, chapter 2 (missing data passive).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.homogeneity.operators import passive_map
+    >>> apply, roots = passive_map([lambda B: B, lambda B: 0 * B], [1.0, 3.0], [np.ones(2), np.array([1.0, 0.0])])
+    >>> roots.tolist()
+    [1.0, 0.5]
+    """
+    parts = [share / sum(shares) * D for share, D in zip(shares, weights, strict=True)]
+    roots = np.sqrt(np.sum(parts, axis=0))
+    inverse = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)[:, None]
+    unit = (roots / np.linalg.norm(roots))[:, None]
+
+    def apply(U: np.ndarray) -> np.ndarray:
+        X = inverse * (U - unit * (unit.T @ U))
+        image = np.zeros_like(X)
+        for smoother, part in zip(smoothers, parts, strict=True):
+            image += part[:, None] * smoother(X)
+        image *= inverse
+        return np.asarray(image - unit * (unit.T @ image))
+
+    return apply, roots
+
+
 def krylov(
     apply: LinearMap,
     n: int,
