@@ -46,6 +46,8 @@ class NeighborVotes(Annotator):
         The fitted model.
     voters_ : ndarray of shape (n, L), float32
         e of the training samples.
+    held_out_scores_, held_out_votes_ : ndarray of shape (n, L)
+        What the base says of the training samples without having seen them, and logarithms of the votes of the others.
     rule_ : ScoreRule
         Which labels a training sample carries.
     classes_ : ndarray of shape (L,)
@@ -111,8 +113,8 @@ class NeighborVotes(Annotator):
         self.distances_ = KernelDistances.of(self.base_.expansions_) if self.visual else None
         held_out = self.base_.held_out_scores_
         self.voters_ = label_directions(self.base_.decoding_.probabilities([held_out]))
-        shares = self._votes(self.voters_, views, same=True)
-        self._learn_decoder(self.decoder or PlugIn(), [held_out, shares], Y)
+        self.held_out_votes_ = self._votes(self.voters_, views, same=True)
+        self._learn_decoder(self.decoder or PlugIn(), [held_out, self.held_out_votes_], Y)
         return self
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:

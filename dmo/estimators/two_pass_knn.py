@@ -28,7 +28,7 @@ class TwoPassKNN(DistanceAnnotator):
         training samples.
     n_neighbors : int, default=4
         Neighbors with each label.
-    sharpness : float, default=20.0
+    sharpness : float, default=40.0
         omega of the weights exp(-omega sum_v w_v d_v), at least 0.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
         w_v, scaled to sum 1; None: equal ones. "tagprop" and "alignment" learn them, see `MultiViewRidge`.
@@ -72,7 +72,7 @@ class TwoPassKNN(DistanceAnnotator):
         distances: str | Mapping[str, str] = "auto",
         *,
         n_neighbors: int = 4,
-        sharpness: float = 20.0,
+        sharpness: float = 40.0,
         weights: Weights = None,
         decoder: Decoder = None,
         random_state: int | None = 0,

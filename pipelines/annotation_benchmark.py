@@ -1,0 +1,567 @@
+"""Annotators, decoders and data sets side by side.
+
+    python pipelines/annotation_benchmark.py --work WORK [--sets corel5k,bibtex] [--annotators votes,tagprop] [--rows 5000]
+
+Sets: corel5k, espgame, bibtex, yeast, scene (ingested from FOLDER, default: DMO_DATA), scenes (drawn) and digits. Distances of
+all views are computed once per set and kept in WORK; every annotator on every set is one file of results there, so that the
+work can be done in parts: the same command goes on where a run stopped. The table is written to WORK/table.md and
+WORK/table.csv, the picture to WORK/benchmark.png.
+
+Settings are chosen on the training samples, for every decoder: scores that are held out (leave-one-out, or out of fold) are
+decoded by what was learnt from those of the other half of the samples, and judged on random subsets of the size of the test
+set. The test samples are read once per decoder and set, for the setting that was chosen; WORK/log.txt says when. The deviation
+is that of 100 bootstrap samples of the test set. CPU seconds are those of the annotator with all its settings; those of the
+distances, which all share, are in a row of their own.
+
+`space` is no annotator: it compares what 50 to 200 numbers a sample are good for, of kernel PCA, kernel CCA, the scores of the
+ridge regression and KGHA: the share of the ten nearest training samples that have a label in common, and F1 of the labels of
+the twenty nearest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmo import KGHA, FastTag, MultiViewRidge, NeighborVotes, TraceEmbedding
+from dmo.blocks import Subset, row_blocks, rows
+from dmo.datasets import ingest
+from dmo.datasets.writing import write
+from dmo.decoders import PlugIn, PooledCalibration
+from dmo.engines.view_neighbors import ViewDistances, named_distances
+from dmo.errors import UserError
+from dmo.estimators.shared_fits import ExactFolds
+from dmo.kernels import Kernel
+from dmo.methods.alignment import aligned_weights
+from dmo.methods.decoding import unseen_last
+from dmo.methods.jec import transferred_labels
+from dmo.methods.tagprop import NEIGHBORS, Neighborhoods, fit_tagprop
+from dmo.methods.two_pass_knn import two_pass_scores
+from dmo.metrics import annotation_scores
+from dmo.selection import stratified_folds
+from dmo.workflows.experiments import data_folder, kept, labeled_features, write_table
+from dmo.workflows.program import add_run_options, run_pipeline
+
+Matrices = list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class SetOf:
+    """Of a set: labels a sample that are judged, distances that its store does not say, and training rows at most."""
+
+    top: int = 5
+    distances: Mapping[str, str] = field(default_factory=dict)
+    rows: int | None = None
+
+
+SETS = {
+    "corel5k": SetOf(),
+    "espgame": SetOf(rows=5000),
+    "bibtex": SetOf(distances={"words": "chi2"}),
+    "yeast": SetOf(top=4),
+    "scene": SetOf(top=1),
+    "scenes": SetOf(),
+    "digits": SetOf(top=3, rows=400),
+}
+RIDGES, GAMMA, SHARES = (0.01, 0.03, 0.1), 2.0, (0.2, 0.5, 0.8, 0.99)
+_BOOTSTRAP = 100
+
+
+@dataclass(frozen=True)
+class Lookup(Kernel):
+    """exp(-gamma s) of distances s that are at hand: the rows are the numbers of samples, training samples first."""
+
+    distances: np.ndarray = field(repr=False, compare=False)
+    gamma: float = 1.0
+    name = "lookup"
+
+    def __deepcopy__(self, memo: Any) -> Lookup:
+        return self
+
+    def fit(self, X: Any, random_state: Any = None) -> Lookup:
+        return self
+
+    def prepare(self, X: Any, dtype: Any = np.float32) -> np.ndarray:
+        return np.asarray(rows(X), np.int64).ravel()
+
+    def tile(self, x: np.ndarray, y: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        found = np.exp(-self.gamma * self.distances[np.ix_(x, y)])
+        if out is None:
+            return found
+        out[...] = found
+        return out
+
+    def diagonal(self, x: np.ndarray) -> np.ndarray:
+        return np.ones(len(x), np.float32)
+
+    def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Lookup]:
+        x = self.prepare(X)
+        return self.tile(x, x).astype(dtype, copy=False), self
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kernel": self.name}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A set, ready: labels of n training and m test samples, distances of all views (V x (n + m) x n), of which `weights`
+    make one."""
+
+    name: str
+    top: int
+    Y: np.ndarray
+    truth: np.ndarray
+    distances: np.ndarray
+    weights: Mapping[str, np.ndarray]
+    neighbors: tuple[np.ndarray, np.ndarray]
+    seconds: float
+
+    @property
+    def n(self) -> int:
+        return len(self.Y)
+
+    def combined(self, how: str) -> np.ndarray:
+        """Distances of all samples to the training samples ((n + m) x n) under weights by name."""
+        out = np.empty(self.distances.shape[1:], np.float32)
+        for where in row_blocks(len(out), 512):
+            out[where] = np.tensordot(self.weights[how], self.distances[:, where], 1)
+        return out
+
+    @property
+    def numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of `Lookup`: training, test."""
+        every = np.arange(self.distances.shape[1])[:, None]
+        return every[: self.n], every[self.n :]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A setting: held-out scores of the training samples (a matrix or more), and a function that returns those of the test
+    samples."""
+
+    setting: str
+    held_out: Matrices
+    test: Callable[[], Matrices]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment; returns the exit code (see `dmo.workflows.exits`)."""
+    options = parser().parse_args(arguments)
+    return run_pipeline(__file__, options, lambda run: experiment(options))
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--data", default=data_folder(), help="folder with corel5k, espgame and mulan")
+    made.add_argument("--work", required=True, help="folder for distances, results and tables")
+    made.add_argument("--sets", default=",".join(name for name in SETS if name != "digits"), help=", ".join(SETS))
+    made.add_argument("--annotators", default=",".join([*ANNOTATORS, "space"]), help=", ".join([*ANNOTATORS, "space"]))
+    made.add_argument("--rows", type=int, help="training rows of every set at most")
+    add_run_options(made)
+    return made
+
+
+def experiment(options: argparse.Namespace) -> None:
+    """All that is asked for and not yet done; then the tables and the picture of all that is there."""
+    work = Path(options.work)
+    work.mkdir(parents=True, exist_ok=True)
+    chosen, sets = options.annotators.split(","), options.sets.split(",")
+    for what, given, known in (("set", sets, SETS), ("annotator", chosen, {**ANNOTATORS, "space": None})):
+        for name in given:
+            if name not in known:
+                raise UserError(f"no {what} {name!r}; known: {', '.join(known)}")
+    for name in sets:
+        most = options.rows or SETS[name].rows
+        problem = cache(lambda name=name, most=most: prepared(name, most, Path(options.data), work))
+        for annotator in chosen:
+            path = work / "results" / f"{name}-{most or 'all'}-{annotator}.json"
+            known = {"set": name, "rows": most, "annotator": annotator}
+            if annotator == "space":
+                kept(path, known, lambda problem=problem: space(problem()))
+            else:
+                kept(path, known, lambda problem=problem, annotator=annotator: judged(problem(), annotator, work))
+    report(work)
+
+
+# ---- data
+
+
+def make(name: str, data: Path, work: Path, path: Path) -> None:
+    """Write the feature store of a set."""
+    if name == "digits":
+        from dmo.demo.digits import digits_source
+
+        write(digits_source(), path)
+    elif name == "scenes":
+        from dmo.demo.scenes import draw_images
+        from dmo.features import Recipe, extract, list_images
+
+        table = draw_images(work / "scenes", 800)
+        listing = list_images(work / "scenes", table)
+        extract(listing, path, Recipe.of("kgha8", words={"dense_sift": 300, "harris_sift": 300}))
+    else:
+        ingest(name, data / (name if name in ("corel5k", "espgame") else f"mulan/{name}"), path)
+
+
+def prepared(name: str, most: int | None, data: Path, work: Path) -> Problem:
+    """Distances, weights and neighbors of a set with `most` training samples; distances are kept in `work`."""
+    of, features = SETS[name], work / f"{name}.zarr"
+    store = labeled_features(features, lambda: make(name, data, work, features))
+    _, Y, train = store.select("train")
+    _, truth, test = store.select("test")
+    if most is not None and most < len(train):
+        kept = np.sort(np.random.default_rng(0).choice(len(train), most, replace=False))
+        train, Y = train[kept], Y[kept]
+    views = {view: Subset(store.views[view], train) for view in store.views}
+    every = {view: Subset(store.views[view], np.concatenate([train, test])) for view in store.views}
+    path, begun = work / f"{name}-{len(train)}-distances.npy", time.process_time()
+    if not path.exists():
+        near = ViewDistances.fit(named_distances({**of.distances}, views), views, 0)
+        shape = len(views), len(train) + len(test), len(train)
+        d = np.lib.format.open_memmap(path.with_suffix(".part"), "w+", np.float32, shape)
+        for where, found in near.blocks(every):
+            d[:, where] = found
+        d.flush()
+        path.with_suffix(".part").replace(path)
+        path.with_suffix(".json").write_text(json.dumps(time.process_time() - begun))
+    distances = np.load(path, mmap_mode="r")
+    seconds = json.loads(path.with_suffix(".json").read_text())
+    neighbors = nearest(distances, len(Y))
+    around = Neighborhoods.of(neighbors[0][: len(Y)], neighbors[1][:, : len(Y)], Y)
+    learnt = {"tagprop": fit_tagprop(around, Y).weights}
+    learnt["alignment"] = aligned_weights(((w, distances[:, w]) for w in row_blocks(len(Y), 512)), Y)
+    weights = {how: (w if w.any() else w + 1).astype(np.float32) for how, w in learnt.items()}
+    weights = {"equal": np.ones(len(views), np.float32), **weights}
+    weights = {how: w / w.sum() for how, w in weights.items()}
+    return Problem(name, of.top, Y, truth, distances, weights, neighbors, seconds)
+
+
+def nearest(distances: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Neighbors of all samples among the training samples by the mean distance, nearest first, and their distances."""
+    k = min(NEIGHBORS, n - 1)
+    index, found = [], []
+    for where in row_blocks(distances.shape[1], 512):
+        d = distances[:, where]
+        total = d.sum(axis=0)
+        own = np.arange(where.start, where.stop)
+        total[own < n, own[own < n]] = np.inf
+        best = np.argsort(total, axis=1, kind="stable")[:, :k]
+        index.append(best)
+        found.append(np.take_along_axis(d, best[None], axis=2))
+    return np.concatenate(index), np.concatenate(found, axis=1)
+
+
+# ---- annotators
+
+
+def jec(p: Problem) -> Iterator[Candidate]:
+    index = p.neighbors[0]
+    for k in (3, 5, 10):
+        held_out = transferred_labels(index[: p.n, :k], p.Y, same=True)
+        yield Candidate(f"k {k}", [held_out], lambda k=k: [transferred_labels(index[p.n :, :k], p.Y)])
+
+
+def tagprop(p: Problem, sigma: bool = False, by_rank: bool = False) -> Iterator[Candidate]:
+    index, d = p.neighbors
+    for k in (50, NEIGHBORS):
+        around, new = (
+            Neighborhoods.of(index[part, :k], d[:, part, :k], p.Y, by_rank)
+            for part in (slice(0, p.n), slice(p.n, None))
+        )
+        fit = fit_tagprop(around, p.Y, sigma)
+
+        def scores(of: Neighborhoods, fit: Any = fit) -> Matrices:
+            return [fit(of.predictions(of.shares(fit.weights)))]
+
+        yield Candidate(f"k {k}", scores(around), lambda new=new, scores=scores: scores(new))
+
+
+def two_pass(p: Problem) -> Iterator[Candidate]:
+    for how in ("equal", "tagprop"):
+        d = p.combined(how)
+        d[np.arange(p.n), np.arange(p.n)] = np.inf
+        for k in (2, 4):
+            for sharpness in (20.0, 40.0):
+
+                def scores(part: slice, d: np.ndarray = d, k: int = k, sharpness: float = sharpness) -> Matrices:
+                    blocks = [d[part][where] for where in row_blocks(len(d[part]), 512)]
+                    return [np.vstack([two_pass_scores(block, p.Y, k, sharpness) for block in blocks])]
+
+                held_out = scores(slice(0, p.n))
+                yield Candidate(f"{how} k {k} omega {sharpness:g}", held_out, lambda f=scores: f(slice(p.n, None)))
+
+
+def _raw(model: Any, new: np.ndarray) -> Callable[[], Matrices]:
+    return lambda: model._scores({"x": new})
+
+
+def ridge(p: Problem, how: str = "equal") -> Iterator[Candidate]:
+    d, (old, new) = p.combined(how), p.numbers
+    for c in RIDGES:
+        model = _ridge(Lookup(d, GAMMA), c).fit(old, p.Y)
+        yield Candidate(f"ridge {c:g}", [model.held_out_scores_], _raw(model, new))
+
+
+def _ridge(kernel: Kernel, c: float) -> MultiViewRidge:
+    return MultiViewRidge(kernel, ridge=c, intercept=True, decoder=PooledCalibration(), approximation="exact")
+
+
+def votes(p: Problem) -> Iterator[Candidate]:
+    d, (old, new) = p.combined("tagprop"), p.numbers
+    for c in RIDGES[:2]:
+        for sharpness, visual in ((30.0, 10.0), (20.0, 5.0)):
+            model = NeighborVotes(_ridge(Lookup(d, GAMMA), c), sharpness=sharpness, visual=visual).fit(old, p.Y)
+            held_out = [model.held_out_scores_, model.held_out_votes_]
+            yield Candidate(f"ridge {c:g} omega {sharpness:g} nu {visual:g}", held_out, _raw(model, new))
+
+
+def fasttag(p: Problem) -> Iterator[Candidate]:
+    d, (old, new) = p.combined("tagprop"), p.numbers
+    for strength in (0.1, 1.0):
+        base = MultiViewRidge(Lookup(d, GAMMA), ridge=0.03, approximation="exact")
+        model = FastTag(base, strength=strength, decoder=PooledCalibration()).fit(old, p.Y)
+        yield Candidate(f"ridge 0.03 strength {strength:g}", [model.held_out_scores_], _raw(model, new))
+
+
+def kgha(p: Problem, share: float) -> Iterator[Candidate]:
+    for c in RIDGES[1:]:
+        held_out, test = _kgha_fits(p, c)
+        yield Candidate(f"ridge {c:g}", [held_out[share]], lambda test=test: [test[share]])
+
+
+_KEPT: dict[tuple[str, float], tuple[dict[float, np.ndarray], dict[float, np.ndarray]]] = {}
+
+
+def _kgha_fits(p: Problem, c: float) -> tuple[dict[float, np.ndarray], dict[float, np.ndarray]]:
+    """Scores by share of components, out of fold and of the test samples: spaces of fewer components are parts of the
+    largest one, so that five fits give all of them."""
+    if (p.name, c) in _KEPT:
+        return _KEPT[p.name, c]
+    old, new = p.numbers
+    fold = stratified_folds(p.Y, 4)
+    ranks = [np.linalg.matrix_rank((y := p.Y[fold != f].astype(float)) - y.mean(axis=0)) for f in range(4)]
+    count = {share: int(min(max(1, round(share * p.Y.shape[1])), *ranks)) for share in SHARES}
+    kernel = Lookup(p.combined("tagprop"), GAMMA)
+    model = KGHA(kernel, ridge=c, balance=1e-2, approximation="exact")
+    decoders = [{"n_components": count[share]} for share in SHARES]
+    held_out = {share: np.empty(p.Y.shape) for share in SHARES}
+    for number, _, found in ExactFolds(model, {"x": old}, p.Y, fold, [{}], decoders, False):
+        for share in SHARES:
+            held_out[share][fold == number] = found.scores(count[share])[0]
+    runner = model.exact_runner({"x": old}, {"x": new}, p.Y, {k: k for k in count.values()}, False)
+    found = runner(model)
+    _KEPT.clear()
+    _KEPT[p.name, c] = held_out, {share: found.scores(count[share])[0] for share in SHARES}
+    return _KEPT[p.name, c]
+
+
+ANNOTATORS: dict[str, Callable[[Problem], Iterator[Candidate]]] = {
+    "jec": jec,
+    "tagprop": tagprop,
+    "tagprop-sigma": lambda p: tagprop(p, sigma=True),
+    "tagprop-rank": lambda p: tagprop(p, sigma=True, by_rank=True),
+    "2pknn": two_pass,
+    "ridge": ridge,
+    "ridge-alignment": lambda p: ridge(p, "alignment"),
+    "ridge-tagprop": lambda p: ridge(p, "tagprop"),
+    "fasttag": fasttag,
+    **{f"kgha-{share:g}": (lambda p, share=share: kgha(p, share)) for share in SHARES},
+    "votes": votes,
+}
+
+
+# ---- decoders
+
+
+DECODERS = ("scores", "prior", "standardized", "probabilities", "plug-in")
+
+
+def decoders(held: Matrices, Y: np.ndarray, p: Problem) -> dict[str, Callable[[Matrices], np.ndarray]]:
+    """Every decoder, learnt from held-out scores of samples with labels `Y`; those without a calibration rank by the last
+    matrix. "prior": over the power of the label's frequency that is best on these samples."""
+    frequency = np.maximum(Y.mean(axis=0), 0.5 / len(Y))
+    power = max((0.0, 0.25, 0.5), key=lambda power: annotation_scores(Y, held[-1] / frequency**power, p.top).f1)
+    mean, deviation = held[-1].mean(axis=0), held[-1].std(axis=0)
+    rule = PlugIn(f"f1@{p.top}", size=len(p.truth)).learn(held, Y)
+    return {
+        "scores": lambda scores: scores[-1],
+        "prior": lambda scores: scores[-1] / frequency**power,
+        "standardized": lambda scores: (scores[-1] - mean) / np.where(deviation > 0, deviation, 1.0),
+        "probabilities": rule.probabilities,
+        "plug-in": rule,
+    }
+
+
+def judged(p: Problem, annotator: str, work: Path) -> dict[str, Any]:
+    """One annotator on one set under all decoders: for each the setting that training samples choose, and its test."""
+    begun = time.process_time()
+    best: dict[str, tuple[float, Candidate]] = {}
+    for candidate in ANNOTATORS[annotator](p):
+        for decoder, score in cross_fitted(p, candidate).items():
+            if decoder not in best or score > best[decoder][0]:
+                best[decoder] = score, candidate
+    found: dict[str, Any] = {"set": p.name, "annotator": annotator, "n": p.n, "top": p.top, "distances": p.seconds}
+    found["decoders"] = {}
+    for decoder, (score, candidate) in best.items():
+        scores = decoders(candidate.held_out, p.Y, p)[decoder](candidate.test())
+        scores = unseen_last(scores, p.Y.any(axis=0))
+        with open(work / "log.txt", "a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%F %T')} test of {p.name}: {annotator}, {decoder}, {candidate.setting}\n")
+        result = annotation_scores(p.truth, scores, p.top)
+        draws = np.random.default_rng(0).integers(len(p.truth), size=(_BOOTSTRAP, len(p.truth)))
+        deviation = np.std([annotation_scores(p.truth[draw], scores[draw], p.top).f1 for draw in draws])
+        figures = {key: float(getattr(result, key)) for key in ("precision", "recall", "f1", "n_plus")}
+        more = {"deviation": float(deviation), "training_f1": score, "setting": candidate.setting}
+        found["decoders"][decoder] = figures | more
+    return found | {"seconds": time.process_time() - begun}
+
+
+def cross_fitted(p: Problem, candidate: Candidate) -> dict[str, float]:
+    """Mean F1 of training samples under decoders that were learnt from the other half of them."""
+    rng = np.random.default_rng(0)
+    half = rng.permutation(p.n) % 2 == 0
+    scores = {decoder: np.empty(p.Y.shape) for decoder in DECODERS}
+    for part in (half, ~half):
+        learnt = decoders([s[~part] for s in candidate.held_out], p.Y[~part], p)
+        for decoder in DECODERS:
+            scores[decoder][part] = learnt[decoder]([s[part] for s in candidate.held_out])
+    size = min(len(p.truth), p.n)
+    picked = [rng.choice(p.n, size, replace=False) for _ in range(10)]
+    return {
+        decoder: float(np.mean([annotation_scores(p.Y[rows], found[rows], p.top).f1 for rows in picked]))
+        for decoder, found in scores.items()
+    }
+
+
+# ---- the space
+
+
+def space(p: Problem) -> dict[str, Any]:
+    """What 50 to 200 numbers a sample are good for, by how they come about."""
+    begun, (old, new) = time.process_time(), p.numbers
+    kernel, found = Lookup(p.combined("tagprop"), GAMMA), {}
+    most = int(np.linalg.matrix_rank(p.Y - p.Y.mean(axis=0)))
+    counts = sorted({min(count, most) for count in (50, 100, 200)})
+    pca = TraceEmbedding("pca", kernel=kernel, n_components=counts[-1], approximation="exact").fit(old)
+    cca = TraceEmbedding("cca", kernel=kernel, n_components=counts[-1], ridge=0.1, approximation="exact").fit(old, p.Y)
+    learnt = KGHA(kernel, ridge=0.1, n_components=counts[-1], approximation="exact").fit(old, p.Y)
+    fitted = _ridge(kernel, 0.03).fit(old, p.Y)
+    held_out = fitted.held_out_scores_
+    axes = np.linalg.svd(held_out - held_out.mean(axis=0), full_matrices=False)[2].T
+    spaces = {
+        "kernel PCA": (pca.transform(old), pca.transform(new)),
+        "kernel CCA": (cca.transform(old), cca.transform(new)),
+        "ridge scores": (held_out @ axes, fitted._scores({"x": new})[0] @ axes),
+        "KGHA": (learnt.transform(old), learnt.transform(new)),
+    }
+    for name, (known, asked) in spaces.items():
+        for count in counts:
+            found[f"{name}, {count}"] = neighbors_in(p, known[:, :count], asked[:, :count])
+    every = p.distances.sum(axis=0)[p.n :]
+    found["all views, by distance"] = labels_of(p, np.argsort(every, axis=1)[:, :20])
+    return {"set": p.name, "n": p.n, "space": found, "seconds": time.process_time() - begun}
+
+
+def neighbors_in(p: Problem, known: np.ndarray, asked: np.ndarray) -> dict[str, float]:
+    """By the cosine of centered coordinates, which no scale of the space changes."""
+    known, asked = (part - known.mean(axis=0) for part in (known, asked))
+    known, asked = (part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in (known, asked))
+    return labels_of(p, np.argsort(-(asked @ known.T), axis=1)[:, :20])
+
+
+def labels_of(p: Problem, nearest: np.ndarray) -> dict[str, float]:
+    shared = (p.Y[nearest[:, :10]] & p.truth[:, None].astype(np.uint8)).any(axis=2)
+    f1 = annotation_scores(p.truth, p.Y[nearest].mean(axis=1) + 1e-6 * p.Y.mean(axis=0), p.top).f1
+    return {"precision_at_10": float(shared.mean()), "f1": float(f1)}
+
+
+# ---- tables and the picture
+
+
+def report(work: Path) -> None:
+    """Tables of all results in `work`, printed and written, and the picture."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((work / "results").glob("*.json"))]
+    judged = [found for found in results if "decoders" in found]
+    order = {name: i for i, name in enumerate(ANNOTATORS)}
+    judged.sort(key=lambda found: (list(SETS).index(found["set"]), found["n"], order[found["annotator"]]))
+    rows_of = [
+        {**{key: found[key] for key in ("set", "n", "top", "annotator", "seconds")}, "decoder": decoder, **figures}
+        for found in judged
+        for decoder, figures in found["decoders"].items()
+    ]
+    text = markdown(judged) + spaces([found for found in results if "space" in found])
+    (work / "table.md").write_text(text, encoding="utf-8")
+    print(text)
+    if judged:
+        write_table(work / "table.csv", rows_of)
+        picture(judged, work / "benchmark.png")
+    print(f"written to {work}: table.md, table.csv, benchmark.png, log.txt")
+
+
+def markdown(judged: Sequence[Mapping[str, Any]]) -> str:
+    """A table per set: test F1 by decoder, then the plug-in rule's figures, its deviation and CPU seconds."""
+    lines = []
+    for name in dict.fromkeys((found["set"], found["n"]) for found in judged):
+        part = [found for found in judged if (found["set"], found["n"]) == name]
+        lines += [f"### {name[0]}: {name[1]} training samples, {part[0]['top']} labels a sample", ""]
+        lines += [f"Distances of all views: {part[0]['distances']:.0f} CPU seconds.", ""]
+        lines.append("| annotator | " + " | ".join(f"F1 {key}" for key in DECODERS) + " | P | R | N+ | seconds |")
+        lines.append("|---" * (len(DECODERS) + 5) + "|")
+        for found in part:
+            cells = [f"{100 * found['decoders'][key]['f1']:.1f}" for key in DECODERS]
+            rule = found["decoders"]["plug-in"]
+            cells[-1] += f" ± {100 * rule['deviation']:.1f}"
+            cells += [f"{100 * rule['precision']:.1f}", f"{100 * rule['recall']:.1f}", f"{rule['n_plus']:.0f}"]
+            lines.append(f"| {found['annotator']} | " + " | ".join(cells) + f" | {found['seconds']:.0f} |")
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+def spaces(results: Sequence[Mapping[str, Any]]) -> str:
+    """A table per set of what the spaces are good for."""
+    lines = []
+    for found in results:
+        lines += [f"### Spaces on {found['set']} ({found['n']} training samples)", ""]
+        lines += [
+            "| space, numbers a sample | a label in common, of the ten nearest | F1 of the twenty nearest |",
+            "|---|---|---|",
+        ]
+        for name, figures in found["space"].items():
+            lines.append(f"| {name} | {100 * figures['precision_at_10']:.1f} | {100 * figures['f1']:.1f} |")
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+def picture(judged: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Test F1 of every annotator, as its scores rank labels and as the plug-in rule does, a panel per set."""
+    from matplotlib.figure import Figure
+
+    sets = list(dict.fromkeys((found["set"], found["n"]) for found in judged))
+    figure = Figure(figsize=(4.2 * len(sets), 4.8), layout="constrained")
+    for i, (name, n) in enumerate(sets):
+        axes = figure.add_subplot(1, len(sets), i + 1)
+        part = [found for found in judged if (found["set"], found["n"]) == (name, n)][::-1]
+        places = np.arange(len(part))
+        for decoder, shift, color in (("scores", 0.2, "#9ab4d0"), ("plug-in", -0.2, "#1f4e79")):
+            figures = [found["decoders"][decoder] for found in part]
+            values, errors = ([100 * f[key] for f in figures] for key in ("f1", "deviation"))
+            axes.barh(places + shift, values, 0.4, xerr=errors, color=color, label=decoder, error_kw={"lw": 0.8})
+        axes.set_yticks(places, [found["annotator"] for found in part])
+        axes.set_xlabel(f"test F1 at {part[0]['top']}, percent")
+        axes.set_title(f"{name}, {n} training samples")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].legend(loc="lower right", frameon=False)
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
