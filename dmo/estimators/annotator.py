@@ -17,6 +17,7 @@ from dmo.decoders import FittedDecoder, as_decoder
 from dmo.errors import UserError
 from dmo.estimators.arguments import Decoder
 from dmo.estimators.base import Estimator
+from dmo.estimators.lazy import row_by_row
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import annotation_scores, top_label_sets
 from dmo.persistence import with_prefix, without_prefix
@@ -46,6 +47,16 @@ class Annotator(Estimator):
         """The score matrices (m x L each) that a decoder takes."""
         return [self._raw_scores(views)]
 
+    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
+        """See `row_by_row`."""
+        if method == "predict" and not self.multilabel_ and options.get("top") is None:
+            return None, self.classes_.dtype
+        if method == "predict":
+            return self.classes_, np.dtype(getattr(self, "label_dtype_", np.uint8))
+        binary = method == "decision_function" and self._is_binary
+        return None if binary else self.classes_, np.dtype(np.float64)
+
+    @row_by_row
     def decision_function(self, X: Any) -> np.ndarray:
         """Score all labels of some samples; higher is likelier, and scores are comparable within a row.
 
@@ -83,6 +94,7 @@ class Annotator(Estimator):
         return p if self.multilabel_ else p / p.sum(axis=1, keepdims=True)
 
     @available_if(_has_decoder)
+    @row_by_row
     def predict_proba(self, X: Any) -> np.ndarray:
         """Give the probabilities of all labels, each for itself; of classes they sum to 1.
 
@@ -130,6 +142,7 @@ class Annotator(Estimator):
         if "decoding" in meta:
             self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
 
+    @row_by_row
     def predict(self, X: Any, top: int | None = None, as_names: bool = False) -> Any:
         """Choose the labels of some samples.
 

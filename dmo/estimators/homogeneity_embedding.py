@@ -16,6 +16,7 @@ from dmo.engines.exact import FittedView, choose_storage, exact_engine, fit_view
 from dmo.engines.lowrank import decided, fit_maps, is_exact
 from dmo.engines.passes import FeatureRows, passive_moments
 from dmo.estimators.base import Estimator
+from dmo.estimators.lazy import row_by_row
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, store_expansions
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
@@ -188,6 +189,11 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
             for view, feature_map in maps.items()
         }
 
+    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
+        """See `row_by_row`."""
+        return self.get_feature_names_out(), np.dtype(np.float64)
+
+    @row_by_row
     def transform(self, X: Any) -> np.ndarray:
         """Give samples their coordinates in the learned space.
 

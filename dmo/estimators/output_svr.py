@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.engines.kernel_operator import Fitted, prepare_kernel
 from dmo.estimators.base import Estimator
+from dmo.estimators.lazy import row_by_row
 from dmo.functions import load_function, store_function
 from dmo.methods.svr.admm import AdmmFit, Factors, State, admm
 from dmo.methods.svr.losses import loss_named
@@ -164,6 +165,12 @@ class OutputSVR(RegressorMixin, Estimator):
         self.gap_, self.n_iter_, self.n_factorizations_ = fit.certificate.gap, fit.iterations, fit.factorizations
         return fit
 
+    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
+        """See `row_by_row`."""
+        dtype = np.dtype(np.uint8 if method == "predict_labels" else np.float64)
+        return None if self.flat_ else np.arange(len(self.intercept_)), dtype
+
+    @row_by_row
     def predict(self, X: Any) -> np.ndarray:
         """Predict the outputs of samples.
 
@@ -181,6 +188,7 @@ class OutputSVR(RegressorMixin, Estimator):
         outputs = self.function_(check_views(self, X, reset=False))
         return outputs[:, 0] if self.flat_ else outputs
 
+    @row_by_row
     def predict_labels(self, X: Any) -> np.ndarray:
         """Predict labels by a model that was fitted on outputs +1 and -1.
 

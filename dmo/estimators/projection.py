@@ -12,6 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.estimators.base import Estimator
+from dmo.estimators.lazy import row_by_row
 from dmo.estimators.projector import Projected
 from dmo.functions import Expansion, LinearExpansion, load_expansions, store_expansions
 from dmo.validation import check_one_view
@@ -52,6 +53,11 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         if learnt.embedding is not None:
             self.embedding_ = np.asarray(learnt.embedding, np.float64)
 
+    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
+        """See `row_by_row`."""
+        return self.get_feature_names_out(), np.dtype(np.float64)
+
+    @row_by_row
     def transform(self, X: Any) -> np.ndarray:
         """Give samples their coordinates, worked out block by block.
 

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
+from dmo.estimators.lazy import row_by_row
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import ProjectionOptions, project
 from dmo.labels.kernels import LabelKernel
@@ -59,6 +60,12 @@ class RegularizedProjection(Projection):
         task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
         self._learn(project(task, view, source, labels, k, road))
 
+    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
+        if method == "transform":
+            return super()._row_shape(method)
+        return np.asarray(getattr(self, "classes_", range(self.decoder_.shape[1]))), np.dtype(np.float64)
+
+    @row_by_row
     def decision_function(self, X: Any) -> np.ndarray:
         """Score the outputs of samples by least squares from their coordinates.
 

@@ -1,6 +1,6 @@
 """Validation of every estimator's input: views, labels and outputs, parameters; whose message it is."""
 
-from dmo.validation.containers import Columns, Views
+from dmo.validation.containers import Columns, Views, as_views
 from dmo.validation.named import Named, named, naming
 from dmo.validation.outputs import (
     check_known_labels,
@@ -30,7 +30,7 @@ from dmo.validation.parameters import (
     per_view,
     unused,
 )
-from dmo.validation.views import SINGLE, check_one_view, check_views, sample_count
+from dmo.validation.views import SINGLE, check_one_view, check_view_names, check_views, sample_count
 from dmo.validation.weights import SampleWeights, check_weights
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "Need",
     "SampleWeights",
     "Views",
+    "as_views",
     "at_least",
     "check_known_labels",
     "check_label_factor",
@@ -56,6 +57,7 @@ __all__ = [
     "check_parameter",
     "check_parameters",
     "check_partial_labels",
+    "check_view_names",
     "check_views",
     "check_weights",
     "count_components",

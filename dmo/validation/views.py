@@ -64,19 +64,19 @@ def check_views(estimator: Any, X: Any, reset: bool, partial: bool = False) -> d
     if given is None:
         views = {SINGLE: _single(estimator, X, reset)}
         _check_sizes(views, reset)
-        return _learn(estimator, views) if reset else _compare(estimator, views)
+        return _learn(estimator, views) if reset else _compare(estimator.view_widths_, views)
     if not given:
         raise UserError("no views; pass at least one array of samples x features")
     if partial and not reset:
         given = _with_missing(estimator, given)
     if not reset:
-        _check_names(estimator, given)
+        _check_names(estimator.view_widths_, given)
     views = {key: _source(key, view, partial and len(given) > 1) for key, view in given.items()}
     _check_sizes(views, reset)
     names = {key: columns for key, view in given.items() if (columns := column_names(view)) is not None}
     if not reset:
         _check_columns(getattr(estimator, "view_feature_names_", {}), names)
-        return _compare(estimator, views)
+        return _compare(estimator.view_widths_, views)
     for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # of an earlier fit
         estimator.__dict__.pop(name, None)
     if names:
@@ -97,6 +97,46 @@ def _several(estimator: Any, X: Any, reset: bool) -> dict[str, Any] | None:
         return None
     edges = np.cumsum([0, *widths.values()])  # views that a tool has put side by side, see `Views`
     return split_columns(X, {name: slice(edges[i], edges[i + 1]) for i, name in enumerate(widths)})
+
+
+def check_view_names(estimator: Any, X: Any, partial: bool = False) -> dict[str, Rows]:
+    """Compare the names and widths of the views of X with those of the fit; rows are neither read nor counted.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted.
+    X : mapping, list of arrays, `Views` or what it takes, or one array
+        As for `check_views`.
+    partial : bool, default=False
+        Views may be None, or left out.
+
+    Returns
+    -------
+    dict of str to row source
+        The views that there are by name, in the order of the fit.
+
+    Raises
+    ------
+    UserError
+        Names the view that is missing, unknown, or of another width.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.validation import check_view_names
+    >>> X, y = load_iris(return_X_y=True)
+    >>> list(check_view_names(MultiViewRidge().fit(X, y), da.zeros((10**9, 4))))
+    ['x']
+    """
+    given = _several(estimator, X, reset=False)
+    given = {SINGLE: X} if given is None else {name: view for name, view in given.items() if view is not None}
+    widths = estimator.view_widths_
+    if partial and given and set(given) <= set(widths):
+        widths = {name: width for name, width in widths.items() if name in given}
+    return _compare(widths, given)
 
 
 def check_one_view(estimator: Any, X: Any, reset: bool) -> tuple[str, Rows]:
@@ -176,10 +216,12 @@ def is_lazy(X: Any) -> bool:
 def _single(estimator: Any, X: Any, reset: bool) -> Rows:
     if reset:
         estimator.__dict__.pop("view_feature_names_", None)
-    if is_lazy(X):
+    if is_lazy(X) or _is_lazy_table(X):
         if reset:
             estimator.__dict__.pop("feature_names_in_", None)
             estimator.n_features_in_ = X.shape[1]
+            if (names := column_names(X)) is not None:
+                estimator.feature_names_in_ = np.array(names, dtype=object)
         return _source(SINGLE, X)
     try:
         array = validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1)
@@ -201,7 +243,22 @@ def _with_missing(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
     return known
 
 
+def _is_lazy_table(X: Any) -> bool:
+    """A dask DataFrame."""
+    return hasattr(X, "to_dask_array")
+
+
+def _counted(view: Any) -> Any:
+    """A dask array of known shape, of a dask DataFrame or of an array whose rows are not counted yet; others as they are."""
+    if _is_lazy_table(view):
+        return view.to_dask_array(lengths=True)
+    if hasattr(view, "compute_chunk_sizes") and np.isnan(view.shape[0]):
+        return view.copy().compute_chunk_sizes()
+    return view
+
+
 def _source(key: str, view: Any, partial: bool = False) -> Rows:
+    view = _counted(view)
     if is_lazy(view):
         return view if _written_finite(view) else FiniteRows(view, key)
     shape = getattr(view, "shape", (0, 0))
@@ -323,20 +380,20 @@ def _learn(estimator: Any, views: dict[str, Rows]) -> dict[str, Rows]:
     return views
 
 
-def _compare(estimator: Any, views: dict[str, Rows]) -> dict[str, Rows]:
-    """The views in the order of the fit."""
-    _check_names(estimator, views)
-    for key, width in estimator.view_widths_.items():
+def _compare(widths: Mapping[str, int], views: dict[str, Rows]) -> dict[str, Rows]:
+    """The views in the order of the fit, whose widths these are."""
+    _check_names(widths, views)
+    for key, width in widths.items():
         if views[key].shape[1] != width:
             raise UserError(
                 f"view {key!r} has {views[key].shape[1]} features, the model was fitted on {width}; "
                 f"pass the features that it was fitted on"
             )
-    return {key: views[key] for key in estimator.view_widths_}
+    return {key: views[key] for key in widths}
 
 
-def _check_names(estimator: Any, given: Mapping[str, Any]) -> None:
-    needed = list(estimator.view_widths_)
+def _check_names(widths: Mapping[str, int], given: Mapping[str, Any]) -> None:
+    needed = list(widths)
     cure = f"the model was fitted on {needed}; got {list(given)}, pass a mapping with the names of the fit"
     for key in needed:
         if key not in given:
