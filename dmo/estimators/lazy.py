@@ -18,7 +18,7 @@ from dask.delayed import delayed
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.errors import UserError
-from dmo.validation import SINGLE, as_views, check_view_names
+from dmo.validation import as_views, check_view_names
 
 _ROW, _COLUMN = 0, 1
 """Dimensions of the result; the columns of every view have a further one."""
@@ -65,7 +65,7 @@ def row_by_row(method: Method) -> Method:
             raise UserError("a dask array holds no names; leave as_names out, and look the columns up in classes_")
         if args:
             kwargs |= {"top": args[0]}
-        partial = getattr(self, "_takes_partial_views", False)
+        partial = self._takes_partial_views
         return _blocks(self, name, check_view_names(self, _arrays(X), partial), kwargs)
 
     return wrapper  # type: ignore[return-value]
@@ -90,8 +90,7 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
     chunks = next(view.chunks[0] for view in views.values() if hasattr(view, "__dask_graph__"))
     parts = []
     for number, view in enumerate(views.values()):
-        known = view if hasattr(view, "__dask_graph__") else da.from_array(view, chunks=(chunks, -1))
-        parts += [known.rechunk({1: -1}) if known.numblocks[1] > 1 else known, (_ROW, _COLUMN + 1 + number)]
+        parts += [_aligned(view, chunks), (_ROW, _COLUMN + 1 + number)]
     columns, dtype = model._row_shape(method, **kwargs)
     frozen = copy.copy(model)  # a later fit of the model does not change what was asked of this one
     token = tokenize(model, method, sorted(kwargs.items()), *views.values())
@@ -114,10 +113,19 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
     )
 
 
+def _aligned(view: Any, chunks: tuple[float, ...]) -> da.Array:
+    """A view in these chunks of whole rows; rows that nobody has counted are left in theirs."""
+    if not hasattr(view, "__dask_graph__"):
+        return da.from_array(view, chunks=(chunks, -1))
+    wanted: dict[int, Any] = {} if view.chunks[0] == chunks or np.isnan(chunks).any() else {0: chunks}
+    wanted |= {1: -1} if view.numblocks[1] > 1 else {}
+    return view.rechunk(wanted) if wanted else view
+
+
 def _apply(model: Any, *blocks: Any, method: str, names: list[str], options: dict[str, Any]) -> Any:
     """One chunk of rows; a block comes as the list of its chunks of columns, of which there is one."""
     views = {name: block[0] if isinstance(block, list) else block for name, block in zip(names, blocks, strict=True)}
-    return np.asarray(getattr(model, method)(views[SINGLE] if list(views) == [SINGLE] else views, **options))
+    return np.asarray(getattr(model, method)(views, **options))
 
 
 def _labelled_rows(X: Any) -> tuple[str, dict[str, Any]] | None:

@@ -12,7 +12,7 @@ from dmo.stores._schema import Provenance
 from dmo.stores._views import DenseView, SparseView
 from dmo.stores.audit import describe, reopen, verify
 from dmo.stores.features import FeatureStore, FeatureWriter, ViewSpec, create_features, open_features
-from dmo.stores.kernels import KernelStore, KernelWriter, create_kernel, open_kernel
+from dmo.stores.kernels import KernelStore, KernelWriter, create_kernel, open_kernel, write_kernel
 from dmo.stores.models import load_model, model_contents, reserve_model, save_model
 from dmo.stores.results import ResultStore, ResultWriter, create_results, open_results
 
@@ -47,5 +47,6 @@ __all__ = [
     "reserve_model",
     "save_model",
     "verify",
+    "write_kernel",
     "writing",
 ]

@@ -13,7 +13,7 @@ LARGEST = 1 << 48
 """Rows or columns of an array."""
 BLOCKS = 1 << 22
 """Blocks of an array: a list of their checksums takes 64 MiB."""
-SMALL = {"features": ("labels", "label", "sample", "split"), "results": ("column", "sample"), "kernel": ()}
+SMALL = {"features": ("labels", "label", "sample", "split"), "results": ("column", "sample", "split"), "kernel": ()}
 """The arrays that are written in one go, by kind of store."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+import dask.array as da
 import numpy as np
 import scipy.sparse
 
@@ -452,6 +453,75 @@ class FeatureStore:
         """The part, such as "train" or "test", of every sample (n strings), or None."""
         found = self._strings("split")
         return None if found is None else np.array(found, dtype=str)
+
+    def to_dask(self) -> dict[str, da.Array]:
+        """Give the views as dask arrays, a chunk per block of rows; of sparse views the chunks are CSR.
+
+        Returns
+        -------
+        dict of str to dask.array.Array of shape (n, d)
+            Lazy: every chunk reads, and checks, one block.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from dmo.stores import ViewSpec, create_features, open_features
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     writer = create_features(f"{folder}/f.zarr", 5, {"gist": ViewSpec(3)}, block=4)
+        ...     for view, i in writer.missing():
+        ...         writer.write(view, i, np.ones((5, 3))[writer.rows(i)])
+        ...     writer.finish()
+        ...     views = open_features(f"{folder}/f.zarr").to_dask()
+        ...     views["gist"].chunks, float(views["gist"].sum().compute())
+        (((4, 1), (3,)), 15.0)
+        """
+        found = {}
+        for name, view in self.views.items():
+            empty = np.empty((0, 0), view.dtype)
+            meta = scipy.sparse.csr_array(empty) if isinstance(view, SparseView) else empty
+            key, chunks = f"{name}-{view.contents[:32]}", (self.block, view.shape[1])
+            found[name] = da.from_array(view, chunks=chunks, name=key, asarray=False, meta=meta)
+        return found
+
+    def to_xarray(self) -> Any:
+        """Give the store as an xarray Dataset: dense views, lazy by blocks of rows, with labels, names and splits.
+
+        Sparse views are left out, since xarray has no such arrays; `to_dask` has them.
+
+        Returns
+        -------
+        xarray.Dataset
+            Views over (sample, <view>_feature), `labels` over (sample, label); ids, names and splits are coordinates, as
+            far as the store has them.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from dmo.stores import ViewSpec, create_features, open_features
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     writer = create_features(f"{folder}/f.zarr", 3, {"gist": ViewSpec(2)}, split=["train", "train", "test"])
+        ...     writer.write("gist", 0, np.ones((3, 2)))
+        ...     writer.finish()
+        ...     data = open_features(f"{folder}/f.zarr").to_xarray()
+        ...     dict(data.sel(sample=data.split == "train").sizes)
+        {'sample': 2, 'gist_feature': 2}
+        """
+        import xarray as xr  # an optional package
+
+        arrays: dict[str, Any] = {
+            name: (("sample", f"{name}_feature"), array)
+            for name, array in self.to_dask().items()
+            if not isinstance(self.views[name], SparseView)
+        }
+        if self.labels is not None:
+            arrays["labels"] = (("sample", "label"), self.labels)
+        known = {"sample": self.sample_ids, "label": self.label_names}
+        coordinates: dict[str, Any] = {name: np.array(texts) for name, texts in known.items() if texts is not None}
+        if self.split is not None:
+            coordinates["split"] = ("sample", self.split)
+        return xr.Dataset(arrays, coordinates, self.attributes)
 
     def select(self, split: str | None) -> tuple[dict[str, Subset], np.ndarray | None, np.ndarray]:
         """Select the samples of one split; only the rows that are asked for are read, later.

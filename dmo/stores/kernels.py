@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import dask
+import dask.array as da
 import numpy as np
+from dask.delayed import delayed
 
 from dmo.errors import UserError
+from dmo.hashing import digest
 from dmo.stores._arrays import DenseArray, entry_at
 from dmo.stores._checks import cast, check_count, check_values
 from dmo.stores._folder import Folder
@@ -26,7 +30,7 @@ def create_kernel(
 ) -> KernelWriter:
     """Begin a kernel store, or go on with the one at `path` that was begun with the same arguments.
 
-    Tiles above the diagonal are not stored; zarr and xarray see NaN there.
+    Tiles above the diagonal are not stored; zarr and xarray see NaN there (`KernelStore.to_dask` has them).
 
     Parameters
     ----------
@@ -264,6 +268,56 @@ class KernelStore(_Tiles):
         """Where the kernel comes from, as JSON."""
         return self.root["provenance"]
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, n)."""
+        return self.n, self.n
+
+    @property
+    def ndim(self) -> int:
+        """Always 2."""
+        return 2
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, where: Any) -> np.ndarray:
+        """Entries of the whole symmetric matrix: rows by a slice, or rows and columns by two; tiles are read as needed."""
+        rows, columns = where if isinstance(where, tuple) else (where, slice(None))
+        if not isinstance(rows, slice) or not isinstance(columns, slice):
+            raise TypeError("a kernel store is read by slices; pass kernel[a:b, c:d]")
+        down, across = range(self.n)[rows], range(self.n)[columns]
+        if down.step != 1 or across.step != 1:
+            raise UserError(f"a kernel store is read in steps of 1, got {down.step} and {across.step}")
+        out = np.empty((len(down), len(across)), self.dtype)
+        for i in _tiles_of(down, self.block):
+            for j in _tiles_of(across, self.block):
+                to, source = zip(_overlap(down, self.rows(i)), _overlap(across, self.rows(j)), strict=True)
+                out[to] = self.tile(i, j)[source]
+        return out
+
+    def to_dask(self) -> da.Array:
+        """Give the whole symmetric matrix as a dask array, a chunk per tile; tiles above the diagonal are those below.
+
+        Returns
+        -------
+        dask.array.Array of shape (n, n)
+            Lazy: every chunk reads, and checks, one tile.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from dmo.stores import open_kernel, write_kernel
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_kernel(f"{folder}/k.zarr", np.eye(5), block=2)
+        ...     K = open_kernel(f"{folder}/k.zarr").to_dask()
+        ...     K.shape, K.chunks[0], float(K.sum().compute())
+        ((5, 5), (2, 2, 1), 5.0)
+        """
+        name = f"kernel-{digest(self.url, self.shape, self.entries)[:32]}"
+        return da.from_array(self, chunks=self.block, name=name, asarray=False, meta=np.empty((0, 0), self.dtype))
+
     def tile(self, i: int, j: int, out: np.ndarray | None = None) -> np.ndarray:
         """Read a tile and check it.
 
@@ -296,3 +350,73 @@ class KernelStore(_Tiles):
         height, width = self.array.extent(index)
         found = self.array.read(index, entry_at(self.entries, index), out)[:height, :width]
         return found if i >= j else found.T
+
+
+def _tiles_of(where: range, block: int) -> range:
+    """The tiles that hold some of the rows `where`."""
+    return range(where.start // block, -(-where.stop // block)) if len(where) else range(0)
+
+
+def _overlap(wanted: range, tile: slice) -> tuple[slice, slice]:
+    """What a tile gives to the wanted rows: where they lie in the result, and in the tile."""
+    start, stop = max(wanted.start, tile.start), min(wanted.stop, tile.stop)
+    return slice(start - wanted.start, stop - wanted.start), slice(start - tile.start, stop - tile.start)
+
+
+def write_kernel(
+    path: str | os.PathLike[str],
+    K: Any,
+    block: int = 1024,
+    dtype: Any = "float32",
+    attributes: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a symmetric matrix to a kernel store, a tile a task; where one was begun, the tiles that are missing.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Local path, or URL as fsspec understands it.
+    K : array of shape (n, n)
+        A dask array, computed by the scheduler that is Dask's default, or a NumPy one. Of its entries above the diagonal none
+        are read but those of the tiles on it, where they must be the transposed ones.
+    block : int, default=1024
+        Rows and columns of a tile.
+    dtype : dtype, default="float32"
+        "float32" or "float64".
+    attributes : mapping, optional
+        A JSON dictionary.
+
+    Raises
+    ------
+    UserError
+        For a matrix that is not symmetric.
+    StoreError
+        Where `path` holds something else, or a store with another configuration.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import dask.array as da
+    >>> from dmo.stores import open_kernel, write_kernel
+    >>> X = da.random.default_rng(0).normal(size=(10, 3), chunks=(4, 3))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_kernel(f"{folder}/k.zarr", X @ X.T, block=4)
+    ...     open_kernel(f"{folder}/k.zarr").tile(2, 0).shape
+    (2, 4)
+    """
+    if len(K.shape) != 2 or K.shape[0] != K.shape[1]:
+        raise UserError(
+            f"a kernel is n x n, got shape {tuple(K.shape)}; pass the kernel of one set of samples with itself"
+        )
+    writer = create_kernel(path, K.shape[0], block, dtype, attributes)
+    tiled = da.asarray(K).rechunk((writer.block, writer.block))
+    parts = tiled.to_delayed()
+    dask.compute(*(delayed(_write)(writer, i, j, parts[i, j]) for i, j in writer.missing()))
+    writer.finish()
+
+
+def _write(writer: KernelWriter, i: int, j: int, tile: Any) -> None:
+    tile = np.asarray(tile)
+    if i == j and not np.allclose(tile, tile.T, rtol=1e-4, atol=1e-6 * float(np.abs(tile).max(initial=0.0))):
+        raise UserError(f"the matrix is not symmetric in rows {writer.rows(i).start} to {writer.rows(i).stop - 1}")
+    writer.write(i, j, tile)

@@ -19,7 +19,7 @@ from dmo.stores._schema import Provenance, begin, new_attributes, open_root, ori
 from dmo.stores._views import DenseView
 from dmo.stores._writer import Blocks, ledger
 
-RESERVED = ("sample", "column", "manifest", "journal", "zarr.json")
+RESERVED = ("sample", "split", "column", "manifest", "journal", "zarr.json")
 
 
 def create_results(
@@ -31,6 +31,7 @@ def create_results(
     attributes: Mapping[str, Any] | None = None,
     block: int = 1024,
     sample_ids: Sequence[str] | None = None,
+    split: Sequence[str] | None = None,
     overwrite: bool = False,
     provenance: Provenance | None = None,
 ) -> ResultWriter:
@@ -54,6 +55,8 @@ def create_results(
         Rows of a chunk.
     sample_ids : sequence of str, optional
         Names of the rows.
+    split : sequence of str, optional
+        The part of every row, such as "test".
     overwrite : bool, default=False
         Replace a result store there.
     provenance : Provenance, optional
@@ -93,6 +96,8 @@ def create_results(
         small["column"] = _whole.strings(folder, "column", names, "column")
     if sample_ids is not None:
         small["sample"] = _whole.strings(folder, "sample", check_strings("sample_ids", sample_ids, n), "sample")
+    if split is not None:
+        small["split"] = _whole.strings(folder, "split", check_strings("split", split, n), "sample")
     configuration = {
         "n": n,
         "columns": check_count("columns", columns if names is None else len(names)),

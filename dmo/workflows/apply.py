@@ -263,7 +263,8 @@ def write_rows(
         kind=kind,
         attributes={"split": applied.split} if attributes is None else attributes,
         block=block,
-        sample_ids=applied.ids() if applied.store.sample_ids is not None else None,
+        sample_ids=applied.ids(),
+        split=None if applied.store.split is None else applied.store.split[applied.index].tolist(),
         overwrite=overwrite,
         provenance=origin(parents, applied.store, applied.split, contents=contents),
     )

@@ -1,0 +1,232 @@
+"""Dask in, dask out: what is asked for stays a graph, and its values are those of arrays."""
+
+import pickle
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dmo import (
+    JEC,
+    KGHA,
+    LLTSVR,
+    MLSI,
+    MORP,
+    LabelPropagation,
+    MultiSetCCA,
+    MultiViewRidge,
+    Nystrom,
+    TraceEmbedding,
+    UserError,
+)
+from dmo.stores import ViewSpec, create_features, open_features, open_kernel, write_kernel
+
+RNG = np.random.default_rng(0)
+N = 70
+A, B = RNG.standard_normal((N, 6)), RNG.random((N, 3))
+Y = ((A @ RNG.standard_normal((6, 4)) + RNG.standard_normal((N, 4))) > 0).astype(np.uint8)
+VIEWS = {"gist": A, "hue": B}
+SPLIT = np.where(np.arange(N) % 3 == 0, "test", "train")
+MODELS: dict[str, tuple[Any, Any, list[str]]] = {
+    "KGHA": (
+        KGHA(n_components=2, decoder="probabilities"),
+        VIEWS,
+        ["transform", "decision_function", "predict", "predict_proba"],
+    ),
+    "ridge, moments": (MultiViewRidge(approximation=Nystrom(rank=15)), VIEWS, ["decision_function", "predict"]),
+    "CCA": (MultiSetCCA(n_components=2), VIEWS, ["transform"]),
+    "JEC": (JEC(), VIEWS, ["decision_function", "predict"]),
+    "label propagation": (LabelPropagation(n_neighbors=5), A, ["decision_function", "predict"]),
+    "MORP": (MORP(), A, ["transform", "decision_function"]),
+    "MLSI": (MLSI(), np.abs(A), ["transform", "decision_function"]),
+    "PCA": (TraceEmbedding("pca"), A, ["transform"]),
+    "LLTSVR": (LLTSVR(tol=1e-3), A, ["predict", "predict_labels"]),
+}
+
+
+def _lazy(X: Any, rows: int = 20) -> Any:
+    """Chunks of columns are taken too."""
+    if isinstance(X, dict):
+        return {name: _lazy(view, rows + 5 * i) for i, (name, view) in enumerate(X.items())}
+    return da.from_array(X, chunks=(rows, 2))
+
+
+@pytest.fixture
+def uncomputed(monkeypatch):
+    """Nothing is computed by Dask's schedulers."""
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("computed")
+
+    with dask.config.set(scheduler=refuse):
+        yield
+
+
+@pytest.mark.parametrize("case", MODELS)
+@pytest.mark.parametrize("planning", [True, False])
+def test_lazy_values_are_those_of_arrays(case, planning, uncomputed):
+    model, X, methods = MODELS[case]
+    targets = 2.0 * Y - 1 if case == "LLTSVR" else Y
+    fitted = model.fit(X, targets)
+    for name in methods:
+        expected = getattr(fitted, name)(X)
+        with dask.config.set({"array.query-planning": planning}):
+            found = getattr(fitted, name)(_lazy(X))
+            assert isinstance(found, da.Array)
+            assert (found.shape, found.dtype, found.chunks[0]) == (expected.shape, expected.dtype, (20, 20, 20, 10))
+            assert found.name == getattr(fitted, name)(_lazy(X)).name
+            assert_allclose(found[5:25].compute(scheduler="sync"), expected[5:25], atol=1e-10)
+            values = found.compute(scheduler="threads")
+        assert values.dtype == expected.dtype
+        assert_allclose(values, expected, atol=1e-10)
+
+
+def test_the_model_is_one_node_of_the_graph_and_stays_what_it_was():
+    model = MultiViewRidge(approximation="exact").fit(VIEWS, Y)
+    few, many = model.predict(_lazy(VIEWS, 35)), model.predict(_lazy(VIEWS, 1))
+    sizes = [len(pickle.dumps(found.__dask_graph__())) for found in (few, many)]
+    alone = len(pickle.dumps(model))
+    assert sizes[1] - sizes[0] < alone * 10  # seventy chunks
+    before = model.decision_function(_lazy(VIEWS))
+    expected = model.decision_function(VIEWS)
+    model.fit(VIEWS, 1 - Y)
+    assert_allclose(before.compute(), expected)
+
+
+def test_two_classes_and_names():
+    y = np.array(["no", "yes"])[Y[:, 0]]
+    model = MultiViewRidge().fit(VIEWS, y)
+    found = model.decision_function(_lazy(VIEWS))
+    assert found.shape == (N,)
+    assert_array_equal(model.predict(_lazy(VIEWS)).compute(), model.predict(VIEWS))
+    top = KGHA(n_components=2).fit(VIEWS, Y)
+    assert_array_equal(top.predict(_lazy(VIEWS), 2).compute(), top.predict(VIEWS, top=2))
+    with pytest.raises(UserError, match=r"MultiViewRidge: a dask array holds no names; leave as_names out"):
+        model.predict(_lazy(VIEWS), as_names=True)
+    with pytest.raises(UserError, match="MultiViewRidge: view 'hue' is missing"):
+        model.predict({"gist": _lazy(A)})
+    with pytest.raises(UserError, match="MultiViewRidge: view 'hue' has 2 features, the model was fitted on 3"):
+        model.predict({"gist": _lazy(A), "hue": _lazy(B[:, :2])})
+
+
+def test_sparse_chunks_mixed_views_and_rows_that_nobody_counted():
+    model = MultiViewRidge("linear").fit(VIEWS, Y)
+    expected = model.decision_function(VIEWS)
+    sparse = _lazy(A).rechunk((20, -1)).map_blocks(scipy.sparse.csr_array)
+    for given in ({"gist": sparse, "hue": _lazy(B)}, {"gist": A, "hue": _lazy(B)}):
+        assert_allclose(model.decision_function(given).compute(), expected, atol=1e-10)
+    unknown = {name: view[view[:, 0] > -np.inf] for name, view in _lazy(VIEWS, 20).items() if name == "gist"}
+    one = MultiViewRidge("linear").fit(A, Y)
+    assert np.isnan(unknown["gist"].shape[0])
+    assert_allclose(one.decision_function(unknown["gist"]).compute(), one.decision_function(A), atol=1e-10)
+    assert_allclose(MultiViewRidge("linear").fit(unknown["gist"], Y).decision_function(A), one.decision_function(A))
+
+
+def test_dask_data_frames():
+    dd = pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame(A, columns=list("abcdef"))
+    X, targets = (
+        dd.from_pandas(frame, npartitions=3),
+        dd.from_pandas(pd.DataFrame(Y, columns=list("wxyz")), npartitions=3),
+    )
+    model = KGHA(n_components=2).fit(X, targets)
+    plain = KGHA(n_components=2).fit(frame, Y)
+    assert (model.feature_names_in_.tolist(), model.label_names_) == (list("abcdef"), list("wxyz"))
+    for name in ("transform", "decision_function", "predict"):
+        found = getattr(model, name)(X)
+        assert isinstance(found, da.Array)
+        assert_allclose(found.compute(), getattr(plain, name)(frame), atol=1e-8)
+
+
+def test_blocks_are_learnt_one_after_the_other():
+    model = MultiViewRidge(approximation=Nystrom(rank=15))
+    X, targets = _lazy(VIEWS, 35), da.from_array(Y, chunks=(35, 2))
+    blocks = zip(
+        X["gist"].rechunk((35, -1)).blocks, X["hue"].rechunk((35, -1)).blocks, targets.rechunk((35, -1)).blocks
+    )
+    for gist, hue, labels in blocks:
+        model.partial_fit({"gist": gist, "hue": hue}, labels)
+    by_hand = MultiViewRidge(approximation=Nystrom(rank=15)).partial_fit({k: v[:35] for k, v in VIEWS.items()}, Y[:35])
+    by_hand.partial_fit({k: v[35:] for k, v in VIEWS.items()}, Y[35:])
+    assert_allclose(model.decision_function(VIEWS), by_hand.decision_function(VIEWS), rtol=1e-9)
+
+
+@pytest.fixture
+def store(tmp_path):
+    names = [f"s{i}" for i in range(N)]
+    views = {name: ViewSpec(view.shape[1], "float64") for name, view in VIEWS.items()} | {
+        "words": ViewSpec(6, "float64", "sparse")
+    }
+    more = {"labels": Y, "label_names": list("wxyz"), "sample_ids": names, "split": SPLIT}
+    writer = create_features(str(tmp_path / "f.zarr"), N, views, **more, block=16)
+    for name, view in (VIEWS | {"words": np.maximum(A, 0)}).items():
+        for block in range(writer.n_blocks):
+            writer.write(name, block, view[writer.rows(block)])
+    writer.finish()
+    return open_features(str(tmp_path / "f.zarr"))
+
+
+def test_a_feature_store_is_dask_arrays_and_a_dataset(store):
+    pytest.importorskip("xarray")
+    lazy = store.to_dask()
+    assert lazy["gist"].chunks == ((16, 16, 16, 16, 6), (6,))
+    assert_array_equal(lazy["gist"].compute(), A)
+    assert_array_equal(
+        lazy["words"].map_blocks(lambda part: part.toarray(), meta=np.empty((0, 0))).compute(), np.maximum(A, 0)
+    )
+    data = store.to_xarray()
+    assert set(data.data_vars) == {"gist", "hue", "labels"}
+    part = data.sel(sample=data.split == "test")
+    assert_array_equal(part.gist, A[SPLIT == "test"])
+    model = MultiViewRidge().fit(data.sel(sample=data.split == "train"), Y[SPLIT == "train"])
+    scores = model.decision_function(part)
+    assert isinstance(scores.data, da.Array)
+    assert scores.dims == ("sample", "label")
+    assert scores.sample.values.tolist() == part.sample.values.tolist()
+    plain = MultiViewRidge().fit({k: v[SPLIT == "train"] for k, v in VIEWS.items()}, Y[SPLIT == "train"])
+    assert_allclose(scores, plain.decision_function({k: v[SPLIT == "test"] for k, v in VIEWS.items()}), atol=1e-9)
+    one = KGHA(n_components=2).fit(data.gist.load(), data.labels)
+    embedding = one.transform(data.gist)
+    assert embedding.dims == ("sample", "component")
+    assert embedding.component.values.tolist() == ["kgha0", "kgha1"]
+    assert embedding.split.values.tolist() == SPLIT.tolist()
+
+
+def test_a_kernel_store_is_a_dask_array_and_takes_one(tmp_path):
+    K = A @ A.T
+    write_kernel(str(tmp_path / "k.zarr"), da.from_array(K, chunks=(30, 17)), block=14, dtype="float64")
+    store = open_kernel(str(tmp_path / "k.zarr"))
+    whole = store.to_dask()
+    assert whole.chunks == ((14,) * 5,) * 2
+    assert_allclose(whole.compute(), K)
+    assert_allclose(whole[3:40, 50:70].compute(), K[3:40, 50:70])
+    assert_allclose(store[20:21, 5:], K[20:21, 5:])
+    assert store[5:5].shape == (0, N)
+    ridge = whole + 0.1 * da.eye(N, chunks=14)
+    assert_allclose(
+        da.linalg.solve(ridge, da.from_array(Y.astype(float), chunks=(14, 4)), assume_a="pos").compute(),
+        np.linalg.solve(K + 0.1 * np.eye(N), Y),
+        rtol=1e-6,
+        atol=1e-8,
+    )
+    fitted = LLTSVR(kernel="precomputed", tol=1e-4).fit(store, Y * 2.0 - 1)
+    assert_allclose(
+        fitted.predict(whole).compute(),
+        LLTSVR(kernel="precomputed", tol=1e-4).fit(K, Y * 2.0 - 1).predict(K),
+        atol=1e-6,
+    )
+    with pytest.raises(UserError, match="the matrix is not symmetric in rows 0 to 15"):
+        write_kernel(str(tmp_path / "bad.zarr"), RNG.random((20, 20)), block=16)
+    with pytest.raises(UserError, match="a kernel is n x n, got shape"):
+        write_kernel(str(tmp_path / "bad.zarr"), A)
+
+
+def test_a_cluster_computes_what_was_asked_lazily(client):
+    model = MultiViewRidge(approximation=Nystrom(rank=15)).fit(VIEWS, Y)
+    found = client.compute(model.decision_function(_lazy(VIEWS))).result()
+    assert_allclose(found, model.decision_function(VIEWS), atol=1e-10)
