@@ -10,7 +10,7 @@ import numpy as np
 
 from dmo.blocks import Rows, Subset, double, presence, row_blocks, rows
 from dmo.errors import UserError
-from dmo.kernels import normalize_rows
+from dmo.kernels import log_distance, normalize_rows
 from dmo.kernels.multikernel import MultiKernel
 from dmo.lowrank import FeatureMap
 from dmo.persistence import with_prefix, without_prefix
@@ -294,7 +294,7 @@ class KernelDistances:
                     raise UserError(
                         "distances of features need kernels exp(-distance), such as rbf; or take visual = 0"
                     )
-                out[:, old] -= np.log(np.clip(k, np.finfo(np.float32).tiny, 1.0))
+                out[:, old] += log_distance(k)
         out /= self.scale
         return out
 

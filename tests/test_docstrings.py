@@ -41,6 +41,7 @@ ROOMS = (
     "selection",
     "stores",
     "validation",
+    "workflows",
 )
 """Rooms of dmo/ whose docstrings are complete: add yours when it is."""
 CHECKS = {

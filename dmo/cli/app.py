@@ -132,7 +132,10 @@ ESTIMATORS = {
 }
 """Names for the shell: that of the class in lower case, but for two long ones; and the first line of its docstring."""
 TUNED = ("kgha", "ridge", "morp", "mlsi", "lltsvr", "coupledsvr", "tagprop", "labelpropagation")
-PLANNED = ("kgha", "ridge", "multisetcca", "morp", "lltsvr", "coupledsvr")
+PLANNED = (
+    *("kgha", "ridge", "multisetcca", "homogeneityanalysis", "morp", "mlsi", "embedding", "lltsvr", "coupledsvr"),
+    *("tagprop", "jec", "twopassknn", "labelpropagation"),
+)
 
 
 def _of_estimators(target: str, names: Iterable[str]) -> dict[str, Lazy]:

@@ -24,6 +24,7 @@ from dmo.workflows.resources import markdown, resource_table
 def plan_command(name: str) -> Callable[..., None]:
     """The command that compares the engines of the estimator of this name."""
     kind: type = getattr(dmo, name)
+    kernels = options_of(kind).get("kernel")
 
     def command(
         store: Features,
@@ -42,8 +43,10 @@ def plan_command(name: str) -> Callable[..., None]:
     ) -> None:
         with session(json) as run, connect(scheduler) as backend:
             training = training_of(kind, store, split, given)
-            kernel = options_of(kind)["kernel"].value(given["kernel"] or [], list(training.views))
-            estimator, _ = prepare(kind(kernel=kernel), training)
+            chosen = {}
+            if kernels is not None:
+                chosen["kernel"] = kernels.value(given["kernel"] or [], list(training.views))
+            estimator, _ = prepare(kind(**chosen), training)
             if resources:
                 products = products_of(estimator)
                 print(markdown(resource_table(len(training.views), training.n_labels, rank, products)), end="")
@@ -58,11 +61,12 @@ def plan_command(name: str) -> Callable[..., None]:
             show(record, [], "", True)
             return
         columns = ["engine", "where", "kernels, factors", "model", "tasks of a cluster", "its scheduler", "seconds"]
-        title = f"{name} on {n} samples; --approximation auto takes {auto}"
+        takes = f"; --approximation auto takes {auto}" if len(plans) > 1 else ""
+        title = f"{name} on {n} samples{takes}"
         grid(title, columns, [[engine, *_cells(found)] for engine, found in plans.items()])
 
-    kernel = options_of(kind)["kernel"].parameter(several=False)
-    return with_parameters(command, kind, [kernel], inspect.getdoc(kind))
+    added = [] if kernels is None else [kernels.parameter(several=False)]
+    return with_parameters(command, kind, added, inspect.getdoc(kind))
 
 
 def _cells(found: Plan) -> list[str]:

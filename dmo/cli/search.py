@@ -10,9 +10,9 @@ import typer
 from dmo.cli.options import Features, Json, Model, Split
 from dmo.cli.session import cost_rows, grid, show
 from dmo.errors import UserError
-from dmo.workflows.apply import ALL, SCORES, open_applied
+from dmo.workflows.apply import ALL, SCORES, open_applied, rows_of
 from dmo.workflows.program import session
-from dmo.workflows.search import answering, best, found_rows, label_scores, learnt_space, of_image, of_sample, similar
+from dmo.workflows.search import answering, best, found_rows, learnt_space, of_image, of_sample, similar
 
 LABELS_SHOWN = 5
 
@@ -35,7 +35,7 @@ def search(
         record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
         if labels is not None:
             numbers = _label_numbers(labels, applied.label_names())
-            values = answering(label_scores(applied), numbers)
+            values = answering(rows_of(applied, applied.scores), numbers)
             record["labels"] = [applied.label_names()[number] for number in numbers]
         else:
             query = of_image(model, str(image)) if image is not None else of_sample(applied, str(sample))

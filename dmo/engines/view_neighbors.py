@@ -10,10 +10,10 @@ import numpy as np
 
 from dmo.blocks import Rows, Subset, row_blocks, rows
 from dmo.errors import UserError
-from dmo.kernels import ChiSquare, Exponential, Kernel, Laplacian, parse
+from dmo.kernels import ChiSquare, Exponential, Kernel, Laplacian, log_distance, parse
 from dmo.progress import stage
 
-_QUERIES, _VOTERS = 512, 4096  # rows of a block of distances
+QUERIES, _VOTERS = 512, 4096  # rows of a block of distances
 DISTANCES = ("l1", "l2", "chi2")
 
 
@@ -163,7 +163,7 @@ class ViewDistances:
             new = kernel.prepare(rows(views[name], where), np.float32)
             for old in row_blocks(self.n, _VOTERS):
                 found = kernel.tile(new, kernel.prepare(rows(self.sources[name], old), np.float32))
-                out[v, :, old] = -np.log(np.maximum(found, np.finfo(np.float32).tiny))
+                out[v, :, old] = log_distance(found)
         return out
 
     def blocks(self, views: Mapping[str, Rows]) -> Iterator[tuple[slice, np.ndarray]]:
@@ -181,7 +181,7 @@ class ViewDistances:
         ndarray of shape (V, rows, n), float32
             Their distances.
         """
-        parts = row_blocks(next(iter(views.values())).shape[0], _QUERIES)
+        parts = row_blocks(next(iter(views.values())).shape[0], QUERIES)
         with stage("neighbors of all views", len(parts)) as advance:
             for where in parts:
                 yield where, self.block(views, where)

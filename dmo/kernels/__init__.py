@@ -15,7 +15,7 @@ import numpy as np
 
 from dmo import blocks
 from dmo.kernels import rows
-from dmo.kernels.base import Kernel
+from dmo.kernels.base import Kernel, log_distance
 from dmo.kernels.composite import Precomputed, PreparedParts, PreparedSquare, Product, Sum
 from dmo.kernels.functions import (
     RBF,
@@ -50,6 +50,7 @@ __all__ = [
     "Sum",
     "from_dict",
     "gram_matrix",
+    "log_distance",
     "normalize_rows",
     "parse",
     "parse_relation",

@@ -362,3 +362,26 @@ def output(out: np.ndarray | None, shape: tuple[int, int], dtype: np.dtype, owne
     if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
         raise UserError(f"{owner}: out must be a C-contiguous {shape} array of {dtype}, got {out.shape} {out.dtype}")
     return out
+
+
+def log_distance(values: np.ndarray) -> np.ndarray:
+    """Turn values of a kernel exp(-distance) back into distances.
+
+    Parameters
+    ----------
+    values : ndarray of float32
+        Kernel values; above 1 by rounding alone.
+
+    Returns
+    -------
+    ndarray of float32
+        -log of the values, from 0; finite where they have underflowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import log_distance
+    >>> log_distance(np.array([1.0, np.exp(-2.0)], np.float32)).round(3)
+    array([0., 2.], dtype=float32)
+    """
+    return -np.log(np.clip(values, np.finfo(np.float32).tiny, 1.0)) + 0.0  # + 0.0: no negative zeros

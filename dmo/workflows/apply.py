@@ -67,11 +67,83 @@ class AppliedModel:
         return label_names(self.model)
 
 
+def rows_of(
+    applied: AppliedModel, compute: Callable[[Mapping[str, Rows]], np.ndarray], what: str = "score samples"
+) -> np.ndarray:
+    """Compute rows of all samples of a model in blocks, here or on workers.
+
+    Parameters
+    ----------
+    applied : AppliedModel
+        Model and samples.
+    compute : callable
+        Takes views of some samples, returns their rows.
+    what : str, default="score samples"
+        What the work is called in the display of progress.
+
+    Returns
+    -------
+    ndarray of shape (m, k)
+        All rows, in memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> from dmo.workflows.apply import open_applied, rows_of
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
+    >>> applied = open_applied("model.zarr", "set.zarr", None, "all", "scores")
+    >>> rows_of(applied, applied.scores).shape
+    (30, 2)
+    """
+    places = row_blocks(applied.n, 4 * BLOCK)
+
+    def block(i: int) -> np.ndarray:
+        return compute(applied.batch(places[i]))
+
+    return np.concatenate([part for _, part in each(what, block, range(len(places)))])
+
+
 def open_applied(model: str, features: str, split: str | None, default: str, needs: str) -> AppliedModel:
     """Load a model and open the samples of a store for it.
 
-    Arguments: `needs`: "transform" or SCORES, what the model must be able to do. Raises StoreError where it
-    cannot, or the store lacks one of its views or has it in another width.
+    Parameters
+    ----------
+    model : str
+        Path of the model.
+    features : str
+        Path of the feature store.
+    split : str or None
+        Samples: a split of the store, or "all".
+    default : str
+        The split to take for None, where the store has it; else all.
+    needs : {"transform", "scores"}
+        What the model must be able to do.
+
+    Returns
+    -------
+    AppliedModel
+        Model and samples.
+
+    Raises
+    ------
+    StoreError
+        Where the model cannot, or the store lacks one of its views or has it in another width.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
+    >>> from dmo.workflows.apply import open_applied
+    >>> open_applied("model.zarr", "set.zarr", None, "test", "scores").n
+    30
     """
     fitted, contents = read_with_contents(model, load)
     store = stores.open_features(features)
@@ -151,8 +223,33 @@ def label_names(model: Any) -> list[str]:
 
 
 def label_count(wanted: int | None, model: Any) -> int:
-    """Labels per sample: `wanted`, or 5, or all that the model saw in training where these are fewer. Raises ValueError
-    for more than that, since a label without a training sample is never given."""
+    """Find how many labels a sample is given.
+
+    Parameters
+    ----------
+    wanted : int or None
+        None: 5, or all that the model saw in training where these are fewer.
+    model : estimator
+        Scores labels.
+
+    Returns
+    -------
+    int
+        Labels per sample.
+
+    Raises
+    ------
+    UserError
+        For more than have a training sample, since a label without one is never given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.workflows.apply import label_count
+    >>> label_count(None, dmo.MultiViewRidge("linear").fit(np.eye(3), np.eye(3)))
+    3
+    """
     labels = getattr(model, "n_seen_labels_", None) or len(label_names(model))
     if wanted is not None and wanted > labels:
         raise UserError(f"--top {wanted}: {labels} labels have a training sample; pass a number from 1 to {labels}")
@@ -160,11 +257,34 @@ def label_count(wanted: int | None, model: Any) -> int:
 
 
 def as_csv(samples: Sequence[str], words: Iterable[Sequence[str]], count: int, end: str) -> str:
-    """A table of samples with their `count` labels, best first; `end` of its lines.
+    r"""Write samples with their labels as a table in text.
 
     Spreadsheets run a cell that begins with = + - or @ as a formula, and labels come from anybody. As OWASP advises,
     every cell is quoted, and one that begins so, or with an apostrophe, gets an apostrophe before it: who reads the
     table takes one apostrophe off the start of a cell and has the name.
+
+    Parameters
+    ----------
+    samples : sequence of str
+        Names.
+    words : iterable of sequence of str
+        Labels of every sample, best first.
+    count : int
+        Labels of a sample.
+    end : str
+        Of a line.
+
+    Returns
+    -------
+    str
+        CSV with a head.
+
+    Examples
+    --------
+    >>> from dmo.workflows.apply import as_csv
+    >>> print(as_csv(["a.png"], [["sky", "=1+1"]], 2, "\n"), end="")
+    "sample","label 1","label 2"
+    "a.png","sky","'=1+1"
     """
     text = StringIO()
     writer = csv.writer(text, lineterminator=end, quoting=csv.QUOTE_ALL)
@@ -284,7 +404,35 @@ def write_rows(
 
 
 def label_words(path: str, names: Sequence[str], top: int, count: int) -> list[list[str]]:
-    """The labels of the first `count` samples of a result store of labels or scores, best first."""
+    """Read the labels of the first samples from a result store of labels or scores.
+
+    Parameters
+    ----------
+    path : str
+        The store.
+    names : sequence of str
+        Of the labels.
+    top : int
+        Labels per sample, of scores.
+    count : int
+        Samples.
+
+    Returns
+    -------
+    list of list of str
+        Labels, best first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.stores import create_results
+    >>> from dmo.workflows.apply import label_words
+    >>> writer = create_results("s.zarr", 2, 3, kind="scores")
+    >>> writer.write(0, np.array([[0.1, 0.9, 0.5], [1.0, 0.0, 0.2]]))
+    >>> writer.finish()
+    >>> label_words("s.zarr", ["sky", "sea", "sand"], 2, 1)
+    [['sea', 'sand']]
+    """
     found = stores.open_results(path)
     block = found[:count]
     numbers = top_labels(block, top) if found.kind == "scores" else block
@@ -292,7 +440,29 @@ def label_words(path: str, names: Sequence[str], top: int, count: int) -> list[l
 
 
 def check_rows_output(path: str, command: str, cure: str) -> None:
-    """Refuse an output of rows that cannot be written, holds a store of another kind, or is named as if it were text."""
+    """Refuse an output of rows that cannot be written, holds a store of another kind, or is named as if it were text.
+
+    Parameters
+    ----------
+    path : str
+        Where a result store is to be.
+    command : str
+        What writes it, for the message.
+    cure : str
+        What to do instead where text is wanted.
+
+    Raises
+    ------
+    UserError
+        For a name that ends in .csv or .json.
+    StoreError
+        For a store of another kind, and a place where none can be written.
+
+    Examples
+    --------
+    >>> from dmo.workflows.apply import check_rows_output
+    >>> check_rows_output("scores.zarr", "transform", "")
+    """
     ending = Path(path).suffix.lower()
     if ending in (".csv", ".json"):
         raise UserError(f"{command}: a result store is a folder, {path} looks like a {ending[1:].upper()} file; {cure}")
@@ -301,7 +471,24 @@ def check_rows_output(path: str, command: str, cure: str) -> None:
 
 
 def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
-    """The complete result store at `path`, if there is one."""
+    """Open the complete result store at a path, if there is one.
+
+    Parameters
+    ----------
+    path : path-like
+        Local path or URL.
+
+    Returns
+    -------
+    ResultStore or None
+        None where there is none, or one that is not complete.
+
+    Examples
+    --------
+    >>> from dmo.workflows.apply import finished_rows
+    >>> finished_rows("nowhere.zarr") is None
+    True
+    """
     try:
         return stores.open_results(path)
     except (FileNotFoundError, stores.StoreError):
@@ -309,7 +496,31 @@ def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
 
 
 def write_csv(path: Path, text: str, overwrite: bool) -> None:
-    """Write the labels as text; a file that says the same is left, another one only replaced with `overwrite`."""
+    """Write labels as text; a file that says the same is left, another one only replaced with `overwrite`.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    text : str
+        All of it.
+    overwrite : bool
+        Whether another file is replaced.
+
+    Raises
+    ------
+    StoreError
+        For a file with different content.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.workflows.apply import write_csv
+    >>> write_csv(Path("labels.csv"), "sample", overwrite=False)
+    >>> write_csv(Path("labels.csv"), "other", overwrite=False)
+    Traceback (most recent call last):
+    dmo.stores._errors.StoreError: labels.csv exists and has different content; pass --overwrite to replace it, ...
+    """
     if not overwrite and path.exists():
         if path.read_bytes() == text.encode():
             return
@@ -318,10 +529,34 @@ def write_csv(path: Path, text: str, overwrite: bool) -> None:
 
 
 def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool:
-    """Refuse an output path that cannot be written, a complete store at it unless it may be replaced, and one of another
-    kind than will be made; returns whether an unfinished one is there.
+    """Refuse an output path that cannot be written, or that holds what may not be replaced.
 
-    Raises StoreError with the cure, OSError where the disk or the service refuses.
+    Parameters
+    ----------
+    path : str
+        Where a store is to be.
+    overwrite : bool
+        Whether a complete store there is replaced.
+    kind : {"features", "model"}
+        What will be made.
+
+    Returns
+    -------
+    bool
+        Whether an unfinished one is there.
+
+    Raises
+    ------
+    StoreError
+        For a complete store, one of another kind, and a place that is no folder; with the cure.
+    OSError
+        Where the disk or the service refuses.
+
+    Examples
+    --------
+    >>> from dmo.workflows.apply import free
+    >>> free("model.zarr", overwrite=False, kind="model")
+    False
     """
     complete = stores.existing_store(path, kind)
     if complete and not overwrite:
@@ -333,8 +568,37 @@ def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool
 def origin(
     parents: Sequence[str], store: stores.FeatureStore, split: str | None, seed: int | None = None, **more: Any
 ) -> stores.Provenance:
-    """Provenance of what is made from the samples `split` of a feature store: that store's own is kept in it, as it
-    stands there."""
+    """Say where something comes from that is made from samples of a feature store: that store's own provenance is kept in it.
+
+    Parameters
+    ----------
+    parents : sequence of str
+        Paths of stores.
+    store : FeatureStore
+        The samples'.
+    split : str or None
+        Of the samples.
+    seed : int, optional
+        Random state.
+    **more : object
+        Further parameters, JSON.
+
+    Returns
+    -------
+    Provenance
+        For the new store.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> from dmo.workflows.apply import origin
+    >>> origin(["set.zarr"], store, "train").parameters["split"]
+    'train'
+    """
     parameters = {"split": split, "dataset": store.attributes.get("dataset"), "features": store.root["provenance"]}
     return stores.Provenance(parents, parameters | more, seed)
 

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 from dmo import stores
-from dmo.blocks import row_blocks
-from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.estimators.jec import JEC
 from dmo.features import UnreadableImage, read_image
 from dmo.methods.decoding import top_labels
 from dmo.metrics import annotation_scores, auc_scores
-from dmo.workflows.apply import BLOCK, SCORES, AppliedModel, known_labels, label_count, open_applied
+from dmo.workflows.apply import SCORES, AppliedModel, known_labels, label_count, open_applied, rows_of
 
 SHOWN = 6
 """Best, and worst, annotations that are shown."""
@@ -75,18 +73,42 @@ class Evaluation:
 def judge(path: str, features: str, split: str | None, top: int | None) -> EvaluatedModel:
     """Load a model and score the samples of a store with it, here or on workers.
 
-    Raises as `open_applied`, `known_labels` and `label_count`.
+    Parameters
+    ----------
+    path : str
+        The model.
+    features : str
+        The feature store.
+    split : str or None
+        Samples; None: "test" where the store has it, else all.
+    top : int or None
+        Labels that a sample is given; None: see `label_count`.
+
+    Returns
+    -------
+    EvaluatedModel
+        Scores and figures.
+
+    Raises
+    ------
+    StoreError
+        Where the store lacks views or labels of the model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
+    >>> from dmo.workflows.evaluation import judge
+    >>> judge("model.zarr", "set.zarr", None, 1).measures["n_plus"]
+    2
     """
     applied = open_applied(path, features, split, "test", SCORES)
     Y, count = known_labels(applied, features), label_count(top, applied.model)
-    scores = np.empty(Y.shape)
-    places = row_blocks(applied.n, 4 * BLOCK)
-
-    def score(i: int) -> np.ndarray:
-        return applied.scores(applied.batch(places[i]))
-
-    for i, part in each("score samples", score, range(len(places))):
-        scores[places[i]] = part
+    scores = rows_of(applied, applied.scores)
     found = stores.describe(path)
     costs = dict(found["provenance"]["parameters"].get("costs") or {}) | {"model_bytes": found["bytes"]}
     return EvaluatedModel(

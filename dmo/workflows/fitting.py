@@ -21,7 +21,31 @@ from dmo.workflows.program import Session
 
 @dataclass(frozen=True)
 class Training:
-    """Samples of a feature store: views of n rows, labels (n x L) or None, the split that they are (None: all)."""
+    """Samples of a feature store to learn from.
+
+    Attributes
+    ----------
+    store : FeatureStore
+        Where they are.
+    views : mapping of str to row source of shape (n, d)
+        By name.
+    Y : ndarray of shape (n, L) or None
+        Labels.
+    split : str or None
+        The split that they are; None: all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> from dmo.workflows.fitting import open_training
+    >>> training = open_training("set.zarr")
+    >>> training.samples, training.n_labels
+    ('30 samples', 2)
+    """
 
     store: stores.FeatureStore
     views: Mapping[str, Rows]
@@ -30,10 +54,12 @@ class Training:
 
     @property
     def n(self) -> int:
+        """Samples."""
         return int(next(iter(self.views.values())).shape[0])
 
     @property
     def n_labels(self) -> int:
+        """Labels; 0 where there are none."""
         return 0 if self.Y is None else int(self.Y.shape[1])
 
     @property
@@ -45,11 +71,41 @@ class Training:
 def open_training(
     path: str, views: Sequence[str] | None = None, split: str | None = None, one_view: str | None = None
 ) -> Training:
-    """The samples of a feature store to learn from.
+    """Open the samples of a feature store to learn from.
 
-    Arguments: `views`: their names (default: all); `split`: "all", or one of the store's (default: "train" where it has
-    that, else all); `one_view`: the name of an estimator that takes a single one. Raises UserError and StoreError for
-    what the store has not, and for several views where one is asked for.
+    Parameters
+    ----------
+    path : str
+        The feature store.
+    views : sequence of str, optional
+        Their names; default: all.
+    split : str, optional
+        "all", or one of the store's; default: "train" where it has that, else all.
+    one_view : str, optional
+        Name of an estimator that takes a single view.
+
+    Returns
+    -------
+    Training
+        The samples.
+
+    Raises
+    ------
+    StoreError
+        For what the store lacks.
+    UserError
+        For several views where one is asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> from dmo.workflows.fitting import open_training
+    >>> list(open_training("set.zarr", ["x"], one_view="MLSI").views)
+    ['x']
     """
     store = stores.open_features(path)
     store_extractor(store)  # a damaged recipe is refused before the work, not after it
@@ -67,14 +123,65 @@ def auto_kernel(store: stores.FeatureStore, view: str) -> str:
 
 
 def with_auto_kernels(spec: Any, training: Training) -> Any:
-    """A kernel, or kernels by view, with "auto" replaced; by view where "auto" differs between them."""
+    """Replace "auto" in the choice of kernels by the kernel that a view's rows call for.
+
+    Parameters
+    ----------
+    spec : str, Kernel or mapping of view to these
+        Kernels.
+    training : Training
+        The samples.
+
+    Returns
+    -------
+    str, Kernel or mapping
+        Kernels; by view where "auto" stood for all of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> from dmo.workflows.fitting import open_training, with_auto_kernels
+    >>> with_auto_kernels("auto", open_training("set.zarr"))
+    {'x': 'rbf'}
+    """
     if isinstance(spec, Mapping):
         return {view: auto_kernel(training.store, view) if one == "auto" else one for view, one in spec.items()}
     return with_auto_kernels(dict.fromkeys(training.views, "auto"), training) if spec == "auto" else spec
 
 
 def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
-    """`estimator` with its kernels and engine decided, and in a line what was chosen and why."""
+    """Decide the kernels and the engine of an estimator.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Changed in place.
+    training : Training
+        The samples.
+
+    Returns
+    -------
+    estimator : estimator
+        The same.
+    words : str
+        What was chosen, and why, in a line.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> from dmo.workflows.fitting import open_training, prepare
+    >>> estimator, words = prepare(dmo.KGHA("auto"), open_training("set.zarr"))
+    >>> estimator.kernel, words
+    ({'x': 'rbf'}, 'KGHA on 30 samples; kernels rbf (x)...')
+    """
     known = estimator.get_params(deep=False)
     said = [f"{type(estimator).__name__} on {training.samples}"]
     if "kernel" in known:
@@ -108,9 +215,46 @@ def _by_value(kernels: Mapping[str, Any], training: Training) -> str:
 def fit(
     run: Session, estimator: Any, training: Training, path: str, overwrite: bool = False, plan: Plan | None = None
 ) -> Any:
-    """Fit `estimator` on the training samples and save it; returns it.
+    """Fit an estimator on training samples and save it.
 
-    Raises UserError where the method leaves nothing to save.
+    Parameters
+    ----------
+    run : Session
+        Knows the costs.
+    estimator : estimator
+        Prepared.
+    training : Training
+        The samples.
+    path : str
+        Where the model is saved.
+    overwrite : bool, default=False
+        Replace a model there.
+    plan : Plan, optional
+        What was predicted, kept with the model.
+
+    Returns
+    -------
+    estimator
+        Fitted.
+
+    Raises
+    ------
+    UserError
+        Where the method leaves nothing to save.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> from dmo.workflows.fitting import fit, open_training
+    >>> from dmo.workflows.program import session
+    >>> with session(as_json=True) as run:
+    ...     model = fit(run, dmo.KGHA("linear"), open_training("set.zarr"), "model.zarr")
+    >>> dmo.load("model.zarr").n_components_ == model.n_components_
+    True
     """
     if not getattr(estimator, "out_of_sample", True):
         raise UserError(
@@ -127,10 +271,35 @@ def fit(
 def save(
     estimator: Any, path: str, training: Training, overwrite: bool = False, costs: Mapping[str, Any] | None = None
 ) -> None:
-    """Save a fitted estimator with the names of its labels and where it comes from: the store, its own provenance, and
-    the split; where the store was made from images, with their recipe and vocabularies.
+    """Save a fitted estimator with the names of its labels and where it comes from.
 
-    `costs`: what was planned and what it took, JSON.
+    That is the store, its own provenance and the split; where the store was made from images, with their recipe and
+    vocabularies.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted on the samples.
+    path : str
+        Where.
+    training : Training
+        The samples.
+    overwrite : bool, default=False
+        Replace a model there.
+    costs : mapping, optional
+        What was planned and what it took, JSON.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> from dmo.workflows.fitting import open_training, save
+    >>> save(dmo.KGHA("linear").fit({"x": X}, Y), "model.zarr", open_training("set.zarr"))
+    >>> dmo.stores.describe("model.zarr")["provenance"]["parents"] == [store.url]
+    True
     """
     store = training.store
     if store.label_names is not None and training.Y is not None:
@@ -142,7 +311,26 @@ def save(
 
 
 def learnt(estimator: Any) -> dict[str, Any]:
-    """The figures of a fitted estimator for a report."""
+    """Collect the figures of a fitted estimator for a report.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted.
+
+    Returns
+    -------
+    dict
+        Views, labels, components, steps, objective: what it has of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.workflows.fitting import learnt
+    >>> learnt(dmo.MultiViewRidge("linear").fit({"x": np.eye(3)}, np.eye(3)))
+    {'views': {'x': 3}, 'n_labels': 3}
+    """
     found: dict[str, Any] = {"views": dict(estimator.view_widths_)}
     if hasattr(estimator, "classes_"):
         found["n_labels"] = len(estimator.classes_)

@@ -6,18 +6,23 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import is_regressor
 
 from dmo.blocks import Rows, rows
 from dmo.cluster import current_client
 from dmo.engines.exact import Exact, choose_storage
 from dmo.engines.lowrank import choose_engine, is_exact
-from dmo.errors import amount
+from dmo.engines.view_neighbors import QUERIES, distance_kernel, named_distances
+from dmo.errors import UserError, amount
+from dmo.estimators.distance_annotator import DistanceAnnotator
+from dmo.estimators.homogeneity import HomogeneityAnalysis
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding
 from dmo.estimators.projection import Projection
+from dmo.estimators.propagation import LabelPropagation
 from dmo.kernels import Kernel, parse
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
@@ -25,6 +30,14 @@ from dmo.validation import per_view
 from dmo.workflows.resources import Graph, pass_graph, tile_graph
 
 _SAMPLE = 1024
+_SELECT = 2e-9
+"""Seconds in which a pair of samples is judged, beside its product: the nearest are selected."""
+_VECTORS = 4
+"""Blocks of vectors that a step of conjugate gradients adds, beside its product."""
+_TABLE = 15
+"""Multiplications per sample and pair of categories in a step of homogeneity analysis: orthonormal bases, projections."""
+PROPAGATION_STEPS = 15
+"""Steps of label propagation's conjugate gradients to expect (11 at its defaults)."""
 _MEKA = 2.3
 """Seconds of MEKA's clusters, landmarks, bases and links, in those of its links alone."""
 _LATENCY = 2e-3
@@ -53,10 +66,49 @@ class Work:
     block: int
 
 
+Kind = Literal["exact", "low rank", "graph", "distances", "table"]
+"""What a fit goes by."""
+_WORDS: dict[Kind, tuple[str, str, str]] = {
+    "exact": ("kernels", "factors", "kernels"),
+    "low rank": ("moments", "small factors", "pass"),
+    "graph": ("graph", "systems", "neighbors"),
+    "distances": ("distances of a block", "neighbors", "distances"),
+    "table": ("indicators", "subspace", "table"),
+}
+"""What is held, what is solved with, and what the first of its seconds are for."""
+
+
 @dataclass(frozen=True)
 class Plan:
-    """Predicted costs: bytes of kernels, factors and the model, tasks on the cluster, seconds on this machine; `graph`:
-    what the scheduler of a cluster has to do with it (None: it runs in one process)."""
+    """Predicted costs of a fit.
+
+    Parameters
+    ----------
+    storage : str
+        Where kernels are, or what takes their place.
+    kernel_bytes : int
+        Of what is held.
+    factor_bytes : int
+        Of what is solved with.
+    model_bytes : int
+        On disk.
+    tasks : int
+        On the cluster; 0: it runs in this process.
+    kernel_seconds : float
+        On this machine.
+    solve_seconds : float
+        On this machine.
+    kind : {"exact", "low rank", "graph", "distances", "table"}, default="exact"
+        What the fit goes by.
+    graph : Graph, optional
+        What the scheduler of a cluster has to do with it; None: it runs in one process.
+
+    Examples
+    --------
+    >>> from dmo.workflows.plan import Plan
+    >>> Plan("memory", 4000, 8000, 100, 0, kernel_seconds=0.5, solve_seconds=0.25).seconds
+    0.75
+    """
 
     storage: str
     kernel_bytes: int
@@ -65,19 +117,33 @@ class Plan:
     tasks: int
     kernel_seconds: float
     solve_seconds: float
-    exact: bool = True
+    kind: Kind = "exact"
     graph: Graph | None = None
 
     @property
     def seconds(self) -> float:
+        """In all, on this machine."""
         return self.kernel_seconds + self.solve_seconds
 
     def to_dict(self) -> dict[str, Any]:
+        """Describe the plan as JSON.
+
+        Returns
+        -------
+        dict
+            The parameters, and seconds in all.
+        """
         return {**asdict(self), "seconds": self.seconds}
 
     def rows(self) -> list[tuple[str, str]]:
-        """As lines of a table."""
-        held, solved = ("kernels", "factors") if self.exact else ("moments", "small factors")
+        """Write the plan as lines of a table.
+
+        Returns
+        -------
+        list of (str, str)
+            Name and value.
+        """
+        held, solved, first = _WORDS[self.kind]
         return [
             (held, f"{amount(self.kernel_bytes)} ({self.storage})"),
             (solved, amount(self.factor_bytes)),
@@ -86,15 +152,44 @@ class Plan:
             *([] if self.graph is None else [("on a cluster", self.graph.words())]),
             (
                 "estimated time",
-                f"{self.seconds:.1f} s: {'kernels' if self.exact else 'pass'} {self.kernel_seconds:.1f} s, "
-                f"solves {self.solve_seconds:.1f} s",
+                f"{self.seconds:.1f} s: {first} {self.kernel_seconds:.1f} s, solves {self.solve_seconds:.1f} s",
             ),
         ]
 
 
 def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int) -> Plan | None:
-    """Costs of `estimator.fit` on these views and so many labels; None where nothing predicts them (graphs, categories)."""
+    """Predict the costs of `estimator.fit`.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With its parameters, kernels decided.
+    views : mapping of str to row source of shape (n, d)
+        Training samples.
+    labels : int
+        Their labels.
+
+    Returns
+    -------
+    Plan or None
+        None where nothing predicts them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.workflows.plan import plan_fit
+    >>> X = {"x": np.random.default_rng(0).normal(size=(100, 4))}
+    >>> plan_fit(dmo.KGHA(), X, labels=5).kernel_bytes
+    40000
+    >>> plan_fit(dmo.LabelPropagation(), X, labels=5).kind
+    'graph'
+    """
     n, kernel = next(iter(views.values())).shape[0], getattr(estimator, "kernel", "linear")
+    if not hasattr(estimator, "approximation"):
+        found = _without_engine(estimator, views, n, labels)
+        if found is not None:
+            return found
     if isinstance(estimator, Projection) and kernel == "linear":
         return plan_linear(n, next(iter(views.values())), estimator.n_components)
     if not hasattr(estimator, "approximation"):
@@ -129,10 +224,113 @@ def plan_exact(
     return plan(work, views, kernels, n * width + 8 * n * columns * held)
 
 
+def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: int) -> Plan | None:
+    """Costs of a fit of n samples by an estimator that has no choice of engines."""
+    source = next(iter(views.values()))
+    if isinstance(estimator, LabelPropagation):
+        return plan_graph(n, source, estimator.n_neighbors, labels)
+    if isinstance(estimator, HomogeneityAnalysis):
+        return plan_table(n, source, estimator.n_components)
+    if isinstance(estimator, DistanceAnnotator):
+        learns = type(estimator)._learn_neighbors is not DistanceAnnotator._learn_neighbors
+        return plan_distances(estimator, n, labels, views, learns or estimator.decoder is not None)
+    return None
+
+
+def plan_graph(n: int, source: Rows, k: int, labels: int) -> Plan:
+    """Costs of labels spread along the graph of k neighbors: all pairs of rows compared, then sparse systems."""
+    d, size = source.shape[1], min(_SAMPLE, n)
+    search = n * n * (2.0 * d / multiply_rate(np.float32) + _SELECT)
+    edges = 2 * n * k  # symmetric: about twice as many as neighbors
+    some = scipy.sparse.random_array((size, size), density=min(1.0, 2 * k / size), format="csr", rng=0)
+    block = np.ones((size, max(labels, 1)))
+    step = _best(lambda: some @ block) * n / size + _best(lambda: block * 2 + block) * n / size * _VECTORS
+    width = d * np.dtype(source.dtype).itemsize
+    solving = PROPAGATION_STEPS * step
+    return Plan(
+        f"graph of {k} neighbors", 12 * edges, 8 * n * labels * 4, n * (width + 8 * labels), 0, search, solving, "graph"
+    )
+
+
+def plan_table(n: int, source: Rows, components: int) -> Plan:
+    """Costs of homogeneity analysis of categorical columns, with the categories of the first rows."""
+    first = np.asarray(rows(source, slice(0, min(_SAMPLE, n))))
+    categories = sum(len(np.unique(column)) for column in first.T)
+    reading = _best(lambda: [np.unique(column) for column in first.T]) * n / len(first)
+    algebra = (STEPS + 1) * _TABLE * n * categories**2 / multiply_rate(np.float64)
+    held = 8 * n * categories
+    return Plan(
+        f"{categories} categories",
+        2 * held,
+        2 * held,
+        8 * (n + categories) * components,
+        0,
+        4 * reading,
+        algebra,
+        "table",
+    )
+
+
+def plan_distances(estimator: DistanceAnnotator, n: int, labels: int, views: Mapping[str, Rows], learns: bool) -> Plan:
+    """Costs of an annotator that keeps its samples; where it learns, all pairs of them are compared in every view."""
+    kernels = {view: distance_kernel(name) for view, name in named_distances(estimator.distances, views).items()}
+    per_value, per_row = kernel_seconds(views, kernels)
+    width = sum(source.shape[1] * np.dtype(source.dtype).itemsize for source in views.values())
+    pairs = n * n * (per_value + _SELECT * len(views)) if learns else 0.0
+    block = 4 * QUERIES * n * (len(views) + 1)
+    found = n * estimator.n_neighbors * (8 + 4 * len(views))
+    return Plan("rows of all views", block, found, n * (width + labels), 0, pairs + per_row * n, 0.0, "distances")
+
+
 def compare_engines(
     estimator: Any, views: Mapping[str, Rows], labels: int, n: int, rank: int, clusters: int
 ) -> tuple[dict[str, Plan], str]:
-    """Costs of a fit of n samples like these by engine ("exact", "nystrom", "meka"), and what "auto" takes."""
+    """Predict the costs of a fit with every engine that the estimator has.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With its parameters, kernels decided.
+    views : mapping of str to row source of shape (n, d)
+        Samples like those of the fit.
+    labels : int
+        Their labels.
+    n : int
+        Samples of the fit.
+    rank : int
+        Of "nystrom", and of all clusters of "meka" together.
+    clusters : int
+        Of "meka".
+
+    Returns
+    -------
+    plans : dict of str to Plan
+        By engine: "exact", "nystrom", "meka"; "exact" alone for an estimator without a choice.
+    auto : str
+        The engine that "auto" takes.
+
+    Raises
+    ------
+    UserError
+        Where nothing predicts the costs of this estimator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.workflows.plan import compare_engines
+    >>> X = {"x": np.random.default_rng(0).normal(size=(100, 4))}
+    >>> plans, auto = compare_engines(dmo.KGHA(), X, labels=5, n=100, rank=10, clusters=2)
+    >>> list(plans), auto
+    (['exact', 'nystrom', 'meka'], 'exact')
+    """
+    if not hasattr(estimator, "approximation"):
+        found = _without_engine(estimator, views, n, labels)
+        if found is None:
+            raise UserError(f"nothing predicts what a fit of {type(estimator).__name__} takes; fit it on fewer samples")
+        return {"exact": found}, "exact"
+    if isinstance(estimator, Projection) and getattr(estimator, "kernel", "linear") == "linear":
+        return {"exact": plan_linear(n, next(iter(views.values())), estimator.n_components)}, "exact"
     kernels = per_view("kernel", estimator.kernel, list(views))
     low = {"nystrom": Nystrom(rank=rank), "meka": Meka(clusters=clusters, rank=max(1, rank // clusters))}
     plans = {"exact": plan_exact(estimator, Exact(), n, labels, views, kernels)}
@@ -141,7 +339,25 @@ def compare_engines(
 
 
 def products_of(estimator: Any) -> int:
-    """Products with every kernel to expect of a solve with tiles."""
+    """Predict how often a fit with tiles multiplies with every kernel.
+
+    Parameters
+    ----------
+    estimator : estimator
+        To be fitted.
+
+    Returns
+    -------
+    int
+        Products.
+
+    Examples
+    --------
+    >>> import dmo
+    >>> from dmo.workflows.plan import products_of
+    >>> products_of(dmo.MultiViewRidge()), products_of(dmo.KGHA())
+    (25, 100)
+    """
     return PRODUCTS * _solves(estimator)
 
 
@@ -205,7 +421,7 @@ def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows],
     model = 4 * rank * width + 8 * views * rank * (rank // clusters + labels)
     name = f"{type(engine).__name__}, " + (f"{clusters} x {per_cluster}" if clusters > 1 else f"rank {rank}")
     seconds = passing / threads, algebra / double
-    return Plan(name, 8 * columns**2, 16 * columns**2, model, tasks, *seconds, exact=False, graph=graph)
+    return Plan(name, 8 * columns**2, 16 * columns**2, model, tasks, *seconds, kind="low rank", graph=graph)
 
 
 def plan_linear(n: int, source: Rows, components: int) -> Plan:

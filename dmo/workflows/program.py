@@ -44,7 +44,31 @@ SCHEDULER = (
 
 @dataclass(frozen=True)
 class RunOptions:
-    """See `HELP`; None: not given."""
+    """Options of every run; see `HELP`.
+
+    Parameters
+    ----------
+    workers : int, optional
+        To start.
+    worker_threads : int, optional
+        Of a worker.
+    memory_limit : str, optional
+        Of a worker.
+    performance_report : str, optional
+        HTML file of Dask's.
+    checkpoint : str, optional
+        Folder for the state of long computations.
+    log : str, optional
+        File to append to.
+    verbose : bool, default=False
+        Say all.
+
+    Examples
+    --------
+    >>> from dmo.workflows.program import RunOptions
+    >>> RunOptions(memory_limit="4GiB").settings()["dmo.local.memory-limit"]
+    '4GiB'
+    """
 
     workers: int | None = None
     worker_threads: int | None = None
@@ -55,7 +79,13 @@ class RunOptions:
     verbose: bool = False
 
     def settings(self) -> dict[str, Any]:
-        """The settings that the given options stand for."""
+        """Find the settings that the given options stand for.
+
+        Returns
+        -------
+        dict of str to object
+            By dotted name.
+        """
         given: dict[str, Any] = {}
         if self.workers is not None:
             names = ("local.workers", "batch.jobs", "kubernetes.workers", "gateway.workers", "ssh.workers")
@@ -71,7 +101,28 @@ class RunOptions:
 
 @contextmanager
 def running(options: RunOptions, program: str) -> Iterator[None]:
-    """Apply the options to what is inside this block."""
+    """Apply the options of a run to what is inside this block.
+
+    Parameters
+    ----------
+    options : RunOptions
+        Given by the user.
+    program : str
+        What runs, for the log.
+
+    Yields
+    ------
+    None
+        Nothing.
+
+    Examples
+    --------
+    >>> import dask.config
+    >>> from dmo.workflows.program import RunOptions, running
+    >>> with running(RunOptions(workers=3), "my experiment"):
+    ...     dask.config.get("dmo.local.workers")
+    3
+    """
     token = _verbose.set(options.verbose)
     try:
         with dask.config.set(options.settings()), json_log(options.log, program), checkpoints(options.checkpoint):
@@ -81,7 +132,22 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Give a pipeline `--scheduler` and the options of `RunOptions`."""
+    """Give a pipeline `--scheduler` and the options of `RunOptions`.
+
+    Parameters
+    ----------
+    parser : ArgumentParser
+        Of the pipeline.
+
+    Examples
+    --------
+    >>> import argparse
+    >>> from dmo.workflows.program import add_run_options
+    >>> parser = argparse.ArgumentParser()
+    >>> add_run_options(parser)
+    >>> parser.parse_args(["--scheduler", "local", "--workers", "2"]).workers
+    2
+    """
     group = parser.add_argument_group("run")
     group.add_argument("--scheduler", help=SCHEDULER)
     group.add_argument("-v", "--verbose", action="store_true", help=HELP["verbose"])
@@ -95,8 +161,29 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session], None]) -> int:
     """Run a pipeline where its options say, with bars and notes on standard error.
 
-    Arguments: `file`: the pipeline's `__file__`, for messages; `options`: parsed with `add_run_options`; `work`: all of
-    it. Returns the exit code, see `dmo.cli.exits`; faults of the program are raised.
+    Parameters
+    ----------
+    file : str
+        The pipeline's `__file__`, for messages.
+    options : Namespace
+        Parsed with `add_run_options`.
+    work : callable
+        Takes the Session, does all of it.
+
+    Returns
+    -------
+    int
+        The exit code, see `dmo.workflows.exits`; faults of the program are raised.
+
+    Examples
+    --------
+    >>> import argparse
+    >>> from dmo.workflows.program import add_run_options, run_pipeline
+    >>> parser = argparse.ArgumentParser()
+    >>> add_run_options(parser)
+    >>> run_pipeline("mine.py", parser.parse_args([]), lambda run: print("working"))
+    working
+    0
     """
     from dmo.cluster import connect  # here: a command that needs no cluster starts without its modules
 
@@ -113,8 +200,29 @@ def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session
 
 @dataclass
 class Session:
-    """What a running command may use: `note` for remarks, `detail` for those that are told when asked for with
-    --verbose. `seconds`: stage -> seconds so far."""
+    """What a running command may use.
+
+    Parameters
+    ----------
+    as_json : bool
+        Whether the result is printed as JSON.
+    errors : rich.console.Console
+        Standard error.
+    verbose : bool, default=False
+        Whether details are told.
+    seconds : dict of str to float, optional
+        Of every stage so far.
+    started : float, optional
+        When, by `time.perf_counter`.
+
+    Examples
+    --------
+    >>> from dmo.workflows.program import session
+    >>> with session(as_json=True) as run:
+    ...     run.detail("told with --verbose")
+    >>> sorted(run.costs())
+    ['peak_memory_bytes', 'seconds', 'stages']
+    """
 
     as_json: bool
     errors: Console
@@ -123,16 +231,34 @@ class Session:
     started: float = field(default_factory=time.perf_counter)
 
     def note(self, text: str) -> None:
-        """A remark on standard error."""
+        """Remark on standard error.
+
+        Parameters
+        ----------
+        text : str
+            What.
+        """
         self.errors.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def detail(self, text: str) -> None:
-        """A remark for those who want to know all."""
+        """Remark for those who want to know all.
+
+        Parameters
+        ----------
+        text : str
+            What.
+        """
         if self.verbose:
             self.note(text)
 
     def costs(self) -> dict[str, Any]:
-        """Seconds per stage and in all, and the peak memory of this process in bytes."""
+        """Say what the run has taken so far.
+
+        Returns
+        -------
+        dict
+            Seconds per stage and in all, and the peak memory of this process in bytes.
+        """
         return {
             "stages": {name: round(seconds, 4) for name, seconds in self.seconds.items()},
             "seconds": round(time.perf_counter() - self.started, 4),
@@ -142,7 +268,28 @@ class Session:
 
 @contextmanager
 def session(as_json: bool) -> Iterator[Session]:
-    """Run a command's work: shows bars for its stages on a terminal, and the library's log and warnings as notes."""
+    """Run a command's work: bars for its stages on a terminal, the library's log and warnings as notes.
+
+    Parameters
+    ----------
+    as_json : bool
+        Whether the result will be printed as JSON.
+
+    Yields
+    ------
+    Session
+        What the work may use.
+
+    Examples
+    --------
+    >>> from dmo.progress import stage
+    >>> from dmo.workflows.program import session
+    >>> with session(as_json=True) as run:
+    ...     with stage("count", 1) as advance:
+    ...         advance(1)
+    >>> list(run.costs()["stages"])
+    ['count']
+    """
     run = Session(as_json, Console(stderr=True), _verbose.get())
     silent = not (run.errors.is_terminal or run.verbose)
     handler = _Notes(run)
@@ -162,7 +309,21 @@ def session(as_json: bool) -> Iterator[Session]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the library's log out of the notes."""
+    """Keep the library's log out of the notes.
+
+    Yields
+    ------
+    None
+        Nothing.
+
+    Examples
+    --------
+    >>> import logging
+    >>> from dmo.workflows.program import quiet
+    >>> with quiet():
+    ...     logging.getLogger("dmo").isEnabledFor(logging.INFO)
+    False
+    """
     log = logging.getLogger("dmo")
     level = log.level
     log.setLevel(logging.WARNING)
@@ -200,6 +361,20 @@ def peak_memory() -> int:
 
 
 def say_unreadable(run: Session, failures: Mapping[str, str]) -> None:
-    """One note for every image that could not be read."""
+    """Note every image that could not be read.
+
+    Parameters
+    ----------
+    run : Session
+        Takes the notes.
+    failures : mapping of str to str
+        Reasons by image.
+
+    Examples
+    --------
+    >>> from dmo.workflows.program import say_unreadable, session
+    >>> with session(as_json=True) as run:
+    ...     say_unreadable(run, {})
+    """
     for reason in failures.values():
         run.note(f"skipped: {reason}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dmo.engines.exact import Exact
 from dmo.engines.row_sums import BLOCK, segment_tasks, task_blocks
 from dmo.errors import amount
 from dmo.linalg.tiles import _FAN_IN as FAN_IN
@@ -17,7 +18,8 @@ _OTHERS = 4
 """Tasks beside those of a stage: the data that are sent."""
 WORKER = 250 << 20
 """Bytes of a worker that holds nothing, with dmo imported."""
-GIB = 1 << 30
+LARGEST = 4 << 30
+"""Bytes of the largest worker that is asked for."""
 MOST_WORKERS = 4096
 
 
@@ -90,18 +92,17 @@ def exact_in_process(n: int, views: int) -> Resources:
     return Resources("exact, in process", 12 * n * n * views, 0, 0)
 
 
-def exact_tiles(
-    n: int, views: int, labels: int, products: int, limit: int, stored: bool, block: int = 2048
-) -> Resources:
+def exact_tiles(n: int, views: int, labels: int, products: int, stored: bool) -> Resources:
     """float32 tiles in the workers' memory, or streamed from a disk; the fewest workers of one thread that hold them.
 
     The same sum as `Tiles.worker_bytes`, for all views, since each has its tiles.
     """
+    block = Exact().block
     for workers in range(1, MOST_WORKERS):
         groups = min(len(lower_pairs(n, block)), 4 * workers)
         part = 0.0 if stored else views * min(1.0, 1 / workers + 1 / groups)
         worker = WORKER + int(part * n * (n + block) * 2) + (FAN_IN + 2) * 8 * n * labels + 3 * 8 * min(block, n) ** 2
-        if worker <= limit or stored:
+        if worker <= LARGEST or stored:
             break
     graph = tile_graph(n, block, workers, views, products, labels, not stored)
     disk = 2 * n * (n + block) * views if stored else 0
@@ -117,15 +118,38 @@ def low_rank(n: int, views: int, labels: int, rank: int) -> Resources:
     return Resources(f"nystrom, rank {rank}", driver, 1, WORKER + 4 * gram + rows + 8 * n * views, 0, graph)
 
 
-def resource_table(views: int, labels: int, rank: int, products: int, limit: int = 4 * GIB) -> list[list[str]]:
-    """Lines for 5 000 to 10 million samples, under a head: what `dmo plan --resources` prints."""
+def resource_table(views: int, labels: int, rank: int, products: int) -> list[list[str]]:
+    """Work out what a fit takes for 5 000 to 10 million samples: what `dmo plan --resources` prints.
+
+    Parameters
+    ----------
+    views : int
+        Of the samples.
+    labels : int
+        Of the samples.
+    rank : int
+        Of the low-rank lines.
+    products : int
+        With every kernel, see `products_of`.
+
+    Returns
+    -------
+    list of list of str
+        Lines, under a head.
+
+    Examples
+    --------
+    >>> from dmo.workflows.resources import resource_table
+    >>> [line[1] for line in resource_table(views=8, labels=260, rank=1000, products=100)][:3]
+    ['engine', 'exact, in process', 'exact, resident']
+    """
     lines = [["samples", "engine", "this process", "workers", "one worker", "disk", "tasks", "at once", "scheduler"]]
     for n in (5_000, 20_000, 100_000, 1_000_000, 10_000_000):
         found = [exact_in_process(n, views)] if n <= 20_000 else []
         if n <= 100_000:
-            found.append(exact_tiles(n, views, labels, products, limit, stored=False))
+            found.append(exact_tiles(n, views, labels, products, stored=False))
         if n == 100_000:
-            found.append(exact_tiles(n, views, labels, products, limit, stored=True))
+            found.append(exact_tiles(n, views, labels, products, stored=True))
         lines.extend(_line(n, one) for one in [*found, low_rank(n, views, labels, rank)])
     return lines
 
@@ -140,6 +164,25 @@ def _line(n: int, found: Resources) -> list[str]:
 
 
 def markdown(lines: list[list[str]]) -> str:
-    """A table whose first line is its head."""
+    """Write a table in Markdown.
+
+    Parameters
+    ----------
+    lines : list of list of str
+        The first is its head.
+
+    Returns
+    -------
+    str
+        Markdown.
+
+    Examples
+    --------
+    >>> from dmo.workflows.resources import markdown
+    >>> print(markdown([["a", "b"], ["1", "2"]]), end="")
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
     texts = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([texts[0], "|" + "---|" * len(lines[0]), *texts[1:]]) + "\n"

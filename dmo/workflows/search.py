@@ -8,17 +8,34 @@ from typing import Any
 
 import numpy as np
 
-from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.progress import stage
-from dmo.workflows.apply import BLOCK, AppliedModel
+from dmo.workflows.apply import AppliedModel, rows_of
 from dmo.workflows.images import model_extractor
 
 
 def similar(Z: np.ndarray, query: np.ndarray, origin: np.ndarray | None = None) -> np.ndarray:
-    """Cosine of the angle between every sample and a query, seen from `origin`: m float64 in -1..1.
+    """Work out how near samples are to a query: cosines of angles, seen from an origin.
 
-    Arguments: `Z`, m x p; `query`, p; `origin`, p (default: the mean of Z). A sample at the origin has 0.
+    Parameters
+    ----------
+    Z : ndarray of shape (m, p)
+        Samples.
+    query : ndarray of shape (p,)
+        What is searched for.
+    origin : ndarray of shape (p,), optional
+        Default: the mean of Z.
+
+    Returns
+    -------
+    ndarray of shape (m,), float64
+        From -1 to 1; 0 for a sample at the origin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.workflows.search import similar
+    >>> similar(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([1.0, 0.0]), np.zeros(2))
+    array([1., 0.])
     """
     origin = Z.mean(axis=0) if origin is None else origin
     rows, q = np.asarray(Z, dtype=np.float64) - origin, np.asarray(query, dtype=np.float64) - origin
@@ -27,10 +44,29 @@ def similar(Z: np.ndarray, query: np.ndarray, origin: np.ndarray | None = None) 
 
 
 def answering(scores: np.ndarray, labels: Sequence[int]) -> np.ndarray:
-    """How well samples answer to several labels: the mean of these labels' scores, each standardized: m float64.
+    """Work out how well samples answer to several labels: the mean of these labels' scores, each standardized.
 
-    Arguments: `scores`, m x L label scores of the samples that are searched; `labels`, column numbers. For scores that
-    are linear in the learnt space this ranks by the inner product with one direction, the sum of the labels' own.
+    For scores that are linear in the learnt space this ranks by the inner product with one direction, the sum of the
+    labels' own.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (m, L)
+        Label scores of the samples that are searched.
+    labels : sequence of int
+        Columns.
+
+    Returns
+    -------
+    ndarray of shape (m,), float64
+        Higher is better.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.workflows.search import answering
+    >>> answering(np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]), [0, 1]).argmax()
+    np.int64(2)
     """
     asked = np.asarray(scores, dtype=np.float64)[:, list(labels)]
     spread = asked.std(axis=0)
@@ -38,12 +74,63 @@ def answering(scores: np.ndarray, labels: Sequence[int]) -> np.ndarray:
 
 
 def best(values: np.ndarray, count: int) -> np.ndarray:
-    """The numbers of the `count` largest values, largest first; ties: the lower number first."""
+    """Find the largest values.
+
+    Parameters
+    ----------
+    values : ndarray of shape (m,)
+        Values.
+    count : int
+        How many.
+
+    Returns
+    -------
+    ndarray of int
+        Their numbers, largest first; ties: the lower number first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.workflows.search import best
+    >>> best(np.array([0.1, 0.9, 0.9]), 2)
+    array([1, 2])
+    """
     return np.argsort(-values, kind="stable")[:count]
 
 
 def of_sample(applied: AppliedModel, name: str) -> dict[str, Any]:
-    """The views of one sample of the store, by its id, or its row number where the store has no ids."""
+    """Take the views of one sample of the store.
+
+    Parameters
+    ----------
+    applied : AppliedModel
+        Model and samples.
+    name : str
+        Its id, or its row number where the store has no ids.
+
+    Returns
+    -------
+    dict of str to array of shape (1, d)
+        By view.
+
+    Raises
+    ------
+    UserError
+        For a name that the store does not have.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
+    >>> from dmo.workflows.apply import open_applied
+    >>> from dmo.workflows.search import of_sample
+    >>> of_sample(open_applied("model.zarr", "set.zarr", None, "all", "scores"), "7")["x"].shape
+    (1, 3)
+    """
     known = applied.store.sample_ids
     ids = [str(i) for i in range(applied.store.n_samples)] if known is None else known
     if name not in ids:
@@ -54,35 +141,107 @@ def of_sample(applied: AppliedModel, name: str) -> dict[str, Any]:
 
 
 def of_image(model: str, path: str) -> dict[str, Any]:
-    """The views of an image in a file, described as the model's training images were."""
+    """Describe an image in a file as the model's training images were.
+
+    Parameters
+    ----------
+    model : str
+        Path of a model of images.
+    path : str
+        The image.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (1, d)
+        By view.
+
+    Raises
+    ------
+    StoreError
+        Where the model was not fitted on images.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
+    >>> from dmo.workflows.search import of_image
+    >>> of_image("model.zarr", "photo.png")
+    Traceback (most recent call last):
+    dmo.stores._errors.StoreError: model.zarr was not made from images; ...
+    """
     return {view: row[None, :] for view, row in model_extractor(model).describe(path).items()}
 
 
-def label_scores(applied: AppliedModel) -> np.ndarray:
-    scores = np.empty((applied.n, len(applied.label_names())))
-    with stage("score samples", applied.n) as advance:
-        for where in row_blocks(applied.n, BLOCK):
-            scores[where] = applied.scores(applied.batch(where))
-            advance(where.stop - where.start)
-    return scores
-
-
 def learnt_space(applied: AppliedModel, query: dict[str, Any] | None) -> np.ndarray:
-    """Rows in the learnt space: of the query, or of all samples. A model without one has its label scores instead."""
+    """Place samples in the learnt space; a model without one has its label scores instead.
+
+    Parameters
+    ----------
+    applied : AppliedModel
+        Model and samples.
+    query : dict of str to array of shape (1, d), or None
+        Views of the query; None: all samples.
+
+    Returns
+    -------
+    ndarray of shape (m, p)
+        Their places.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
+    >>> from dmo.workflows.apply import open_applied
+    >>> from dmo.workflows.search import learnt_space
+    >>> learnt_space(open_applied("model.zarr", "set.zarr", None, "all", "scores"), None).shape
+    (30, 1)
+    """
     if not hasattr(applied.model, "transform"):
-        return label_scores(applied) if query is None else applied.scores(query)
+        return rows_of(applied, applied.scores) if query is None else applied.scores(query)
     if query is not None:
         return applied.model.transform(query)
-    parts = []
-    with stage("embed samples", applied.n) as advance:
-        for where in row_blocks(applied.n, BLOCK):
-            parts.append(applied.model.transform(applied.batch(where)))
-            advance(where.stop - where.start)
-    return np.concatenate(parts)
+    return rows_of(applied, lambda views: applied.model.transform(views), "embed samples")
 
 
 def found_rows(applied: AppliedModel, values: np.ndarray, rows: np.ndarray) -> list[dict[str, Any]]:
-    """The samples found, best first: id, value, and their own labels where the store has them."""
+    """List the samples that were found.
+
+    Parameters
+    ----------
+    applied : AppliedModel
+        Model and samples.
+    values : ndarray of shape (m,)
+        Of all samples.
+    rows : ndarray of int
+        Numbers of those found, best first.
+
+    Returns
+    -------
+    list of dict
+        Id, value, and their own labels where the store has names of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
+    >>> from dmo.workflows.apply import open_applied
+    >>> from dmo.workflows.search import found_rows
+    >>> applied = open_applied("model.zarr", "set.zarr", None, "all", "scores")
+    >>> found_rows(applied, np.arange(30.0), np.array([29]))
+    [{'sample': '29', 'value': 29.0}]
+    """
     ids, names = applied.ids(), applied.store.label_names
     found = []
     for i in rows:

@@ -22,9 +22,45 @@ def tune(
     metric: str = "f1@5",
     random_state: int | None = 0,
 ) -> SweepResult:
-    """Score every setting of `tried` by cross-validation, refit the best one on all training samples and save it.
+    """Score settings by cross-validation, refit the best one on all training samples and save it.
 
-    A kernel, or kernels by view, may be "auto"; see `dmo.selection.sweep` for the rest.
+    Parameters
+    ----------
+    estimator : estimator
+        What the settings leave as it is.
+    training : Training
+        The samples.
+    tried : mapping of str to sequence
+        Values by parameter; kernels may be "auto".
+    path : str
+        Where the model is saved.
+    overwrite : bool, default=False
+        Replace a model there.
+    folds : int, default=4
+        Of the cross-validation.
+    metric : str, default="f1@5"
+        See `dmo.selection.sweep`.
+    random_state : int, optional
+        Of the folds.
+
+    Returns
+    -------
+    SweepResult
+        All settings, and the best.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> from dmo.workflows.fitting import open_training
+    >>> from dmo.workflows.tuning import tune
+    >>> ridges = {"ridge": [0.1, 1.0]}
+    >>> found = tune(dmo.MultiViewRidge("linear"), open_training("set.zarr"), ridges, "model.zarr", folds=2, metric="f1@1")
+    >>> len(found.table), dmo.load("model.zarr").ridge in (0.1, 1.0)
+    (2, True)
     """
     if "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
@@ -34,7 +70,36 @@ def tune(
 
 
 def write_sweep(result: SweepResult, tried: Mapping[str, Sequence[Any]], title: str, path: str) -> list[str]:
-    """An HTML file with all settings, and a heat map where two parameters or more were tried."""
+    """Write an HTML file with all settings, and a heat map where two parameters or more were tried.
+
+    Parameters
+    ----------
+    result : SweepResult
+        Of the sweep.
+    tried : mapping of str to sequence
+        Values by parameter.
+    title : str
+        Of the page.
+    path : str
+        The file.
+
+    Returns
+    -------
+    list of str
+        Files written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.selection import sweep
+    >>> from dmo.workflows.tuning import write_sweep
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> ridges = {"ridge": [0.1, 1.0]}
+    >>> result = sweep(dmo.MultiViewRidge("linear"), X, Y, ridges, 2, "f1@1", 0)
+    >>> write_sweep(result, ridges, "ridges", "sweep.html")
+    ['sweep.html']
+    """
     keys = [*tried, "mean", "std"]
     ranked = sorted(result.table, key=lambda row: -row["mean"])
     table = Table("All settings, best first", keys, [[row[key] for key in keys] for row in ranked])

@@ -57,6 +57,25 @@ def test_tune_mistakes(store, tmp_path, options, sentence):
     assert not (tmp_path / "m.zarr").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "view", "kind"),
+    [
+        ("labelpropagation", ["--view", "pixels"], "graph"),
+        ("homogeneityanalysis", ["--view", "pixels"], "table"),
+        ("tagprop", [], "distances"),
+        ("mlsi", ["--view", "pixels"], "exact"),
+    ],
+)
+def test_plans_of_fits_without_a_choice_of_engines_grow_with_samples(store, name, view, kind):
+    few, many = (
+        json.loads(RUN.invoke(app, ["plan", name, store, *view, "--samples", n, "--json"]).stdout)["plans"]["exact"]
+        for n in ("1200", "120000")
+    )
+    assert few["kind"] == many["kind"] == kind
+    assert many["seconds"] > 20 * few["seconds"]
+    assert many["model_bytes"] >= few["model_bytes"]
+
+
 def test_plan_compares_engines_and_grows_with_samples(store):
     few = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--json"]).stdout)
     many = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--samples", "10000000", "--json"]).stdout)
