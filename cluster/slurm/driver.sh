@@ -5,8 +5,10 @@
 #SBATCH --time=04:00:00
 #SBATCH --signal=B:TERM@300
 #SBATCH --requeue
+#SBATCH --open-mode=append
 # sbatch cluster/slurm/driver.sh fit kgha features.zarr model.zarr --checkpoint checkpoints
-# Five minutes before its end the job tells dmo to stop (exit code 143), and queues itself again to go on.
+# Five minutes before its end the job tells dmo to stop (exit code 143), and queues itself again to go on; its output goes on
+# in the same file.
 set -uo pipefail
 dmo "$@" --scheduler slurm &
 child=$!

@@ -79,13 +79,14 @@ def connect(
         scheduler; a path: its scheduler file; "slurm", "pbs", "lsf", "kubernetes", "gateway", "ssh": workers started there.
         Default: the address in DASK_SCHEDULER_ADDRESS if it is set, else the setting dmo.scheduler, else this process.
     workers : int, optional
-        Workers (jobs of a batch queue); this and the next two default to the settings `dmo.<where>`, see dmo/cluster/dmo.yaml.
+        Workers (jobs of a batch queue) to start, and to wait for; this and the next two default to the settings
+        `dmo.<where>`, see dmo/cluster/dmo.yaml.
     threads : int, optional
-        Threads of a worker.
+        Threads of a worker that is started.
     memory_limit : str or float, optional
-        Of a worker: bytes, or text such as "4GiB".
+        Of one worker that is started: bytes, or text such as "4GiB".
     timeout : float, optional
-        Seconds to wait for the scheduler, and for its first worker.
+        Seconds to wait for the scheduler, and for its workers.
 
     Yields
     ------
@@ -112,7 +113,13 @@ def connect(
     """
     where = where or default_backend()
     with ExitStack() as stack:
-        backend = Backend(where, workers, threads, memory_limit, timeout)
+        backend = Backend(
+            where,
+            setting("workers") if workers is None else workers,
+            setting("worker-threads") if threads is None else threads,
+            setting("memory-limit") if memory_limit is None else memory_limit,
+            timeout,
+        )
         client = None if where == "in-process" else targets.open_client(backend, stack)
         if client is not None:
             log.info("dashboard: %s", client.dashboard_link)

@@ -13,7 +13,7 @@ import yaml
 from dmo.errors import UserError
 
 BATCH = ("slurm", "pbs", "lsf")
-_COUNTS = ("workers", "threads", "jobs", "cores", "processes")
+_COUNTS = ("workers", "worker-threads", "threads", "jobs", "cores", "processes", "port")
 _NUMBERS = ("timeout", "queue-timeout", "memory-share")
 _LISTS = ("prologue", "directives", "hosts")
 _SIZES = ("memory-limit", "memory", "cpu")
@@ -35,7 +35,7 @@ class Backend:
     memory_limit : str or float, optional
         Of a worker: bytes, or text such as "4GiB".
     timeout : float, optional
-        Seconds to wait for a scheduler and its first worker.
+        Seconds to wait for a scheduler and its workers.
 
     Examples
     --------
@@ -56,8 +56,20 @@ class Backend:
         """`where` without what follows a colon, as the hosts of "ssh:host1,host2"; an address as it is."""
         return self.where if "://" in self.where else self.where.partition(":")[0]
 
+    def expected(self) -> int:
+        """Count the workers to wait for.
+
+        Returns
+        -------
+        int
+            Those that were asked for, all processes of the jobs of a batch queue; 1 where nobody asked.
+        """
+        if self.workers is None:
+            return 1
+        return int(self.workers) * (setting("batch.processes") if self.kind in BATCH else 1)
+
     def patience(self) -> float:
-        """Find how long to wait for a scheduler and its first worker.
+        """Find how long to wait for a scheduler and its workers.
 
         Returns
         -------

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
+from importlib.util import find_spec
 from shutil import which
 from typing import Any
 
 import dask.config
+import psutil
 from dask.utils import parse_bytes
 
 from dmo.cluster.limits import usable_cores, usable_memory
@@ -49,14 +52,51 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         if where.startswith("tcp://"):
             cure += "; one that is encrypted has a tls:// address"
         raise OSError(f"no scheduler answers at {where}: {cure}") from error
+    _await_workers(client, backend)
+    _check_versions(client, where)
+    log.info("%s", listening(client.scheduler.address))
+    return client
+
+
+def _await_workers(client: Any, backend: Backend) -> None:
+    """Wait for the first worker, which must come, and for those that were asked for, which may come late."""
+    patience, expected = backend.patience(), backend.expected()
+    end = time.monotonic() + patience
     try:
         client.wait_for_workers(1, timeout=patience)
     except TimeoutError as error:
         raise OSError(
-            f"the scheduler at {where} has no workers after {patience:g} s: start them with `dask worker`"
+            f"the scheduler at {backend.where} has no workers after {patience:g} s: start them with `dask worker`"
         ) from error
-    log.info("%s", listening(client.scheduler.address))
-    return client
+    try:
+        client.wait_for_workers(expected, timeout=max(0.1, end - time.monotonic()))
+    except TimeoutError:
+        there = len(client.scheduler_info(n_workers=-1)["workers"])
+        log.warning(
+            "%d of %d workers came in %g s: the work begins, later ones get their share", there, expected, patience
+        )
+
+
+def _check_versions(client: Any, where: str) -> None:
+    """Refuse workers that have no dmo or another one: they would fail in the midst of the work, or compute otherwise."""
+    told = client.get_versions(packages=["dmo"])
+    own = _version(told["client"])
+    for address, found in told["workers"].items():
+        theirs = _version(found)
+        if theirs is None and client.run(find_spec, "dmo", workers=[address]).get(address) is not None:
+            continue  # a checkout on the path, which has no version that is told
+        if theirs != own:
+            what = "have no dmo" if theirs is None else f"have dmo {theirs}"
+            raise UserError(
+                f"workers at {where} {what}, as {address} does, and this is dmo {own}; install dmo {own} in the Python "
+                "that starts them"
+            )
+
+
+def _version(found: Any) -> str | None:
+    """The version of dmo in what a process says of its packages; None where it has none."""
+    named = (found or {}).get("packages", {}).get("dmo")
+    return None if named in (None, "MISSING") else str(named)
 
 
 def listening(address: str) -> str:
@@ -112,10 +152,7 @@ def local_sizes(backend: Backend) -> dict[str, Any]:
     threads = backend.threads or setting("local.threads")
     workers = backend.workers or setting("local.workers") or max(1, usable_cores() // threads)
     limit = backend.memory_limit or setting("local.memory-limit")
-    try:
-        parse_bytes(limit or 0)
-    except ValueError:
-        raise UserError(f"a memory limit of {str(limit)[:60]!r}: pass bytes, or text such as 4GiB") from None
+    _bytes(limit or 0)
     if limit is None:
         limit = int(usable_memory() * setting("local.memory-share") / workers)
     return {"n_workers": int(workers), "threads_per_worker": int(threads), "memory_limit": limit}
@@ -139,11 +176,14 @@ def batch_cluster(backend: Backend, security: Any = None) -> Any:
     module = _import("dask_jobqueue", backend.where, "jobqueue")
     names = ("cores", "processes", "memory", "walltime", "queue")
     chosen: dict[str, Any] = {name: setting(f"batch.{name}") for name in names}
-    if backend.memory_limit:
-        chosen["memory"] = backend.memory_limit
+    processes = chosen["processes"]
+    if backend.memory_limit:  # a job has that of all its workers
+        chosen["memory"] = f"{processes * _bytes(backend.memory_limit)}B"
+    if backend.threads:
+        chosen["cores"] = processes * backend.threads
     if backend.where == "lsf":  # which counts hours and minutes
         chosen["walltime"] = ":".join(str(chosen["walltime"]).split(":")[:2])
-    arguments = ["--nthreads", str(backend.threads)] if backend.threads else []
+    arguments = []
     if lifetime := setting("batch.lifetime"):
         arguments += ["--lifetime", str(lifetime), "--lifetime-stagger", str(setting("batch.stagger"))]
     account = setting("batch.account")
@@ -159,7 +199,7 @@ def batch_cluster(backend: Backend, security: Any = None) -> Any:
         shared_temp_directory=folder,
         security=security,
         protocol="tcp://" if security is None else "tls://",
-        interface=setting("batch.interface"),
+        interface=_interface(setting("batch.interface")),
         scheduler_options={"dashboard_address": setting("local.dashboard")},
         job_script_prologue=list(setting("batch.prologue")),
         job_extra_directives=list(setting("batch.directives")),
@@ -174,8 +214,26 @@ def _batch(backend: Backend, security: Any) -> Any:
     if which(submit) is None:
         cluster.close()
         raise OSError(f"--scheduler {backend.where}: there is no {submit} here; run this where jobs are submitted")
-    cluster.scale(jobs=backend.workers or setting("batch.jobs"))
+    jobs = backend.workers or setting("batch.jobs")
+    cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)  # unlike `scale`, it replaces jobs that end
     return cluster
+
+
+def _interface(name: str | None) -> str | None:
+    """A network interface of this machine, where one is named."""
+    if name is not None and name not in psutil.net_if_addrs():
+        raise UserError(
+            f"dmo.batch.interface is {name!r}, which this machine does not have; it has "
+            f"{', '.join(sorted(psutil.net_if_addrs()))}"
+        )
+    return name
+
+
+def _bytes(limit: str | float) -> int:
+    try:
+        return int(parse_bytes(limit))
+    except ValueError:
+        raise UserError(f"a memory limit of {str(limit)[:60]!r}: pass bytes, or text such as 4GiB") from None
 
 
 def _kubernetes(backend: Backend, security: Any) -> Any:
@@ -191,13 +249,19 @@ def _kubernetes(backend: Backend, security: Any) -> Any:
         return operator.KubeCluster.from_name(name, namespace=namespace, shutdown_on_close=False)
     except ValueError:  # there is none of that name
         pass
-    amounts = {"cpu": setting("kubernetes.cpu"), "memory": backend.memory_limit or setting("kubernetes.memory")}
+    amounts = {"cpu": setting("kubernetes.cpu"), "memory": setting("kubernetes.memory")}
+    command = ["dask-worker"]
+    if backend.memory_limit:
+        amounts["memory"] = str(_bytes(backend.memory_limit))
+    if backend.threads:
+        amounts["cpu"], command = str(backend.threads), [*command, "--nthreads", str(backend.threads)]
     return operator.KubeCluster(
         name=name,
         namespace=namespace,
         image=setting("kubernetes.image"),
         n_workers=backend.workers or setting("kubernetes.workers"),
         resources={"requests": amounts, "limits": amounts},
+        worker_command=command,
     )
 
 
@@ -214,12 +278,41 @@ def _gateway(backend: Backend, security: Any) -> Any:
     module = _import("dask_gateway", backend.where, "gateway")
     if not setting("gateway.address"):
         raise UserError("gateway: no address; set dmo.gateway.address to http(s)://HOST of the Dask Gateway")
-    gateway = module.Gateway(setting("gateway.address"))
-    if setting("gateway.cluster"):
-        return gateway.connect(setting("gateway.cluster"))
-    cluster = gateway.new_cluster(shutdown_on_close=True)
-    cluster.scale(backend.workers or setting("gateway.workers"))
+    where = setting("gateway.address")
+    try:
+        gateway = module.Gateway(where)
+        if setting("gateway.cluster"):
+            return gateway.connect(setting("gateway.cluster"))
+        cluster = gateway.new_cluster(_gateway_options(gateway, where, backend), shutdown_on_close=True)
+    except UserError:
+        raise
+    except Exception as error:  # of the client's libraries: connections refused, timeouts, what the server says
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        cure = "check dmo.gateway.address and dmo.gateway.cluster, and that the gateway runs"
+        raise OSError(f"the gateway at {where} gives no cluster ({reason}); {cure}") from error
+    jobs = backend.workers or setting("gateway.workers")
+    cluster.adapt(minimum=jobs, maximum=jobs)
     return cluster
+
+
+def _gateway_options(gateway: Any, where: str, backend: Backend) -> Any:
+    """The options of a new cluster: which there are is the server's to say; these two names are Dask's own examples'."""
+    wanted: dict[str, float] = {}
+    if backend.memory_limit:
+        wanted["worker_memory"] = _bytes(backend.memory_limit) / 2**30
+    if backend.threads:
+        wanted["worker_cores"] = backend.threads
+    if not wanted:
+        return None
+    options = gateway.cluster_options()
+    for name, value in wanted.items():
+        if name not in options:
+            raise UserError(
+                f"the gateway at {where} has no option {name!r}, it has {', '.join(options) or 'none'}; leave out "
+                f"{'--memory-limit' if name == 'worker_memory' else '--worker-threads'}"
+            )
+        options[name] = value
+    return options
 
 
 def _ssh(backend: Backend, security: Any) -> Any:
@@ -237,13 +330,18 @@ def _ssh(backend: Backend, security: Any) -> Any:
         "nthreads": backend.threads or setting("ssh.threads"),
     }
     if backend.memory_limit:
-        worker["memory_limit"] = backend.memory_limit
+        worker["memory_limit"] = _bytes(backend.memory_limit)
+    if setting("ssh.worker-ports"):
+        worker["worker_port"] = setting("ssh.worker-ports")
+    scheduler = {name: setting(f"ssh.{name}") for name in ("host", "port") if setting(f"ssh.{name}") is not None}
+    if security is not None:
+        scheduler["protocol"] = "tls://"
     secure: dict[str, Any] = {} if security is None else {"security": security}
     with dask.config.set(_tls_settings(security)):
         return SSHCluster(
             hosts,
             worker_options=worker,
-            scheduler_options={} if security is None else {"protocol": "tls://"},
+            scheduler_options=scheduler,
             remote_python=setting("ssh.python"),
             **secure,
         )

@@ -16,6 +16,7 @@ import itertools
 import json
 import math
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -191,6 +192,8 @@ def check_csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: 
 
 
 def _damage(folder: Folder, label: str, key: str, size: int | None, expected: int) -> StoreError:
+    if size is None and folder.get("zarr.json") is None:
+        return unseen(folder)
     if size is None:
         reason = "is missing"
     elif size != expected:
@@ -198,6 +201,14 @@ def _damage(folder: Folder, label: str, key: str, size: int | None, expected: in
     else:
         reason = "fails its checksum"
     return StoreError(f"{folder.url}: {label} {reason}; restore the file {key} from a copy or make the store again")
+
+
+def unseen(folder: Folder) -> StoreError:
+    """Said where a store that was opened elsewhere is not there at all, as on a worker without the disk that it is on."""
+    return StoreError(
+        f"there is no {folder.url} on {socket.gethostname()}: a worker there cannot see the store, or it was removed; mount "
+        "its disk on every worker at the same path, or pass a URL such as s3://..."
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dmo.progress import stage
-from dmo.stores._arrays import DenseArray, Index, Ledger, SparseArray, group_json
+from dmo.stores._arrays import DenseArray, Index, Ledger, SparseArray, group_json, unseen
 from dmo.stores._errors import StoreError, writing
 from dmo.stores._folder import LOCK, Folder
 from dmo.stores._lock import abandon, holder, own_token, release
@@ -84,7 +84,9 @@ class Blocks:
             return True
         if owner is None:  # the store was finished, or its first writer needs it no longer
             document = read_root(self.folder)
-            if document is not None and first_difference(document["attributes"], self.attributes) is None:
+            if document is None:
+                raise unseen(self.folder)
+            if first_difference(document["attributes"], self.attributes) is None:
                 return not document["attributes"]["complete"]
         raise StoreError(
             f"{self.folder.url} was taken over by {owner or 'another process'} and this writer stops; "

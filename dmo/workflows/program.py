@@ -25,9 +25,9 @@ from dmo.workflows.exits import ending
 from dmo.workflows.jsonlog import json_log
 
 HELP = {
-    "workers": "Workers to start (jobs of a batch queue); default: the setting of the backend.",
+    "workers": "Workers to start (jobs of a batch queue), and to wait for; default: the setting of the backend.",
     "worker_threads": "Threads of a worker that is started.",
-    "memory_limit": "Memory of a worker that is started, such as 4GiB.",
+    "memory_limit": "Memory of one worker that is started, such as 4GiB.",
     "performance_report": "HTML file for Dask's performance report of the run.",
     "checkpoint": "Folder that keeps the state of long passes, kernel solves and sweeps, and what they have finished, "
     "so that the same command goes on where a run died; emptied when it ends well.",
@@ -87,13 +87,9 @@ class RunOptions:
             By dotted name.
         """
         given: dict[str, Any] = {}
-        if self.workers is not None:
-            names = ("local.workers", "batch.jobs", "kubernetes.workers", "gateway.workers", "ssh.workers")
-            given |= dict.fromkeys(names, self.workers)
-        if self.worker_threads is not None:
-            given |= dict.fromkeys(("local.threads", "ssh.threads"), self.worker_threads)
-        if self.memory_limit is not None:
-            given |= dict.fromkeys(("local.memory-limit", "batch.memory", "kubernetes.memory"), self.memory_limit)
+        for name in ("workers", "worker_threads", "memory_limit"):
+            if getattr(self, name) is not None:
+                given[name.replace("_", "-")] = getattr(self, name)
         if self.performance_report is not None:
             given["performance-report"] = self.performance_report
         return {f"dmo.{name}": value for name, value in given.items()}

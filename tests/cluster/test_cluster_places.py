@@ -3,9 +3,15 @@
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
+import time
+from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -18,13 +24,15 @@ from typer.testing import CliRunner
 from dmo.cli.app import app
 from dmo.cluster import Backend, connect, setting, tls, usable_memory
 from dmo.cluster.settings import defaults
-from dmo.cluster.targets import batch_cluster, local_sizes, open_client
+from dmo.cluster.targets import STARTERS, _check_versions, batch_cluster, local_sizes, open_client
+from dmo.errors import UserError
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.tiles import FeatureTiles
 from dmo.linalg.tiles import Tiles
-from dmo.stores import ViewSpec, create_features
+from dmo.stores import StoreError, ViewSpec, create_features, create_results, open_results
 from dmo.workflows.plan import PRODUCTS, STEPS
+from dmo.workflows.program import RunOptions, running
 from dmo.workflows.resources import markdown, pass_graph, resource_table, tile_graph
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
@@ -209,6 +217,174 @@ def test_a_batch_queue_without_its_command_is_refused(monkeypatch: pytest.Monkey
         pass
 
 
+def put_queue(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch queue that starts every job at once, as the process group of its number."""
+    start = f'cp "$1" {folder}/job.sh; setsid bash {folder}/job.sh >>{folder}/job.log 2>&1 & echo $!'
+    for name, line in {"sbatch": start, "scancel": 'kill -- "-$1"'}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_jobs_of_a_queue_that_end_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certificates: dict[str, str]
+) -> None:
+    put_queue(tmp_path, monkeypatch)
+    settings = {
+        "dmo.batch.processes": 1,
+        **certificates,
+        "distributed.deploy.lost-worker-timeout": "1s",
+    }
+    with dask.config.set(settings), connect("slurm", workers=1, threads=1, memory_limit="1GiB", timeout=60) as place:
+        assert place.client.scheduler.address.startswith("tls://")
+        (job,) = place.client.run(os.getpgid, 0).values()
+        os.killpg(job, signal.SIGKILL)
+        deadline = time.monotonic() + 120
+        while job in place.client.run(os.getpgid, 0, on_error="return").values() or not place.client.nthreads():
+            assert time.monotonic() < deadline, "no other job came"
+            time.sleep(0.2)
+        (other,) = place.client.run(os.getpgid, 0).values()
+        assert place.client.submit(abs, -3).result(timeout=60) == 3
+        limits = [w["memory_limit"] for w in place.client.scheduler_info(n_workers=-1)["workers"].values()]
+        assert limits == [2**30]
+    while Path(f"/proc/{other}").exists():
+        assert time.monotonic() < deadline, "the job was not cancelled"
+        time.sleep(0.1)
+
+
+def test_the_memory_and_threads_of_a_worker_are_those_of_one_worker_everywhere(tmp_path: Path) -> None:
+    given = Backend("slurm", workers=3, threads=2, memory_limit="3GiB")
+    with dask.config.set({"dmo.batch.processes": 4, "dmo.batch.cores": 4}), batch_cluster(given) as cluster:
+        script = cluster.job_script()
+        assert given.expected() == 12
+    for option in ("--nworkers 4", "--nthreads 2", "--memory-limit 3.00GiB"):
+        assert option in script
+    assert {"#SBATCH --cpus-per-task=8", "#SBATCH --mem=12G"} <= set(script.splitlines())
+    assert local_sizes(Backend("local", 2, 3, "1GiB")) == {
+        "n_workers": 2,
+        "threads_per_worker": 3,
+        "memory_limit": "1GiB",
+    }
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ({"workers": 3}, ("workers", 3)),
+        ({"worker_threads": 2}, ("worker-threads", 2)),
+        ({"memory_limit": "4GiB"}, ("memory-limit", "4GiB")),
+    ],
+)
+def test_options_of_workers_reach_every_place(option: dict[str, Any], expected: tuple[str, Any]) -> None:
+    asked: list[Backend] = []
+
+    def start(backend: Backend, security: Any) -> Any:
+        asked.append(backend)
+        raise OSError("started")
+
+    with pytest.MonkeyPatch.context() as patch, running(RunOptions(**option), "program"):
+        for kind in STARTERS:
+            patch.setitem(STARTERS, kind, start)
+        for kind in STARTERS:
+            with pytest.raises(OSError, match="started"), connect(kind):
+                pass
+    names = {"workers": "workers", "worker-threads": "threads", "memory-limit": "memory_limit"}
+    assert [getattr(backend, names[expected[0]]) for backend in asked] == [expected[1]] * len(STARTERS)
+
+
+def test_a_network_interface_that_is_not_there_is_named() -> None:
+    with (
+        dask.config.set({"dmo.batch.interface": "ib9"}),
+        pytest.raises(
+            ValueError, match=r"dmo\.batch\.interface is 'ib9', which this machine does not have; it has .*lo"
+        ),
+        connect("slurm"),
+    ):
+        pass
+
+
+def test_a_gateway_that_does_not_answer_is_named() -> None:
+    with (
+        dask.config.set({"dmo.gateway.address": "http://127.0.0.1:9"}),
+        pytest.raises(
+            OSError, match=r"the gateway at http://127\.0\.0\.1:9 gives no cluster \(.*\); check dmo.gateway"
+        ),
+        connect("gateway", timeout=5),
+    ):
+        pass
+
+
+def test_a_gateway_is_asked_for_workers_of_that_size_or_says_that_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    import dask_gateway
+
+    from dmo.cluster.targets import _gateway
+
+    adapted: list[dict[str, int]] = []
+    new = Spy(SimpleNamespace(adapt=lambda **limits: adapted.append(limits)))
+    options: dict[str, Any] = {"worker_memory": 1.0, "worker_cores": 1}
+    gateway = SimpleNamespace(new_cluster=new, cluster_options=lambda: options)
+    monkeypatch.setattr(dask_gateway, "Gateway", lambda address: gateway)
+    with dask.config.set({"dmo.gateway.address": "http://gateway"}):
+        _gateway(Backend("gateway", workers=3, threads=2, memory_limit="4GiB"), None)
+        assert new.calls == [(({"worker_memory": 4.0, "worker_cores": 2},), {"shutdown_on_close": True})]
+        assert adapted == [{"minimum": 3, "maximum": 3}]
+        del options["worker_memory"]
+        with pytest.raises(ValueError, match="has no option 'worker_memory', it has worker_cores; leave out --memory"):
+            _gateway(Backend("gateway", memory_limit="4GiB"), None)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "spec", "said"),
+    [
+        ({"dmo": "0.0.1"}, "there", r"workers at tcp://x have dmo 0\.0\.1, as tcp://w does, and this is dmo "),
+        ({"dmo": None}, None, "workers at tcp://x have no dmo, as tcp://w does, .* install dmo .* in the Python that"),
+        ({"dmo": None}, "there", None),
+    ],
+)
+def test_workers_without_dmo_or_with_another_one_are_refused(theirs: Any, spec: Any, said: str | None) -> None:
+    class Client:
+        def get_versions(self, packages: list[str]) -> dict[str, Any]:
+            assert packages == ["dmo"]
+            return {"client": {"packages": {"dmo": "0.1.0"}}, "workers": {"tcp://w": {"packages": theirs}}}
+
+        def run(self, function: Any, *arguments: Any, workers: list[str]) -> dict[str, Any]:
+            assert (function, arguments) == (find_spec, ("dmo",))
+            return {"tcp://w": spec}
+
+    with nullcontext() if said is None else pytest.raises(UserError, match=said):
+        _check_versions(Client(), "tcp://x")
+
+
+def test_workers_that_were_asked_for_are_waited_for_and_counted(
+    local_cluster: Any, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.wait_for_workers(2, timeout=60)
+    with caplog.at_level("WARNING", logger="dmo"), connect(local_cluster.scheduler_address, workers=2):
+        assert "workers came" not in caplog.text
+    with caplog.at_level("WARNING", logger="dmo"), connect(local_cluster.scheduler_address, workers=3, timeout=0.3):
+        pass
+    assert "2 of 3 workers came in 0.3 s: the work begins, later ones get their share" in caplog.text
+
+
+def test_a_worker_that_cannot_see_a_store_says_so(local_cluster: Any, tmp_path: Path) -> None:
+    """A worker on another host opens nothing: it gets the reader or writer of this process, and finds no such folder."""
+    path = tmp_path / "rows.zarr"
+    writer = create_results(path, 4, 2, block=2)
+    for block in range(2):
+        writer.write(block, np.ones((2, 2), np.float32))
+    writer.finish()
+    reader, other = open_results(path), create_results(tmp_path / "other.zarr", 4, 2, block=2)
+    path.rename(tmp_path / "moved.zarr")
+    (tmp_path / "other.zarr").rename(tmp_path / "gone.zarr")
+    with connect(local_cluster.scheduler_address) as place:
+        host = place.client.submit(socket.gethostname).result()
+        said = f"on {host}: a worker there cannot see the store, or it was removed; mount its disk on every worker"
+        with pytest.raises(StoreError, match=f"there is no {path} {said}"):
+            place.client.submit(reader.__getitem__, slice(0, 4)).result()
+        with pytest.raises(StoreError, match=f"there is no {tmp_path / 'other.zarr'} {said}"):
+            place.client.submit(other.write, 0, np.ones((2, 2), np.float32)).result()
+
+
 def test_places_without_their_settings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"ssh: 0 hosts in dmo.ssh.hosts, at least 2 are needed"), connect("ssh"):
         pass
@@ -238,13 +414,15 @@ def test_ssh_gives_hosts_workers_and_certificates_on(
 
     spy = Spy(None)
     monkeypatch.setattr(distributed, "SSHCluster", spy)
-    with dask.config.set({"dmo.ssh.hosts": ["a", "b", "c"], "dmo.ssh.workers": 3, **certificates}):
+    ports = {"dmo.ssh.host": "10.0.0.1", "dmo.ssh.port": 8786, "dmo.ssh.worker-ports": "9000:9099"}
+    with dask.config.set({"dmo.ssh.hosts": ["a", "b", "c"], "dmo.ssh.workers": 3, **ports, **certificates}):
         _ssh(Backend("ssh", threads=2, memory_limit="4GiB"), tls())
     ((hosts,), named) = spy.calls[0]
     assert hosts == ["a", "b", "c"]
     worker = named["worker_options"]
-    assert (worker["n_workers"], worker["nthreads"], worker["memory_limit"]) == (3, 2, "4GiB")
-    assert named["scheduler_options"]["protocol"] == "tls://"
+    assert (worker["n_workers"], worker["nthreads"], worker["memory_limit"]) == (3, 2, 4 << 30)
+    assert named["scheduler_options"] == {"protocol": "tls://", "host": "10.0.0.1", "port": 8786}
+    assert worker["worker_port"] == "9000:9099"
     json.dumps([worker, named["scheduler_options"]])  # what the hosts are started with
     paths = {str(path) for path in certificates.values()}
     assert set(spy.security.get_tls_config_for_role("worker").values()) - {None} <= paths
@@ -346,6 +524,13 @@ def test_the_manifest_of_a_kubernetes_job_keeps_to_the_operators_schema() -> Non
     misspelt = {**manifest, "spec": {**manifest["spec"], "clustre": {}}}
     assert list(checker.iter_errors(misspelt))
     assert _containers_drop_root(manifest)
+    # the operator deletes the workers when the pod has succeeded or failed: one that is started again never does
+    assert manifest["spec"]["job"]["spec"]["restartPolicy"] == "Never"
+    from dask_kubernetes.operator.controller.controller import build_job_pod_spec
+
+    labels = build_job_pod_spec("j", "c", "n", {"containers": []}, {}, {})["metadata"]["labels"]
+    guide = (CLUSTER / "kubernetes" / "README.md").read_text(encoding="utf-8")
+    assert f"kubectl logs -f -l dask.org/component={labels['dask.org/component']}\n" in guide
 
 
 def _strict(schema: Any) -> Any:
