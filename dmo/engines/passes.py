@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 
-from dmo.blocks import InOrder, Rows
+from dmo.blocks import InOrder, Rows, row_blocks
 from dmo.engines.moments import LABELS, Moments
 from dmo.engines.row_maps import RowMap, weighted
-from dmo.engines.row_sums import Beside, add_up
+from dmo.engines.row_sums import BLOCK, Beside, add_up
 from dmo.hashing import digest, fingerprint
+from dmo.progress import stage
 
 
 @dataclass
@@ -194,6 +196,68 @@ def _narrow(Y: np.ndarray) -> np.ndarray:
 def _label_rows(Y: np.ndarray) -> np.ndarray:
     """Labels ready for products: bytes as float32, which holds them and joins the factor rows in one product."""
     return np.ascontiguousarray(Y, dtype=np.float32 if Y.itemsize == 1 else Y.dtype)
+
+
+_CARRIED = 1024  # labels whose products are dense at a time
+
+
+def label_products(
+    raw: FeatureRows, Y: scipy.sparse.csr_array, weights: np.ndarray | None = None
+) -> tuple[Moments, np.ndarray]:
+    """Collect moments of the rows and their products with very many sparse labels, in one pass in this process.
+
+    Nothing of n x L or L x L is formed: a block adds to the products of the labels that its samples carry.
+
+    Parameters
+    ----------
+    raw : FeatureRows
+        Raw factor rows F of n samples (the maps' `mixing` is left out).
+    Y : csr_array of shape (n, L)
+        Labels, a few per sample.
+    weights : ndarray of shape (n,) or None, default=None
+        Of the samples; None: 1 each.
+
+    Returns
+    -------
+    moments : Moments
+        Of F.
+    products : ndarray of shape (L, d), float64
+        Y'F.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import csr_array
+    >>> from dmo.engines.passes import FeatureRows, label_products
+    >>> from dmo.engines.row_maps import ShiftedRows
+    >>> raw = FeatureRows({"x": np.array([[1.0], [2.0], [4.0]])}, {"x": ShiftedRows(None)})
+    >>> label_products(raw, csr_array([[1, 0], [0, 1], [1, 0]]))[1].ravel().tolist()
+    [5.0, 2.0]
+    """
+    total: Moments | None = None
+    blocks = row_blocks(raw.n, BLOCK)
+    with stage("pass over the rows", len(blocks)) as advance:
+        for where in blocks:
+            found, labels = raw[where], scipy.sparse.csr_array(Y[where])
+            if total is None:
+                total = Moments.zeros({name: int(F.shape[1]) for name, F in found.items()})
+                products = np.zeros((Y.shape[1], len(total.sums)))
+            roots = None if weights is None else np.sqrt(weights[where])
+            total = total.absorb(found if roots is None else {k: weighted(F, roots) for k, F in found.items()}, roots)
+            carried, column = np.unique(labels.indices, return_inverse=True)
+            own = scipy.sparse.csr_array(
+                (labels.data.astype(float), column, labels.indptr), (labels.shape[0], len(carried))
+            )
+            if weights is not None:
+                own = weighted(own, weights[where])
+            for name, place in total.places().items():
+                F = found[name].dense() if hasattr(found[name], "dense") else found[name]
+                for some in row_blocks(len(carried), _CARRIED):
+                    image = own[:, some].T @ F
+                    products[carried[some], place] += image.toarray() if scipy.sparse.issparse(image) else image
+            advance(1)
+    assert total is not None
+    return total, products
 
 
 PRESENCE = "presence"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import is_regressor
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dmo.blocks import Rows
+from dmo.blocks import Rows, Subset, row_blocks
 from dmo.decoders import FittedDecoder, as_decoder
 from dmo.errors import UserError
 from dmo.estimators.arguments import Decoder
@@ -22,6 +24,35 @@ from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import annotation_scores, top_label_sets
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import check_labels, check_views
+
+_MANY = 4096
+"""Labels above which predictions are sparse."""
+_ENTRIES = 1 << 22
+"""Scores that are in memory at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class LazyScores:
+    """Label scores (m x L) of samples by an annotator, worked out when rows are read: see `Annotator.lazy_scores`."""
+
+    model: Annotator
+    views: Mapping[str, Rows]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return next(iter(self.views.values())).shape[0], len(self.model.rule_.frequency)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(np.float64)
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        index = np.arange(self.shape[0])[where]
+        return self.model._label_scores({view: Subset(source, index) for view, source in self.views.items()})
 
 
 def _has_decoder(estimator: Any) -> bool:
@@ -161,7 +192,7 @@ class Annotator(Estimator):
         -------
         ndarray of shape (m, L), ndarray of shape (m,), or list of tuple
             0/1 with `top` ones per row, or as many as there are labels with a training sample where these are fewer, of
-            the type of the labels of fit; or m classes;
+            the type of the labels of fit, sparse (CSR) above 4096 labels; or m classes;
             or with `as_names` m tuples of labels, as scikit-learn's MultiLabelBinarizer gives them.
 
         Raises
@@ -169,6 +200,12 @@ class Annotator(Estimator):
         UserError
             Where `top` is not from 1 to the number of labels.
         """
+        if not as_names and len(self.rule_.frequency) > _MANY:
+            count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
+            best, _ = self.top_labels(X, min(count, self.n_seen_labels_))
+            places = np.repeat(np.arange(len(best)), best.shape[1]), best.ravel()
+            shape = (len(best), len(self.rule_.frequency))
+            return scipy.sparse.csr_array((np.ones(best.size, np.uint8), places), shape=shape)
         scores = self._label_scores(X)
         if top is None and not self.multilabel_:
             return self.classes_[scores.argmax(axis=1)]
@@ -180,6 +217,57 @@ class Annotator(Estimator):
             return labels.astype(getattr(self, "label_dtype_", labels.dtype), copy=False)
         names = getattr(self, "label_names_", self.classes_)
         return MultiLabelBinarizer(classes=list(names)).fit([]).inverse_transform(labels)
+
+    def top_labels(self, X: Any, top: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Give the labels of highest score, block by block: never the scores of all samples and labels at once.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+        top : int, default=5
+            Labels per sample.
+
+        Returns
+        -------
+        labels : ndarray of shape (m, top), int
+            Their numbers, best first.
+        scores : ndarray of shape (m, top)
+            Their scores.
+
+        Raises
+        ------
+        UserError
+            Where `top` is not from 1 to the number of labels.
+        """
+        scores = self.lazy_scores(X)
+        if not 1 <= top <= scores.shape[1]:
+            raise UserError(f"top = {top}, but there are {scores.shape[1]} labels")
+        labels, values = np.empty((scores.shape[0], top), np.intp), np.empty((scores.shape[0], top))
+        for where in row_blocks(scores.shape[0], max(1, _ENTRIES // scores.shape[1])):
+            block = scores[where]
+            some = np.sort(np.argpartition(-block, top - 1, axis=1)[:, :top], axis=1)
+            found = np.take_along_axis(block, some, axis=1)
+            order = np.argsort(-found, axis=1, kind="stable")
+            labels[where] = np.take_along_axis(some, order, axis=1)
+            values[where] = np.take_along_axis(found, order, axis=1)
+        return labels, values
+
+    def lazy_scores(self, X: Any) -> LazyScores:
+        """Make a row source of the label scores of samples, for the metrics: a block is worked out when it is read.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+
+        Returns
+        -------
+        LazyScores
+            m x L.
+        """
+        check_is_fitted(self)
+        return LazyScores(self, check_views(self, X, reset=False, partial=self._takes_partial_views))
 
     @property
     def n_seen_labels_(self) -> int:

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import scipy.sparse
 
 from dmo.blocks import Rows
 from dmo.cluster import current_client
 from dmo.engines.lowrank import left_out_scores
 from dmo.engines.moments import LABELS, Moments
-from dmo.engines.passes import FeatureRows, collect_moments, gap_products
+from dmo.engines.passes import FeatureRows, collect_moments, gap_products, label_products
 from dmo.errors import UserError
 from dmo.functions import Expansion, FactorExpansion, shifted
 from dmo.linalg.tall import LinearMap
 from dmo.lowrank import FeatureMap
-from dmo.methods.ridge import filled, masked_ridge, ridge
+from dmo.methods.ridge import filled, masked_ridge, ridge, sparse_label_ridge
 from dmo.validation import SampleWeights
 
 _KEPT = 2**30
@@ -215,3 +216,30 @@ class PartialRidge:
             self.weights,
         )
         return scores + mean
+
+
+def many_label_expansions(
+    maps: Mapping[str, FeatureMap],
+    views: Mapping[str, Rows],
+    Y: scipy.sparse.csr_array,
+    weights: np.ndarray | None,
+    shares: Mapping[str, float],
+    c: float,
+    center: bool,
+    share: float,
+) -> dict[str, Expansion]:
+    """Ridge regression of very many sparse labels (n x L) on low-rank kernels, times `share`, as expansions by view."""
+    total, products = label_products(FeatureRows(views, maps), Y, weights)
+    mixings = [m.mixing for m in maps.values()]
+    if any(T is not None for T in mixings):
+        edges = np.cumsum(list(total.widths.values()))[:-1]
+        parts = np.split(products, edges, axis=1)
+        products = np.hstack([part if T is None else part @ T for part, T in zip(parts, mixings, strict=True)])
+        total = total.mixed({view: T for view, T in zip(maps, mixings, strict=True) if T is not None})
+    counts = Y.T @ (np.ones(Y.shape[0]) if weights is None else weights)
+    found, offset = sparse_label_ridge(total, products, counts, shares, c, center)
+    parts_by_view: dict[str, Expansion] = {}
+    for view, B in found.items():
+        B *= share
+        parts_by_view[view] = FactorExpansion.of(view, maps[view], B, np.zeros_like(offset))
+    return shifted(parts_by_view, share * offset)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import scipy.sparse
 
 from dmo.blocks import Rows, Subset
 from dmo.engines.exact import choose_storage, exact_engine, fit_view
@@ -25,12 +26,13 @@ from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weights
 from dmo.estimators.incremental import Incremental
-from dmo.estimators.label_gaps import LabelGaps, PartialRidge
+from dmo.estimators.label_gaps import LabelGaps, PartialRidge, many_label_expansions
 from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
-from dmo.kernels import parse
+from dmo.kernels import Linear, parse
 from dmo.kernels.multikernel import MultiKernel
+from dmo.lowrank.approximations import Nystrom
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.ridge import ridge
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
@@ -43,6 +45,8 @@ from dmo.validation import (
     SHARE,
     Columns,
     Need,
+    SampleWeights,
+    check_many_labels,
     check_parameter,
     check_parameters,
     check_partial_labels,
@@ -202,11 +206,15 @@ class MultiViewRidge(Incremental, Annotator):
         check_parameters(self)
         views = check_views(self, X, reset=True, partial=True)
         n = sample_count(views)
+        many = check_many_labels(self, y, n)
+        if many is not None:
+            self._fit_many(views, many, check_weights(sample_weight, views))
+            return self
         Y, known = check_partial_labels(self, y, n)
         gaps = LabelGaps.of(known, check_weights(sample_weight, views), list(views), n)
         self._forget_pass()
-        if gaps is not None and self.weights == "tagprop":
-            raise UserError("weights='tagprop' needs all labels and views of all samples, each once; give the weights")
+        if gaps is not None and learns(self.weights):
+            raise UserError(f"weights={self.weights!r} needs all labels and views of all samples, each once; give them")
         self._learn_weights(views, Y)
         self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
         self.decoding_ = None
@@ -217,6 +225,57 @@ class MultiViewRidge(Incremental, Annotator):
         else:
             self._fit_low_rank(views, Y, gaps)
         return self
+
+    def _fit_many(self, views: Mapping[str, Rows], Y: scipy.sparse.csr_array, given: SampleWeights | None) -> None:
+        """Very many sparse labels, from products of the rows with them: nothing of n x L or L x L is formed."""
+        names = list(views)
+        for what, asked in (
+            ("a decoder", self.decoder is not None),
+            ("standardize", bool(self.standardize)),
+            ("learning weights", learns(self.weights)),
+            ("a product of kernels", self.kernel == "product" or self.combine == "product"),
+        ):
+            if asked:
+                raise UserError(f"{what} needs dense labels, and these are {Y.shape[1]}; pass fewer, or go without it")
+        kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
+        linear = all(isinstance(kernel, Linear) for kernel in kernels.values())
+        if linear and (self.approximation == "auto" or is_exact(self.approximation)):
+            self.approximation_ = Nystrom(
+                rank=max(source.shape[1] for source in views.values())
+            )  # the features themselves
+        else:
+            self.approximation_ = choose_engine(self.approximation, Y.shape[0], len(names))
+        if self.is_exact:
+            raise UserError(
+                f"an exact kernel has {Y.shape[0]} x {Y.shape[1]} coefficients; take approximation=Nystrom(...), or a linear "
+                f"kernel, for so many labels"
+            )
+        self._forget_pass()
+        self.decoding_, self.expansions_ = None, {}
+        self.view_weights_ = given_weights(self.weights, names)
+        joined = self.combine == "kernels"
+        ridges = self._ridges(names, ["all"] if joined else names)
+        engines = per_view("approximation", self.approximation_, names)
+        labels = np.ones(Y.shape[0]) if given is None else given.labels
+        for group in [names] if joined else [[view] for view in names]:
+            weights = None if given is None else given.of_views(group)
+            index = np.arange(Y.shape[0]) if weights is None else np.flatnonzero(weights)
+            sources = {view: views[view] if weights is None else Subset(views[view], index) for view in group}
+            own = ({view: engines[view] for view in group}, {view: kernels[view] for view in group})
+            maps = fit_maps(*own, sources, self.random_state, self.center)
+            part = Y if weights is None else scipy.sparse.csr_array(Y[index])
+            shares = {view: self.view_weights_[view] if joined else 1.0 for view in group}
+            self.expansions_ |= many_label_expansions(
+                maps,
+                sources,
+                part,
+                None if weights is None else weights[index],
+                shares,
+                ridges["all" if joined else group[0]],
+                self.center,
+                1.0 if joined else self.view_weights_[group[0]],
+            )
+        self.rule_ = ScoreRule.learn(Y.T @ labels / labels.sum(), None, self.intercept, 0.0, self.prior_power)
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
         if gaps is not None:
@@ -233,7 +292,6 @@ class MultiViewRidge(Incremental, Annotator):
         names, joined = list(views), self.combine == "kernels"
         frequency = gaps.frequency(Y)
         targets = Y - frequency if self.center else Y.astype(np.float64)
-        self._kernels(names)
         if self.combine == "product":
             raise UserError("a product of kernels has no low-rank form; take approximation='exact'")
         kernels = per_view("kernel", self.kernel, names)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from dmo.blocks import row_blocks
 from dmo.engines.moments import LABELS, Moments
 from dmo.linalg.linear import Equilibrated, positive_solve
 from dmo.linalg.tall import LinearMap
@@ -56,6 +57,54 @@ def ridge(
     return dict(zip(weights, np.split(beta, edges), strict=True)), offset
 
 
+def sparse_label_ridge(
+    moments: Moments, products: np.ndarray, counts: np.ndarray, weights: Mapping[str, float], c: float, center: bool
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Ridge regression of very many sparse labels, from moments of the rows and their products with the labels.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of factor rows alone.
+    products : ndarray of shape (L, sum d_v)
+        Y'F; it is overwritten with the coefficients.
+    counts : ndarray of shape (L,)
+        Sums of the labels.
+    weights : mapping of view to float
+        w_v >= 0 of the views to use, which are all groups of the moments.
+    c : float
+        The ridge.
+    center : bool
+        Take rows and labels less their means.
+
+    Returns
+    -------
+    coefficients : dict of str to ndarray of shape (d_v, L)
+        beta_v of f(x) = sum_v f_v(x) beta_v + offset.
+    offset : ndarray of shape (L,)
+        Of f.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.moments import Moments
+    >>> from dmo.methods.ridge import sparse_label_ridge
+    >>> F = np.array([[1.0], [2.0], [4.0]])
+    >>> beta, _ = sparse_label_ridge(Moments.of({"x": F}), np.array([[5.0]]), np.array([2.0]), {"x": 1.0}, 1.0, False)
+    >>> round(float(beta["x"][0, 0]), 3)
+    0.227
+    """
+    columns, scale, _, small = moments.weighted_system(weights, center)
+    small.flat[:: len(small) + 1] += c
+    system, mean = Equilibrated(small), moments.mean()[columns]
+    for where in row_blocks(len(products), _LABELS):
+        right = products[where] - np.outer(counts[where], mean) if center else products[where]
+        products[where] = (scale[:, None] * system.solve((right * scale).T)).T
+    offset = -(products @ mean) if center else np.zeros(len(products))
+    edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
+    return dict(zip(weights, np.split(products.T, edges), strict=True)), offset
+
+
 def masked_ridge(
     moments: Moments,
     weights: Mapping[str, float],
@@ -66,45 +115,46 @@ def masked_ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Ridge regression of every label on its own known rows, from moments of all rows and passes over them.
 
-    Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an intercept beside w_l where `center`; D: weights of the
-    samples, M_l: its known ones. Conjugate gradients for all labels at once, preconditioned by the regression on all rows;
-    an iteration is one pass, for what the unknown entries take from the product.
+        Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an intercept beside w_l where `center`; D: weights of the
+        samples, M_l: its known ones. Conjugate gradients for all labels at once, preconditioned by the regression on all rows;
+        an iteration is one pass, for what the unknown entries take from the product.
 
-    Parameters
-    ----------
-    moments : Moments
-        Weighted, of factor rows and of the labels, zeros where they are unknown.
-    weights : mapping of view to float
-        w_v >= 0 of the views to use.
-    c : float
-        The ridge.
-    gaps : callable
-        (coefficients B of shape (d + 1, k) of the views' columns and an intercept, numbers of their k labels) ->
-        [F, 1]' D (U o [F, 1] B), U the unknown entries.
-    some : ndarray of shape (L,), bool
-        Labels that are known of some samples.
-    center : bool, default=True
-        With an intercept, which is not penalized.
+        Parameters
+        ----------
+        moments : Moments
+            Weighted, of factor rows and of the labels, zeros where they are unknown.
+        weights : mapping of view to float
+            w_v >= 0 of the views to use.
+        c : float
+            The ridge.
+        gaps : callable
+            (coefficients B of shape (d + 1, k) of the views' columns and an intercept, numbers of their k labels) ->
+            [F, 1]' D (U o [F, 1] B), U the unknown entries.
+        some : ndarray of shape (L,), bool
+            Labels that are known of some samples.
+        center : bool, default=True
+            With an intercept, which is not penalized.
 
-    Returns
-    -------
-    coefficients : dict of str to ndarray of shape (d_v, L)
-        beta_v of f(x) = sum_v f_v(x) beta_v + offset.
-    offset : ndarray of shape (L,)
-        Of f, the intercept included.
+        Returns
+        -------
+        coefficients : dict of str to ndarray of shape (d_v, L)
+            beta_v of f(x) = sum_v f_v(x) beta_v + offset.
+        offset : ndarray of shape (L,)
+            Of f, the intercept included.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.engines.moments import LABELS, Moments
-    >>> from dmo.methods.ridge import masked_ridge
-    >>> F, Y = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [2.0], [0.0]])
-    >>> unknown, ones = np.array([[False], [False], [True]]), np.ones((3, 1))
-    >>> stacked = np.hstack([F, ones])
-    >>> gaps = lambda B, which: stacked.T @ (unknown * (stacked @ B))
-    >>> beta, offset = masked_ridge(Moments.of({"x": F, LABELS: Y}), {"x": 1.0}, 1e-9, gaps, np.array([True]))
-    >>> beta["x"].round(6).ravel().tolist(), abs(offset.round(6)).tolist()
-    ([1.0], [0.0])
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dmo.blocks import row_blocks
+    from dmo.engines.moments import LABELS, Moments
+        >>> from dmo.methods.ridge import masked_ridge
+        >>> F, Y = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [2.0], [0.0]])
+        >>> unknown, ones = np.array([[False], [False], [True]]), np.ones((3, 1))
+        >>> stacked = np.hstack([F, ones])
+        >>> gaps = lambda B, which: stacked.T @ (unknown * (stacked @ B))
+        >>> beta, offset = masked_ridge(Moments.of({"x": F, LABELS: Y}), {"x": 1.0}, 1e-9, gaps, np.array([True]))
+        >>> beta["x"].round(6).ravel().tolist(), abs(offset.round(6)).tolist()
+        ([1.0], [0.0])
     """
     columns, scale, _, small = moments.weighted_system(weights, center)
     plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale
@@ -134,6 +184,7 @@ def masked_ridge(
     return dict(zip(weights, np.split(beta, edges), strict=True)), found[-1]
 
 
+_LABELS = 4096  # labels that are solved at a time
 _ENOUGH = 1e-11  # relative residual at which a label counts as solved
 _PRODUCTS = 2000
 

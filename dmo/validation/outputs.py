@@ -24,6 +24,8 @@ from dmo.validation.named import Named
 from dmo.validation.views import column_names, is_lazy
 
 _BLOCK = 8192
+_MANY, _DENSE = 4096, 5e7
+"""Labels, and entries of their matrix, up to which sparse labels become dense."""
 
 
 def check_labels(
@@ -195,6 +197,57 @@ def check_partial_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np
         return _from_matrix(estimator, values, names, True, False).astype(np.uint8), None
     labels = np.where(unknown, 0, values)
     return _from_matrix(estimator, labels, names, True, False).astype(np.uint8), ~unknown
+
+
+def check_many_labels(estimator: Any, y: Any, n: int) -> scipy.sparse.csr_array | None:
+    """Read very many labels that are sparse, as they are; learnt as by `check_labels`.
+
+    Parameters
+    ----------
+    estimator : object
+        Where what is learnt is kept.
+    y : object
+        Labels in any form.
+    n : int
+        Samples.
+
+    Returns
+    -------
+    csr_array of shape (n, L), or None
+        Ones; None where the labels are dense or few enough to be.
+
+    Raises
+    ------
+    UserError
+        For another number of rows, values other than 0 and 1, and no label at all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import csr_array
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.validation import check_many_labels
+    >>> Y = csr_array((np.ones(3), ([0, 1, 2], [7, 9, 90_000])), shape=(3, 100_000))
+    >>> check_many_labels(MultiViewRidge(), Y, 3).shape
+    (3, 100000)
+    """
+    if not scipy.sparse.issparse(y) or (y.shape[1] <= _MANY and n * y.shape[1] <= _DENSE):
+        return None
+    _check_rows(y.shape[0], n)
+    Y = scipy.sparse.csr_array(y)
+    Y.sum_duplicates()
+    wrong = np.flatnonzero((Y.data != 0) & (Y.data != 1))
+    if wrong.size:
+        row = int(np.searchsorted(Y.indptr, wrong[0], side="right")) - 1
+        column, value = Y.indices[wrong[0]], Y.data[wrong[0]]
+        raise UserError(f"labels must be 0 or 1, got {value:g} at row {row}, column {column}; binarize them first")
+    Y = Y.astype(np.uint8)
+    Y.eliminate_zeros()
+    if not Y.nnz:
+        raise UserError("no sample has a label; pass labels for some of them")
+    _learn(estimator, np.arange(Y.shape[1]), True, None)
+    estimator.label_dtype_ = np.dtype(np.uint8)
+    return Y
 
 
 def _unknown(values: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import eigh, null_space
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from sklearn import config_context
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
@@ -252,3 +252,32 @@ def test_filled_labels_of_kgha_stand_where_its_scores_put_them() -> None:
     assert has.all()
     filled[hidden] = np.clip(scores, 0, 1)[hidden]
     assert np.abs(filled[hidden] - Y[hidden]).mean() < np.abs(np.nanmean(labels, axis=0) - Y)[hidden].mean()
+
+
+def test_very_many_sparse_labels_are_ridge_regressions_and_their_best_come_by_blocks() -> None:
+    places = np.random.default_rng(2).choice(20, (N, 2)) * 700 + np.arange(2)  # 40 of 14 001 labels occur
+    many = csr_array((np.ones(2 * N), (np.repeat(np.arange(N), 2), places.ravel())), shape=(N, 14_001))
+    some = np.unique(places)
+    oracle = Ridge(0.3).fit(VIEWS["b"], many[:, some].toarray(), sample_weight=WEIGHTS).predict(NEW["b"])
+    for features in (VIEWS["b"], csr_array(VIEWS["b"])):
+        model = MultiViewRidge("linear", ridge=0.3, intercept=True).fit(features, many, sample_weight=WEIGHTS)
+        assert_allclose(model.decision_function(NEW["b"])[:, some], oracle, atol=1e-9)
+        labels, scores = model.top_labels(NEW["b"], 3)
+        assert_allclose(scores, -np.sort(-oracle, axis=1)[:, :3], atol=1e-9)
+        np.testing.assert_array_equal(labels, some[np.argsort(-oracle, axis=1)[:, :3]])
+        predicted = model.predict(NEW["b"], top=3)
+        assert issparse(predicted)
+        np.testing.assert_array_equal(np.sort(labels, axis=1).ravel(), predicted.indices)
+    with pytest.raises(UserError, match="labels must be 0 or 1, got 2 at row 0"):
+        MultiViewRidge("linear").fit(VIEWS, 2 * many)
+    with pytest.raises(UserError, match="a decoder needs dense labels, and these are 14001"):
+        MultiViewRidge("linear", decoder="f1@2").fit(VIEWS, many)
+
+
+def test_very_many_labels_of_low_rank_kernels_are_those_of_dense_labels() -> None:
+    places = np.random.default_rng(2).choice(30, N) * 200
+    many = csr_array((np.ones(N), (np.arange(N), places)), shape=(N, 6000))
+    seen = np.unique(places)
+    model = MultiViewRidge(RBF(3.0), ridge=0.1, combine="kernels", approximation=Nystrom(rank=20))
+    wanted = model.fit(VIEWS, many[:, seen].toarray()).decision_function(NEW)
+    assert_allclose(model.fit(VIEWS, many).decision_function(NEW)[:, seen], wanted, atol=1e-5)
