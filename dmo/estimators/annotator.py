@@ -200,6 +200,7 @@ class Annotator(Estimator):
         UserError
             Where `top` is not from 1 to the number of labels.
         """
+        check_is_fitted(self)
         if not as_names and len(self.rule_.frequency) > _MANY:
             count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
             best, _ = self.top_labels(X, min(count, self.n_seen_labels_))
