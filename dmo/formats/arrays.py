@@ -10,7 +10,7 @@ import tokenize
 import weakref
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -313,26 +313,59 @@ def _check_chunks(array: zarr.Array, begin: int, stop: int) -> None:
     packed = [name for name in codecs if name != "crc32c"]
     if not packed:
         return
-    if array.shards is not None:  # whose chunks cannot be looked at before they are unfolded
-        raise UserError("compressed chunks in shards; write the array without shards, or without compression")
     if len(packed) > 1:
         raise UserError("compressed more than once; write the array with one compressor")
-    step, limit = array.chunks[0], math.prod(array.chunks) * array.dtype.itemsize + 64
-    grid = [range(begin // step, -(-stop // step)) if stop > begin else range(0)]
-    grid += [range(-(-length // width)) for length, width in zip(array.shape[1:], array.chunks[1:])]
+    limit = math.prod(array.chunks) * array.dtype.itemsize + 64
+    for name, stream, size in _touched(array, begin, stop):
+        if packed == ["blosc"] and not _whole_blosc(stream.read(16), size):
+            raise UserError(f"{name} is cut or damaged")
+        stream.seek(0)
+        if _CODECS[packed[0]](stream, limit) > limit:
+            raise UserError(f"{name} unfolds to more than the {limit} bytes of a chunk")
+
+
+def _touched(array: zarr.Array, begin: int, stop: int) -> Iterator[tuple[str, IO[bytes], int]]:
+    """What is stored of the chunks of rows begin..stop: a name, the bytes, their number."""
+    outer = array.chunks if array.shards is None else array.shards
+    grid = [range(begin // outer[0], -(-stop // outer[0])) if stop > begin else range(0)]
+    grid += [range(-(-length // width)) for length, width in zip(array.shape[1:], outer[1:])]
     for index in itertools.product(*grid):
         key = f"{array.path}/{array.metadata.encode_chunk_key(index)}".lstrip("/")
         with _stored(array.store, key) as stream:
             size = stream.seek(0, os.SEEK_END)
-            if not size:
-                continue
             stream.seek(0)
-            if packed == ["blosc"] and not _whole_blosc(stream.read(16), size):
-                raise UserError(f"{key} is cut or damaged")
-            stream.seek(0)
-            found = _CODECS[packed[0]](stream, limit)
-        if found > limit:
-            raise UserError(f"{key} unfolds to more than the {limit} bytes of a chunk")
+            if size and array.shards is None:
+                yield key, stream, size
+            elif size:
+                first = index[0] * outer[0]
+                for place, length in _in_shard(array, stream, size, key, begin - first, stop - first):
+                    stream.seek(place)
+                    yield f"{key} at byte {place}", io.BytesIO(stream.read(length)), length
+
+
+def _in_shard(
+    array: zarr.Array, stream: IO[bytes], size: int, key: str, begin: int, stop: int
+) -> list[tuple[int, int]]:
+    """First byte and number of bytes of the stored chunks of a shard that hold some of its rows begin..stop.
+
+    The index of a shard are these two numbers of every chunk, all ones where there is none.
+    """
+    codec: Any = array.metadata.codecs[0]  # type: ignore[union-attr]
+    kinds = [_codec(part) for part in codec.index_codecs]
+    if kinds not in (["bytes"], ["bytes", "crc32c"]) or codec.index_codecs[0].endian.value != "little":
+        raise UserError(f"shards with an index coded by {', '.join(kinds)}; write the array with zarr's own")
+    inner = [whole // part for whole, part in zip(array.shards or (), array.chunks)]
+    count, extra = math.prod(inner), 4 * (len(kinds) - 1)
+    if size < 16 * count + extra:
+        raise UserError(f"{key} is cut or damaged")
+    stream.seek(0 if codec.index_location.value == "start" else size - 16 * count - extra)
+    entries = np.frombuffer(stream.read(16 * count), "<u8").reshape(inner[0], -1, 2)
+    step = array.chunks[0]
+    found = entries[max(begin, 0) // step : max(-(-stop // step), 0)].reshape(-1, 2)
+    places = [(int(place), int(length)) for place, length in found if place != np.iinfo(np.uint64).max]
+    if any(place + length > size for place, length in places):
+        raise UserError(f"{key} is cut or damaged")
+    return places
 
 
 def _stored(store: Any, key: str) -> IO[bytes]:

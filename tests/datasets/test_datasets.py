@@ -16,6 +16,7 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
+import google_crc32c
 import h5py
 import numcodecs
 import numpy as np
@@ -496,10 +497,34 @@ def test_chunks_behind_urls_and_in_archives_are_bounded_too(tmp_path, where):
         open_zarr(path)[:]
 
 
-def test_compressed_chunks_in_shards_and_unknown_filters_are_refused(tmp_path):
+@pytest.mark.parametrize("place", ["start", "end"])
+@pytest.mark.parametrize("name", ["GZip", "Zstd", "Blosc"])
+def test_compressed_chunks_in_shards_are_bounded_one_by_one(tmp_path, name, place):
+    codec = {"GZip": zarr.codecs.GzipCodec, "Zstd": zarr.codecs.ZstdCodec, "Blosc": zarr.codecs.BloscCodec}[name]()
+    path, X = tmp_path / "s.zarr", RNG.random((20, 6))
+    shards = {"shape": (8, 6), "index_location": place}
+    array = zarr.create_array(path, data=X, chunks=(2, 3), shards=shards, compressors=[codec])
+    for where in (slice(None), slice(3, 4), slice(7, 9), slice(19, 20)):
+        np.testing.assert_array_equal(open_zarr(path)[where], X[where])
+    file = path / array.metadata.encode_chunk_key((1, 0))  # rows 8 to 15, 4 x 2 chunks
+    data, bomb = file.read_bytes(), getattr(numcodecs, name)().encode(bytes(1 << 25))
+    size = 16 * 8 + 4
+    index = np.frombuffer(data[:size] if place == "start" else data[-size:], "<u8", 16).copy()
+    index[8:10] = (size if place == "start" else 0), len(bomb)  # the first chunk of rows 12 and 13
+    head = index.tobytes()
+    head += google_crc32c.value(head).to_bytes(4, "little")
+    file.write_bytes(head + bomb + data[size:] if place == "start" else bomb + data[:-size] + head)
+    tracemalloc.start()
+    refuses(path, "unfolds to more than the 112 bytes of a chunk", lambda path: open_zarr(path)[12:13])
+    assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    tracemalloc.stop()
+    np.testing.assert_array_equal(open_zarr(path)[16:], X[16:])
+    file.write_bytes(data[:100])
+    refuses(path, "is cut or damaged", lambda path: open_zarr(path)[8:9])
+
+
+def test_unknown_filters_are_refused(tmp_path):
     X = RNG.integers(0, 9, (8, 4))
-    zarr.create_array(tmp_path / "s.zarr", data=X, chunks=(2, 4), shards=(4, 4))
-    refuses(tmp_path / "s.zarr", "compressed chunks in shards", lambda path: open_zarr(path)[:])
     zarr.create_array(tmp_path / "plain.zarr", data=X, chunks=(2, 4), shards=(4, 4), compressors=None)
     np.testing.assert_array_equal(open_zarr(tmp_path / "plain.zarr")[:], X)
     filters = [numcodecs.Delta(X.dtype)]
