@@ -15,8 +15,18 @@ from dmo.blocks import rows
 from dmo.errors import UserError
 from dmo.estimators.base import Estimator
 from dmo.linalg.smoothers import LinearSmoother
-from dmo.methods.homogeneity.operators import homogeneity_map, krylov
-from dmo.validation import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SINGLE, Need, check_parameters
+from dmo.methods.homogeneity.operators import krylov, passive_map
+from dmo.validation import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SINGLE,
+    Need,
+    check_parameters,
+    check_weights,
+    missing_entries,
+)
 
 
 class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
@@ -94,15 +104,17 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         self.max_iter = max_iter
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the places of samples and categories.
 
         Parameters
         ----------
         X : array-like of shape (n, J), or a mapping with one view
-            Categories: numbers or strings.
+            Categories: numbers or strings. A sample takes no part in the columns where it has NaN or None.
         y : object, default=None
             Ignored; here so that pipelines can pass it.
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every sample counts.
 
         Returns
         -------
@@ -116,21 +128,37 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         """
         check_parameters(self)
         X = self._table(X, reset=True)
-        n = X.shape[0]
-        self.categories_ = [np.unique(column) for column in X.T]
-        indicators = self._indicators(X)
+        given = check_weights(sample_weight, {SINGLE: X})
+        weights = np.ones(len(X)) if given is None else given.labels
+        used = weights > 0
+        n, known = int(used.sum()), ~missing_entries(X)
+        self.categories_ = [np.unique(column[has & used]) for column, has in zip(X.T, known.T, strict=True)]
+        if not all(len(categories) for categories in self.categories_):
+            column = next(j for j, categories in enumerate(self.categories_) if not len(categories))
+            raise UserError(f"column {column} has no category in any sample; leave it out")
+        indicators = self._indicators(X[used])
         freedom = min(n - 1, sum(G.shape[1] - 1 for G in indicators))
         if not 1 <= self.n_components <= freedom:
             raise UserError(
                 f"n_components = {self.n_components}, but {n} samples in "
                 f"{sum(G.shape[1] for G in indicators)} categories of {len(indicators)} columns span {freedom} dimensions"
             )
-        smoothers = [LinearSmoother(G, self.ridge * n) for G in indicators]
-        apply = homogeneity_map(smoothers, [1.0] * len(smoothers))
-        start = np.hstack(indicators)
+        parts = [np.where(has, weights, 0.0)[used] for has in known.T]
+        rows = [np.sqrt(part)[:, None] for part in parts]
+        solvers = [LinearSmoother(R * G, self.ridge * weights.sum()) for R, G in zip(rows, indicators, strict=True)]
+        # values at a sample whose category is missing are 0, as its row of the indicators is
+        smoothers = [
+            lambda B, R=R, G=G, solver=solver: G @ solver.loadings(R * B)
+            for R, G, solver in zip(rows, indicators, solvers, strict=True)
+        ]
+        apply, roots = passive_map(smoothers, [1.0] * len(parts), parts)
+        start = roots[:, None] * np.hstack(indicators)
         pairs = krylov(apply, n, self.n_components, start, self.tol, self.max_iter, self.random_state)
-        self.embedding_, self.eigenvalues_, self.n_iter_ = pairs.vectors, pairs.values, pairs.steps
-        self.quantifications_ = [smoother.loadings(pairs.vectors) for smoother in smoothers]
+        places = np.divide(pairs.vectors, roots[:, None], out=np.zeros_like(pairs.vectors), where=roots[:, None] > 0)
+        self.embedding_ = np.zeros((len(X), self.n_components))
+        self.embedding_[used] = places
+        self.eigenvalues_, self.n_iter_ = pairs.values, pairs.steps
+        self.quantifications_ = [solver.loadings(R * places) for R, solver in zip(rows, solvers, strict=True)]
         self.n_components_ = self._n_features_out = self.n_components
         return self
 
@@ -140,7 +168,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         Parameters
         ----------
         X : array-like of shape (m, J), or a mapping with one view
-            Categories, all of them known from fit.
+            Categories, all of them known from fit, or NaN or None, which the mean leaves out.
 
         Returns
         -------
@@ -150,18 +178,28 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         Raises
         ------
         UserError
-            For a category that is unknown.
+            For a category that is unknown, and for a sample without any.
         """
         check_is_fitted(self)
         X = self._table(X, reset=False)
         parts = [G @ Q for G, Q in zip(self._indicators(X), self.quantifications_, strict=True)]
-        return np.asarray(sum(parts)) / len(parts)
+        count = (~missing_entries(X)).sum(axis=1)
+        if not count.all():
+            raise UserError(f"sample {int(np.flatnonzero(count == 0)[0])} has no category in any column; leave it out")
+        return np.asarray(sum(parts)) / count[:, None]
 
     def _table(self, X: Any, reset: bool) -> np.ndarray:
         """The columns of an array, or of the one view of a mapping, in memory."""
         view, columns = _one_view(X)
         try:
-            columns = validate_data(self, columns, dtype=None, reset=reset, ensure_min_samples=2 if reset else 1)
+            columns = validate_data(
+                self,
+                columns,
+                dtype=None,
+                reset=reset,
+                ensure_min_samples=2 if reset else 1,
+                ensure_all_finite="allow-nan",
+            )
         except ValueError as error:
             raise UserError(str(error)) from error
         if reset:
@@ -169,13 +207,17 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         return columns
 
     def _indicators(self, X: np.ndarray) -> list[np.ndarray]:
+        missing = missing_entries(X)
+        if missing.any():  # any category stands in for them until their rows become zeros
+            first = np.array([categories[0] for categories in self.categories_], X.dtype)
+            X = np.where(missing, first, X)
         encoder = OneHotEncoder(categories=self.categories_, sparse_output=False, handle_unknown="error")
         try:
             joint = encoder.fit(X).transform(X)
         except ValueError as error:
             raise UserError(f"{error}; fit on every category that will occur") from error
         widths = np.cumsum([len(categories) for categories in self.categories_])[:-1]
-        return np.split(joint, widths, axis=1)
+        return [G * ~absent[:, None] for G, absent in zip(np.split(joint, widths, axis=1), missing.T, strict=True)]
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays = {"embedding": self.embedding_, "eigenvalues": self.eigenvalues_}
@@ -194,6 +236,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         tags.input_tags.categorical = True
+        tags.input_tags.allow_nan = True
         tags.input_tags.string = True
         return tags
 

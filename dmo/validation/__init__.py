@@ -10,6 +10,7 @@ from dmo.validation.outputs import (
     check_outputs,
     check_partial_labels,
     is_label_sets,
+    missing_entries,
     warn_of_outputs,
 )
 from dmo.validation.parameters import (
@@ -65,6 +66,7 @@ __all__ = [
     "count_components",
     "is_label_sets",
     "label_rank",
+    "missing_entries",
     "named",
     "naming",
     "one_of",

@@ -192,7 +192,7 @@ def check_partial_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np
         if np.any(mask):
             raise UserError("y is a masked vector of classes; mask entries of a matrix of labels, or drop the samples")
         return check_labels(estimator, values, n, dtype=np.uint8), None
-    unknown = _unknown(values) | mask
+    unknown = missing_entries(values) | mask
     if not unknown.any():
         return _from_matrix(estimator, values, names, True, False).astype(np.uint8), None
     labels = np.where(unknown, 0, values)
@@ -250,8 +250,26 @@ def check_many_labels(estimator: Any, y: Any, n: int) -> scipy.sparse.csr_array 
     return Y
 
 
-def _unknown(values: np.ndarray) -> np.ndarray:
-    """Where a matrix has NaN, None or pandas.NA."""
+def missing_entries(values: np.ndarray) -> np.ndarray:
+    """Find where a matrix has NaN, None or pandas.NA.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, q)
+        Of any type.
+
+    Returns
+    -------
+    ndarray of shape (n, q), bool
+        Where.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.validation import missing_entries
+    >>> missing_entries(np.array([["red", None]], object)).tolist()
+    [[False, True]]
+    """
     if values.dtype.kind == "O":
         return np.array([[v is None or type(v).__name__ == "NAType" or v != v for v in row] for row in values], bool)
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
@@ -418,7 +436,7 @@ def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str]
 
 def _class_vector(values: np.ndarray) -> np.ndarray:
     """A column of classes as a vector, with scikit-learn's warning."""
-    if values.ndim == 1 or values.shape[1] != 1 or np.isin(np.where(_unknown(values), 0, values), (0, 1)).all():
+    if values.ndim == 1 or values.shape[1] != 1 or np.isin(np.where(missing_entries(values), 0, values), (0, 1)).all():
         return values
     return np.asarray(column_or_1d(values, warn=True))
 

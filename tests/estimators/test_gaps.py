@@ -15,7 +15,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
 import dmo
-from dmo import KGHA, MultiSetCCA, MultiViewRidge, Nystrom
+from dmo import KGHA, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge, Nystrom
 from dmo.errors import UserError
 from dmo.kernels import RBF
 
@@ -281,3 +281,23 @@ def test_very_many_labels_of_low_rank_kernels_are_those_of_dense_labels() -> Non
     model = MultiViewRidge(RBF(3.0), ridge=0.1, combine="kernels", approximation=Nystrom(rank=20))
     wanted = model.fit(VIEWS, many[:, seen].toarray()).decision_function(NEW)
     assert_allclose(model.fit(VIEWS, many).decision_function(NEW)[:, seen], wanted, atol=1e-5)
+
+
+def test_homogeneity_analysis_leaves_missing_categories_out_and_counts_samples_by_weight() -> None:
+    table = RNG.integers(0, 4, (N, 3)).astype(float)
+    table[:, 1] = np.where(RNG.random(N) < 0.6, table[:, 0], table[:, 1])
+    gaps = table.copy()
+    gaps[3:25, 0] = np.nan
+    model = HomogeneityAnalysis(n_components=3, ridge=1e-9).fit(gaps, sample_weight=WEIGHTS)
+    groups = {str(j): (column[:, None] == np.arange(4)).astype(float) for j, column in enumerate(table.T)}
+    weights = {str(j): WEIGHTS * ~np.isnan(column) for j, column in enumerate(gaps.T)}
+    values, _ = passive_eigenproblem(groups, weights, dict.fromkeys(groups, 1.0), 1e-9 * WEIGHTS.sum(), False)
+    assert_allclose(model.eigenvalues_, values[:3], rtol=1e-8)
+    repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
+    plain = HomogeneityAnalysis(n_components=3, ridge=1e-9).fit(table[repeated]).eigenvalues_
+    assert_allclose(model.fit(table, sample_weight=WEIGHTS).eigenvalues_, plain, rtol=1e-8)
+    words = np.array(["a", "b", None, "a", "b", "c"], object)[:, None]
+    names = HomogeneityAnalysis(n_components=1).fit(np.hstack([words, words[::-1]]))
+    assert names.transform(np.array([["a", None]], object)).shape == (1, 1)
+    with pytest.raises(UserError, match="sample 1 has no category in any column"):
+        names.transform(np.array([["a", "b"], [None, None]], object))
