@@ -353,13 +353,14 @@ class Fitted(_Part):
     numbers: dict[str, bool | float] = {}
     bandwidth: Scale | str = "mean"
     correlation: Annotated[float, Field(ge=0, lt=1e100)] | None = None
+    scales: dict[str, Literal["none", "standard", "maxabs", "l2"]] = {}
 
     @model_validator(mode="after")
     def _of_its_views(self) -> Self:
         if not self.view_widths_ and self.columns is None:
             raise ValueError("neither views nor columns are named")
         used = {getattr(self, name) for name in ("linear", "view") if name in self.model_fields_set}
-        used |= {view for part in self.expansions.values() for view in part.views()}
+        used |= {view for part in self.expansions.values() for view in part.views()} | set(self.scales)
         if used - set(self.view_widths_):
             raise ValueError(f"the views {sorted(used)} are not those that it was fitted on")
         return self

@@ -46,6 +46,13 @@ class Persistent:
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
+    def _prepared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What is done to rows before anything is learnt from them, as `_arrays`."""
+        return {}, {}
+
+    def _restore_prepared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        """What `_prepared_arrays` described."""
+
     def save(
         self,
         path: str,
@@ -193,6 +200,8 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         if hasattr(model, key):
             names = np.asarray(getattr(model, key))
             arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # a store holds no objects
+    prepared, prepared_meta = model._prepared_arrays()
+    arrays, meta = arrays | prepared, meta | prepared_meta
     parameters = {key: encode(value) for key, value in model.get_params(deep=False).items()}
     return arrays, {"estimator": type(model).__name__, "parameters": parameters, "fitted": meta}
 
@@ -237,6 +246,7 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
     for key in ("classes_", "feature_names_in_"):
         if key in arrays:
             setattr(model, key, arrays[key])
+    model._restore_prepared(arrays, fitted)
     model._restore(arrays, fitted)
     get_tags(model)  # they depend on parameters
     return model

@@ -33,7 +33,7 @@ from dmo.metrics import annotation_scores, auc_macro, auc_micro, f1_macro, f1_mi
 from dmo.persistence import encode
 from dmo.progress import stage
 from dmo.stores.checkpoints import Checkpoint, part_of_more
-from dmo.validation import check_labels, check_parameter, check_views, naming, sample_count
+from dmo.validation import check_labels, check_parameter, check_raw_views, naming, prepare_views, sample_count
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
@@ -202,8 +202,10 @@ def sweep(
         for name, need in getattr(estimator, "_needs", {}).items():
             for value in grid.get(name, ()):
                 check_parameter(name, value, need)
-        sources = check_views(probe, views, reset=True)
-        n = sample_count(sources)
+        if "impute" in grid:  # then gaps are no reason to refuse the rows
+            probe.set_params(impute=next((value for value in grid["impute"] if value is not None), None))
+        raw = check_raw_views(probe, views, reset=True)
+        n = sample_count(raw)
         labels = check_labels(probe, Y, n)
     fold = stratified_folds(labels, folds, random_state)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
@@ -211,13 +213,13 @@ def sweep(
     outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}
     table: list[dict[str, Any]] = []
     scores = _Scores(
-        _description(estimator, sources, labels, grid, fold, metric), len(outer), len(list(settings(inner))), folds
+        _description(estimator, raw, labels, grid, fold, metric), len(outer), len(list(settings(inner))), folds
     )
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
         for number, fixed in enumerate(outer):
             model = _with(estimator, fixed)
             if getattr(model, "approximation", None) == "auto":
-                model.set_params(approximation=choose_engine("auto", n, len(sources)))
+                model.set_params(approximation=choose_engine("auto", n, len(raw)))
             decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
             # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
             shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
@@ -225,6 +227,7 @@ def sweep(
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
             scores.begin(number, advance)
             with part_of_more(scores.save), naming(estimator):
+                sources = prepare_views(model, raw, reset=True) if runs is _shared else raw
                 tried = runs(model, sources, views, labels, Y, inner, fold, score, scores)
             found = zip(tried, scores.values[number], strict=True)
             table += [{**fixed, **setting, **_summary(values)} for setting, values in found]

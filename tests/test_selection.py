@@ -91,7 +91,7 @@ def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, gri
     monkeypatch.setattr(dmo.estimators.shared_fits, "BLOCK", 50)
     monkeypatch.setattr(dmo.engines.row_sums, "BLOCK", 50)
     result = sweep(model, VIEWS, LABELS, grid, folds=3, metric="f1@2", refit=False)
-    exact = clone(model).set_params(kernel="linear", approximation="exact")
+    exact = clone(model).set_params(kernel="linear", approximation="exact", scale="none")
     maps = {view: model.approximation.feature_map("rbf", X, model.random_state) for view, X in VIEWS.items()}
     number = stratified_folds(LABELS, 3, 0)
     factors = {view: maps[view](X).astype(float) for view, X in VIEWS.items()}

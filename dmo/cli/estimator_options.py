@@ -70,7 +70,7 @@ class Option:
         raise UserError(f"{self.flag} {text}: {f'did you mean {near[0]}? ' if near else ''}needed is {needed}")
 
     def value(self, entries: Sequence[str], views: Sequence[str]) -> Any:
-        """The argument from VALUE, or VIEW=VALUE for some views and the default for the others (1 where that is None)."""
+        """The argument from VALUE, or VIEW=VALUE for some views and the default for the others (a number: 1 for None)."""
         common, single = self.default, {}
         for entry in entries:
             view, equals, text = entry.partition("=")
@@ -81,7 +81,9 @@ class Option:
                 raise UserError(f"{self.flag} {entry}: no view {view!r} is used; write VIEW=VALUE with one of {known}")
             else:
                 single[view] = self.parse(text)
-        return dict.fromkeys(views, 1.0 if common is None else common) | single if single else common
+        if common is None and float in self.members:
+            common = 1.0
+        return dict.fromkeys(views, common) | single if single else common
 
     def parameter(self, several: bool, panel: str | None = None) -> inspect.Parameter:
         """For a command, under a heading of its help; with `several` values by comma a truth value is written out too."""

@@ -124,7 +124,9 @@ def _kernels(estimator: Any, training: Training) -> dict[str, str]:
 def _rows(record: Mapping[str, Any], rows: list[tuple[str, str]], verbose: bool) -> list[tuple[str, str]]:
     for name, width in record["views"].items():
         kernel = record["kernels"].get(name)
-        rows.append((f"view {name}", f"{width} features" + (f", kernel {kernel}" if kernel else "")))
+        words = [f"{width} features", *([f"kernel {kernel}"] if kernel else [])]
+        words += [f"scale {record['scales'][name]}"] if name in record["scales"] else []
+        rows.append((f"view {name}", ", ".join([*words, *(["gaps filled"] if name in record["imputed"] else [])])))
     if "n_components" in record:
         rows.append(("components", str(record["n_components"])))
     if "objective" in record:

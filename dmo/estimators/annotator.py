@@ -23,7 +23,7 @@ from dmo.estimators.lazy import row_by_row
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import annotation_scores, top_label_sets
 from dmo.persistence import with_prefix, without_prefix
-from dmo.validation import check_labels, check_views
+from dmo.validation import Gaps, check_labels, check_views, prepare_views
 
 _MANY = 4096
 """Labels above which predictions are sparse."""
@@ -314,6 +314,29 @@ class Annotator(Estimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         raise NotImplementedError
+
+
+class OnBase(Annotator):
+    """An annotator on top of another, `base`, which prepares the rows of its views.
+
+    Examples
+    --------
+    >>> from dmo import MultiViewRidge, NeighborVotes
+    >>> NeighborVotes(MultiViewRidge(impute="mean")).impute
+    'mean'
+    """
+
+    base: Any
+    base_: Any
+
+    @property
+    def impute(self) -> Gaps:
+        """What fills missing cells: the base's."""
+        return getattr(self.__dict__.get("base_", self.base), "impute", None)
+
+    def _prepared(self, views: Mapping[str, Rows]) -> dict[str, Rows]:
+        """Rows as the fitted base takes them."""
+        return prepare_views(self.base_, views, reset=False)
 
 
 def scores_labels(model: Any) -> bool:

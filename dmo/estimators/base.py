@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
-from dmo.persistence import Persistent
-from dmo.validation import Named, Need
+from dmo.persistence import Persistent, with_prefix, without_prefix
+from dmo.validation import Named, Need, Preparation
 
 
 class Estimator(Named, Persistent, BaseEstimator):
@@ -25,3 +26,19 @@ class Estimator(Named, Persistent, BaseEstimator):
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def _prepared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays: dict[str, Any] = {}
+        prepared: dict[str, Preparation] = getattr(self, "preparations_", {})
+        for view, preparation in prepared.items():
+            arrays |= with_prefix(f"preparations/{view}", preparation.to_arrays())
+        return arrays, {"scales": {view: found.scale for view, found in prepared.items()}} if prepared else {}
+
+    def _restore_prepared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        if "scales" in meta:
+            self.preparations_ = {
+                view: Preparation.from_arrays(
+                    without_prefix(f"preparations/{view}", arrays), scale, self.view_widths_[view]
+                )
+                for view, scale in meta["scales"].items()
+            }

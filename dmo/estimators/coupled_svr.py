@@ -8,6 +8,7 @@ from dmo.errors import UserError
 from dmo.estimators.arguments import GivenEngine, KernelSpecs
 from dmo.estimators.output_svr import OutputSVR
 from dmo.methods.svr.losses import EPSILON_INSENSITIVE, LossName
+from dmo.validation import Gaps, Scales
 
 
 class CoupledSVR(OutputSVR):
@@ -36,6 +37,10 @@ class CoupledSVR(OutputSVR):
         Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
     random_state : int or None, default=0
         Seed of what is drawn: landmarks.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -86,6 +91,8 @@ class CoupledSVR(OutputSVR):
         max_iter: int = 5000,
         approximation: GivenEngine = "exact",
         random_state: int | None = 0,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.kernel = kernel
         self.C = C
@@ -96,6 +103,8 @@ class CoupledSVR(OutputSVR):
         self.max_iter = max_iter
         self.approximation = approximation
         self.random_state = random_state
+        self.scale = scale
+        self.impute = impute
 
     def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
         L = Y.shape[1]

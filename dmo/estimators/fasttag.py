@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.estimators.annotator import Annotator
+from dmo.estimators.annotator import OnBase
 from dmo.estimators.arguments import Decoder
 from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.estimators.ridge import MultiViewRidge
@@ -21,7 +21,7 @@ from dmo.persistence import described, load, rebuilt, with_prefix, without_prefi
 from dmo.validation import COUNT, POSITIVE, Need, check_labels, check_parameters, check_views, sample_count
 
 
-class FastTag(Annotator):
+class FastTag(OnBase):
     """Ridge regression of labels that are enriched: of those that a sample would have if none had been forgotten.
 
     An L x L matrix restores labels that were dropped at random, and is learnt together with the regression, which
@@ -117,7 +117,7 @@ class FastTag(Annotator):
         self.base_ = base.set_params(decoder=None, standardize=0.0).fit(views, Y)
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
         targets = Y - Y.mean(axis=0) if base.center else Y.astype(np.float64)
-        residual = targets.T @ (targets - self.base_._raw_scores(views))
+        residual = targets.T @ (targets - self.base_._raw_scores(self._prepared(views)))
         known = Y.astype(np.float64)
         self.enrichment_ = enrichment(known.T @ known, residual, self.dropout, self.strength, self.rounds)
         self.decoding_ = None
@@ -131,7 +131,7 @@ class FastTag(Annotator):
         return self.base_.expansions_
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
-        return self.base_._raw_scores(views) @ self.enrichment_
+        return self.base_._raw_scores(self._prepared(views)) @ self.enrichment_
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         base, description = described(self.base_)

@@ -10,7 +10,7 @@ from dmo.blocks import Rows
 from dmo.estimators.arguments import Decoder
 from dmo.estimators.distance_annotator import DistanceAnnotator
 from dmo.methods.jec import transferred_labels
-from dmo.validation import Columns
+from dmo.validation import Columns, Gaps, Scales
 
 
 class JEC(DistanceAnnotator):
@@ -32,6 +32,10 @@ class JEC(DistanceAnnotator):
         Seed of the samples from which the mean distances are taken.
     views : mapping of view to slice, list of int or list of str, or None, default=None
         Columns of the views, where X is one array, or a DataFrame whose columns have these names.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -66,12 +70,16 @@ class JEC(DistanceAnnotator):
         decoder: Decoder = None,
         random_state: int | None = 0,
         views: Mapping[str, Columns] | None = None,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.distances = distances
         self.n_neighbors = n_neighbors
         self.decoder = decoder
         self.random_state = random_state
         self.views = views
+        self.scale = scale
+        self.impute = impute
 
     def _neighbor_scores(self, views: Mapping[str, Rows], same: bool = False) -> np.ndarray:
         return transferred_labels(self._nearest(views, same)[0], self.labels_, same)

@@ -44,7 +44,9 @@ from dmo.validation import (
     POSITIVE,
     SHARE,
     Columns,
+    Gaps,
     Need,
+    Scales,
     check_parameters,
     check_partial_labels,
     check_views,
@@ -114,6 +116,13 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         Seed of what is drawn: starting vectors, landmarks, folds.
     views : mapping of view to slice, list of int or list of str, or None, default=None
         Columns of the views, where X is one array, or a DataFrame whose columns have these names.
+    scale : {"auto", "none", "standard", "maxabs", "l2"}, or mapping of view to these, default="auto"
+        How columns (l2: rows) are scaled, learnt from the training rows; standard takes no mean off sparse rows. "auto":
+        standard (maxabs of rows that are mostly zeros) where columns differ in size by a factor above 100 and the kernel does
+        not need the rows as they are; else none.
+    impute : {"mean", "median", "zero"}, one of these with "+indicator", mapping of view to these, or None, default=None
+        What missing cells (NaN) are filled with, learnt from the training rows; "+indicator" marks them by a further column
+        for every column that has some. None: they are refused.
 
     Attributes
     ----------
@@ -188,6 +197,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         max_iter: int = 200,
         random_state: int | None = 0,
         views: Mapping[str, Columns] | None = None,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.kernel = kernel
         self.balance = balance
@@ -208,6 +219,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.max_iter = max_iter
         self.random_state = random_state
         self.views = views
+        self.scale = scale
+        self.impute = impute
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the space and its decoder.

@@ -11,7 +11,7 @@ from dmo.estimators.arguments import GivenEngine, KernelSpecs
 from dmo.estimators.output_svr import OutputSVR
 from dmo.methods.svr.frames import Neighbors, neighborhood_frames
 from dmo.methods.svr.losses import EPSILON_INSENSITIVE, LossName
-from dmo.validation import Need, at_least, check_parameter, one_of
+from dmo.validation import Gaps, Need, Scales, at_least, check_parameter, one_of
 
 
 class LLTSVR(OutputSVR):
@@ -47,6 +47,10 @@ class LLTSVR(OutputSVR):
         Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
     random_state : int or None, default=0
         Seed of what is drawn: landmarks.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -104,6 +108,8 @@ class LLTSVR(OutputSVR):
         max_iter: int = 5000,
         approximation: GivenEngine = "exact",
         random_state: int | None = 0,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.kernel = kernel
         self.C = C
@@ -116,6 +122,8 @@ class LLTSVR(OutputSVR):
         self.max_iter = max_iter
         self.approximation = approximation
         self.random_state = random_state
+        self.scale = scale
+        self.impute = impute
 
     def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
         n, L = Y.shape

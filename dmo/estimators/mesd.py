@@ -19,7 +19,9 @@ from dmo.validation import (
     COUNT,
     FLAG,
     SEED,
+    Gaps,
     Need,
+    Scales,
     check_known_labels,
     check_one_view,
     check_parameters,
@@ -74,6 +76,10 @@ class MESD(Projection):
         The kernel as it is, or of low rank; "auto" is exact where that fits in memory.
     random_state : int or None, default=0
         Seed of what is drawn: landmarks.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -124,6 +130,8 @@ class MESD(Projection):
         variance: float | None = None,
         approximation: Engine = "exact",
         random_state: int | None = 0,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.method = method
         self.weighted = weighted
@@ -141,6 +149,8 @@ class MESD(Projection):
         self.variance = variance
         self.approximation = approximation
         self.random_state = random_state
+        self.scale = scale
+        self.impute = impute
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the projection.

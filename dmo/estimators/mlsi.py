@@ -9,7 +9,7 @@ from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
-from dmo.validation import FLAG, Need, check_one_view, check_parameters, one_of
+from dmo.validation import FLAG, Gaps, Need, Scales, check_one_view, check_parameters, one_of
 
 
 class MLSI(RegularizedProjection):
@@ -48,6 +48,10 @@ class MLSI(RegularizedProjection):
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
     random_state : int or None, default=0
         Seed of what is drawn: starting vectors, landmarks.
+    scale : see `KGHA`
+        Of the columns of the view; by default none, since the lengths of rows and columns are what is analyzed.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -103,6 +107,8 @@ class MLSI(RegularizedProjection):
         tol: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,
+        scale: Scales = "none",
+        impute: Gaps = None,
     ):
         self.mixing = mixing
         self.ridge = ridge
@@ -115,6 +121,8 @@ class MLSI(RegularizedProjection):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+        self.scale = scale
+        self.impute = impute
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the directions.

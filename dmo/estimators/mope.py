@@ -36,7 +36,9 @@ from dmo.validation import (
     POSITIVE,
     SEED,
     SHARE,
+    Gaps,
     Need,
+    Scales,
     check_known_labels,
     check_one_view,
     check_parameters,
@@ -127,6 +129,10 @@ class MOPE(Projection):
         Steps of that iteration.
     random_state : int or None, default=0
         Seed of what is drawn: landmarks, starting vectors, the approximate search.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -221,6 +227,8 @@ class MOPE(Projection):
         tol: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.scheme = scheme
         self.similarity = similarity
@@ -254,6 +262,8 @@ class MOPE(Projection):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+        self.scale = scale
+        self.impute = impute
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the embedding.

@@ -9,7 +9,7 @@ from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.embeddings.morp import Form
-from dmo.validation import FLAG, Need, check_one_view, check_parameters
+from dmo.validation import FLAG, Gaps, Need, Scales, check_one_view, check_parameters
 
 
 class MORP(RegularizedProjection):
@@ -49,6 +49,10 @@ class MORP(RegularizedProjection):
         Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
     random_state : int or None, default=0
         Seed of what is drawn: starting vectors, landmarks.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -97,6 +101,8 @@ class MORP(RegularizedProjection):
         tol: float = 1e-6,
         max_iter: int = 300,
         random_state: int | None = 0,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.kernel = kernel
         self.mixing = mixing
@@ -109,6 +115,8 @@ class MORP(RegularizedProjection):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+        self.scale = scale
+        self.impute = impute
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the projection.

@@ -14,7 +14,9 @@ from dmo.methods.homogeneity.moments import Rotated, RotatedMoments, RotatedRows
 from dmo.methods.homogeneity.operators import homogeneity_map
 from dmo.validation import (
     Columns,
+    Gaps,
     SampleWeights,
+    Scales,
     check_parameters,
     check_views,
     check_weights,
@@ -52,6 +54,10 @@ class MultiSetCCA(HomogeneityEmbedding):
         Seed of what is drawn: starting vectors, landmarks.
     views : mapping of view to slice, list of int or list of str, or None, default=None
         Columns of the views, where X is one array, or a DataFrame whose columns have these names.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -98,6 +104,8 @@ class MultiSetCCA(HomogeneityEmbedding):
         max_iter: int = 200,
         random_state: int | None = 0,
         views: Mapping[str, Columns] | None = None,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.kernel = kernel
         self.ridge = ridge
@@ -109,6 +117,8 @@ class MultiSetCCA(HomogeneityEmbedding):
         self.max_iter = max_iter
         self.random_state = random_state
         self.views = views
+        self.scale = scale
+        self.impute = impute
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the space.

@@ -11,17 +11,24 @@ from sklearn.base import BaseEstimator, clone
 from dmo.blocks import Rows
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.errors import UserError
-from dmo.estimators.annotator import Annotator
+from dmo.estimators.annotator import OnBase
 from dmo.estimators.arguments import Decoder
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.functions import KernelDistances
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.neighbor_votes import label_directions, log_shares, votes
 from dmo.persistence import described, load, rebuilt, with_prefix, without_prefix
-from dmo.validation import NOT_NEGATIVE, Need, check_labels, check_parameters, check_views, sample_count
+from dmo.validation import (
+    NOT_NEGATIVE,
+    Need,
+    check_labels,
+    check_parameters,
+    check_views,
+    sample_count,
+)
 
 
-class NeighborVotes(Annotator):
+class NeighborVotes(OnBase):
     """Adds to the scores of a model the votes of training samples that are neighbors in its scores and in the features.
 
     The model `base` says p_i of every sample, of training samples held out; neighbors are weighted by
@@ -108,6 +115,7 @@ class NeighborVotes(Annotator):
         if "decoder" not in base.get_params():
             raise UserError(f"base = {base!r}; needs a model that scores labels and takes a decoder, as MultiViewRidge")
         self.base_ = base.set_params(decoder=PooledCalibration()).fit(views, Y)
+        views = self._prepared(views)  # what its scores and its distances are of
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
         self.labels_ = Y
         self.distances_ = KernelDistances.of(self.base_.expansions_) if self.visual else None
@@ -118,6 +126,7 @@ class NeighborVotes(Annotator):
         return self
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
+        views = self._prepared(views)
         raw = self.base_._raw_scores(views)
         return [raw, self._votes(label_directions(self.base_.decoding_.probabilities([raw])), views)]
 

@@ -22,7 +22,8 @@ def out_of_fold_scores(
     """Raw label scores (n x L) of every sample by the fit on the other folds; labels they never carry score 0.
 
     Arguments: `estimator`, cloned without its decoder for each of the `folds` (every label has its share in them);
-    `views` of n rows; `Y` n x L of 0/1; `gaps`: weights of samples and unknown labels. Samples without any weight score 0.
+    `views` of n rows, prepared where the estimator prepares them; `Y` n x L of 0/1; `gaps`: weights of samples and
+    unknown labels. Samples without any weight score 0.
     """
     if gaps is not None and not gaps.any_weight.all():
         index, scores = np.flatnonzero(gaps.any_weight), np.zeros(Y.shape)
@@ -30,12 +31,14 @@ def out_of_fold_scores(
         scores[index] = out_of_fold_scores(estimator, some, Y[index], folds, gaps.rows(index))
         return scores
     n = len(Y)
+    bare = {"decoder": None, "scale": "none", "impute": None}
+    bare = {name: value for name, value in bare.items() if name in estimator.get_params(deep=False)}
     fold = stratified_folds(Y, min(folds, n))
     scores = np.zeros(Y.shape)
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-            model = clone(estimator).set_params(decoder=None)
+            model = clone(estimator).set_params(**bare)
             old = {name: Subset(source, train) for name, source in views.items()}
             if gaps is None:
                 model.fit(old, Y[train])

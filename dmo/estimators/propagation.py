@@ -23,7 +23,9 @@ from dmo.validation import (
     NOT_NEGATIVE,
     POSITIVE,
     SEED,
+    Gaps,
     Need,
+    Scales,
     check_known_labels,
     check_one_view,
     check_parameters,
@@ -74,6 +76,10 @@ class LabelPropagation(Annotator):
         Steps of their iteration; a ConvergenceWarning says when they ran out.
     random_state : int or None, default=0
         Seed of the approximate search.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -135,6 +141,8 @@ class LabelPropagation(Annotator):
         tol: float = 1e-8,
         max_iter: int = 10_000,
         random_state: int | None = 0,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.method = method
         self.smoothness = smoothness
@@ -151,6 +159,8 @@ class LabelPropagation(Annotator):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+        self.scale = scale
+        self.impute = impute
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Spread the known labels over all samples.

@@ -44,8 +44,10 @@ from dmo.validation import (
     SEED,
     SHARE,
     Columns,
+    Gaps,
     Need,
     SampleWeights,
+    Scales,
     check_many_labels,
     check_parameter,
     check_parameters,
@@ -101,6 +103,10 @@ class MultiViewRidge(Incremental, Annotator):
         Seed of what is drawn: landmarks, folds.
     views : mapping of view to slice, list of int or list of str, or None, default=None
         Columns of the views, where X is one array, or a DataFrame whose columns have these names.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -161,6 +167,8 @@ class MultiViewRidge(Incremental, Annotator):
         approximation: Engine = "auto",
         random_state: int | None = 0,
         views: Mapping[str, Columns] | None = None,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.kernel = kernel
         self.ridge = ridge
@@ -176,6 +184,8 @@ class MultiViewRidge(Incremental, Annotator):
         self.approximation = approximation
         self.random_state = random_state
         self.views = views
+        self.scale = scale
+        self.impute = impute
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the regressions.

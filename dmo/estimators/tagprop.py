@@ -11,7 +11,7 @@ from dmo.blocks import Rows
 from dmo.estimators.arguments import Decoder
 from dmo.estimators.distance_annotator import DistanceAnnotator
 from dmo.methods.tagprop import Neighborhoods, TagPropFit, fit_tagprop
-from dmo.validation import FLAG, Columns, Need, one_of
+from dmo.validation import FLAG, Columns, Gaps, Need, Scales, one_of
 
 
 class TagProp(DistanceAnnotator):
@@ -36,6 +36,10 @@ class TagProp(DistanceAnnotator):
         Seed of the samples from which the mean distances are taken.
     views : mapping of view to slice, list of int or list of str, or None, default=None
         Columns of the views, where X is one array, or a DataFrame whose columns have these names.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -78,6 +82,8 @@ class TagProp(DistanceAnnotator):
         decoder: Decoder = None,
         random_state: int | None = 0,
         views: Mapping[str, Columns] | None = None,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.distances = distances
         self.n_neighbors = n_neighbors
@@ -86,6 +92,8 @@ class TagProp(DistanceAnnotator):
         self.decoder = decoder
         self.random_state = random_state
         self.views = views
+        self.scale = scale
+        self.impute = impute
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray:
         around = self._around(views, same=True)

@@ -26,7 +26,9 @@ from dmo.validation import (
     COUNT,
     POSITIVE,
     SEED,
+    Gaps,
     Need,
+    Scales,
     check_known_labels,
     check_label_factor,
     check_one_view,
@@ -134,6 +136,10 @@ class TraceEmbedding(Projection):
         Block steps of that iteration.
     random_state : int or None, default=0
         Seed of what is drawn: landmarks, starting vectors.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -206,6 +212,8 @@ class TraceEmbedding(Projection):
         tol: float = 1e-7,
         max_iter: int = 300,
         random_state: int | None = 0,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.method = method
         self.n_components = n_components
@@ -234,6 +242,8 @@ class TraceEmbedding(Projection):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+        self.scale = scale
+        self.impute = impute
 
     @property
     def out_of_sample(self) -> bool:

@@ -12,7 +12,7 @@ from dmo.estimators.arguments import Decoder, Weights
 from dmo.estimators.distance_annotator import DistanceAnnotator
 from dmo.methods.two_pass_knn import two_pass_scores
 from dmo.methods.view_weights import view_weights
-from dmo.validation import NOT_NEGATIVE, Columns, Need
+from dmo.validation import NOT_NEGATIVE, Columns, Gaps, Need, Scales
 
 
 class TwoPassKNN(DistanceAnnotator):
@@ -38,6 +38,10 @@ class TwoPassKNN(DistanceAnnotator):
         Seed of the samples from which the mean distances are taken.
     views : mapping of view to slice, list of int or list of str, or None, default=None
         Columns of the views, where X is one array, or a DataFrame whose columns have these names.
+    scale : see `KGHA`
+        Of the columns of the views.
+    impute : see `KGHA`
+        Of missing cells.
 
     Attributes
     ----------
@@ -77,6 +81,8 @@ class TwoPassKNN(DistanceAnnotator):
         decoder: Decoder = None,
         random_state: int | None = 0,
         views: Mapping[str, Columns] | None = None,
+        scale: Scales = "auto",
+        impute: Gaps = None,
     ):
         self.distances = distances
         self.n_neighbors = n_neighbors
@@ -85,6 +91,8 @@ class TwoPassKNN(DistanceAnnotator):
         self.decoder = decoder
         self.random_state = random_state
         self.views = views
+        self.scale = scale
+        self.impute = impute
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
         self.view_weights_ = view_weights(self.weights, self.distances_, self.labels_)

@@ -32,7 +32,16 @@ from dmo.validation.parameters import (
     per_view,
     unused,
 )
-from dmo.validation.views import SINGLE, check_one_view, check_view_names, check_views, sample_count
+from dmo.validation.preparation import Gaps, Preparation, Scales, spread
+from dmo.validation.views import (
+    SINGLE,
+    check_one_view,
+    check_raw_views,
+    check_view_names,
+    check_views,
+    prepare_views,
+    sample_count,
+)
 from dmo.validation.weights import SampleWeights, check_weights
 
 __all__ = [
@@ -45,9 +54,12 @@ __all__ = [
     "SHARE",
     "SINGLE",
     "Columns",
+    "Gaps",
     "Named",
     "Need",
+    "Preparation",
     "SampleWeights",
+    "Scales",
     "Views",
     "as_views",
     "at_least",
@@ -60,6 +72,7 @@ __all__ = [
     "check_parameter",
     "check_parameters",
     "check_partial_labels",
+    "check_raw_views",
     "check_view_names",
     "check_views",
     "check_weights",
@@ -72,7 +85,9 @@ __all__ = [
     "one_of",
     "optional",
     "per_view",
+    "prepare_views",
     "sample_count",
+    "spread",
     "unused",
     "warn_of_outputs",
 ]

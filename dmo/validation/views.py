@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,11 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import check_array, validate_data
 
-from dmo.blocks import Block, PartialRows, Rows, Subset, rows
+from dmo.blocks import Block, PartialRows, Rows, Subset, presence, rows
 from dmo.errors import UserError
 from dmo.stores import DenseView, SparseView
 from dmo.validation.containers import as_views, split_columns
+from dmo.validation.preparation import PreparedRows, learn_preparations
 
 _LARGEST = 1e140  # beyond, sums of squares leave float64
 SINGLE = "x"
@@ -21,10 +23,10 @@ SINGLE = "x"
 
 
 def check_views(estimator: Any, X: Any, reset: bool, partial: bool = False) -> dict[str, Rows]:
-    """Read X as views, checked; with `reset` what the views are is learnt, else compared.
+    """Read X as views, checked and prepared; with `reset` what the views are is learnt, else compared.
 
     Learnt are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array, `view_feature_names_`
-    of several), and `n_features_in_` of one array.
+    of several), `n_features_in_` of one array, and `preparations_` where the estimator has `scale` and `impute`.
 
     Parameters
     ----------
@@ -60,6 +62,79 @@ def check_views(estimator: Any, X: Any, reset: bool, partial: bool = False) -> d
     >>> {name: view.shape for name, view in views.items()}
     {'view0': (3, 2), 'view1': (3, 4)}
     """
+    return prepare_views(estimator, check_raw_views(estimator, X, reset, partial), reset)
+
+
+def prepare_views(estimator: Any, views: Mapping[str, Rows], reset: bool) -> dict[str, Rows]:
+    """Fill the gaps and scale the columns of checked views, as the estimator's `impute` and `scale` ask.
+
+    Parameters
+    ----------
+    estimator : object
+        Where what is learnt is kept, as `preparations_`.
+    views : mapping of str to row source
+        Views as they are.
+    reset : bool
+        Learn from these rows.
+
+    Returns
+    -------
+    dict of str to row source
+        Prepared views: arrays where they were arrays; what is not in memory is prepared as it is read.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import KGHA
+    >>> from dmo.validation import prepare_views
+    >>> prepare_views(KGHA(scale="maxabs"), {"x": np.array([[1.0], [4.0]])}, reset=True)["x"].tolist()
+    [[0.25], [1.0]]
+    """
+    if reset and hasattr(estimator, "scale"):
+        estimator.preparations_ = learn_preparations(estimator, views)
+    found = dict(views)
+    for key, preparation in getattr(estimator, "preparations_", {}).items():
+        source, present = found[key], presence(found[key])
+        if isinstance(source, PartialRows):
+            source = source.source
+        prepared = PreparedRows(source, preparation, functools.partial(_refuse_non_finite, key))
+        read = prepared if is_lazy(source) else prepared[:]
+        found[key] = read if present is None else PartialRows(read, present)
+    return found
+
+
+def check_raw_views(estimator: Any, X: Any, reset: bool, partial: bool = False) -> dict[str, Rows]:
+    """Do what `check_views` does, but for filling gaps and scaling.
+
+    Parameters
+    ----------
+    estimator : object
+        Where what is learnt is kept.
+    X : mapping, list of arrays, or one array (view "x")
+        As for `check_views`.
+    reset : bool
+        Learn what the views are.
+    partial : bool, default=False
+        As for `check_views`.
+
+    Returns
+    -------
+    dict of str to row source
+        The views by name, in the order of the fit, with the missing cells that `impute` will fill.
+
+    Raises
+    ------
+    UserError
+        As `check_views`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import KGHA
+    >>> from dmo.validation import check_raw_views
+    >>> check_raw_views(KGHA(scale="maxabs"), np.array([[1.0], [4.0]]), reset=True)["x"].tolist()
+    [[1.0], [4.0]]
+    """
     given = _several(estimator, X, reset)
     if given is None:
         views = {SINGLE: _single(estimator, X, reset)}
@@ -71,7 +146,9 @@ def check_views(estimator: Any, X: Any, reset: bool, partial: bool = False) -> d
         given = _with_missing(estimator, given)
     if not reset:
         _check_names(estimator.view_widths_, given)
-    views = {key: _source(key, view, partial and len(given) > 1) for key, view in given.items()}
+    gaps, fillable = _filled_views(estimator, list(given)), hasattr(estimator, "impute")
+    partial = partial and len(given) > 1
+    views = {key: _source(key, view, gaps[key], fillable, partial) for key, view in given.items()}
     _check_sizes(views, reset)
     names = {key: columns for key, view in given.items() if (columns := column_names(view)) is not None}
     if not reset:
@@ -213,6 +290,12 @@ def is_lazy(X: Any) -> bool:
     return all(hasattr(X, part) for part in ("shape", "dtype", "__getitem__")) and len(X.shape) == 2
 
 
+def _filled_views(estimator: Any, views: Sequence[str]) -> dict[str, bool]:
+    """Whether the estimator fills the gaps of each view."""
+    impute = getattr(estimator, "impute", None)
+    return {view: (impute.get(view) if isinstance(impute, Mapping) else impute) is not None for view in views}
+
+
 def _single(estimator: Any, X: Any, reset: bool) -> Rows:
     if reset:
         estimator.__dict__.pop("view_feature_names_", None)
@@ -222,12 +305,21 @@ def _single(estimator: Any, X: Any, reset: bool) -> Rows:
             estimator.n_features_in_ = X.shape[1]
             if (names := column_names(X)) is not None:
                 estimator.feature_names_in_ = np.array(names, dtype=object)
-        return _source(SINGLE, X)
+        return _source(SINGLE, X, _filled_views(estimator, [SINGLE])[SINGLE], hasattr(estimator, "impute"))
     try:
-        array = validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1)
+        array = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype="numeric",
+            ensure_min_samples=1,
+            ensure_all_finite=False,
+        )
     except ValueError as error:
         raise UserError(_sentence("X", error)) from error
-    _refuse_non_finite(SINGLE, array, 0)
+    if not _filled_views(estimator, [SINGLE])[SINGLE]:
+        _refuse_non_finite(SINGLE, array, 0, column_names(X), hasattr(estimator, "impute"))
     return array
 
 
@@ -257,10 +349,12 @@ def _counted(view: Any) -> Any:
     return view
 
 
-def _source(key: str, view: Any, partial: bool = False) -> Rows:
+def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = False) -> Rows:
+    """One view, checked but for what is read later; `filled`: gaps are let through; `fillable`: they could be; `partial`:
+    rows of NaN are missing samples."""
     view = _counted(view)
     if is_lazy(view):
-        return view if _written_finite(view) else FiniteRows(view, key)
+        return view if filled or _written_finite(view) else FiniteRows(view, key, fillable)
     shape = getattr(view, "shape", (0, 0))
     if len(shape) != 2:
         raise UserError(f"view {key!r} has shape {tuple(shape)}; pass samples x features, one feature as n x 1")
@@ -271,12 +365,13 @@ def _source(key: str, view: Any, partial: bool = False) -> Rows:
     except ValueError as error:
         raise UserError(_sentence(f"view {key!r}", error)) from error
     if partial and array.dtype.kind == "f":
-        return _partial_rows(key, array)
-    _refuse_non_finite(key, array, 0)
+        return _partial_rows(key, array, filled)
+    if not filled:
+        _refuse_non_finite(key, array, 0, column_names(view), fillable)
     return array
 
 
-def _partial_rows(key: str, array: Any) -> Rows:
+def _partial_rows(key: str, array: Any, filled: bool) -> Rows:
     """The array, whose rows of NaN are samples that the view lacks."""
     if scipy.sparse.issparse(array):
         gaps = np.bincount(
@@ -292,7 +387,8 @@ def _partial_rows(key: str, array: Any) -> Rows:
             array.data[np.isnan(array.data) & np.repeat(missing, np.diff(array.indptr))] = 0.0
         else:
             array[missing] = 0.0
-    _refuse_non_finite(key, array, 0)
+    if not filled:
+        _refuse_non_finite(key, array, 0)
     return PartialRows(array, ~missing) if missing.any() else array
 
 
@@ -300,11 +396,12 @@ def _partial_rows(key: str, array: Any) -> Rows:
 class FiniteRows:
     """A row source that refuses NaN and infinity in the rows that are read, so that no reading is needed for that alone.
 
-    `view`: the name of the source, for the message.
+    `view`: the name of the source, `fillable`: whether its reader could fill gaps, for the message.
     """
 
     source: Rows
     view: str
+    fillable: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -328,7 +425,8 @@ class FiniteRows:
 
     def __getitem__(self, where: slice) -> Block:
         block = rows(self.source, where)
-        _refuse_non_finite(self.view, block, range(self.shape[0])[where].start)
+        first = range(self.shape[0])[where].start
+        _refuse_non_finite(self.view, block, first, column_names(self.source), self.fillable)
         return block
 
 
@@ -347,19 +445,27 @@ def _sentence(what: str, error: ValueError) -> str:
     return text if what == "X" else f"{what}: {text}"
 
 
-def _refuse_non_finite(key: str, block: Any, first_row: int) -> None:
+def _refuse_non_finite(
+    key: str, block: Any, first_row: int, names: Sequence[str] | None = None, fillable: bool = False
+) -> None:
     """Refuse NaN, infinities, and numbers so large that sums of their squares overflow, with row and column."""
     data = block.data if scipy.sparse.issparse(block) else block
     if data.dtype.kind != "f" or not data.size or (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
         return  # a NaN is the largest and the smallest, and compares as neither
     stored = block.toarray() if scipy.sparse.issparse(block) else block
     # in float64: as float32 the bound is infinite, and infinity would pass
-    at = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
-    value = stored[at[0], at[1]]
+    row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
+    value, place = stored[row, column], f"row {first_row + row}, column {column}"
+    if names is not None and column < len(names):
+        place += f" ({names[column]!r})"
+    if np.isnan(value):
+        share = f"{np.isnan(stored[:, column]).mean():.0%} of the rows lack this cell"
+        cure = "pass impute='mean', 'median' or 'zero'" if fillable else "fill missing values"
+        raise UserError(f"view {key!r} has NaN at {place}; {share}: {cure}, or drop the sample from every view")
     cure = "divide the features by a constant, so that their squares are numbers"
-    if not np.isfinite(value):
-        cure = "fill missing values, or drop the sample from every view"
-    raise UserError(f"view {key!r} has {value} at row {first_row + at[0]}, column {at[1]}; {cure}")
+    if np.isinf(value):
+        cure = "replace it, or drop the sample from every view"
+    raise UserError(f"view {key!r} has {value} at {place}; {cure}")
 
 
 def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:

@@ -13,6 +13,7 @@ from dmo.blocks import Rows
 from dmo.engines.lowrank import reasoned_engine
 from dmo.errors import UserError
 from dmo.estimators.annotator import targets
+from dmo.validation import Preparation
 from dmo.workflows.apply import chosen_split, chosen_views, origin
 from dmo.workflows.images import attached_recipe, store_extractor
 from dmo.workflows.plan import Plan
@@ -332,6 +333,9 @@ def learnt(estimator: Any) -> dict[str, Any]:
     {'views': {'x': 3}, 'n_labels': 3}
     """
     found: dict[str, Any] = {"views": dict(estimator.view_widths_)}
+    prepared: Mapping[str, Preparation] = getattr(estimator, "preparations_", {})
+    found["scales"] = {view: made.scale for view, made in prepared.items() if made.scale != "none"}
+    found["imputed"] = [view for view, made in prepared.items() if made.fill is not None]
     if hasattr(estimator, "classes_"):
         found["n_labels"] = len(estimator.classes_)
     if hasattr(estimator, "n_components_"):

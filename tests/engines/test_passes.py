@@ -102,8 +102,13 @@ def test_a_fit_reads_every_block_of_a_store_once_and_a_sample(name: str, store: 
     fit(store.views, data[1])
     assert len(readings.chunks) == views * -(-N // CHUNK)
     assert set(readings.chunks.values()) == {1}
-    assert readings.rows <= views * N  # the sample of rows: 100, and up to 4096 for bandwidth and error, of 2600
-    assert (readings.rows <= 256) == ("primal" in name or "exact" in name or "graph" in name or "weighted" in name)
+    first = 0 if "MLSI" in name else views * 256  # which tell how far columns are apart
+    assert (
+        readings.rows <= views * N + first
+    )  # the sample of rows: 100, and up to 4096 for bandwidth and error, of 2600
+    assert (readings.rows <= 256 + first) == (
+        "primal" in name or "exact" in name or "graph" in name or "weighted" in name
+    )
 
 
 @pytest.mark.parametrize(("extra", "steps"), [(4, 1), (1, 2)])
@@ -137,7 +142,8 @@ def test_a_fit_reads_other_arrays_once_and_once_more_for_a_sample(name: str, dat
     sampled = "Nystrom" in name or "MEKA" in name or "multiple" in name
     for view in views.values():
         assert view.read[8] == (2 if sampled else 1) or not view.read  # first rows tell where the features lie
-        assert max(view.read.values(), default=0) <= 2
+        assert max((count for chunk, count in view.read.items() if chunk), default=0) <= 2
+        assert view.read[0] <= 3
 
 
 @pytest.mark.parametrize("kind", ["dask", "zarr", "subset"])
@@ -151,7 +157,7 @@ def test_rows_that_are_not_finite_are_refused_as_they_are_read(kind: str, name: 
         "subset": lambda: Subset(zarr.array(X, chunks=(CHUNK, 4)), np.arange(N)),
     }[kind]()
     views = {"a": wrong, "b": data[0]["b"]} if "KGHA" in name else {"a": {"a": wrong}}
-    with pytest.raises(ValueError, match=r"^\S+: view 'a' has nan at row 2590, column 4; fill missing values"):
+    with pytest.raises(ValueError, match=r"^\S+: view 'a' has NaN at row 2590, column 4; 0% of the rows"):
         FITS[name][0](views, data[1])
 
 

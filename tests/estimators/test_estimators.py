@@ -338,7 +338,7 @@ def nan_view():
 
 
 BAD = {
-    "NaN": (nan_view, LABELS, {}, "view 'gist' has nan at row 3, column 5"),
+    "NaN": (nan_view, LABELS, {}, "view 'gist' has NaN at row 3, column 5"),
     "unequal rows": (
         lambda: {"gist": VIEWS["gist"][:-1], "hue": VIEWS["hue"]},
         LABELS,
