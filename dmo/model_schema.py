@@ -324,6 +324,8 @@ class Fitted(_Part):
         Of the neighbors' weights.
     correlation : float or None
         Of labels.
+    scales : dict of str to str
+        View -> how its columns were scaled, of views that were prepared.
 
     Examples
     --------
