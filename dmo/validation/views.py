@@ -319,7 +319,7 @@ def _single(estimator: Any, X: Any, reset: bool) -> Rows:
     except ValueError as error:
         raise UserError(_sentence("X", error)) from error
     if not _filled_views(estimator, [SINGLE])[SINGLE]:
-        _refuse_non_finite(SINGLE, array, 0, column_names(X), hasattr(estimator, "impute"))
+        _refuse_non_finite(SINGLE, array, 0, column_names(X), hasattr(estimator, "impute"), whole=True)
     return array
 
 
@@ -367,7 +367,7 @@ def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = F
     if partial and array.dtype.kind == "f":
         return _partial_rows(key, array, filled)
     if not filled:
-        _refuse_non_finite(key, array, 0, column_names(view), fillable)
+        _refuse_non_finite(key, array, 0, column_names(view), fillable, whole=True)
     return array
 
 
@@ -446,9 +446,17 @@ def _sentence(what: str, error: ValueError) -> str:
 
 
 def _refuse_non_finite(
-    key: str, block: Any, first_row: int, names: Sequence[str] | None = None, fillable: bool = False
+    key: str,
+    block: Any,
+    first_row: int,
+    names: Sequence[str] | None = None,
+    fillable: bool = False,
+    whole: bool = False,
 ) -> None:
-    """Refuse NaN, infinities, and numbers so large that sums of their squares overflow, with row and column."""
+    """Refuse NaN, infinities, and numbers so large that sums of their squares overflow, with row and column.
+
+    `names`: of the columns, for the message; `fillable`: whether an option fills gaps; `whole`: these are all rows.
+    """
     data = block.data if scipy.sparse.issparse(block) else block
     if data.dtype.kind != "f" or not data.size or (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
         return  # a NaN is the largest and the smallest, and compares as neither
@@ -459,9 +467,10 @@ def _refuse_non_finite(
     if names is not None and column < len(names):
         place += f" ({names[column]!r})"
     if np.isnan(value):
-        share = f"{np.isnan(stored[:, column]).mean():.0%} of the rows lack this cell"
+        if whole:
+            place += f", as {np.isnan(stored[:, column]).mean():.0%} of the rows there"
         cure = "pass impute='mean', 'median' or 'zero'" if fillable else "fill missing values"
-        raise UserError(f"view {key!r} has NaN at {place}; {share}: {cure}, or drop the sample from every view")
+        raise UserError(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")
     cure = "divide the features by a constant, so that their squares are numbers"
     if np.isinf(value):
         cure = "replace it, or drop the sample from every view"
