@@ -365,13 +365,13 @@ def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = F
     except ValueError as error:
         raise UserError(_sentence(f"view {key!r}", error)) from error
     if partial and array.dtype.kind == "f":
-        return _partial_rows(key, array, filled)
+        return _partial_rows(key, array, filled, column_names(view), fillable)
     if not filled:
         _refuse_non_finite(key, array, 0, column_names(view), fillable, whole=True)
     return array
 
 
-def _partial_rows(key: str, array: Any, filled: bool) -> Rows:
+def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | None, fillable: bool) -> Rows:
     """The array, whose rows of NaN are samples that the view lacks."""
     if scipy.sparse.issparse(array):
         gaps = np.bincount(
@@ -388,7 +388,7 @@ def _partial_rows(key: str, array: Any, filled: bool) -> Rows:
         else:
             array[missing] = 0.0
     if not filled:
-        _refuse_non_finite(key, array, 0)
+        _refuse_non_finite(key, array, 0, names, fillable)
     return PartialRows(array, ~missing) if missing.any() else array
 
 

@@ -145,7 +145,7 @@ def test_what_gaps_make_impossible_is_refused() -> None:
     with pytest.raises(UserError, match="sample 5 has none of the views"):
         MultiViewRidge("linear").fit(VIEWS, Y).decision_function({"a": views["a"][:9], "b": np.full((9, 120), np.nan)})
     views["a"][3, 1] = np.nan
-    with pytest.raises(UserError, match="view 'a' has nan at row 3, column 1"):
+    with pytest.raises(UserError, match="view 'a' has NaN at row 3, column 1; pass impute="):
         MultiViewRidge("linear").fit(views, labels)
 
 

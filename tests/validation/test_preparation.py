@@ -131,3 +131,16 @@ def test_sweeps_choose_the_scale():
     labels = (StandardScaler().fit_transform(X)[:, :3] > 0).astype(int)
     found = sweep(MultiViewRidge(), X, labels, {"scale": ["none", "standard"], "ridge": [0.1, 1.0]}, metric="f1@1")
     assert found.best_params["scale"] == "standard"
+
+
+def test_samples_that_a_view_lacks_say_nothing_of_its_scale():
+    lacking = np.arange(N) % 7 == 0
+    a = np.where(lacking[:, None], np.nan, GAPS)
+    model = KGHA("linear", ridge=1.0, scale="standard", impute="mean").fit({"a": a, "b": WILD[:, :2]}, Y)
+    known = KGHA(scale="standard", impute="mean")
+    check_views(known, {"a": GAPS[~lacking], "b": WILD[~lacking, :2]}, True)
+    for own, expected in zip(
+        model.preparations_["a"].to_arrays().values(), known.preparations_["a"].to_arrays().values()
+    ):
+        np.testing.assert_allclose(own, expected)
+    assert np.isfinite(model.decision_function({"b": WILD[:5, :2]})).all()
