@@ -14,6 +14,7 @@ import numpy as np
 
 from dmo.errors import UserError
 from dmo.methods.calibration import PooledProbabilities
+from dmo.methods.gain_rules import BY_PROBABILITY, METRICS, GainRule
 from dmo.methods.plugin_rule import PlugInRule
 
 __all__ = ["FittedDecoder", "PlugIn", "PooledCalibration", "as_decoder"]
@@ -27,7 +28,7 @@ class FittedDecoder:
     ----------
     probabilities : PooledProbabilities
         Of the score matrices that the decoder learnt from.
-    rule : PlugInRule or None, default=None
+    rule : PlugInRule, GainRule or None, default=None
         What ranks the labels of a sample; None: their probabilities do.
 
     Examples
@@ -41,7 +42,7 @@ class FittedDecoder:
     """
 
     probabilities: PooledProbabilities
-    rule: PlugInRule | None = None
+    rule: PlugInRule | GainRule | None = None
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
         """Scores (m x L) that rank the labels of every sample, from the score matrices (m x L each)."""
@@ -85,7 +86,8 @@ class FittedDecoder:
         if meta["rule"] is None:
             return cls(PooledProbabilities(**own))
         more = {key.removeprefix("rule/"): value for key, value in arrays.items() if key.startswith("rule/")}
-        return cls(PooledProbabilities(**own), PlugInRule(**more, **meta["rule"]))
+        rule = GainRule(**more) if "gain" in more else PlugInRule(**more, **meta["rule"])
+        return cls(PooledProbabilities(**own), rule)
 
 
 @dataclass(frozen=True)
@@ -126,13 +128,14 @@ class PooledCalibration:
 
 @dataclass(frozen=True)
 class PlugIn:
-    """The k labels a sample that are expected to give the highest mean per-label F1; see `dmo.methods.plugin_rule`.
+    """The k labels a sample that are expected to do best in a metric; see `dmo.methods.plugin_rule` and `gain_rules`.
 
     Parameters
     ----------
     metric : str, default="f1@5"
-        What `predict(top=k)` is judged by: "f1@k", F1 of label means, or "precision@k", the share of right labels, which
-        probabilities rank.
+        What `predict(top=k)` is judged by: means over labels, "f1@k" (F1 of mean precision and mean recall),
+        "f1-macro@k" (mean F1), "recall@k" and "n+@k"; "psp@k", propensity-scored precision; or "precision@k",
+        "f1-micro@k", "f1-samples@k" and "jaccard@k", for which probabilities rank labels.
     size : int, default=500
         Samples that the metric is taken over: with few, rare labels are likely not to occur and count less.
 
@@ -155,8 +158,10 @@ class PlugIn:
 
     def __post_init__(self) -> None:
         base, _, top = self.metric.partition("@")
-        if base not in ("f1", "precision") or not top.isdigit() or int(top) < 1:
-            raise UserError(f"PlugIn: metric = {self.metric!r}; known: 'f1@k' and 'precision@k', such as 'f1@5'")
+        known = ("f1", *METRICS, *BY_PROBABILITY)
+        if base not in known or not top.isdigit() or int(top) < 1:
+            names = ", ".join(f"'{name}@k'" for name in known)
+            raise UserError(f"PlugIn: metric = {self.metric!r}; known: {names}, such as 'f1@5'")
         if self.size < 1:
             raise UserError(f"PlugIn: size = {self.size}; needed is a number of samples, such as 500")
 
@@ -179,10 +184,12 @@ class PlugIn:
         """
         probabilities = PooledProbabilities.fit(scores, Y, known)
         base, _, top = self.metric.partition("@")
-        if base == "precision":
+        if base in BY_PROBABILITY:
             return FittedDecoder(probabilities)
-        count = min(int(top), Y.shape[1])
-        return FittedDecoder(probabilities, PlugInRule.fit(probabilities(scores), Y, count, self.size, known))
+        p, count = probabilities(scores), min(int(top), Y.shape[1])
+        if base == "f1":
+            return FittedDecoder(probabilities, PlugInRule.fit(p, Y, count, self.size, known))
+        return FittedDecoder(probabilities, GainRule.fit(base, p, Y, count, self.size, known))
 
 
 def as_decoder(given: str | PlugIn | PooledCalibration | None) -> PlugIn | PooledCalibration | None:

@@ -262,12 +262,25 @@ class PlugInPart(BaseModel):
     mean_recall: Share
 
 
+class GainPart(BaseModel):
+    """What `GainRule.to_arrays` describes: nothing but its arrays.
+
+    Examples
+    --------
+    >>> from dmo.model_schema import GainPart, checked
+    >>> checked(GainPart, {})
+    GainPart()
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
 class Decoding(BaseModel):
     """What `FittedDecoder.to_arrays` describes.
 
     Attributes
     ----------
-    rule : PlugInPart or None
+    rule : PlugInPart, GainPart or None
         The plug-in rule, where there is one.
 
     Examples
@@ -278,7 +291,7 @@ class Decoding(BaseModel):
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
-    rule: PlugInPart | None
+    rule: PlugInPart | GainPart | None
 
 
 class Fitted(_Part):

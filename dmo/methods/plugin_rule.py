@@ -27,8 +27,26 @@ from dmo.methods.calibration import label_frequency
 _STEPS, _DAMPING = 30, 0.5
 
 
-def _g(x: np.ndarray) -> np.ndarray:
-    """(1 - exp(-x)) / x, 1 at 0."""
+def mean_inverse(x: np.ndarray) -> np.ndarray:
+    """Work out the mean of 1 / (1 + a Poisson number): g(x).
+
+    Parameters
+    ----------
+    x : ndarray
+        Means of the Poisson numbers.
+
+    Returns
+    -------
+    ndarray
+        (1 - exp(-x)) / x, 1 at 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.plugin_rule import mean_inverse
+    >>> mean_inverse(np.array([0.0, 100.0])).round(6).tolist()
+    [1.0, 0.01]
+    """
     small = np.maximum(x, 1e-12)
     return -np.expm1(-small) / small
 
@@ -123,8 +141,8 @@ class PlugInRule:
     def _scores(self, q: np.ndarray) -> np.ndarray:
         total = (self.mean_precision + self.mean_recall) ** 2
         a, b = (2 * value**2 / total if total > 0 else 0.5 for value in (self.mean_precision, self.mean_recall))
-        gain = a * _g(self.size * self.frequency) + b * _g(self.predictions)
-        return q * gain - b * self.precision * (_g(self.predictions) - np.exp(-self.predictions))
+        gain = a * mean_inverse(self.size * self.frequency) + b * mean_inverse(self.predictions)
+        return q * gain - b * self.precision * (mean_inverse(self.predictions) - np.exp(-self.predictions))
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Describe the rule for a model store.

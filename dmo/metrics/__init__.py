@@ -23,7 +23,7 @@ from dmo.metrics.annotation import (
     top_n_accuracy,
 )
 from dmo.metrics.label_sets import SetScores, set_scores
-from dmo.metrics.ranking import RankingScores, TopScores, ranking_scores, suitable_top, top_scores
+from dmo.metrics.ranking import RankingScores, TopScores, inverse_propensities, ranking_scores, suitable_top, top_scores
 from dmo.metrics.regression import RegressionScores, regression_scores
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "f1_macro",
     "f1_micro",
     "f1_scores",
+    "inverse_propensities",
     "jaccard_accuracy",
     "precision_recall_curves",
     "ranking_scores",

@@ -179,7 +179,7 @@ def top_scores(
         for _, y, _ in _pairs("counting labels", Y, S, "scores", None):
             positives += y.sum(axis=0)
         frequency = positives / n
-    weight = _inverse_propensities(np.asarray(frequency, float), n if n_train is None else n_train)
+    weight = inverse_propensities(np.asarray(frequency, float), n if n_train is None else n_train)
     discount = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, top + 2)))])
     sums, labeled, gained, best_gain = np.zeros(4), 0, 0.0, 0.0
     for _, y, s in _pairs("best labels", Y, S, "scores", None):
@@ -245,8 +245,32 @@ def _places(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
     return sample, rank, above, tied
 
 
-def _inverse_propensities(frequency: np.ndarray, n: int) -> np.ndarray:
-    """1 / p_l = 1 + C (N_l + B)^-A, C = (log N - 1) (B + 1)^A: p_l, the probability that a true label was noted."""
+def inverse_propensities(frequency: np.ndarray, n: int) -> np.ndarray:
+    """Work out how much more a hit counts for a label that is often left out.
+
+    Parameters
+    ----------
+    frequency : ndarray of shape (L,)
+        Share of the training samples that carry each label.
+    n : int
+        Training samples.
+
+    Returns
+    -------
+    ndarray of shape (L,)
+        1 / p_l = 1 + C (N_l + B)^-A with C = (log N - 1) (B + 1)^A: p_l is the probability that a true label was noted.
+
+    References
+    ----------
+    Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 5: A = 0.55, B = 1.5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import inverse_propensities
+    >>> inverse_propensities(np.array([0.5, 0.01]), 1000).round(2).tolist()
+    [1.32, 3.55]
+    """
     A, B = 0.55, 1.5
     C = max(np.log(n) - 1, 0.0) * (B + 1) ** A
     return np.asarray(1 + C * (frequency * n + B) ** -A)

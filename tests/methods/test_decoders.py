@@ -10,10 +10,11 @@ from dmo.decoders import FittedDecoder, PlugIn, PooledCalibration
 from dmo.errors import UserError
 from dmo.methods.alignment import aligned_weights
 from dmo.methods.calibration import PooledProbabilities
+from dmo.methods.gain_rules import BY_PROBABILITY, GainRule
 from dmo.methods.neighbor_votes import label_directions, votes
 from dmo.methods.plugin_rule import PlugInRule
 from dmo.methods.tagprop import Neighborhoods, fit_tagprop
-from dmo.metrics import annotation_scores
+from dmo.metrics import annotation_scores, top_label_sets, top_scores
 
 
 def drawn(n=600, L=12, seed=0):
@@ -91,6 +92,80 @@ def test_with_true_probabilities_the_rule_beats_ranking_by_probability_and_by_li
     assert rule.mean_recall == pytest.approx(annotation_scores(Y[2000:], rule(p[2000:]), top=5).recall, abs=0.03)
 
 
+def ratio(a, b):
+    return a / np.maximum(b, 1e-300)
+
+
+MEASURES = {  # of labels and predictions (... x n x L)
+    "precision": lambda Y, P: ratio((Y & P).sum(axis=(-1, -2)), P.sum(axis=(-1, -2))),
+    "f1-micro": lambda Y, P: ratio(2 * (Y & P).sum(axis=(-1, -2)), Y.sum(axis=(-1, -2)) + P.sum(axis=(-1, -2))),
+    "f1-samples": lambda Y, P: ratio(2 * (Y & P).sum(axis=-1), Y.sum(axis=-1) + P.sum(axis=-1)).mean(axis=-1),
+    "jaccard": lambda Y, P: ratio((Y & P).sum(axis=-1), (Y | P).sum(axis=-1)).mean(axis=-1),
+    "f1-macro": lambda Y, P: ratio(2 * (Y & P).sum(axis=-2), Y.sum(axis=-2) + P.sum(axis=-2)).mean(axis=-1),
+    "recall": lambda Y, P: ratio((Y & P).sum(axis=-2), Y.sum(axis=-2)).mean(axis=-1),
+    "n+": lambda Y, P: (Y & P).any(axis=-2).sum(axis=-1),
+}
+
+
+@pytest.mark.parametrize("metric", MEASURES)
+def test_rules_come_near_the_best_of_all_ways_to_give_two_labels_a_sample(metric):
+    rng = np.random.default_rng(0)
+    sets = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1]])
+    ways = sets[list(np.ndindex(3, 3, 3))]
+    outcomes = np.array(list(np.ndindex(*(2,) * 9))).reshape(-1, 3, 3)
+    table = MEASURES[metric](outcomes[:, None], ways)
+    lost, lost_by_p = [], []
+    for _ in range(20):
+        p = expit(1.5 * rng.normal(size=(3, 3)) + [1.0, 0.0, -1.5])
+        chance = np.where(outcomes, p, 1 - p).prod(axis=(1, 2))
+        expected = chance @ table
+
+        def of(scores, expected=expected):
+            return expected[(ways == top_label_sets(scores, 2)).all(axis=(1, 2))][0]
+
+        rule = None
+        if metric not in BY_PROBABILITY:
+            # the frequencies that the rule takes from labels are those of the probabilities
+            Y = (np.arange(2000)[:, None] < 2000 * p.mean(axis=0)).astype(np.uint8)
+            rule = GainRule.fit(metric, np.repeat(p, 667, axis=0)[:2000], Y, 2, 3)
+        lost.append(expected.max() - of(p if rule is None else rule(p)))
+        lost_by_p.append(expected.max() - of(p))
+    if metric in BY_PROBABILITY:
+        assert max(lost) < 1e-12
+    else:
+        assert np.mean(lost) < 0.5 * np.mean(lost_by_p)
+        assert np.mean(lost) < 0.02 * expected.max()
+
+
+@pytest.mark.parametrize(("metric", "gain"), [("f1-macro", 1.02), ("recall", 1.02), ("n+", 1.02), ("psp", 1.005)])
+def test_with_true_probabilities_a_rule_beats_ranking_by_probability_in_its_own_metric(metric, gain):
+    rng = np.random.default_rng(1)
+    p = expit(rng.normal(size=(4000, 40)) * 1.5 + np.linspace(-5, 0, 40))
+    Y = (rng.random(p.shape) < p).astype(np.uint8)
+    rule = GainRule.fit(metric, p[:2000], Y[:2000], 5, 50)
+    frequency = Y[:2000].mean(axis=0)
+
+    def score(scores):
+        if metric == "psp":
+            return top_scores(Y[2000:], scores, 5, frequency, 2000).psp
+        return MEASURES[metric](
+            *(A.astype(np.uint8).reshape(40, 50, 40) for A in (Y[2000:], top_label_sets(scores, 5)))
+        ).mean()
+
+    assert score(rule(p[2000:])) > gain * score(p[2000:])
+
+
+@pytest.mark.parametrize("metric", ["f1@3", "f1-macro@3", "recall@3", "n+@3", "psp@3", "jaccard@3"])
+def test_no_decoder_gains_from_a_label_that_is_drawn_by_lot(metric):
+    Y, (s, _) = drawn(4000)
+    rng = np.random.default_rng(2)
+    Y[:, 0] = rng.random(len(Y)) < 0.3
+    s[:, 0] = rng.normal(size=len(Y))
+    decide = PlugIn(metric).learn([s[:2000]], Y[:2000])
+    rank = decide([s[2000:]])[:, 0].argsort().argsort()
+    assert abs(np.corrcoef(rank, Y[2000:, 0])[0, 1]) < 0.06
+
+
 def test_scores_of_a_random_label_teach_nothing():
     Y, (s, _) = drawn(4000)
     rng = np.random.default_rng(2)
@@ -102,7 +177,9 @@ def test_scores_of_a_random_label_teach_nothing():
     assert abs(np.corrcoef(rank, Y[2000:, 0])[0, 1]) < 0.06
 
 
-@pytest.mark.parametrize("decoder", [PooledCalibration(), PlugIn("f1@3", 100), PlugIn("precision@2")])
+@pytest.mark.parametrize(
+    "decoder", [PooledCalibration(), PlugIn("f1@3", 100), PlugIn("precision@2"), PlugIn("f1-macro@3")]
+)
 def test_a_decoder_comes_back_from_its_arrays(decoder):
     Y, scores = drawn()
     fitted = decoder.learn(scores, Y)
