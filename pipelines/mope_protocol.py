@@ -1,9 +1,11 @@
 """What the experiments on proximity-based embeddings share: thirds, relation features, Fisher discriminants, validation.
 
 A split deals samples into training, validation and test thirds. Relation features are the inner products of a row with
-random training rows. Every setting of a method is fitted to the training third; setting, number of components (the first
-k of those fitted) and the classifier's shrinkage are those of the highest macro F1 on the validation third. Settings that
-differ in the ridge of MOPE's constraint share their proximities.
+random training rows, or its Euclidean distances to them. Every setting of a method is fitted to the training third;
+setting, number of components (the first k of those fitted) and the classifier's shrinkage are those of the highest macro
+F1 on the validation third. Settings that differ in the ridge of MOPE's constraint share their proximities. What spreads
+labels gives scores of labels in place of coordinates: a label is given above the threshold that is best for it on the
+validation third.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from projection_protocol import Row
+from sklearn.metrics import precision_recall_curve
 
 from dmo.errors import UserError
 from dmo.linalg.eigen import CUTOFF, solve_trace
@@ -32,7 +35,8 @@ SHRINKAGES = (1e-4, 1e-3, 1e-2, 1e-1, 0.5)
 @dataclass(frozen=True)
 class Method:
     """`build`: (number of components, setting) -> an unfitted transformer; `family` says what it learns from:
-    "unsupervised" all training rows, "supervised" those with labels, "semi-supervised" all rows with what labels there are.
+    "unsupervised" all training rows, "supervised" those with labels, "semi-supervised" all rows with what labels there are,
+    "propagation" the same, for scores of the labels.
     `of_labels`: it has as many components as the labels have dimensions; `of_classes`: fewer than there are labels;
     `ridges`: more of MOPE's constraint, after the one that `build` sets."""
 
@@ -61,8 +65,10 @@ class Thirds:
         return int((self.spectrum > 10 * CUTOFF * self.spectrum[0]).sum())
 
     @classmethod
-    def of(cls, X: Any, Y: np.ndarray, seed: int, n_landmarks: int) -> Thirds:
-        """At random. Features are scaled so that the mean eigenvalue of the centered X'X is 1, the unit of every ridge.
+    def of(cls, X: Any, Y: np.ndarray, seed: int, n_landmarks: int, distances: bool = False) -> Thirds:
+        """At random. `distances`: relation features are Euclidean distances.
+
+        Features are scaled so that the mean eigenvalue of the centered X'X is 1, the unit of every ridge.
 
         Raises ValueError for fewer than 30 samples.
         """
@@ -73,7 +79,7 @@ class Thirds:
         order = rng.permutation(n)
         parts = [np.sort(order[start::3]) for start in range(3)]
         landmarks = rng.choice(parts[0], min(n_landmarks, len(parts[0])), replace=False)
-        R = [np.asarray((X[part] @ X[landmarks].T).toarray(), np.float64) for part in parts]
+        R = [_relations(X[part], X[landmarks], distances) for part in parts]
         centered = R[0] - R[0].mean(axis=0)
         spectrum = scipy.linalg.eigvalsh(centered.T @ centered, check_finite=False)
         scale = np.sqrt(max(spectrum.mean(), np.finfo(float).tiny))
@@ -87,6 +93,15 @@ class Thirds:
         picked = np.random.default_rng((seed, round(100 * share))).permutation(len(known))
         known[picked[: round(share * len(known))]] = True
         return Thirds(self.X, self.Y, known, self.spectrum)
+
+
+def _relations(X: Any, known: Any, distances: bool) -> np.ndarray:
+    """Inner products of rows with known ones, or distances to them."""
+    products = np.asarray((X @ known.T).toarray(), np.float64)
+    if not distances:
+        return products
+    own, others = (np.asarray(rows.multiply(rows).sum(axis=1)).ravel() for rows in (X, known))
+    return np.sqrt(np.maximum(own[:, None] + others - 2 * products, 0.0))
 
 
 class Discriminants:
@@ -127,6 +142,8 @@ def run_method(method: Method, data: Thirds, components: int) -> Row:
     Settings with as many neighbors as there are rows to learn from are left out. `seconds`: to fit the chosen setting and
     project the three thirds; `slowest`: the longest of all settings.
     """
+    if method.family == "propagation":
+        return _run_propagation(method, data)
     best: Row = {"validation": -1.0}
     predicted, slowest = np.zeros_like(data.Y[2]), 0.0
     for setting, Z, seconds in _projections(method, data, components):
@@ -147,6 +164,38 @@ def run_method(method: Method, data: Thirds, components: int) -> Row:
     found = f1_scores(data.Y[2], predicted)
     scores = {"f1_macro": found.macro, "f1_micro": found.micro}
     return {"method": method.name, "family": method.family} | scores | best | {"slowest": slowest}
+
+
+def _run_propagation(method: Method, data: Thirds) -> Row:
+    """The same of what gives scores of labels; labels that no known row has are given to none."""
+    best: Row = {"validation": -1.0}
+    predicted, slowest = np.zeros_like(data.Y[2]), 0.0
+    there = data.Y[0][data.known].any(axis=0)
+    for setting in method.settings:
+        start = time.perf_counter()
+        model = method.build(0, setting).fit(data.X[0], np.where(data.known[:, None], data.Y[0][:, there], np.nan))
+        scores = [model.decision_function(X) for X in data.X[1:]]
+        seconds = time.perf_counter() - start
+        slowest, least = max(slowest, seconds), _thresholds(scores[0], data.Y[1][:, there])
+        given = np.zeros_like(data.Y[1])
+        given[:, there] = scores[0] >= least
+        reached = f1_scores(data.Y[1], given).macro
+        if reached > best["validation"]:
+            predicted[:, there] = scores[1] >= least
+            best = {"validation": reached, "components": int(there.sum()), "seconds": seconds, "chosen": setting}
+    found = f1_scores(data.Y[2], predicted)
+    scored = {"f1_macro": found.macro, "f1_micro": found.micro}
+    return {"method": method.name, "family": method.family} | scored | best | {"slowest": slowest}
+
+
+def _thresholds(scores: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """For every label the threshold of the highest F1 (infinite where no row has the label)."""
+    least = np.full(Y.shape[1], np.inf)
+    for label in np.flatnonzero(Y.any(axis=0)):
+        precision, recall, thresholds = precision_recall_curve(Y[:, label], scores[:, label])
+        f1 = 2 * precision * recall / np.maximum(precision + recall, np.finfo(float).tiny)
+        least[label] = thresholds[f1[:-1].argmax()]
+    return least
 
 
 def _projections(method: Method, data: Thirds, components: int) -> Iterator[tuple[Setting, list[np.ndarray], float]]:

@@ -1,13 +1,19 @@
 """MOPE and MESD on text: Reuters-21578 with its 10 largest, overlapping topics, against un-, semi- and supervised methods.
 
     python pipelines/mope_text.py OUT [--data FOLDER] [--splits 5] [--landmarks 2000] [--components 1800] [--quick]
+                                  [--protocol paper] [--experiments 1,2]
 
 Experiment 1: unsupervised and supervised embeddings of all training labels, MOPE with its three label proximities and three
-combinations. Experiment 2: 40 % and 80 % of the training labels, with semi-supervised methods. Documents are tf-idf rows,
+combinations. Experiment 2: 40 % and 80 % of the training labels, with semi-supervised methods and those that spread the
+labels over a graph: ML-LGC, ML-GRF, SMSE1, SMSE2. Documents are tf-idf rows,
 embedded by relation features; `mope_protocol` says how thirds, features and parameters are made. MOPE takes the pairs of
 largest proximity, under Z'Z + ridge P'P = I; ridges are chosen of the same values for all methods. The classifier is
 Fisher's linear discriminant per label (one against the rest) with shrinkage to the identity, as scikit-learn's
 LinearDiscriminantAnalysis(solver="lsqr", shrinkage=...). The paper has 9980 documents, this selection of the collection 9400.
+`--protocol paper` takes its features and similarities: stems, Euclidean distances as relation features, scheme 1 with all four
+similarities, scheme 2 with the cosine of the principal coordinates, scheme 3 with Sorensen's coefficient of the classes. Its
+text prints no F1 scores (tables 3 and 4 are images), so that claims are compared: SSMOPE above ML-LGC, MOPE and OLPP,
+scheme 3 above the others, the priority above both other combinations.
 OUT gets mope_text_table3 and mope_text_table4 (CSV, JSON: means and deviations over splits, claims that hold or do not),
 written anew after every split, mope_text_bars.png, mope_text_labels.png and mope_text_combined.png.
 Source: Mu, Goulermas, Tsujii, Ananiadou 2012, section 4: experiments 1 and 2, tables 3 and 4, figures 2 to 4.
@@ -17,10 +23,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.cluster.hierarchy
@@ -33,9 +40,12 @@ from dmo.datasets.reuters import ingest_reuters
 from dmo.errors import UserError
 from dmo.estimators.mesd import MESD
 from dmo.estimators.mope import MOPE
+from dmo.estimators.propagation import LabelPropagation
 from dmo.estimators.trace import TraceEmbedding
 from dmo.graphs import weigh
 from dmo.labels.proximities import Proximity, combine
+from dmo.methods.embeddings.catalog import METHODS
+from dmo.methods.embeddings.samples import Options, Samples
 from dmo.progress import stage
 from dmo.workflows.experiments import data_folder, labeled_features
 from dmo.workflows.program import add_run_options, run_pipeline
@@ -54,6 +64,11 @@ SIMILARITIES = {
     "projection": ("minkowski", "tanimoto"),
     "classes": ("sorensen", "cosine"),
 }
+PAPER_SIMILARITIES = {
+    "bits": ("sorensen", "scaled-sorensen", "jaccard", "hamming-exponential"),
+    "projection": ("cosine",),
+    "classes": ("sorensen",),
+}
 COMBINATIONS: dict[str, list[Setting]] = {
     "priority": [{"beta": 1.0}, {"beta": 10.0}],
     "hadamard": [{}],
@@ -62,15 +77,19 @@ COMBINATIONS: dict[str, list[Setting]] = {
 SHARES = (0.4, 0.8)
 RIVALS = ("CCA", "HSL1", "HSL2", "HSL3", "MORP")
 BEST = "MOPE-3 priority"
+SPREADING = ("ml-lgc", "ml-grf", "smse1", "smse2")
+PROPAGATED = tuple(name.upper() for name in SPREADING)
 WINNERS = (BEST, "MESD-FDA", "MESD-LFDA", "MESD-OLPP-R")
 SCORES = ("f1_macro", "f1_micro", "validation", "components", "seconds", "slowest")
 
 
-def load(data: Path, work: Path) -> tuple[scipy.sparse.csr_array, np.ndarray, list[str]]:
+def load(
+    data: Path, work: Path, stemmer: Literal["porter"] | None = None
+) -> tuple[scipy.sparse.csr_array, np.ndarray, list[str]]:
     """(X n x d, rows of unit length; Y n x 10; topics) from a store in `work`, ingested there first where it is missing."""
-    path = work / "reuters-mope.zarr"
+    path = work / f"reuters-mope{'-stems' if stemmer else ''}.zarr"
     archive = data / "reuters21578" / "reuters21578.tar.xz"
-    store = labeled_features(path, lambda: ingest_reuters(archive, path, selection="mope"))
+    store = labeled_features(path, lambda: ingest_reuters(archive, path, selection="mope", stemmer=stemmer))
     X, Y = scipy.sparse.csr_array(rows(store.views["words"])), np.asarray(store.labels)
     some = np.flatnonzero(np.diff(X.indptr) > 0)
     return X[some].astype(np.float64), Y[some].astype(np.float64), list(store.label_names or ())
@@ -124,7 +143,9 @@ def duplicating() -> list[Method]:
     ]
 
 
-def proximities(schemes: Sequence[str], combinations: Sequence[str]) -> list[Method]:
+def proximities(
+    schemes: Sequence[str], combinations: Sequence[str], similarities: Mapping[str, Sequence[str]]
+) -> list[Method]:
     """MOPE of label proximities and their combinations with feature weights."""
     return [
         Method(
@@ -133,7 +154,7 @@ def proximities(schemes: Sequence[str], combinations: Sequence[str]) -> list[Met
             mope(scheme, combination),
             [
                 {"similarity": name} | given | reach | RIDGES[0]
-                for name in SIMILARITIES[scheme]
+                for name in similarities[scheme]
                 for given in COMBINATIONS[combination]
                 for reach in REACHES
             ],
@@ -171,11 +192,30 @@ def mixtures() -> list[Method]:
     ]
 
 
-def run_split(data: Thirds, seed: int, components: int, most: int | None) -> tuple[list[Row], list[Row]]:
+def spreading() -> list[Method]:
+    """Label propagation on the graph of nearest features."""
+
+    def propagation(name: str) -> Any:
+        return lambda k, setting: LabelPropagation(name, **setting)
+
+    settings: list[Setting] = [{"smoothness": c, "n_neighbors": k} for c in (0.1, 1.0, 10.0) for k in (NEIGHBORS, 60)]
+    return [Method(name.upper(), "propagation", propagation(name), settings) for name in SPREADING]
+
+
+def run_split(
+    data: Thirds,
+    seed: int,
+    components: int,
+    most: int | None,
+    similarities: Mapping[str, Sequence[str]],
+    experiments: Sequence[str],
+) -> tuple[list[Row], list[Row]]:
     """Rows of experiments 1 and 2; `most`: settings of a method that are tried (None: all)."""
-    first = [*unsupervised(), *rivals(), *duplicating(), *proximities(list(SIMILARITIES), list(COMBINATIONS))]
+    own = proximities(list(SIMILARITIES), list(COMBINATIONS), similarities)
+    first = [*unsupervised(), *rivals(), *duplicating(), *own] if "1" in experiments else []
     some = [method for method in [*rivals(), *duplicating()] if method.name in ("CCA", "MORP", "MESD-FDA", "MESD-LFDA")]
-    second = [*unsupervised(), *some, *proximities(["classes"], ["priority"]), *mixtures()]
+    best = [method for method in own if method.name == BEST]
+    second = [*unsupervised(), *some, *best, *mixtures(), *spreading()] if "2" in experiments else []
     first, second = ([replace(m, settings=m.settings[:most]) for m in methods] for methods in (first, second))
     found: tuple[list[Row], list[Row]] = ([], [])
     with stage(f"split {seed}: methods", len(first) + len(SHARES) * len(second)) as advance:
@@ -209,17 +249,31 @@ def noted(table: list[Row], claims: Sequence[Row]) -> list[Row]:
 
 def report(out: Path, first: list[Row], second: list[Row], facts: Row) -> None:
     """Tables 3 and 4 and the bar chart of the splits so far."""
+    facts = facts | {"cpu_seconds": round(time.process_time(), 1)}
+    if first:
+        report_first(out, first, facts)
+    if second:
+        report_second(out, second, facts)
+
+
+def report_first(out: Path, first: list[Row], facts: Row) -> None:
+    """Experiment 1."""
     table = summarize(first, ("method", "family"), SCORES)
     claims = [above(table, winner, RIVALS) for winner in WINNERS]
     claims.append(above(table, BEST, ["MOPE-3 hadamard", "MOPE-3 sum"]))
+    claims.append(above(table, BEST, ["MOPE-1 priority", "MOPE-2 priority"]))
     publish(out, "mope_text_table3", noted(table, claims), claims, facts | {"splits": first})
     bars(out / "mope_text_bars.png", table)
+
+
+def report_second(out: Path, second: list[Row], facts: Row) -> None:
+    """Experiment 2."""
     means = summarize(second, ("labels", "method", "family"), SCORES)
     lines: list[Row] = []
     claims = []
     for share in SHARES:
         part = [row for row in means if row["labels"] == share]
-        said = [above(part, "SSMOPE", [BEST, "CCA", "MORP"], f", {share:.0%} of the labels")]
+        said = [above(part, "SSMOPE", [BEST, "OLPP", "CCA", "MORP", *PROPAGATED], f", {share:.0%} of the labels")]
         lines, claims = lines + noted(part, said), claims + said
     publish(out, "mope_text_table4", lines, claims, facts | {"splits": second})
 
@@ -242,12 +296,16 @@ def bars(path: Path, table: Sequence[Row]) -> None:
 
 
 def proximity_figures(out: Path, X: np.ndarray, Y: np.ndarray, most: int = 300) -> None:
-    """Figures 2 and 3: label proximities of the schemes, and the third one combined with feature weights, seriated alike."""
+    """Figures 2 and 3: label proximities of CCA, HSL and the schemes, and the third scheme combined with feature weights,
+    seriated alike."""
     picked = np.sort(np.random.default_rng(0).permutation(len(X))[:most])
     X, Y = X[picked], Y[picked]
     n = len(X)
     graph = scipy.sparse.csr_array(np.ones((n, n)) - np.eye(n))
-    schemes: dict[str, Any] = {
+    problem = Samples(n, X, Y)
+    rivals_of = {name: METHODS[name].problem(problem, Options()).A.dense() for name in ("cca", "hsl-1", "hsl-3")}
+    schemes: dict[str, Any] = {name.upper(): scipy.sparse.csr_array(matrix) for name, matrix in rivals_of.items()}
+    schemes |= {
         f"scheme {i}: {scheme}": Proximity(scheme, names[0]).on(graph, Y)  # type: ignore[arg-type]
         for i, (scheme, names) in enumerate(SIMILARITIES.items(), 1)
     }
@@ -276,6 +334,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--landmarks", type=int, default=2000, help="training documents that relation features compare with"
     )
     made.add_argument("--components", type=int, default=1800, help="components of an embedding, at most")
+    made.add_argument("--protocol", choices=("tuned", "paper"), default="tuned", help="features and similarities")
+    made.add_argument("--experiments", default="1,2", help="1, 2 or both")
     made.add_argument(
         "--quick", action="store_true", help="240 documents, 1 split, 40 landmarks, 15 components, 2 settings a method"
     )
@@ -287,7 +347,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> None:
     """All splits, with tables after each."""
     out, splits, landmarks, components = Path(options.out), options.splits, options.landmarks, options.components
-    X, Y, topics = load(Path(options.data), out)
+    paper = options.protocol == "paper"
+    similarities = PAPER_SIMILARITIES if paper else SIMILARITIES
+    X, Y, topics = load(Path(options.data), out, "porter" if paper else None)
     if options.quick:
         X, Y, splits, landmarks, components = X[:240], Y[:240], 1, 40, 15
     if min(splits, landmarks, components) < 1:
@@ -303,16 +365,20 @@ def run(options: argparse.Namespace) -> None:
         "documents": X.shape[0],
         "words": X.shape[1],
         "topics": topics,
+        "protocol": options.protocol,
+        "seeds": f"0 to {splits - 1}",
         "landmarks": landmarks,
         "components": components,
     }
     first: list[Row] = []
     second: list[Row] = []
     for split in range(splits):
-        data = Thirds.of(X, Y, split, landmarks)
+        data = Thirds.of(X, Y, split, landmarks, distances=paper)
         if not split:
             proximity_figures(out, data.X[0], data.Y[0])
-        lines = run_split(data, split, components, 2 if options.quick else None)
+        lines = run_split(
+            data, split, components, 2 if options.quick else None, similarities, options.experiments.split(",")
+        )
         first, second = first + lines[0], second + lines[1]
         report(out, first, second, facts)
 

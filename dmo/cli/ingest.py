@@ -14,6 +14,7 @@ from dmo.cli.session import cost_rows, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.datasets.reuters import Selection, ingest_reuters
 from dmo.datasets.sources import READERS
+from dmo.datasets.text import Stemmer
 from dmo.datasets.writing import write
 from dmo.demo.digits import digits_source
 from dmo.errors import UserError, amount
@@ -64,6 +65,7 @@ def _reuters(
         ),
     ] = "modapte",
     min_documents: Annotated[int, typer.Option(min=1, help="Training documents that a word must occur in.")] = 1,
+    stemmer: Annotated[Stemmer | None, typer.Option(help="Cut words to their stems.")] = None,
     block: Block = 1024,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -72,7 +74,13 @@ def _reuters(
 
     def make() -> stores.FeatureStore:
         return ingest_reuters(
-            source, store, selection=selection, min_documents=min_documents, block=block, overwrite=overwrite
+            source,
+            store,
+            selection=selection,
+            min_documents=min_documents,
+            stemmer=stemmer,
+            block=block,
+            overwrite=overwrite,
         )
 
     _run(make, store, overwrite, json)

@@ -18,7 +18,7 @@ from zlib import error as ZlibError
 
 import numpy as np
 
-from dmo.datasets.text import Vocabulary
+from dmo.datasets.text import Stemmer, Vocabulary
 from dmo.datasets.writing import Source, write
 from dmo.errors import UserError
 from dmo.formats.files import DataError, Stacked, decompressing, open_binary
@@ -285,6 +285,7 @@ def ingest_reuters(
     *,
     selection: Selection = "modapte",
     min_documents: int = 1,
+    stemmer: Stemmer | None = None,
     block: int = 1024,
     overwrite: bool = False,
     random_state: int = 0,
@@ -304,6 +305,8 @@ def ingest_reuters(
         As `select`.
     min_documents : int, default=1
         Training documents that a word must occur in.
+    stemmer : {"porter"}, default=None
+        Cut words to their stems, with the extra `dmo[text]`.
     block : int, default=1024
         Documents in a block.
     overwrite : bool, default=False
@@ -344,7 +347,7 @@ def ingest_reuters(
     if not splits:
         raise DataError(f"{source}: no document of the selection {selection!r}; pass the whole collection")
     with stage("vocabulary"):
-        vocabulary = Vocabulary.learn(texts(splits[0])(), min_documents)
+        vocabulary = Vocabulary.learn(texts(splits[0])(), min_documents, stemmer)
     parts = [vocabulary.source(len(chosen.numbers[s]), texts(s), f"{source} ({s})", block) for s in splits]
     rows: Sequence[int] = [number for split in splits for number in chosen.numbers[split]]
     found = Source(
@@ -355,7 +358,12 @@ def ingest_reuters(
         counts={split: len(chosen.numbers[split]) for split in splits},
         attributes={"dataset": "reuters21578", "selection": selection, "vocabulary": vocabulary.words},
         provenance=Provenance(
-            parameters={"selection": selection, "min_documents": min_documents, "seed": random_state}
+            parameters={
+                "selection": selection,
+                "min_documents": min_documents,
+                "seed": random_state,
+                **({"stemmer": stemmer} if stemmer else {}),
+            }
         ),
     )
     return write(found, store, block=block, overwrite=overwrite)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import Literal
 
 import numpy as np
 import scipy.sparse
@@ -18,13 +19,24 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from dmo.formats.files import DataError, SequentialRows
 
+Stemmer = Literal["porter"]
 
-def _vectorizer(words: list[str] | None = None) -> TfidfVectorizer:
-    return TfidfVectorizer(stop_words="english", token_pattern=r"[a-z][a-z]+", sublinear_tf=True, vocabulary=words)
-
-
-tokens: Callable[[str], list[str]] = _vectorizer().build_analyzer()
+tokens: Callable[[str], list[str]] = TfidfVectorizer(
+    stop_words="english", token_pattern=r"[a-z][a-z]+"
+).build_analyzer()
 """Lower-case words of two ASCII letters or more, in order, English stop words left out."""
+
+
+def _analyzer(stemmer: Stemmer | None) -> Callable[[str], list[str]]:
+    """`tokens`, or their stems."""
+    if stemmer is None:
+        return tokens
+    try:
+        import snowballstemmer
+    except ImportError:
+        raise ImportError("stems need snowballstemmer, which is not installed; run: pip install dmo[text]") from None
+    stems = snowballstemmer.stemmer(stemmer).stemWords
+    return lambda text: stems(tokens(text))
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,8 @@ class Vocabulary:
         The d words, sorted.
     idf : ndarray of shape (d,), float64
         Inverse document frequency of each word, ln((1 + n) / (1 + df)) + 1 for n training documents.
+    stemmer : {"porter"}, default=None
+        What words are cut to their stems by before they count; None: they stay.
 
     Examples
     --------
@@ -50,9 +64,10 @@ class Vocabulary:
 
     words: list[str]
     idf: np.ndarray
+    stemmer: Stemmer | None = None
 
     @classmethod
-    def learn(cls, texts: Iterable[str], min_documents: int = 1) -> Vocabulary:
+    def learn(cls, texts: Iterable[str], min_documents: int = 1, stemmer: Stemmer | None = None) -> Vocabulary:
         """Take the words that occur in enough documents; one pass, in the memory of the vocabulary alone.
 
         Parameters
@@ -61,6 +76,8 @@ class Vocabulary:
             The training documents.
         min_documents : int, default=1
             Number of documents that a word must occur in.
+        stemmer : {"porter"}, default=None
+            Cut words to their stems; "porter" is Porter's algorithm of 1980, of the extra `dmo[text]`.
 
         Returns
         -------
@@ -73,19 +90,19 @@ class Vocabulary:
             When no word is left.
         """
         frequency: Counter[str] = Counter()
-        n = 0
+        n, analyze = 0, _analyzer(stemmer)
         for text in texts:
-            frequency.update(set(tokens(text)))
+            frequency.update(set(analyze(text)))
             n += 1
         words = sorted(word for word, count in frequency.items() if count >= min_documents)
         if not words:
             raise DataError(f"{n} documents have no word in {min_documents} or more of them; lower min_documents")
         counts = np.array([frequency[word] for word in words], dtype=np.float64)
-        return cls(words, np.log((1 + n) / (1 + counts)) + 1)
+        return cls(words, np.log((1 + n) / (1 + counts)) + 1, stemmer)
 
     @cached_property
     def _fitted(self) -> TfidfVectorizer:
-        vectorizer = _vectorizer(self.words)
+        vectorizer = TfidfVectorizer(analyzer=_analyzer(self.stemmer), sublinear_tf=True, vocabulary=self.words)
         vectorizer.idf_ = self.idf
         return vectorizer
 

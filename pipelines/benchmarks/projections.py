@@ -2,8 +2,8 @@
 
     python pipelines/benchmarks/projections.py [--scale 1] [--view gist] [--documents 200000] [--words 50000]
 
-Each line runs in a process of its own; peak memory is that process's. AUC is that of linear least squares on the
-coordinates of the test rows, the same for every method.
+Each line runs in a process of its own; seconds are those of its CPU, and peak memory is that process's. AUC is that of
+linear least squares on the coordinates of the test rows, the same for every method.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def project(method: str, scale: float, view: str, components: int, rank: int, cl
         "MORP Nystrom": lambda: MORP("rbf", n_components=components, ridge=1.0, approximation=Nystrom(rank=rank)),
     }
     width = RBF().fit(X[:n], 0).bandwidth if method not in engines else 1.0  # not part of what is timed
-    start = time.perf_counter()
+    start = time.process_time()
     if method in engines:
         model = engines[method]().fit(X[:n], Y[:n])
     else:
         model = KernelPCA(
             components, kernel="rbf", gamma=0.5 / float(width) ** 2, eigen_solver="arpack", random_state=0
         ).fit(X[:n])  # its default solver is dense from ten components on, and takes many times as long
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     Z, Z_new = np.asarray(model.transform(X[:n])), np.asarray(model.transform(X[n:]))
     return {"seconds": seconds, "auc": auc_of(Z, Y[:n], Z_new, Y[n:])}
 
@@ -95,13 +95,13 @@ def text(method: str, path: str, components: int, rank: int) -> dict[str, Any]:
     """Fit one method on all documents of a store; AUC on the last 2000, which it has seen."""
     store = open_features(path)
     X, Y = store.views["words"], np.asarray(store.labels)
-    start = time.perf_counter()
+    start = time.process_time()
     if method.startswith("MLSI"):
         how = Krylov() if method == "MLSI Krylov" else Nystrom(rank=rank)
         model: Any = MLSI(n_components=components, ridge=1.0, approximation=how).fit(X, Y)
     else:
         model = TruncatedSVD(components, random_state=0).fit(X[:])
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     last, first = slice(len(Y) - 2000, len(Y)), slice(0, 2000)
     Z, Z_new = model.transform(X[first]), model.transform(X[last])
     return {"seconds": seconds, "auc": auc_of(np.asarray(Z), Y[first].astype(float), np.asarray(Z_new), Y[last])}
@@ -128,7 +128,7 @@ def measure(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, A
 
 def show(title: str, found: dict[str, dict[str, Any]]) -> None:
     """A table with ratios to the first line."""
-    table = Table("method", "fit, s", "times the first", "AUC macro", "peak, GiB", title=title)
+    table = Table("method", "fit, CPU s", "times the first", "AUC macro", "peak, GiB", title=title)
     first = next(iter(found.values()))["seconds"]
     for name, row in found.items():
         table.add_row(

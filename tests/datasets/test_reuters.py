@@ -98,6 +98,18 @@ def test_tf_idf_is_scikit_learns():
         Vocabulary.learn(texts, 50)
 
 
+def test_words_are_cut_to_their_stems(folder, tmp_path):
+    """Examples of Porter 1980: plurals, suffixes, and the stem that five words share."""
+    cut = Vocabulary.learn(["Caresses ponies relational conditional"], stemmer="porter")
+    assert cut.words == ["caress", "condit", "poni", "relat"]
+    one = Vocabulary.learn(["connect connected connecting connection connections"], stemmer="porter")
+    assert one.words == ["connect"]
+    np.testing.assert_allclose(one.rows(["disconnected", "connections"]).toarray(), [[0.0], [1.0]])
+    store = ingest_reuters(folder, tmp_path / "stems.zarr", stemmer="porter")
+    assert "price" in store.attributes["vocabulary"]
+    assert "prices" not in store.attributes["vocabulary"]
+
+
 def test_the_store_keeps_rows_names_and_splits(folder, tmp_path):
     store = ingest_reuters(folder, tmp_path / "out.zarr", block=3)
     assert store.split.tolist() == ["train", "train", "test", "test"]

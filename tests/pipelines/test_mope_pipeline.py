@@ -82,7 +82,9 @@ def test_settings_that_share_proximities_are_as_if_fitted_by_themselves(pipeline
     X, Y = np.abs(rng.standard_normal((300, 12))), (rng.random((100, 3)) < 0.5).astype(float)
     parts, known = (X[:100], X[100:200], X[200:]), np.arange(100) % 4 > 0
     data = protocol.Thirds(parts, (Y, Y, Y), known, np.ones(12))
-    method = next(m for m in text.proximities(["classes"], ["priority"]) if m.name == "MOPE-3 priority")
+    method = next(
+        m for m in text.proximities(["classes"], ["priority"], text.SIMILARITIES) if m.name == "MOPE-3 priority"
+    )
     found = list(protocol._projections(method, data, 5))
     assert len(found) == len(method.settings) * (1 + len(method.ridges)) >= 8
     assert len({str(sorted(setting.items(), key=str)) for setting, _, _ in found}) == len(found)
@@ -109,8 +111,8 @@ def test_a_quick_run_writes_tables_claims_and_figures(pipeline, data, tmp_path, 
     assert pipeline("mope_text").main([str(out), "--data", str(data), "--quick"]) == 0
     printed = capsys.readouterr().out
     for name, families, said in (
-        ("mope_text_table3", {"unsupervised", "supervised"}, 5),
-        ("mope_text_table4", {"unsupervised", "supervised", "semi-supervised"}, 2),
+        ("mope_text_table3", {"unsupervised", "supervised"}, 6),
+        ("mope_text_table4", {"unsupervised", "supervised", "semi-supervised", "propagation"}, 2),
     ):
         with open(out / f"{name}.csv", encoding="utf-8") as file:
             lines = list(csv.DictReader(file))
@@ -131,9 +133,36 @@ def test_a_quick_run_writes_tables_claims_and_figures(pipeline, data, tmp_path, 
             if not claim["holds"]:
                 notes = [row["note"] for row in rows if row["method"] == winner]
                 assert all(name in notes[0] for name in claim["not_above_at"])
-    assert printed.count("holds: ") + printed.count("DOES NOT HOLD: ") == 7
+    assert printed.count("holds: ") + printed.count("DOES NOT HOLD: ") == 8
     for image in ("bars", "labels", "combined"):
         assert (out / f"mope_text_{image}.png").stat().st_size > 5000
+
+
+def test_the_papers_features_are_distances_of_stems(pipeline, data, tmp_path):
+    text, protocol = pipeline("mope_text"), pipeline("mope_protocol")
+    X, Y, _ = text.load(data, tmp_path, "porter")
+    thirds = protocol.Thirds.of(X, Y, 0, 30, distances=True)
+    parts = [np.sort(np.random.default_rng(0).permutation(len(Y))[start::3]) for start in range(3)]
+    D = np.linalg.norm(X[parts[1]].toarray()[:, None] - X[parts[0]].toarray()[None], axis=2)
+    scale = thirds.X[1].max() / D.max()  # features are distances but for their common unit
+    gaps = [np.abs(thirds.X[1][:, [j]] - scale * D).max(axis=0).min() for j in range(30)]
+    np.testing.assert_allclose(gaps, 0, atol=1e-3 * scale)
+
+
+def test_a_label_is_given_above_the_threshold_of_the_best_f1(pipeline):
+    """Of scores .9, .8, .3, .2 with labels 1, 0, 1, 0: F1 is .8 from .3 on; a label that nobody has is given to none."""
+    scores = np.array([[0.9, 0.5], [0.8, 0.1], [0.3, 0.7], [0.2, 0.9]])
+    found = pipeline("mope_protocol")._thresholds(scores, np.array([[1, 0], [0, 0], [1, 0], [0, 0]]))
+    assert found.tolist() == [0.3, np.inf]
+
+
+def test_the_papers_second_experiment(pipeline, data, tmp_path):
+    command = [str(tmp_path), "--data", str(data), "--quick", "--protocol", "paper", "--experiments", "2"]
+    assert pipeline("mope_text").main(command) == 0
+    written = json.loads((tmp_path / "mope_text_table4.json").read_text(encoding="utf-8"))
+    assert {"ML-LGC", "ML-GRF", "SMSE1", "SMSE2"} <= {row["method"] for row in written["table"]}
+    assert written["facts"]["protocol"] == "paper"
+    assert not (tmp_path / "mope_text_table3.json").exists()
 
 
 def test_bad_inputs_are_one_sentence(pipeline, data, tmp_path, capsys):
