@@ -154,10 +154,11 @@ def compare(
     return found
 
 
-def beside(row: Row, ours: float, paper: float | None, deviation: float) -> Row:
+def beside(row: Row, ours: float, paper: float | None, deviation: float | None = None) -> Row:
     """A row with our mean and its deviation over trials, what a paper printed, and the difference (None: nothing)."""
+    spread = {} if deviation is None else {"ours_std": float(deviation)}
     gap = None if paper is None else float(ours) - paper
-    return row | {"paper": paper, "ours": float(ours), "ours_std": float(deviation), "ours - paper": gap}
+    return row | {"paper": paper, "ours": float(ours), **spread, "ours - paper": gap}
 
 
 def publish(folder: Path, name: str, table: Sequence[Row], claims: Sequence[Row], facts: Mapping[str, Any]) -> None:
