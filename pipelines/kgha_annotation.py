@@ -2,11 +2,11 @@
 
     python pipelines/kgha_annotation.py --data FOLDER --work WORK [--scheduler local] [--quick]
 
-FOLDER holds Corel5k (default: corel5k under DMO_DATA); a feature store that `dmo ingest` wrote, or the word "digits",
-does as well. Features are ingested into WORK/features.zarr; then every method is fitted on the training samples,
-annotates the test samples (WORK/scores/VIEWS-METHOD.zarr) and is evaluated (WORK/results/VIEWS-METHOD.json). Each of
-these is kept: the same command goes on where a run stopped, and a finished part is not computed again unless an option
-changed. The table is printed and written to WORK/table.csv and WORK/table.json.
+FOLDER holds Corel5k (default: corel5k under DMO_DATA), or a set as INRIA distributed it (iaprtc12, espgame); a feature
+store that `dmo ingest` wrote, or the word "digits", does as well. Features are ingested into WORK/features.zarr; then every
+method is fitted on the training samples, annotates the test samples (WORK/scores/VIEWS-METHOD.zarr) and is evaluated
+(WORK/results/VIEWS-METHOD.json). Each of these is kept: the same command goes on where a run stopped, and a finished part is
+not computed again unless an option changed. The table is printed and written to WORK/table.csv and WORK/table.json.
 
 Methods, as in the lower panel of table 4 of Xiong, Szedmak, Piater 2014: r-MLR and r-KMLR (linear and kernel ridge
 regression, averaged over views), L-HA (KGHA with linear kernels), KGHA-r (balance -> 0), KGHA-d (as many components as
@@ -31,7 +31,7 @@ from rich.table import Table
 
 from dmo import KGHA, MultiViewRidge, Nystrom, stores
 from dmo.blocks import Subset
-from dmo.datasets import ingest
+from dmo.datasets import ingest, ingest_inria
 from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.progress import stage
@@ -42,6 +42,8 @@ from dmo.workflows.fitting import auto_kernel
 from dmo.workflows.program import Session, add_run_options, run_pipeline
 
 ALL_VIEWS = "all"
+VIEWS = ("rgb", "lab", "hsv", "gist", "dense_sift", "harris_sift", "dense_hue", "harris_hue")
+"""Of the paper's table 2, where a set has more."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,9 @@ def open_data(data: str, work: Path, views: Sequence[str] | None) -> stores.Feat
         return labeled_features(target, lambda: ingest_digits(target))
     if not Path(data).is_dir() or (Path(data) / "zarr.json").exists():
         return stores.open_features(data)
+    name = Path(data).name
+    if any(Path(data).glob(f"{name}_train_Gist.*")):
+        return labeled_features(target, lambda: ingest_inria(data, target, name, views=views or VIEWS))
     return labeled_features(target, lambda: ingest("corel5k", data, target, views=views))
 
 

@@ -12,6 +12,7 @@ from dmo import stores
 from dmo.cli.options import Block, Json, Overwrite
 from dmo.cli.session import cost_rows, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
+from dmo.datasets.inria import ingest_inria
 from dmo.datasets.reuters import Selection, ingest_reuters
 from dmo.datasets.sources import READERS
 from dmo.datasets.text import Stemmer
@@ -84,6 +85,28 @@ def _reuters(
         )
 
     _run(make, store, overwrite, json)
+
+
+@ingest_app.command("inria")
+def _inria(
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="Folder of NAME_train_Gist.fvec, NAME_train_annot.hvecs ...")
+    ],
+    store: Store,
+    name: Annotated[str, typer.Option(help="What the files' names begin with, such as iaprtc12 or espgame.")],
+    views: Views = None,
+    block: Block = 1024,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Image sets as INRIA distributed them (Corel5k, ESP game, IAPR TC-12): 15 descriptors, keywords."""
+    chosen = [view for part in views or () for view in part.split(",") if view] or None
+    _run(
+        lambda: ingest_inria(folder, store, name, views=chosen, block=block, overwrite=overwrite),
+        store,
+        overwrite,
+        json,
+    )
 
 
 @ingest_app.command("digits")

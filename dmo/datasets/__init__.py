@@ -3,6 +3,7 @@
 from dmo.datasets.cards import CARDS, Card, File, ViewCard
 from dmo.datasets.ingest import ingest
 from dmo.datasets.ingest_files import ingest_files, read_description
+from dmo.datasets.inria import ingest_inria
 from dmo.formats.arff import Arff, Attribute, open_arff, read_arff, read_label_list
 from dmo.formats.arrays import NpzMember, ZarrRows, open_npy, open_npz, open_zarr
 from dmo.formats.delimited import Delimited, open_csv, read_csv, read_names
@@ -30,6 +31,7 @@ __all__ = [
     "ZarrRows",
     "ingest",
     "ingest_files",
+    "ingest_inria",
     "matlab_variables",
     "open_arff",
     "open_csv",

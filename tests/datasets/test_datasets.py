@@ -30,8 +30,9 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from zarr.core.sync import sync
 
 from dmo.blocks import rows
-from dmo.datasets import CARDS, ingest, ingest_files, read_description
+from dmo.datasets import CARDS, ingest, ingest_files, ingest_inria, read_description
 from dmo.datasets.cards import BEGIN, END, markdown, renew
+from dmo.datasets.inria import DESCRIPTORS
 from dmo.formats.arff import open_arff, read_arff, read_label_list
 from dmo.formats.arrays import open_npy, open_npz, open_zarr
 from dmo.formats.delimited import open_csv, read_csv, read_names
@@ -915,6 +916,45 @@ def test_described_files_become_a_feature_store(tmp_path):
     assert list(one.views) == ["hue"]
 
 
+def test_the_files_of_inria_become_a_store(tmp_path):
+    """All 15 descriptors, in types as distributed; sizes of a named set and dimensions are checked."""
+    data = {}
+    for split, n in (("train", 5), ("test", 3)):
+        for view, (stem, d) in DESCRIPTORS.items():
+            ending = "fvec" if view == "gist" else "hvecs32" if d > 4000 else "hvecs"
+            data[view, split] = RNG.integers(0, 9, (n, d)).astype({"fvec": "f4", "hvecs32": "u4"}.get(ending, "u2"))
+            put(tmp_path, f"tiny_{split}_{stem}.{ending}", vecs_bytes(data[view, split], ending))
+        data["annot", split] = RNG.integers(0, 2, (n, 2)).astype("u2")
+        put(tmp_path, f"tiny_{split}_annot.hvecs", vecs_bytes(data["annot", split], "hvecs"))
+    put(tmp_path, "tiny_dictionary.txt", "sun\nsea\n")
+    store = ingest_inria(tmp_path, tmp_path / "tiny.zarr", "tiny")
+    assert len(store.views) == 15
+    assert store.label_names == ["sun", "sea"]
+    assert store.split.tolist() == ["train"] * 5 + ["test"] * 3
+    for view in DESCRIPTORS:
+        np.testing.assert_array_equal(
+            rows(store.views[view]), np.concatenate([data[view, s] for s in ("train", "test")])
+        )
+        assert store.view_info(view).histogram == (view != "gist")
+    np.testing.assert_array_equal(store.labels, np.concatenate([data["annot", s] for s in ("train", "test")]))
+    assert list(ingest_inria(tmp_path, tmp_path / "one.zarr", "tiny", views=["lab"]).views) == ["lab"]
+    for call, sentence in (
+        (lambda: ingest_inria(tmp_path, tmp_path / "x.zarr", "tiny", views=["hue"]), "hue"),
+        (lambda: ingest_inria(tmp_path, tmp_path / "x.zarr", "huge"), "lacks huge_train_annot"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=sentence):
+            call()
+    put(tmp_path, "tiny_test_Gist.fvec", vecs_bytes(np.zeros((3, 4), "f4"), "fvec"))
+    with pytest.raises(DataError, match="rows of 4 values, expected 512 of Gist"):
+        ingest_inria(tmp_path, tmp_path / "x.zarr", "tiny", views=["gist"])
+    assert not (tmp_path / "x.zarr").exists()
+    put(tmp_path, "tiny_test_Gist.fvec", vecs_bytes(data["gist", "test"], "fvec"))
+    for path in tmp_path.glob("tiny_*"):
+        path.rename(tmp_path / path.name.replace("tiny", "iaprtc12"))
+    with pytest.raises(DataError, match=r"iaprtc12 has \(5, 3, 2\) training and test images and keywords, expected"):
+        ingest_inria(tmp_path, tmp_path / "iapr.zarr", "iaprtc12", views=["gist"])
+
+
 def test_every_format_becomes_the_same_store(tmp_path):
     X = RNG.integers(0, 3, (30, 5)).astype(np.float64)
     Y = RNG.integers(0, 2, (30, 3))
@@ -1072,7 +1112,8 @@ def test_descriptions_are_checked(tmp_path):
 
 
 def test_the_cards_repeat_the_facts_that_ingestion_checks():
-    assert {path.stem for path in (ROOT / "data").glob("*.md")} == set(CARDS)
+    own = {path.stem for path in (ROOT / "data").glob("*.md")}
+    assert own == {*CARDS, "inria"}, "the sets of INRIA's format have no checksums: no copy of all files was at hand"
     for name, card in CARDS.items():
         text = (ROOT / "data" / f"{name}.md").read_text(encoding="utf-8")
         facts = text[text.index(BEGIN) : text.index(END) + len(END)]

@@ -1,0 +1,141 @@
+"""Image sets as INRIA's LEAR group distributed them: 15 descriptors an image, keywords, two splits, one naming scheme."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from dmo.datasets.ingest_files import check_known, ingest_files
+from dmo.errors import UserError
+from dmo.formats.files import DataError
+from dmo.formats.vecs import FORMATS, open_vecs
+from dmo.stores import FeatureStore
+
+DESCRIPTORS = {
+    "rgb": ("RgbV3H1", 5184),
+    "lab": ("LabV3H1", 5184),
+    "hsv": ("HsvV3H1", 5184),
+    "gist": ("Gist", 512),
+    "dense_sift": ("DenseSiftV3H1", 3000),
+    "harris_sift": ("HarrisSiftV3H1", 3000),
+    "dense_hue": ("DenseHueV3H1", 300),
+    "harris_hue": ("HarrisHueV3H1", 300),
+    "rgb_whole": ("Rgb", 4096),
+    "lab_whole": ("Lab", 4096),
+    "hsv_whole": ("Hsv", 4096),
+    "dense_sift_whole": ("DenseSift", 1000),
+    "harris_sift_whole": ("HarrisSift", 1000),
+    "dense_hue_whole": ("DenseHue", 100),
+    "harris_hue_whole": ("HarrisHue", 100),
+}
+"""View -> the name in the files, and the dimension. Three horizontal bands side by side, or the whole image."""
+SHAPES = {"corel5k": (4500, 499, 260), "espgame": (18689, 2081, 268), "iaprtc12": (17665, 1962, 291)}
+"""Set -> training images, test images, keywords."""
+
+
+def ingest_inria(
+    folder: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    name: str,
+    *,
+    views: Collection[str] | None = None,
+    block: int = 1024,
+    overwrite: bool = False,
+) -> FeatureStore:
+    """Write a set's files, NAME_train_Gist.fvec, NAME_test_annot.hvecs and so on, as a feature store.
+
+    Keywords are named by NAME_dictionary.txt where that is there. Descriptors are those of `DESCRIPTORS`; all but "gist"
+    are counts.
+
+    Parameters
+    ----------
+    folder : path-like
+        Where the files lie.
+    store : path-like
+        Where to write: a path or URL.
+    name : str
+        What the files' names begin with; the sizes of "corel5k", "espgame" and "iaprtc12" are checked.
+    views : collection of str, default=None
+        Descriptors to read; None: all whose files are there in both splits.
+    block : int, default=1024
+        Rows in a block.
+    overwrite : bool, default=False
+        Replace a store that is there.
+
+    Returns
+    -------
+    FeatureStore
+        The finished store, opened.
+
+    Raises
+    ------
+    DataError, FileNotFoundError
+        For files that are missing or damaged, or of other sizes than the set has.
+    UserError
+        For a descriptor that is unknown.
+
+    References
+    ----------
+    Guillaumin, Mensink, Verbeek, Schmid 2009.
+
+    Examples
+    --------
+    >>> import struct
+    >>> from pathlib import Path
+    >>> from dmo.datasets.inria import ingest_inria
+    >>> for split in ("train", "test"):
+    ...     _ = Path(f"tiny_{split}_Gist.fvec").write_bytes(struct.pack("<I512f", 512, *range(512)))
+    ...     _ = Path(f"tiny_{split}_annot.hvecs").write_bytes(struct.pack("<3H", 2, 1, 0))
+    >>> ingest_inria(".", "tiny.zarr", "tiny").views["gist"].shape
+    (2, 512)
+    """
+    folder = Path(folder)
+    check_known("views", views or (), DESCRIPTORS)
+    labels = _splits(folder, name, "annot", required=True) or {}
+    found = {
+        view: files
+        for view, (stem, _) in DESCRIPTORS.items()
+        if (views is None or view in views) and (files := _splits(folder, name, stem, required=views is not None))
+    }
+    if not found:
+        raise UserError(f"{folder}: no descriptor of {name!r}; pass the folder of files such as {name}_train_Gist.fvec")
+    _check(name, labels, found, folder)
+    words = folder / f"{name}_dictionary.txt"
+    return ingest_files(
+        found,
+        store,
+        labels=labels,
+        label_names=words if words.is_file() else None,
+        histograms=[view for view in found if view != "gist"],
+        block=block,
+        overwrite=overwrite,
+    )
+
+
+def _splits(folder: Path, name: str, stem: str, required: bool) -> dict[str, Path] | None:
+    """The files of both splits, None where one is missing."""
+    found: dict[str, Path] = {}
+    for split in ("train", "test"):
+        paths = [path for ending in FORMATS if (path := folder / f"{name}_{split}_{stem}{ending}").is_file()]
+        if paths:
+            found[split] = paths[0]
+        elif required:
+            raise FileNotFoundError(f"{folder} lacks {name}_{split}_{stem} (.hvecs, .hvecs32 or .fvec)")
+    return found if len(found) == 2 else None
+
+
+def _check(name: str, labels: Mapping[str, Path], found: Mapping[str, Mapping[str, Path]], folder: Path) -> None:
+    """Dimensions of the descriptors and sizes of a known set, from the files' beginnings."""
+    for view, files in found.items():
+        stem, dimension = DESCRIPTORS[view]
+        for path in files.values():
+            if open_vecs(path).shape[1] != dimension:
+                raise DataError(f"{path}: rows of {open_vecs(path).shape[1]} values, expected {dimension} of {stem}")
+    if name in SHAPES:
+        parts = [open_vecs(labels[split]).shape for split in ("train", "test")]
+        got = (parts[0][0], parts[1][0], parts[0][1])
+        if got != SHAPES[name]:
+            raise DataError(
+                f"{folder}: {name} has {got} training and test images and keywords, expected {SHAPES[name]}"
+            )
