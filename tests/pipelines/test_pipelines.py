@@ -126,7 +126,7 @@ def test_the_papers_tables_choose_by_cross_validation(pipeline, tmp_path, monkey
     regression, _, _ = paper.METHODS["r-KMLR"]
     monkeypatch.setitem(paper.METHODS, "KGHA", (kgha, kernel, few | {"n_components": (0.2, 0.5)}))
     monkeypatch.setitem(paper.METHODS, "r-KMLR", (regression, kernel, {"ridge": (1e-2, 1e-1)}))
-    ingest_digits = pipeline.ingest_digits(tmp_path / "corel5k")
+    pipeline.ingest_digits(tmp_path / "corel5k")
     command = ["--data", str(tmp_path / "corel5k"), "--work", str(tmp_path), "--quick", "--protocol", "paper"]
     assert pipeline.main([*command, "--methods", "r-KMLR,KGHA"]) == 0
     written = json.loads((tmp_path / "kgha_paper.json").read_text())
@@ -135,7 +135,8 @@ def test_the_papers_tables_choose_by_cross_validation(pipeline, tmp_path, monkey
     assert rows["KGHA", 0.2, "f1"]["paper"] == 28.2
     assert rows["KGHA", 0.5, "precision"]["paper"] == 33.7
     assert rows["r-KMLR", None, "recall"]["paper"] == 35.1
-    samples = pipeline.select(ingest_digits, list(ingest_digits.views)[:2], quick=True)
+    store = stores.open_features(tmp_path / "corel5k")
+    samples = pipeline.select(store, list(store.views)[:2], quick=True)
     setting = rows["KGHA", 0.5, "f1"]["chosen"]
     model = KGHA(center=False, intercept=False, **setting).fit(samples.train, samples.Y_train)
     expected = annotation_scores(samples.Y_test, model.decision_function(samples.test), 5)
