@@ -115,46 +115,46 @@ def masked_ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Ridge regression of every label on its own known rows, from moments of all rows and passes over them.
 
-        Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an intercept beside w_l where `center`; D: weights of the
-        samples, M_l: its known ones. Conjugate gradients for all labels at once, preconditioned by the regression on all rows;
-        an iteration is one pass, for what the unknown entries take from the product.
+    Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an intercept beside w_l where `center`; D: weights of the
+    samples, M_l: its known ones. Conjugate gradients for all labels at once, preconditioned by the regression on all rows;
+    an iteration is one pass, for what the unknown entries take from the product.
 
-        Parameters
-        ----------
-        moments : Moments
-            Weighted, of factor rows and of the labels, zeros where they are unknown.
-        weights : mapping of view to float
-            w_v >= 0 of the views to use.
-        c : float
-            The ridge.
-        gaps : callable
-            (coefficients B of shape (d + 1, k) of the views' columns and an intercept, numbers of their k labels) ->
-            [F, 1]' D (U o [F, 1] B), U the unknown entries.
-        some : ndarray of shape (L,), bool
-            Labels that are known of some samples.
-        center : bool, default=True
-            With an intercept, which is not penalized.
+    Parameters
+    ----------
+    moments : Moments
+        Weighted, of factor rows and of the labels, zeros where they are unknown.
+    weights : mapping of view to float
+        w_v >= 0 of the views to use.
+    c : float
+        The ridge.
+    gaps : callable
+        (coefficients B of shape (d + 1, k) of the views' columns and an intercept, numbers of their k labels) ->
+        [F, 1]' D (U o [F, 1] B), U the unknown entries.
+    some : ndarray of shape (L,), bool
+        Labels that are known of some samples.
+    center : bool, default=True
+        With an intercept, which is not penalized.
 
-        Returns
-        -------
-        coefficients : dict of str to ndarray of shape (d_v, L)
-            beta_v of f(x) = sum_v f_v(x) beta_v + offset.
-        offset : ndarray of shape (L,)
-            Of f, the intercept included.
+    Returns
+    -------
+    coefficients : dict of str to ndarray of shape (d_v, L)
+        beta_v of f(x) = sum_v f_v(x) beta_v + offset.
+    offset : ndarray of shape (L,)
+        Of f, the intercept included.
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dmo.blocks import row_blocks
-    from dmo.engines.moments import LABELS, Moments
-        >>> from dmo.methods.ridge import masked_ridge
-        >>> F, Y = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [2.0], [0.0]])
-        >>> unknown, ones = np.array([[False], [False], [True]]), np.ones((3, 1))
-        >>> stacked = np.hstack([F, ones])
-        >>> gaps = lambda B, which: stacked.T @ (unknown * (stacked @ B))
-        >>> beta, offset = masked_ridge(Moments.of({"x": F, LABELS: Y}), {"x": 1.0}, 1e-9, gaps, np.array([True]))
-        >>> beta["x"].round(6).ravel().tolist(), abs(offset.round(6)).tolist()
-        ([1.0], [0.0])
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import row_blocks
+    >>> from dmo.engines.moments import LABELS, Moments
+    >>> from dmo.methods.ridge import masked_ridge
+    >>> F, Y = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [2.0], [0.0]])
+    >>> unknown, ones = np.array([[False], [False], [True]]), np.ones((3, 1))
+    >>> stacked = np.hstack([F, ones])
+    >>> gaps = lambda B, which: stacked.T @ (unknown * (stacked @ B))
+    >>> beta, offset = masked_ridge(Moments.of({"x": F, LABELS: Y}), {"x": 1.0}, 1e-9, gaps, np.array([True]))
+    >>> beta["x"].round(6).ravel().tolist(), abs(offset.round(6)).tolist()
+    ([1.0], [0.0])
     """
     columns, scale, _, small = moments.weighted_system(weights, center)
     plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale

@@ -169,7 +169,9 @@ def _several(estimator: Any, X: Any, reset: bool) -> dict[str, Any] | None:
     columns = getattr(estimator, "views", None)
     if columns is not None:
         return split_columns(X, columns)
-    widths = {} if reset else estimator.view_widths_
+    if reset:
+        return None
+    widths = estimator.view_widths_
     if SINGLE in widths or getattr(X, "ndim", 0) != 2 or X.shape[1] != sum(widths.values()):
         return None
     edges = np.cumsum([0, *widths.values()])  # views that a tool has put side by side, see `Views`
