@@ -1,35 +1,44 @@
 """From label scores to decisions, learnt from the scores of training samples by models that have not seen them.
 
-A decoder is passed to an estimator, `MultiViewRidge(decoder=PlugIn())`, which gives it leave-one-out or out-of-fold
-scores of its training samples when it is fitted; no test sample is ever looked at.
+Every fit that has leave-one-out or out-of-fold scores of training samples learns from them the probability of each label
+and the threshold above which it is given; no test sample is ever looked at. A decoder that is passed to an estimator,
+`MultiViewRidge(decoder=PlugIn())`, decides besides how labels are ranked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from dmo.errors import UserError
-from dmo.methods.calibration import PooledProbabilities
+from dmo.methods.calibration import PooledProbabilities, SoftmaxProbabilities
 from dmo.methods.gain_rules import BY_PROBABILITY, METRICS, GainRule
 from dmo.methods.plugin_rule import PlugInRule
+from dmo.methods.thresholds import learn_thresholds
 
-__all__ = ["FittedDecoder", "PlugIn", "PooledCalibration", "as_decoder"]
+__all__ = ["Calibration", "FittedDecoder", "PlugIn", "PooledCalibration", "as_decoder"]
+
+_ENTRIES, _POOLED = 2**19, 2**17
+"""Held-out scores that a fit without a decoder learns from, and that the pooled regression takes of them."""
 
 
 @dataclass(frozen=True)
 class FittedDecoder:
-    """Label probabilities, and where a rule was learnt the scores that rank labels by it.
+    """Label probabilities, label sets, and where a rule was learnt the scores that rank labels by it.
 
     Parameters
     ----------
-    probabilities : PooledProbabilities
-        Of the score matrices that the decoder learnt from.
+    probabilities : PooledProbabilities or SoftmaxProbabilities
+        Of the score matrices that the decoder learnt from: of labels each for itself, or of classes.
+    thresholds : ndarray of shape (L,)
+        Probabilities above which labels are given.
     rule : PlugInRule, GainRule or None, default=None
         What ranks the labels of a sample; None: their probabilities do.
+    ranks : bool, default=True
+        Whether labels are ranked by this decoder at all, and not by the scores themselves.
 
     Examples
     --------
@@ -41,13 +50,30 @@ class FittedDecoder:
     (200, 6)
     """
 
-    probabilities: PooledProbabilities
+    probabilities: PooledProbabilities | SoftmaxProbabilities
+    thresholds: np.ndarray
     rule: PlugInRule | GainRule | None = None
+    ranks: bool = True
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
         """Scores (m x L) that rank the labels of every sample, from the score matrices (m x L each)."""
         p = self.probabilities(scores)
         return p if self.rule is None else self.rule(p)
+
+    def sets(self, scores: Sequence[np.ndarray]) -> np.ndarray:
+        """Choose labels by their thresholds.
+
+        Parameters
+        ----------
+        scores : sequence of ndarray of shape (m, L)
+            The score matrices.
+
+        Returns
+        -------
+        ndarray of shape (m, L), uint8
+            1 where a label is given.
+        """
+        return (self.probabilities(scores) > self.thresholds).astype(np.uint8)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Describe the decoder for a model store.
@@ -59,8 +85,8 @@ class FittedDecoder:
         meta : dict
             Its JSON.
         """
-        arrays = self.probabilities.to_arrays()
-        meta: dict[str, Any] = {"rule": None}
+        arrays = self.probabilities.to_arrays() | {"thresholds": self.thresholds}
+        meta: dict[str, Any] = {"rule": None, "ranks": self.ranks}
         if self.rule is not None:
             more, meta["rule"] = self.rule.to_arrays()
             arrays |= {f"rule/{key}": value for key, value in more.items()}
@@ -83,11 +109,92 @@ class FittedDecoder:
             The decoder.
         """
         own = {key: value for key, value in arrays.items() if "/" not in key}
+        thresholds, ranks = own.pop("thresholds"), meta["ranks"]
         if meta["rule"] is None:
-            return cls(PooledProbabilities(**own))
+            kind = SoftmaxProbabilities if "scale" in own else PooledProbabilities
+            return cls(kind(**own), thresholds, None, ranks)
         more = {key.removeprefix("rule/"): value for key, value in arrays.items() if key.startswith("rule/")}
         rule = GainRule(**more) if "gain" in more else PlugInRule(**more, **meta["rule"])
-        return cls(PooledProbabilities(**own), rule)
+        return cls(PooledProbabilities(**own), thresholds, rule, ranks)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Probabilities by Platt's logistic regression per label, drawn towards one that all labels share.
+
+    The fewer positives a label has, the more of its probability comes from the shared one, see
+    `dmo.methods.calibration`. Labels are ranked by their probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.decoders import Calibration
+    >>> rng = np.random.default_rng(0)
+    >>> Y = (rng.random((500, 8)) < np.linspace(0.05, 0.4, 8)).astype(np.uint8)
+    >>> held_out = 3 * Y + rng.normal(size=Y.shape)
+    >>> fitted = Calibration().learn([held_out], Y)
+    >>> bool((fitted.sets([held_out]) == Y).mean() > 0.9)
+    True
+    """
+
+    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None) -> FittedDecoder:
+        """Learn probabilities and thresholds from held-out scores.
+
+        Parameters
+        ----------
+        scores : sequence of ndarray of shape (n, L)
+            Score matrices of samples that their models had not seen.
+        Y : ndarray of shape (n, L), 0/1
+            Labels of the samples.
+        known : ndarray of shape (n, L), bool, or None, default=None
+            The entries of Y that are known; None: all.
+
+        Returns
+        -------
+        FittedDecoder
+            Probabilities of labels, and label sets, from scores of new samples.
+        """
+        pooled = PooledProbabilities.fit(scores, Y, known, _POOLED)
+        return _fitted(pooled.refined(scores, Y, known), scores, Y, known)
+
+    def learn_aside(
+        self,
+        scores: Sequence[np.ndarray],
+        Y: np.ndarray,
+        seen: np.ndarray,
+        classes: bool,
+        known: np.ndarray | None = None,
+    ) -> FittedDecoder:
+        """Learn the same from some of the samples, for a fit whose own scores rank labels and that nothing should slow.
+
+        Parameters
+        ----------
+        scores : sequence of ndarray of shape (n, L)
+            As for `learn`.
+        Y : ndarray of shape (n, L), 0/1
+            Labels of the samples; of more than half a million entries a random share is taken.
+        seen : ndarray of shape (L,), bool
+            Whether any training sample, of these or others, carries the label.
+        classes : bool
+            Whether every sample is of one class: probabilities then keep the order of the scores.
+        known : ndarray of shape (n, L), bool, or None, default=None
+            As for `learn`.
+
+        Returns
+        -------
+        FittedDecoder
+            With `ranks` False.
+        """
+        most = max(1000, _ENTRIES // Y.shape[1])
+        if len(Y) > most:
+            rows = np.sort(np.random.default_rng(0).choice(len(Y), most, replace=False))
+            scores, Y, known = [part[rows] for part in scores], Y[rows], None if known is None else known[rows]
+        if classes:
+            return FittedDecoder(
+                replace(SoftmaxProbabilities.fit(scores, Y), seen=seen), np.full(Y.shape[1], 0.5), ranks=False
+            )
+        found = self.learn(scores, Y, known)
+        return replace(found, probabilities=replace(found.probabilities, seen=seen), ranks=False)
 
 
 @dataclass(frozen=True)
@@ -123,7 +230,7 @@ class PooledCalibration:
         FittedDecoder
             Probabilities of labels from scores of new samples.
         """
-        return FittedDecoder(PooledProbabilities.fit(scores, Y, known))
+        return _fitted(PooledProbabilities.fit(scores, Y, known), scores, Y, known)
 
 
 @dataclass(frozen=True)
@@ -185,24 +292,38 @@ class PlugIn:
         probabilities = PooledProbabilities.fit(scores, Y, known)
         base, _, top = self.metric.partition("@")
         if base in BY_PROBABILITY:
-            return FittedDecoder(probabilities)
+            return _fitted(probabilities, scores, Y, known)
         p, count = probabilities(scores), min(int(top), Y.shape[1])
         if base == "f1":
-            return FittedDecoder(probabilities, PlugInRule.fit(p, Y, count, self.size, known))
-        return FittedDecoder(probabilities, GainRule.fit(base, p, Y, count, self.size, known))
+            return _fitted(probabilities, scores, Y, known, PlugInRule.fit(p, Y, count, self.size, known))
+        return _fitted(probabilities, scores, Y, known, GainRule.fit(base, p, Y, count, self.size, known))
 
 
-def as_decoder(given: str | PlugIn | PooledCalibration | None) -> PlugIn | PooledCalibration | None:
+def _fitted(
+    probabilities: PooledProbabilities,
+    scores: Sequence[np.ndarray],
+    Y: np.ndarray,
+    known: np.ndarray | None,
+    rule: PlugInRule | GainRule | None = None,
+) -> FittedDecoder:
+    return FittedDecoder(probabilities, learn_thresholds(probabilities(scores), Y, known), rule)
+
+
+Learner: TypeAlias = Calibration | PlugIn | PooledCalibration
+
+
+def as_decoder(given: str | Learner | None) -> Learner | None:
     """Make a decoder from its name.
 
     Parameters
     ----------
-    given : str, PlugIn, PooledCalibration or None
-        "probabilities" stands for `PooledCalibration()`, a metric such as "f1@5" for `PlugIn` of it.
+    given : str, Calibration, PlugIn, PooledCalibration or None
+        "calibrated" stands for `Calibration()`, "probabilities" for `PooledCalibration()`, a metric such as "f1@5" for
+        `PlugIn` of it.
 
     Returns
     -------
-    PlugIn, PooledCalibration or None
+    Calibration, PlugIn, PooledCalibration or None
         The decoder; None where none is given.
 
     Raises
@@ -216,12 +337,15 @@ def as_decoder(given: str | PlugIn | PooledCalibration | None) -> PlugIn | Poole
     >>> as_decoder("f1@5")
     PlugIn(metric='f1@5', size=500)
     """
-    if given is None or isinstance(given, (PlugIn, PooledCalibration)):
+    if given is None or isinstance(given, (Calibration, PlugIn, PooledCalibration)):
         return given
+    if given == "calibrated":
+        return Calibration()
     if given == "probabilities":
         return PooledCalibration()
     if isinstance(given, str) and "@" in given:
         return PlugIn(given)
     raise UserError(
-        f"decoder = {given!r}; known: 'probabilities', a metric such as 'f1@5', PlugIn and PooledCalibration"
+        f"decoder = {given!r}; known: 'calibrated', 'probabilities', a metric such as 'f1@5', and Calibration, PlugIn and "
+        "PooledCalibration objects"
     )

@@ -282,16 +282,19 @@ class Decoding(BaseModel):
     ----------
     rule : PlugInPart, GainPart or None
         The plug-in rule, where there is one.
+    ranks : bool
+        Whether it ranks labels.
 
     Examples
     --------
     >>> from dmo.model_schema import Decoding, checked
-    >>> checked(Decoding, {"rule": None}).rule is None
+    >>> checked(Decoding, {"rule": None, "ranks": True}).rule is None
     True
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
     rule: PlugInPart | GainPart | None
+    ranks: bool
 
 
 class Fitted(_Part):

@@ -398,8 +398,8 @@ class FittedView(Protocol):
         """
         ...
 
-    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Work out the function's values at every training row, had that row been left out.
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+        """Work out the function's values at training rows, had each of them been left out.
 
         Parameters
         ----------
@@ -407,10 +407,12 @@ class FittedView(Protocol):
             The columns that are smoothed.
         coefficients : ndarray of shape (n, k) or (d, k)
             From `coefficients`.
+        where : ndarray of shape (m,), int, or None, default=None
+            Numbers of the rows; None: all.
 
         Returns
         -------
-        ndarray of shape (n, k)
+        ndarray of shape (n, k) or (m, k)
             Values.
         """
         ...
@@ -483,8 +485,8 @@ class KernelView:
         rows_first = np.ascontiguousarray(dual)  # as a store gives it back, so that a loaded model is bit-identical
         return {self.name: KernelExpansion(self.built.kernel, self.sources, rows_first, offset, self.built.dtype)}
 
-    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Work out the function's values at every training row, had that row been left out.
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+        """Work out the function's values at training rows, had each of them been left out.
 
         Parameters
         ----------
@@ -492,14 +494,22 @@ class KernelView:
             The columns that are smoothed.
         coefficients : ndarray of shape (n, k)
             Dual ones.
+        where : ndarray of shape (m,), int, or None, default=None
+            Numbers of the rows, whose entries of the inverse are solved for; None: all.
 
         Returns
         -------
-        ndarray of shape (n, k)
+        ndarray of shape (n, k) or (m, k)
             Values.
         """
         leverage = self._intercept_leverage() / self.smoother.ridge
-        return leave_one_out(B, coefficients, self.smoother.inverse_diagonal(), leverage)
+        if where is None:
+            return leave_one_out(B, coefficients, self.smoother.inverse_diagonal(), leverage)
+        own = np.arange(len(where))
+        unit = np.zeros((len(B), len(where)))
+        unit[where, own] = 1.0
+        some = leverage[where] if isinstance(leverage, np.ndarray) else leverage
+        return leave_one_out(B[where], coefficients[where], self.smoother.dual(unit)[where, own], some)
 
     def _intercept_leverage(self) -> float | np.ndarray:
         """What the intercept, which centering stands for, adds to the leverages of the training rows."""
@@ -527,11 +537,11 @@ class LinearView:
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
         return linear_expansions(self.kernel, self.sources, self.factor, coefficients, np.zeros(coefficients.shape[1]))
 
-    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
         ones = self.factor.ones
-        return self.smoother.leave_one_out(
-            B, coefficients, 0.0 if self.factor.mean is None else ones**2 / (ones @ ones)
-        )
+        leverage = 0.0 if self.factor.mean is None else ones**2 / (ones @ ones)
+        found = self.smoother.leave_one_out(B, coefficients, leverage)
+        return found if where is None else found[where]
 
 
 @dataclass
@@ -592,9 +602,10 @@ class WeightedView:
         """Make the function of new rows."""
         return self.inner.expansions(coefficients)
 
-    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
         """Work out left-out values at the samples of positive weight; zeros elsewhere."""
-        return self._back(self.inner.leave_one_out(self._scaled(B), coefficients))
+        found = self._back(self.inner.leave_one_out(self._scaled(B), coefficients))
+        return found if where is None else found[where]
 
 
 def is_linear(kernel: MultiKernel) -> bool:

@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows, Subset, row_blocks
-from dmo.decoders import FittedDecoder, as_decoder
+from dmo.decoders import Calibration, FittedDecoder, as_decoder
 from dmo.errors import UserError
 from dmo.estimators.arguments import Decoder
 from dmo.estimators.base import Estimator
@@ -55,8 +55,8 @@ class LazyScores:
         return self.model._label_scores({view: Subset(source, index) for view, source in self.views.items()})
 
 
-def _has_decoder(estimator: Any) -> bool:
-    return getattr(estimator, "decoder", None) is not None
+def _gives_probabilities(estimator: Any) -> bool:
+    return estimator._learns_sets or getattr(estimator, "decoder", None) is not None
 
 
 class Annotator(Estimator):
@@ -70,6 +70,8 @@ class Annotator(Estimator):
     multilabel_: bool
     held_out_scores_: np.ndarray
     decoding_: FittedDecoder | None = None
+    _learns_sets = False  # whether a fit has held-out scores to learn label sets and probabilities from
+    _only_scores = False  # of a fit inside another: nobody will ask for more
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         raise NotImplementedError
@@ -112,8 +114,14 @@ class Annotator(Estimator):
     def _label_scores(self, X: Any) -> np.ndarray:
         """Scores of all labels (m x L), of two classes too."""
         check_is_fitted(self)
-        scores = self._scores(check_views(self, X, reset=False, partial=self._takes_partial_views))
-        if self.decoding_ is None:
+        return self._ranked(self._scores(self._checked(X)))
+
+    def _checked(self, X: Any) -> Mapping[str, Rows]:
+        return check_views(self, X, reset=False, partial=self._takes_partial_views)
+
+    def _ranked(self, scores: list[np.ndarray]) -> np.ndarray:
+        """What ranks the labels, from the score matrices (m x L each)."""
+        if self.decoding_ is None or not self.decoding_.ranks:
             return self.rule_(scores[0])
         found = self.decoding_(scores)
         if self.decoding_.rule is None:
@@ -124,12 +132,12 @@ class Annotator(Estimator):
         """Probabilities of labels as they are, of classes scaled to sum 1 (m x L)."""
         return p if self.multilabel_ else p / p.sum(axis=1, keepdims=True)
 
-    @available_if(_has_decoder)
+    @available_if(_gives_probabilities)
     @row_by_row
     def predict_proba(self, X: Any) -> np.ndarray:
         """Give the probabilities of all labels, each for itself; of classes they sum to 1.
 
-        Only of an estimator with a `decoder`, which learnt them from held-out scores of the training samples.
+        They are learnt from held-out scores of the training samples: see `dmo.methods.calibration`.
 
         Parameters
         ----------
@@ -144,22 +152,32 @@ class Annotator(Estimator):
         Raises
         ------
         UserError
-            Where the fit has no decoder.
+            Where the fit had too few samples to learn them from.
         """
         check_is_fitted(self)
         if self.decoding_ is None:
-            raise UserError("probabilities are learnt with a decoder; pass decoder=PooledCalibration(), or PlugIn()")
-        views = check_views(self, X, reset=False, partial=self._takes_partial_views)
-        return self._shared(self.decoding_.probabilities(self._scores(views)))
+            raise UserError(
+                "too few samples to learn probabilities from; fit on more of them, or take decision_function"
+            )
+        scores = self._scores(self._checked(X))
+        return self._shared(self.decoding_.probabilities(self._calibrated(scores)))
+
+    def _calibrated(self, scores: list[np.ndarray]) -> list[np.ndarray]:
+        """The score matrices that `decoding_` learnt from: raw ones where it ranks, else those that rank."""
+        return scores if self.decoding_ is None or self.decoding_.ranks else [self.rule_(scores[0])]
 
     def _learn_decoder(
         self, decoder: Decoder, held_out: list[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None
     ) -> None:
-        """Learn decisions from held-out scores (matrices n x L) of the training samples, which are kept; `known`: the
-        entries of Y that are known, None for all."""
+        """Learn decisions from raw held-out scores (matrices n x L) of training samples, which are kept where there is a
+        decoder; `known`: the entries of Y that are known, None for all."""
         learner = as_decoder(decoder)
-        self.decoding_ = None if learner is None else learner.learn(held_out, Y, known)
-        self.held_out_scores_ = held_out[0]
+        if learner is None:
+            ranking, classes = [self.rule_(held_out[0])], not self.multilabel_
+            usable = len(Y) > 1 and Y.any()
+            self.decoding_ = Calibration().learn_aside(ranking, Y, self.rule_.seen, classes, known) if usable else None
+            return
+        self.decoding_, self.held_out_scores_ = learner.learn(held_out, Y, known), held_out[0]
 
     def _decoding_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The decoder for a model store; empty where there is none."""
@@ -182,9 +200,9 @@ class Annotator(Estimator):
         X : mapping of view to rows, list of rows, or rows
             The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
         top : int or None, default=None
-            Labels per sample. None: as many as a training sample has on average, at least 1; an estimator that was
-            fitted on a
-            vector of classes then returns classes.
+            Labels per sample. None: the labels whose probability is above a threshold that held-out scores of the
+            training samples gave (where there are none, as many labels as a training sample has on average); an
+            estimator that was fitted on a vector of classes then returns classes.
         as_names : bool, default=False
             Return names of labels in place of 0 and 1.
 
@@ -201,19 +219,18 @@ class Annotator(Estimator):
             Where `top` is not from 1 to the number of labels.
         """
         check_is_fitted(self)
+        if top is not None and not 1 <= top <= len(self.classes_):
+            raise UserError(f"top = {top}, but there are {len(self.classes_)} labels")
         if not as_names and len(self.rule_.frequency) > _MANY:
             count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
             best, _ = self.top_labels(X, min(count, self.n_seen_labels_))
             places = np.repeat(np.arange(len(best)), best.shape[1]), best.ravel()
             shape = (len(best), len(self.rule_.frequency))
             return scipy.sparse.csr_array((np.ones(best.size, np.uint8), places), shape=shape)
-        scores = self._label_scores(X)
+        found = self._scores(self._checked(X))
         if top is None and not self.multilabel_:
-            return self.classes_[scores.argmax(axis=1)]
-        count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
-        if not 1 <= count <= scores.shape[1]:
-            raise UserError(f"top = {count}, but there are {scores.shape[1]} labels")
-        labels = top_label_sets(scores, min(count, self.n_seen_labels_))
+            return self.classes_[self._ranked(found).argmax(axis=1)]
+        labels = self._label_sets(found) if top is None else self._best(found, top)
         if not as_names:
             return labels.astype(getattr(self, "label_dtype_", labels.dtype), copy=False)
         names = getattr(self, "label_names_", self.classes_)
@@ -268,7 +285,15 @@ class Annotator(Estimator):
             m x L.
         """
         check_is_fitted(self)
-        return LazyScores(self, check_views(self, X, reset=False, partial=self._takes_partial_views))
+        return LazyScores(self, self._checked(X))
+
+    def _label_sets(self, scores: list[np.ndarray]) -> np.ndarray:
+        if self.decoding_ is None:
+            return self._best(scores, max(1, round(float(self.rule_.frequency.sum()))))
+        return self.decoding_.sets(self._calibrated(scores))
+
+    def _best(self, scores: list[np.ndarray], top: int) -> np.ndarray:
+        return top_label_sets(self._ranked(scores), min(top, self.n_seen_labels_))
 
     @property
     def n_seen_labels_(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from dmo.decoders import PlugIn, PooledCalibration
+from dmo.decoders import Calibration, PlugIn, PooledCalibration
 from dmo.engines.exact import Exact
 from dmo.engines.krylov import Krylov
 from dmo.kernels import Kernel
@@ -19,8 +19,8 @@ Ridges = float | Mapping[str, float] | Sequence[float]
 """One ridge for all views, or one per view."""
 Weights = Mapping[str, float] | Sequence[float] | Literal["equal", "tagprop", "alignment"] | None
 """Weights of the views, or how they are learnt."""
-Decoder = str | PlugIn | PooledCalibration | None
-"""From held-out scores to decisions: an object of dmo.decoders, "probabilities", or a metric such as "f1@5"."""
+Decoder = str | Calibration | PlugIn | PooledCalibration | None
+"""From held-out scores to decisions: an object of dmo.decoders, "calibrated", "probabilities", or a metric as "f1@5"."""
 Engine = Literal["auto", "exact"] | Exact | Nystrom | Meka | BestLowRank
 """The kernel as it is, or one of low rank; "auto" decides by size."""
 GivenEngine = Literal["exact"] | Exact | Nystrom | Meka | BestLowRank

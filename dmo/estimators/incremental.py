@@ -14,6 +14,9 @@ from dmo.errors import UserError
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import check_labels, check_parameters, check_views, is_label_sets, named, sample_count
 
+_ENOUGH = 100
+"""Rows of a further batch from which label sets are learnt anew."""
+
 
 def _of_low_rank(estimator: Any) -> bool:
     engine = estimator.approximation
@@ -33,6 +36,7 @@ class Incremental:
     random_state: int | None
     expansions_: Mapping[str, Any]
     pass_: LowRankPass
+    decoding_: Any
 
     def _fit_pass(self, done: LowRankPass) -> None:
         """Learn from the moments of all rows."""
@@ -86,7 +90,14 @@ class Incremental:
             done = self.pass_.extended(views, Y, self.random_state)
         self._fit_pass(done)
         self.pass_ = done
+        if len(Y) >= _ENOUGH or self.decoding_ is None or len(self.decoding_.thresholds) != Y.shape[1]:
+            self.decoding_ = None
+            if len(Y) >= _ENOUGH:
+                self._learn_from_pass(done, views, Y)
         return self
+
+    def _learn_from_pass(self, done: LowRankPass, views: Mapping[str, Any], Y: np.ndarray) -> None:
+        """Learn label sets from some rows that are in the pass, where the estimator can."""
 
     def _forget_pass(self) -> None:
         """What a `fit` begins with."""

@@ -19,7 +19,7 @@ from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weigh
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps
-from dmo.estimators.out_of_fold import out_of_fold_scores
+from dmo.estimators.out_of_fold import PASSED_ROWS, held_out_part, out_of_fold_scores
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion
 from dmo.kernels import Linear
@@ -62,6 +62,8 @@ _STANDS = 1e-3
 """Fits that fill unknown labels, at most; relative change of the labels at which they stand."""
 _KEPT = 2**30
 """Bytes of factor rows that are kept for the next pass of this process."""
+_HELD_OUT = 3000
+"""Rows of the fit, and of the samples that it scores, that label sets are learnt from: a second's work on one core."""
 
 
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
@@ -99,9 +101,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         Sharpness of kernel "product", above 0.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
         w_v of kernel "product", as in `MultiViewRidge`.
-    decoder : PlugIn, PooledCalibration, str or None, default=None
-        Learnt from out-of-fold scores of the training samples (four further fits); it ranks the labels, and gives
-        `predict_proba`.
+    decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
+        Learnt from out-of-fold scores of the training samples (four further fits), what ranks the labels; None: their
+        scores do. Label sets and `predict_proba` are learnt in any case, from one further fit on at most 3000 samples.
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
         the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
@@ -166,6 +168,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     [2, 2, 2]
     """
 
+    _learns_sets = True
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,
         "intercept": FLAG,
@@ -268,13 +271,23 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         else:
             self._fit_low_rank(views, Y)
         self.decoding_ = None
-        if self.decoder is not None:  # scores in the sample have seen its labels through the embedding
-            rows = np.ones(n, bool) if gaps is None else gaps.any_weight & (gaps.weights.labels > 0)
-            held = out_of_fold_scores(self, views, Y, gaps=gaps)[rows]
-            self._learn_decoder(
-                self.decoder, [held], Y[rows], None if gaps is None or gaps.known is None else gaps.known[rows]
-            )
+        self._learn_held_out(views, Y, gaps)
         return self
+
+    def _learn_held_out(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
+        """Decisions, from other fits: scores in the sample have seen its labels through the embedding."""
+        rows = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight & (gaps.weights.labels > 0))
+        if self.decoder is not None:
+            held = out_of_fold_scores(self, views, Y, gaps=gaps)[rows]
+        elif not self._only_scores:
+            found = held_out_part(self, views, Y, rows, _HELD_OUT if self.is_exact else PASSED_ROWS, gaps)
+            if found is None:
+                return
+            rows, held = found
+        else:
+            return
+        known = None if gaps is None or gaps.known is None else gaps.known[rows]
+        self._learn_decoder(self.decoder, [held], Y[rows], known)
 
     def _fit_gaps(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
         """Missing samples are passive; unknown labels of labeled samples are filled until they stand."""

@@ -27,7 +27,7 @@ from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weights
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps, PartialRidge, many_label_expansions
-from dmo.estimators.out_of_fold import out_of_fold_scores
+from dmo.estimators.out_of_fold import PASSED_ROWS, held_out_part, out_of_fold_scores, rows_in_runs, some_rows
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.kernels import Linear, parse
@@ -94,8 +94,9 @@ class MultiViewRidge(Incremental, Annotator):
         a mapping does not name: "chi2" where their feature store calls them histograms, else "l2".
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
-    decoder : PlugIn, PooledCalibration, str or None, default=None
-        Learnt from leave-one-out scores of the training samples; it ranks the labels, and gives `predict_proba`.
+    decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
+        Learnt from leave-one-out scores of all training samples, what ranks the labels; None: their scores do. Label sets
+        and `predict_proba` are learnt from leave-one-out scores in any case, of some of the samples where they are many.
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
         the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
@@ -140,6 +141,7 @@ class MultiViewRidge(Incremental, Annotator):
     [2, 2, 2]
     """
 
+    _learns_sets = True
     _needs: ClassVar[dict[str, Need]] = {
         "combine": one_of("predictions", "kernels", "product"),
         "center": FLAG,
@@ -294,8 +296,7 @@ class MultiViewRidge(Incremental, Annotator):
         n_folds = FOLDS if self.standardize else 1
         done = low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state, self.center)
         self._fit_pass(done)
-        if self.decoder is not None:
-            self._learn_decoder(self.decoder, [self._leave_one_out(done, views, Y)], Y)
+        self._learn_from_pass(done, views, Y)
 
     def _fit_gaps(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
         """From weighted moments of the rows that every view, or all views of one kernel, have."""
@@ -327,11 +328,14 @@ class MultiViewRidge(Incremental, Annotator):
         self._learn_rules(views, Y, frequency, loo, seen, gaps)
 
     def _held_out(self, gaps: LabelGaps | None) -> str:
-        """How scores of samples that the fit has not seen are made: "left out", "folds", or "" where none are needed."""
-        if not self.standardize and self.decoder is None:
+        """How scores of samples that the fit has not seen are made: "left out", "folds", "part", or "" for none."""
+        needed = self.standardize or self.decoder is not None
+        if not needed and self._only_scores:
             return ""
         # what a left-out sample says has a closed form where all of its labels are left out together
-        return "left out" if gaps is None or gaps.known is None else "folds"
+        if gaps is None or gaps.known is None:
+            return "left out"
+        return "folds" if needed else "part"
 
     def _learn_rules(
         self,
@@ -341,16 +345,24 @@ class MultiViewRidge(Incremental, Annotator):
         loo: np.ndarray,
         seen: np.ndarray,
         gaps: LabelGaps | None,
+        some: np.ndarray | None = None,
     ) -> None:
-        """Rule and decoder from left-out scores `loo`, sums over the views that a sample has, of weights `seen` (n x 1)."""
-        rows, known, held_out = np.ones(len(Y), bool), None, self._held_out(gaps)
-        if held_out and gaps is not None:
+        """Rule and decisions from left-out scores `loo` of all samples, or `some`: sums over the views that a sample has,
+        of weights `seen` (n x 1)."""
+        rows, known, held_out = np.arange(len(Y)) if some is None else some, None, self._held_out(gaps)
+        if held_out == "part":
+            labeled = np.flatnonzero(gaps.any_weight) if gaps is not None else rows
+            found = held_out_part(self, views, Y, labeled, PASSED_ROWS // 4, gaps)
+            rows, loo = (rows[:0], loo[:0]) if found is None else found
+        elif held_out and gaps is not None:
             if held_out == "folds":
                 loo, seen = out_of_fold_scores(self, views, Y, gaps=gaps), 1.0 * gaps.any_weight[:, None]
-            rows = seen[:, 0] > 0
-            loo, known = loo[rows] / seen[rows], None if gaps.known is None else gaps.known[rows]
+            rows = np.flatnonzero(seen[:, 0] > 0)
+            loo = loo[rows] / seen[rows]
+        if gaps is not None and gaps.known is not None:
+            known = gaps.known[rows]
         self.rule_ = ScoreRule.learn(frequency, loo, self.intercept, self.standardize, self.prior_power)
-        if self.decoder is not None:
+        if self.decoder is not None or not self._only_scores:
             self._learn_decoder(self.decoder, [loo], Y[rows], known)
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
@@ -362,7 +374,9 @@ class MultiViewRidge(Incremental, Annotator):
         ridges = self._ridges(list(views), list(kernels))
         storage = choose_storage(engine, n, len(kernels))
         expansions: dict[str, Expansion] = {}
-        loo, seen = np.zeros(Y.shape), np.zeros((n, 1))
+        some = some_rows(n) if gaps is None and not self.standardize and self.decoder is None else None
+        m = n if some is None else len(some)
+        loo, seen = np.zeros((m, Y.shape[1])), np.zeros((m, 1))
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
                 weights = np.ones(n) if gaps is None else gaps.weights.of_views(list(kernel.kernels))
@@ -376,7 +390,7 @@ class MultiViewRidge(Incremental, Annotator):
                     storage,
                     "auto",
                     self.random_state,
-                    None if held_out or gaps is not None else targets.shape[1],
+                    None if (held_out and some is None) or gaps is not None else targets.shape[1],
                     weights,
                 )
                 own, mean = (
@@ -385,13 +399,13 @@ class MultiViewRidge(Incremental, Annotator):
                 found, share = view.coefficients(own), self._share(name)
                 expansions |= shifted(view.expansions(share * found), None if mean is None else share * mean)
                 if held_out == "left out":
-                    left = view.leave_one_out(own, found) + (0.0 if mean is None else mean)
-                    has = (weights > 0)[:, None]
+                    left = view.leave_one_out(own, found, some) + (0.0 if mean is None else mean)
+                    has = (weights > 0)[slice(None) if some is None else some, None]
                     loo += share * has * left
                     seen += share * has
                 advance(1)
         self.expansions_: Mapping[str, Expansion] = expansions
-        self._learn_rules(views, Y, frequency, loo, seen, gaps)
+        self._learn_rules(views, Y, frequency, loo, seen, gaps, some)
 
     def _fit_pass(self, done: LowRankPass) -> None:
         coefficients, offset, _ = self.fit_moments(done.total)
@@ -405,6 +419,14 @@ class MultiViewRidge(Incremental, Annotator):
             held = [part.of_scores(*self.fit_moments(done.total - part)[:2]) for part in done.folds]
             mean, deviation = pooled(held)
         self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
+
+    def _learn_from_pass(self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray) -> None:
+        if self._only_scores and self.decoder is None:
+            return
+        some = rows_in_runs(len(Y)) if self.decoder is None else None
+        if some is not None:
+            views, Y = {view: Subset(source, some) for view, source in views.items()}, Y[some]
+        self._learn_decoder(self.decoder, [self._leave_one_out(done, views, Y)], Y)
 
     def _leave_one_out(self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray) -> np.ndarray:
         """Scores of every training row by the regressions that have not seen it: one more pass over the rows."""

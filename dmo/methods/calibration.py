@@ -3,22 +3,30 @@
 logit p_il = sum_k (b_k z_kil + b'_k z_kil^2 + b''_k z_kil phi_l) + eta phi_l + theta phi_l^2 + zeta over the score
 matrices k at hand, z_k the scores standardized per label, phi_l the standardized log frequency of label l. A logistic
 regression per label (Platt) has too few positives to learn from where labels are rare; this one has 3 K + 3 numbers.
+What single labels have enough samples for is added to it: logit p_il <- (1 + a_l) logit p_il + c_l, the largest posterior
+under a normal prior of a_l and c_l around 0 (`refined`).
+
+Measured on test samples with ridge scores, log loss of the pooled regression -> refined, and LRAP of raw scores -> ranked by
+the refined probabilities: enron .1445 -> .1425, .662 -> .674; yeast .4403 -> .4316, .766 -> .769; scene .1986 -> .1974,
+.880 -> .887. The precision of the prior, 1 to 20, moved neither by .002.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
-from scipy.special import expit
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, logsumexp, softmax
 
 from dmo.blocks import row_blocks
 
 _ENTRIES = 2**18  # sample-label pairs whose regressors are in memory at a time
 _STEPS = 50
+_PRIOR = 5.0  # precision of a label's own slope and offset; 20 samples with p = 1/2 weigh as much
 _SMALLEST = 1e-9  # a relative ridge: a score matrix that repeats another would make the Newton system singular
 
 
@@ -36,6 +44,8 @@ class PooledProbabilities:
         Whether any training sample carries the label.
     coefficients : ndarray of shape (3 K + 3,)
         b, b', b'' of every score matrix, then eta, theta, zeta.
+    own : ndarray of shape (2, L)
+        a, c of every label.
 
     Examples
     --------
@@ -54,9 +64,12 @@ class PooledProbabilities:
     rarity: np.ndarray
     seen: np.ndarray
     coefficients: np.ndarray
+    own: np.ndarray
 
     @classmethod
-    def fit(cls, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None) -> Self:
+    def fit(
+        cls, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None, entries: int | None = None
+    ) -> Self:
         """Learn the regression by maximum likelihood.
 
         Parameters
@@ -67,6 +80,9 @@ class PooledProbabilities:
             Labels, 0/1.
         known : ndarray of shape (n, L), bool, or None, default=None
             The entries of Y that are known; the others take no part. None: all.
+
+        entries : int or None, default=None
+            About how many of them, by sample, the few coefficients are learnt from; None: all.
 
         Returns
         -------
@@ -84,15 +100,43 @@ class PooledProbabilities:
             (log_frequency - log_frequency.mean()) / (spread if spread > 0 else 1.0),
             frequency > 0,
             np.zeros(3 * len(scores) + 3),
+            np.zeros((2, Y.shape[1])),
         )
-        return cls(model.mean, model.deviation, model.rarity, model.seen, _newton(model, scores, Y, known))
+        if entries is not None and Y.size > entries:
+            few = np.sort(np.random.default_rng(0).choice(len(Y), max(1, entries // Y.shape[1]), replace=False))
+            scores, Y, known = [part[few] for part in scores], Y[few], None if known is None else known[few]
+        return replace(model, coefficients=_newton(model, scores, Y, known))
+
+    def refined(self, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None) -> Self:
+        """Add a slope and an offset of every label's own.
+
+        Parameters
+        ----------
+        scores : sequence of K ndarrays of shape (n, L)
+            Held-out scores, those of the fit.
+        Y : ndarray of shape (n, L)
+            Labels, 0/1.
+        known : ndarray of shape (n, L), bool, or None, default=None
+            The entries of Y that are known; None: all.
+
+        Returns
+        -------
+        PooledProbabilities
+            The same regression, refined.
+        """
+        return replace(self, own=_own_lines(self._logits(scores), np.asarray(Y, np.float64), known))
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
         """Probabilities (m x L, float64) of K score matrices (m x L); 0 for labels without a training sample."""
+        out = expit((1 + self.own[0]) * self._logits(scores) + self.own[1])
+        out[:, ~self.seen] = 0.0
+        return out
+
+    def _logits(self, scores: Sequence[np.ndarray]) -> np.ndarray:
+        """Of the pooled regression (m x L)."""
         out = np.empty(scores[0].shape)
         for where in self._blocks(len(out)):
-            out[where] = expit(self._regressors(scores, where) @ self.coefficients).reshape(-1, len(self.rarity))
-        out[:, ~self.seen] = 0.0
+            out[where] = (self._regressors(scores, where) @ self.coefficients).reshape(-1, len(self.rarity))
         return out
 
     def _blocks(self, n: int) -> list[slice]:
@@ -115,7 +159,74 @@ class PooledProbabilities:
         dict of str to ndarray
             Its attributes.
         """
-        return {key: getattr(self, key) for key in ("mean", "deviation", "rarity", "seen", "coefficients")}
+        return {key: getattr(self, key) for key in ("mean", "deviation", "rarity", "seen", "coefficients", "own")}
+
+
+@dataclass(frozen=True)
+class SoftmaxProbabilities:
+    """Probabilities of classes: softmax of `scale` times the scores, which keeps the order of the classes.
+
+    Attributes
+    ----------
+    scale : ndarray of shape (1,)
+        Above 0.
+    seen : ndarray of shape (L,), bool
+        Whether any training sample is of the class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.calibration import SoftmaxProbabilities
+    >>> Y = np.eye(3)[np.arange(90) % 3]
+    >>> scores = Y + np.random.default_rng(0).normal(size=Y.shape)
+    >>> SoftmaxProbabilities.fit([scores], Y)([scores])[:2].sum(axis=1)
+    array([1., 1.])
+    """
+
+    scale: np.ndarray
+    seen: np.ndarray
+
+    @classmethod
+    def fit(cls, scores: Sequence[np.ndarray], Y: np.ndarray) -> Self:
+        """Learn the scale by maximum likelihood.
+
+        Parameters
+        ----------
+        scores : sequence of one ndarray of shape (n, L)
+            Held-out scores.
+        Y : ndarray of shape (n, L)
+            Classes of the samples, 0/1, one a row.
+
+        Returns
+        -------
+        SoftmaxProbabilities
+            With the scale.
+        """
+        seen, S = np.asarray(Y.any(axis=0)), scores[0] - scores[0].max(axis=1, keepdims=True)
+        spread = float(S[:, seen].std())
+        if spread == 0:  # one class, or scores that tell nothing
+            return cls(np.ones(1), seen)
+
+        def loss(log_scale: float) -> float:
+            logits = np.exp(log_scale) / spread * S[:, seen]
+            return float((logsumexp(logits, axis=1) - (logits * Y[:, seen]).sum(axis=1)).mean())
+
+        found = minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded")
+        return cls(np.array([np.exp(found.x) / spread]), seen)
+
+    def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
+        """Probabilities (m x L, of sum 1) of a score matrix (m x L); 0 for classes without a training sample."""
+        return np.asarray(softmax(np.where(self.seen, self.scale[0] * scores[0], -np.inf), axis=1))
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Describe it for a model store.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Its attributes.
+        """
+        return {"scale": self.scale, "seen": self.seen}
 
 
 def label_frequency(Y: np.ndarray, known: np.ndarray | None) -> np.ndarray:
@@ -187,3 +298,24 @@ def _newton(
         if gained < 1e-12:
             break
     return w / scale
+
+
+def _own_lines(logits: np.ndarray, Y: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+    """a and c of every label (2 x L), all labels by Newton's steps side by side, which are cut at 1: no step overshoots."""
+    center = logits.mean(axis=0)
+    x = logits - center  # slope and offset are nearly independent then
+    slope, offset = np.zeros((2, Y.shape[1]))
+    for _ in range(_STEPS):
+        p = expit(logits + slope * x + offset)
+        weight, error = p * (1 - p), p - Y
+        if known is not None:
+            weight, error = np.where(known, weight, 0.0), np.where(known, error, 0.0)
+        first = np.stack([(error * x).sum(axis=0) + _PRIOR * slope, error.sum(axis=0) + _PRIOR * offset])
+        aa, ab, bb = (weight * x * x).sum(axis=0) + _PRIOR, (weight * x).sum(axis=0), weight.sum(axis=0) + _PRIOR
+        step = np.stack([bb * first[0] - ab * first[1], aa * first[1] - ab * first[0]]) / (aa * bb - ab**2)
+        largest = np.abs(step).max(axis=0)
+        step /= np.maximum(largest, 1.0)
+        slope, offset = slope - step[0], offset - step[1]
+        if largest.max() < 1e-8:
+            break
+    return np.stack([slope, offset - slope * center])

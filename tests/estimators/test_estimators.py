@@ -134,7 +134,6 @@ def test_predict_assigns_top_labels_or_classes():
     classes = np.array(["cat", "dog", "owl"])[np.arange(60) % 3]
     predicted = KGHA(n_components=2).fit(VIEWS, classes).predict(VIEWS)
     assert set(predicted) <= set(classes)
-    assert model.predict(VIEWS).sum(axis=1)[0] == max(1, round(LABELS.sum() / 60))
     with pytest.raises(ValueError, match="top = 7, but there are 6 labels"):
         model.predict(VIEWS, top=7)
 

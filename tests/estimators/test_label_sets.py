@@ -1,0 +1,151 @@
+"""Label sets and probabilities, learnt from held-out scores of the training samples."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+from sklearn.datasets import load_iris
+from sklearn.metrics import f1_score, log_loss
+
+import dmo
+from dmo import KGHA, MultiViewRidge, Nystrom
+from dmo.estimators import out_of_fold
+from dmo.methods.calibration import PooledProbabilities
+from dmo.methods.thresholds import best_threshold, learn_thresholds
+from dmo.metrics import set_scores
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """300 + 300 samples of 8 labels of very different frequency; label 7 has no training sample."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 10))
+    scores = X @ rng.normal(size=(10, 8)) + 1.5 * rng.normal(size=(600, 8))
+    Y = (scores > scores.std(axis=0) * np.linspace(0, 1.9, 8)).astype(np.uint8)
+    Y[:300, 7] = 0
+    return X[:300], Y[:300], X[300:], Y[300:]
+
+
+MODELS = {
+    "ridge": MultiViewRidge("rbf", ridge=1.0),
+    "linear": MultiViewRidge("linear", ridge=1.0),
+    "low rank": MultiViewRidge("rbf", ridge=1.0, approximation=Nystrom(rank=100)),
+    "KGHA": KGHA("rbf", ridge=1.0, n_components=1.0),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_predicted_sets_are_better_than_the_same_number_of_labels_for_all(name, problem, tmp_path):
+    X, Y, new, truth = problem
+    model = MODELS[name].fit(X, Y)
+    sets = model.predict(new)
+    cardinality = max(1, round(Y.sum(axis=1).mean()))
+    seen = slice(0, 7)
+    best = max(
+        set_scores(truth[:, seen], (model.decision_function(new)[:, seen] > t).astype(int)).f1_micro
+        for t in np.linspace(-0.5, 0.5, 41)
+    )
+    ours = f1_score(truth[:, seen], sets[:, seen], average="micro")
+    fixed = f1_score(truth[:, seen], model.predict(new, top=cardinality)[:, seen], average="micro")
+    assert ours > max(fixed, best - 0.03)
+    assert not sets[:, 7].any()
+    assert not model.predict(new, top=8)[:, 7].any()
+    p = model.predict_proba(new)
+    assert not p[:, 7].any()
+    constant = np.tile(Y.mean(axis=0), (300, 1))
+    loss = lambda q: np.mean([log_loss(truth[:, l], q[:, l], labels=[0, 1]) for l in range(7)])  # noqa: E731
+    assert loss(p) < loss(constant) - 0.02
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = dmo.load(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(loaded.predict(new), sets)
+    np.testing.assert_array_equal(loaded.predict_proba(new), p)
+
+
+def test_classes_keep_their_order_in_probabilities_that_sum_to_1():
+    X, y = load_iris(return_X_y=True)
+    model = MultiViewRidge("rbf", ridge=0.1).fit(X[::2], y[::2])
+    p = model.predict_proba(X[1::2])
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(X[1::2]))
+    assert log_loss(y[1::2], p) < 0.25
+
+
+def test_sets_do_not_change_scores_nor_rankings(problem):
+    X, Y, new, _ = problem
+    alone = MultiViewRidge("rbf", ridge=1.0)
+    alone._only_scores = True
+    alone.fit(X, Y)
+    assert alone.decoding_ is None
+    scores = MultiViewRidge("rbf", ridge=1.0).fit(X, Y).decision_function(new)
+    np.testing.assert_array_equal(scores, alone.decision_function(new))
+
+
+@pytest.mark.parametrize("engine", ["exact", Nystrom(rank=300)])
+def test_held_out_scores_of_some_rows_are_those_of_refits_without_them(problem, monkeypatch, engine):
+    X, Y, *_ = problem
+    monkeypatch.setattr(out_of_fold, "ALL_ROWS", 100)
+    monkeypatch.setattr(out_of_fold, "SOME_ROWS", 12)
+    monkeypatch.setattr("dmo.estimators.ridge.rows_in_runs", lambda n: np.arange(5, 17))
+    found = {}
+    monkeypatch.setattr(
+        MultiViewRidge, "_learn_decoder", lambda self, d, held, Y, known=None: found.update(scores=held[0], Y=Y)
+    )
+    model = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0, approximation=engine).fit(X, Y)
+    rows = out_of_fold.some_rows(300) if model.is_exact else np.arange(5, 17)
+    np.testing.assert_array_equal(found["Y"], Y[rows])
+    exact = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0, intercept=True)
+    exact._only_scores = True
+    for i, scores in zip(rows[:3], found["scores"]):
+        others = np.arange(300) != i
+        alone = exact.fit(X[others], Y[others]).decision_function(X[i : i + 1])[0]
+        np.testing.assert_allclose((scores + Y.mean(axis=0))[:7], alone[:7], atol=1e-4)
+
+
+def test_the_best_threshold_is_the_best_of_all():
+    rng = np.random.default_rng(1)
+    p, y = rng.random(40).round(1), rng.random(40) < 0.3
+    found = f1_score(y, p > best_threshold(p, y))
+    assert found == max(f1_score(y, p > t) for t in np.linspace(0, 0.95, 20))
+
+
+@pytest.mark.parametrize("power", [1.0, 3.0], ids=["true probabilities", "labels that need thresholds of their own"])
+def test_one_threshold_or_one_per_label_is_what_gives_more_on_fresh_samples(power):
+    """Where probabilities are true one threshold is the best; where those of half of the labels are off, their own are."""
+    rng = np.random.default_rng(0)
+    chance = expit(rng.normal(size=(600, 20)) * 1.5 - 3)
+    Y, fresh = (rng.random(chance.shape) < chance for _ in range(2))
+    p = chance.copy()
+    p[:, ::2] **= power
+    found = learn_thresholds(p, Y)
+    micro = lambda t: f1_score(fresh, p > t, average="micro", zero_division=0)  # noqa: E731
+    common = best_threshold(p.ravel(), Y.ravel())
+    own = np.array([best_threshold(p[:, l], Y[:, l]) for l in range(20)])
+    assert (np.ptp(found) == 0) == (power == 1)
+    assert micro(found) >= max(micro(common), micro(own)) - 0.005
+
+
+def test_slopes_and_offsets_of_labels_are_the_largest_posterior():
+    rng = np.random.default_rng(0)
+    Y = (rng.random((200, 3)) < [0.02, 0.2, 0.5]).astype(float)
+    scores = [Y * [0.5, 2.0, 1.0] + rng.normal(size=Y.shape)]
+    pooled = PooledProbabilities.fit(scores, Y)
+    found = pooled.refined(scores, Y)
+    x = logit(pooled(scores))
+    for l in range(3):
+        center = x[:, l].mean()
+
+        def loss(w, l=l, center=center):
+            z = x[:, l] + w[0] * (x[:, l] - center) + w[1]
+            return (np.logaddexp(0, z) - Y[:, l] * z).sum() + 2.5 * (w**2).sum()
+
+        best = minimize(loss, np.zeros(2), tol=1e-12).x
+        np.testing.assert_allclose(found.own[:, l], [best[0], best[1] - best[0] * center], atol=1e-4)
+
+
+def test_batches_learn_label_sets_of_what_they_bring(problem):
+    X, Y, new, truth = problem
+    model = MultiViewRidge("rbf", ridge=1.0, approximation=Nystrom(rank=100))
+    model.partial_fit(X[:200], Y[:200]).partial_fit(X[200:], Y[200:])
+    assert f1_score(truth[:, :7], model.predict(new)[:, :7], average="micro") > 0.6
+    few = MultiViewRidge("rbf", approximation=Nystrom(rank=20)).partial_fit(X[:60], Y[:60])
+    assert (few.predict(new).sum(axis=1) == max(1, round(Y[:60].sum(axis=1).mean()))).all()
