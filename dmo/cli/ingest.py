@@ -65,6 +65,7 @@ def _reuters(
             help="modapte; modapte-90: topics with documents on both sides; mlsi: 1600 documents; mope: 10 largest topics."
         ),
     ] = "modapte",
+    random_state: Annotated[int, typer.Option(help="Seed of the documents that mlsi draws.")] = 0,
     min_documents: Annotated[int, typer.Option(min=1, help="Training documents that a word must occur in.")] = 1,
     stemmer: Annotated[Stemmer | None, typer.Option(help="Cut words to their stems.")] = None,
     block: Block = 1024,
@@ -80,6 +81,7 @@ def _reuters(
             selection=selection,
             min_documents=min_documents,
             stemmer=stemmer,
+            random_state=random_state,
             block=block,
             overwrite=overwrite,
         )

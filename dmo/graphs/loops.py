@@ -58,11 +58,10 @@ def _some_below_own(worst, s, h):  # type: ignore[no-untyped-def]
 
 
 @compiled(*_PLAIN)
-def scan_rows(S, start, stop, h, own, left, right, masked, keys, rows, row0, col0):  # type: ignore[no-untyped-def]
+def scan_rows(S, start, stop, h, own, keys, rows, row0, col0):  # type: ignore[no-untyped-def]
     """Candidates of the rows start..stop of a tile S of inner products, among its columns: key h_j - 2 s_ij.
 
-    Row i has the number row0 + i, column j col0 + j. `own`: a row is no candidate of itself; `masked`: nor are rows with
-    its group (`left`, `right`: groups of the rows' and of the columns' numbers).
+    Row i has the number row0 + i, column j col0 + j. `own`: a row is no candidate of itself.
     """
     width = S.shape[1]
     for i in range(start, stop):
@@ -77,14 +76,14 @@ def scan_rows(S, start, stop, h, own, left, right, masked, keys, rows, row0, col
                 column = col0 + j
                 if key > worst or (key == worst and column > rows[row, 0] >= 0):
                     continue
-                if (own and column == row) or (masked and left[row] == right[column]):
+                if own and column == row:
                     continue
                 push(keys[row], rows[row], key, column)
                 worst = keys[row, 0]
 
 
 @compiled(*_PLAIN)
-def scan_columns(S, start, stop, h, group, masked, keys, rows, row0, col0):  # type: ignore[no-untyped-def]
+def scan_columns(S, start, stop, h, keys, rows, row0, col0):  # type: ignore[no-untyped-def]
     """Candidates of the columns start..stop of a tile S, among its rows, which are other rows than its columns."""
     worst = np.empty(_PIECE, keys.dtype)
     for c0 in range(start, stop, _PIECE):
@@ -98,8 +97,6 @@ def scan_columns(S, start, stop, h, group, masked, keys, rows, row0, col0):  # t
             for c in range(c0, c1):
                 key, column = hi - (S[i, c] + S[i, c]), col0 + c
                 if key > worst[c - c0] or (key == worst[c - c0] and row > rows[column, 0] >= 0):
-                    continue
-                if masked and group[row] == group[column]:
                     continue
                 push(keys[column], rows[column], key, row)
                 worst[c - c0] = keys[column, 0]

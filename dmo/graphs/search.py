@@ -32,6 +32,7 @@ from dmo.linalg.tiles import lower_pairs
 from dmo.progress import stage
 
 Metric = Literal["euclidean", "cosine"]
+_BLOCK = 1024  # rows and columns of a tile
 _SPARE = 8
 """Candidates beyond k that are kept, whose distances are worked out in float64."""
 _PAIRS = 64
@@ -77,9 +78,7 @@ def neighbors(
     X: Rows,
     k: int,
     metric: Metric = "euclidean",
-    groups: Any = None,
-    other: bool = False,
-    block: int = 1024,
+    block: int = _BLOCK,
     method: Literal["exact", "approximate"] = "exact",
     random_state: int | None = 0,
 ) -> Neighbors:
@@ -97,10 +96,6 @@ def neighbors(
         Neighbors of every row, 1..n-1.
     metric : {"euclidean", "cosine"}, default="euclidean"
         "cosine" is 1 - cos, and 1 from a row of zeros.
-    groups : array-like of int of shape (n,), default=None
-        Neighbors are of the same group only; -1 and inf where it has fewer than k.
-    other : bool, default=False
-        Neighbors are of the other groups only.
     block : int, default=1024
         Rows and columns of a tile; a thread holds block x block numbers (float32 for dense rows, else float64).
     method : {"exact", "approximate"}, default="exact"
@@ -116,7 +111,7 @@ def neighbors(
     Raises
     ------
     UserError
-        For k outside 1..n-1, groups of another length, values not finite, an unknown metric or method.
+        For k outside 1..n-1, values not finite, an unknown metric or method.
     ImportError
         For the approximate search without pynndescent.
 
@@ -127,37 +122,28 @@ def neighbors(
     >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 3.0], [1.0, 3.0]])
     >>> neighbors(X, k=1).indices.ravel()
     array([1, 0, 3, 2])
-    >>> neighbors(X, k=1, groups=[0, 0, 1, 1], other=True).indices.ravel()
-    array([2, 3, 0, 1])
     """
     X = read(X)
     n = X.shape[0]
     _check(n, k, metric)
     if method not in ("exact", "approximate"):
         raise UserError(f"neighbors: method = {method!r}; known: exact, approximate")
-    member = None if groups is None else _groups(groups, n)
-    if member is not None and not other:
-        return _in_groups(X, k, metric, member, block, method, random_state)
-    if member is None and other:
-        raise UserError("neighbors: other=True needs groups; pass one group number per row")
     if method == "approximate":
         from dmo.graphs.approximate import descend
 
-        if member is not None:
-            raise UserError("neighbors: the approximate search knows no other groups; take method='exact'")
         return Neighbors(*descend(X, k, metric, random_state), metric)
     ready = prepare(X, metric)
     m = min(k + _SPARE, n - 1)
     pairs = [(j, i) for i, j in lower_pairs(n, block)]
     client = current_client()
     if client is None or len(pairs) < _PAIRS:
-        rows, keys = _in_threads(ready, pairs, m, block, member)
+        rows, keys = _in_threads(ready, pairs, m, block)
     else:
-        rows, keys = _on_cluster(client, ready, pairs, m, block, member)
-    return _finish(ready, ready, rows, keys, k, True, member)
+        rows, keys = _on_cluster(client, ready, pairs, m, block)
+    return _finish(ready, ready, rows, keys, k, True)
 
 
-def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean", block: int = 1024) -> Neighbors:
+def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean") -> Neighbors:
     """Find the k nearest known rows of every new row; a known row that is equal to a new one is its neighbor.
 
     Parameters
@@ -170,8 +156,6 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean", block: i
         Neighbors of every new row, 1..n.
     metric : {"euclidean", "cosine"}, default="euclidean"
         "cosine" is 1 - cos, and 1 from a row of zeros.
-    block : int, default=1024
-        Rows and columns of a tile.
 
     Returns
     -------
@@ -198,7 +182,7 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean", block: i
     ready = prepare(X, metric)
     new = prepare(X_new, metric, like=ready)
     m = min(k + _SPARE, len(ready))
-    return _finish(new, ready, *_search(new, ready, m, block, False, None), k, False, None)
+    return _finish(new, ready, *_search(new, ready, m, False), k, False)
 
 
 def recall(found: Neighbors, X: Rows, sample: int = 500, random_state: int | None = 0) -> float:
@@ -246,67 +230,38 @@ def _check(n: int, k: int, metric: str) -> None:
         raise UserError(f"neighbors: k = {k!r} of {n} samples; needed is a whole number from 1 to {n - 1}")
 
 
-def _groups(groups: Any, n: int) -> np.ndarray:
-    member = np.asarray(groups)
-    if member.shape != (n,) or member.dtype.kind not in "iub":
-        raise UserError(
-            f"neighbors: groups have shape {member.shape} and dtype {member.dtype}, the rows are {n}; "
-            f"pass one whole number per row"
-        )
-    return member.astype(np.int64)
-
-
-def _in_groups(
-    X: Any, k: int, metric: Metric, member: np.ndarray, block: int, method: Any, random_state: int | None
-) -> Neighbors:
-    """Each group searched by itself."""
-    indices, distances = np.full((len(member), k), -1), np.full((len(member), k), np.inf)
-    for group in np.unique(member):
-        own = np.flatnonzero(member == group)
-        have = min(k, len(own) - 1)
-        if not have:
-            continue
-        found = neighbors(X[own], have, metric, block=block, method=method, random_state=random_state)
-        indices[own, :have] = np.where(found.indices < 0, -1, own[found.indices])
-        distances[own, :have] = found.distances
-    return Neighbors(indices, distances, metric)
-
-
 def _heaps(n: int, m: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     return np.full((n, m), -1, np.int64), np.full((n, m), np.inf, dtype)
 
 
 def _scan(
-    ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, member: np.ndarray | None, advance: Any = None
+    ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, advance: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best m candidates of every row, from these pairs (row block <= column block) of blocks alone."""
-    n, slices, masked = len(ready), row_blocks(len(ready), block), member is not None
-    rows, keys = _heaps(n, m, ready.dtype)
-    group = np.zeros(1, np.int64) if member is None else member
+    slices = row_blocks(len(ready), block)
+    rows, keys = _heaps(len(ready), m, ready.dtype)
     held: tuple[int, Any] = (-1, None)
     for i, j in pairs:
         if held[0] != j:  # pairs come column block by column block: a transposed one serves many tiles
             held = j, transposed(ready, slices[j])
         S = product(ready, slices[i], held[1])
         r, c, h = slices[i].start, slices[j].start, ready.h
-        _over(S.shape[0], loops.scan_rows, S, (h, i == j, group, group, masked, keys, rows, r, c))
+        _over(S.shape[0], loops.scan_rows, S, (h, i == j, keys, rows, r, c))
         if i != j:
-            _over(S.shape[1], loops.scan_columns, S, (h, group, masked, keys, rows, r, c))
+            _over(S.shape[1], loops.scan_columns, S, (h, keys, rows, r, c))
         if advance is not None:
             advance(1)
     return rows, keys
 
 
-def _in_threads(
-    ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, member: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _in_threads(ready: Ready, pairs: list[tuple[int, int]], m: int, block: int) -> tuple[np.ndarray, np.ndarray]:
     """The block pairs shared out among threads that never wait for each other, each with candidates of its own."""
     parts = grouped(pairs, thread_count())
     with stage("neighbors (block pairs)", len(pairs)) as advance:
         if len(parts) == 1:
-            return _scan(ready, pairs, m, block, member, advance)
+            return _scan(ready, pairs, m, block, advance)
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(len(parts)) as pool:
-            tasks = [pool.submit(_scan, ready, part, m, block, member, advance) for part in parts]
+            tasks = [pool.submit(_scan, ready, part, m, block, advance) for part in parts]
             return functools.reduce(_merge, (task.result() for task in tasks))
 
 
@@ -314,37 +269,32 @@ def _over(n: int, loop: Any, S: np.ndarray, rest: tuple[Any, ...]) -> None:
     over_rows(lambda start, stop: loop(S, start, stop, *rest), n, least=64)
 
 
-def _search(
-    new: Ready, ready: Ready, m: int, block: int, own: bool, groups: tuple[np.ndarray, np.ndarray] | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _search(new: Ready, ready: Ready, m: int, own: bool) -> tuple[np.ndarray, np.ndarray]:
     """The best m candidates of the rows `new` among `ready`. `own`: row i of `new` is row own_i of `ready`."""
     rows, keys = _heaps(len(new), m, ready.dtype)
-    left, right = groups or (np.zeros(1, np.int64), np.zeros(1, np.int64))
-    for columns in row_blocks(len(ready), block):
+    for columns in row_blocks(len(ready), _BLOCK):
         inner = transposed(ready, columns)
-        for where in row_blocks(len(new), block):
+        for where in row_blocks(len(new), _BLOCK):
             S = product(new, where, inner)
-            rest = (ready.h, own, left, right, groups is not None, keys, rows, where.start, columns.start)
+            rest = (ready.h, own, keys, rows, where.start, columns.start)
             _over(S.shape[0], loops.scan_rows, S, rest)
     return rows, keys
 
 
-def _finish(
-    new: Ready, ready: Ready, rows: np.ndarray, keys: np.ndarray, k: int, own: bool, member: np.ndarray | None
-) -> Neighbors:
+def _finish(new: Ready, ready: Ready, rows: np.ndarray, keys: np.ndarray, k: int, own: bool) -> Neighbors:
     """Distances in float64, the k nearest of the candidates in order, doubtful rows again in float64."""
     indices, squared = _sorted(new, ready, rows)
-    reach = np.where(np.isfinite(squared[:, k - 1]), squared[:, k - 1], 0.0)
+    reach = squared[:, k - 1]
     rounding = max(new.rounding, ready.rounding)
     if rounding and rows.shape[1] < len(ready) - own:  # else every row is a candidate, and none can have been lost
         # A neighbor nearer than the k-th has a true key below reach - |x|^2, and |y| <= |x| + sqrt(reach) = radius. It can
         # be missing only if its rounded key came out above the worst key kept: only if the error bound spans that gap.
         radius = new.length + np.sqrt(reach)
         doubt = rounding * radius**2 > keys.max(axis=1) - (reach - new.h64)
-        doubt &= (rows >= 0).all(axis=1) & (new.scale > 0)
+        doubt &= new.scale > 0
         again = np.flatnonzero(doubt)
         for part in row_blocks(len(again), 1024):
-            _again(new, ready, again[part], indices, squared, own, member)
+            _again(new, ready, again[part], indices, squared, own)
     indices, squared = indices[:, :k], squared[:, :k]
     return Neighbors(indices, ready.as_distances(squared), ready.metric)
 
@@ -356,13 +306,11 @@ def _again(
     indices: np.ndarray,
     squared: np.ndarray,
     own: bool,
-    member: np.ndarray | None,
 ) -> None:
     """Search the rows `picked` again in float64, with one more candidate for the row itself."""
     some = new.take(picked).doubled()  # the known rows follow block by block, since twice as wide they may not fit
-    groups = None if member is None else (member[picked], member)
     m = min(indices.shape[1] + own, len(ready))
-    rows, _ = _search(some, ready.like64(), m, 1024, False, groups)
+    rows, _ = _search(some, ready.like64(), m, False)
     rows[rows == (picked[:, None] if own else -2)] = -1
     found, values = _sorted(some, ready, rows)
     indices[picked], squared[picked] = found[:, : indices.shape[1]], values[:, : indices.shape[1]]
@@ -376,9 +324,9 @@ def _sorted(new: Ready, ready: Ready, rows: np.ndarray) -> tuple[np.ndarray, np.
     return np.take_along_axis(rows, order, 1), np.take_along_axis(squared, order, 1)
 
 
-def _worker(ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, member: Any) -> tuple[Any, Any]:
+def _worker(ready: Ready, pairs: list[tuple[int, int]], m: int, block: int) -> tuple[Any, Any]:
     with threadpool_limits(1):
-        return _scan(ready, pairs, m, block, member)
+        return _scan(ready, pairs, m, block)
 
 
 def _merge(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -388,14 +336,14 @@ def _merge(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -
 
 
 def _on_cluster(
-    client: Any, ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, member: np.ndarray | None
+    client: Any, ready: Ready, pairs: list[tuple[int, int]], m: int, block: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The block pairs shared out among the workers' threads, their candidates merged in a tree."""
     shared = Broadcast(client, ready)
 
     def work() -> tuple[np.ndarray, np.ndarray]:
         groups = grouped(pairs, sum(client.nthreads().values()))
-        parts = [client.submit(_worker, shared.future(), part, m, block, member, pure=False) for part in groups]
+        parts = [client.submit(_worker, shared.future(), part, m, block, pure=False) for part in groups]
         while len(parts) > 1:
             odd = [parts[-1]] if len(parts) % 2 else []
             parts = [client.submit(_merge, a, b, pure=False) for a, b in zip(parts[0:-1:2], parts[1::2])] + odd

@@ -76,6 +76,7 @@ def fix_signs(vectors: np.ndarray) -> np.ndarray:
     return vectors * np.where(largest < 0, -1.0, 1.0)
 
 
+_BLOCKS, _COLUMNS = 5, 60  # blocks, and columns beside those wanted, above which the basis restarts
 _PATIENCE = 12
 """Block steps without a halved residual after which a generalized problem is given up: its maps have no more digits."""
 _INDEPENDENT = 1e-13
@@ -88,7 +89,6 @@ def block_krylov(
     k: int,
     tol: float = 1e-7,
     max_steps: int = 30,
-    max_basis: int | None = None,
     inner: LinearMap | None = None,
 ) -> Eigenpairs:
     """Find the k algebraically largest eigenpairs of a symmetric map M, or of a product M = H C of two.
@@ -106,7 +106,7 @@ def block_krylov(
        crowded eigenvalues are found over and over), and goes on with the residuals, which is where Krylov would go.
     5. An empty new block means that the basis is invariant: what is left of the residual is rounding in the maps.
 
-    Two bases of `max_basis` columns are the memory, n x max_basis float64 each; `inner` adds a third, with the images under C.
+    Two bases of 5 s + k columns (at least 60 + k) are the memory, float64; `inner` adds a third, with the images under C.
 
     Parameters
     ----------
@@ -120,8 +120,6 @@ def block_krylov(
         Residual |M u - theta u|, relative to the largest |theta| found and to |u|, at which a pair has converged.
     max_steps : int, default=30
         Blocks to apply the map to.
-    max_basis : int, optional
-        Columns above which the basis restarts; default 5 s + k, at least 60 + k.
     inner : callable, optional
         Takes an n x m block, returns its image under C, symmetric positive semidefinite; M = H C is self-adjoint in the
         product x'Cy, in which the vectors are then orthogonal.
@@ -155,7 +153,7 @@ def block_krylov(
         raise UserError(f"k = {k} eigenpairs; ask for at least 1")
     if inner is None and V.shape[1] < k:
         raise UserError(f"the start spans {V.shape[1]} dimensions, {k} eigenpairs need at least {k}")
-    limit = max_basis or max(5 * start.shape[1], 60) + k
+    limit = max(_BLOCKS * start.shape[1], _COLUMNS) + k
     basis, block = _Basis(V, np.zeros((len(V), 0)), np.zeros((len(V), 0))), V
     history: list[float] = []
     scale, best, since = np.finfo(float).tiny, np.inf, 0

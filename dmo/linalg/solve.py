@@ -165,7 +165,6 @@ def solve(
     x0: np.ndarray | None = None,
     method: SolveMethod = "auto",
     tol: float = 1e-8,
-    random_state: int | None = None,
 ) -> Solution:
     """Solve (A + ridge I) X = B once, with true residuals.
 
@@ -183,8 +182,6 @@ def solve(
         See `factorize`.
     tol : float, default=1e-8
         Relative residual at which a solution counts as converged.
-    random_state : int, optional
-        Of the preconditioner.
 
     Returns
     -------
@@ -200,4 +197,4 @@ def solve(
     array([0.5, 0.5, 0.5])
     """
     columns = int(np.prod(np.shape(B)[1:]))
-    return factorize(A, ridge, method, tol, random_state=random_state, columns=columns).solve(B, x0)
+    return factorize(A, ridge, method, tol, columns=columns).solve(B, x0)

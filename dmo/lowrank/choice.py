@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from dmo.lowrank.sampling import check_rows, draw
 from dmo.validation import COUNT, check_parameter
 
 log = logging.getLogger("dmo")
+_LANDMARKS: tuple[Landmarks, ...] = ("rpcholesky", "kmeans")
 _HELD = 512
 
 
@@ -54,7 +54,6 @@ def choose(
     rank: int | None = None,
     memory: float | None = None,
     clusters: int = 10,
-    landmarks: Sequence[Landmarks] = ("rpcholesky", "kmeans"),
     random_state: int | np.random.Generator | None = None,
     dtype: Any = np.float32,
     fit_rows: int | None = None,
@@ -76,8 +75,6 @@ def choose(
         Bytes, in place of `rank`.
     clusters : int, default=10
         Of MEKA.
-    landmarks : sequence of str, default=("rpcholesky", "kmeans")
-        Landmarks of Nystrom to try.
     random_state : int, Generator or None, default=None
         Seed.
     dtype : dtype, default=float32
@@ -88,7 +85,7 @@ def choose(
     Returns
     -------
     Choice
-        The best map; its errors have "nystrom-<landmarks>" and "meka".
+        The best map; its errors have "nystrom-rpcholesky", "nystrom-kmeans" and "meka".
 
     Raises
     ------
@@ -115,7 +112,7 @@ def choose(
     fitted, seed = fit_kernel(kernel, X, int(rng.integers(2**31))), int(rng.integers(2**31))
     allowed, bytes_each = max(1, int(numbers // n)), max(numbers, n + clusters**2) * itemsize
     maps: dict[str, FeatureMap] = {
-        f"nystrom-{kind}": nystrom(fitted, rest, allowed, kind, seed, dtype, fit_rows=fit_rows) for kind in landmarks
+        f"nystrom-{kind}": nystrom(fitted, rest, allowed, kind, seed, dtype, fit_rows=fit_rows) for kind in _LANDMARKS
     }
     maps["meka"] = meka(
         fitted, rest, clusters, "auto", random_state=seed, dtype=dtype, memory=bytes_each, fit_rows=fit_rows

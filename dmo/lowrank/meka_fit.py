@@ -41,7 +41,6 @@ def meka(
     rank: Rank = 128,
     basis: Basis = "block-row",
     link: Link = "exact",
-    landmarks: Landmarks | None = None,
     eta: float = 0.0,
     random_state: int | np.random.Generator | None = None,
     dtype: Any = np.float32,
@@ -71,8 +70,6 @@ def meka(
     link : {"exact", "sampled"}, default="exact"
         L = W'KW over all pairs of fitted rows, n^2 / 2 kernel values; or least squares on rows drawn by leverage, n 5 S k
         values.
-    landmarks : {"rpcholesky", "kmeans", "uniform"} or None, default=None
-        As for `nystrom`; None: "kmeans", for wide sparse rows "rpcholesky".
     eta : float in [0, 1), default=0.0
         Share of the links between clusters, those of the farthest pairs, that are set to zero.
     random_state : int, Generator or None, default=None
@@ -117,13 +114,13 @@ def meka(
     if not 0 <= eta < 1:
         raise UserError(f"eta = {eta}; it is the share of links to leave out, from 0 to below 1")
     rng = np.random.default_rng(random_state)
-    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank, landmarks, clusters), rng)
+    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank, None, clusters), rng)
     sample, seed = gather(X, index), seeds[1]
     check_finite(sample, index)
     partition = Partition.of(fit_kernel(kernel, X, seeds[0]), sample, clusters, np.dtype(dtype), rng)
 
     def fit(k: int) -> FeatureMap:
-        found = _Fit(partition, clusters * k, landmarks, np.random.default_rng(seed)).map(basis, link, eta)
+        found = _Fit(partition, clusters * k, np.random.default_rng(seed)).map(basis, link, eta)
         return found.with_error(sampled_error(found, X, seed))
 
     n, numbers = X.shape[0], None if memory is None else memory / np.dtype(dtype).itemsize
@@ -171,10 +168,10 @@ class _Cluster:
 class _Fit:
     """One fit of total rank `total` on partitioned rows."""
 
-    def __init__(self, rows: Partition, total: int, landmarks: Landmarks | None, rng: np.random.Generator):
+    def __init__(self, rows: Partition, total: int, rng: np.random.Generator):
         self.rows, self.rng, n = rows, rng, rows.X.shape[0]
         wide = scipy.sparse.issparse(rows.X) and rows.X.shape[1] > _SPARSE_WIDTH
-        self.kind: Landmarks = landmarks or ("rpcholesky" if wide else "kmeans")
+        self.kind: Landmarks = "rpcholesky" if wide else "kmeans"
         self.ranks = allocate(rows.sizes, min(total, n))
         n_shared = 0 if len(self.ranks) == 1 else math.ceil(_SHARED * self.ranks.mean())
         self.shared = choose_landmarks(rows.kernel, rows.X, n_shared, self.kind, rng) if n_shared else rows.X[:0]

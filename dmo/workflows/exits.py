@@ -11,7 +11,6 @@ import errno
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -81,7 +80,7 @@ def _lost(error: BaseException) -> bool:
     return type(error).__name__ in ("CommClosedError", "KilledWorker", "FutureCancelledError", "StreamClosedError")
 
 
-def ending(program: str, work: Callable[[], None], debug: bool = False) -> int:
+def ending(program: str, work: Callable[[], None]) -> int:
     """Run `work`; returns the exit code, having said on standard error what is wrong. Faults are raised."""
     try:
         with terminable():
@@ -90,8 +89,6 @@ def ending(program: str, work: Callable[[], None], debug: bool = False) -> int:
         found = code(error)
         if found is None or isinstance(error, BrokenPipeError):
             raise
-        if debug:
-            traceback.print_exc()
         print(f"{program}: {sentence(error)}", file=sys.stderr)
         return found
     return 0

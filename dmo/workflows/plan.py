@@ -415,7 +415,7 @@ def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows],
     algebra = views * 12.0 * rank**3 + 2.0 * columns**2 * views * rank + (STEPS + 1) * 2.0 * columns**2 * max(labels, 1)
     client = current_client()
     threads = 1 if client is None else max(1, sum(client.nthreads().values()))
-    graph = pass_graph(n, columns, labels, 8 * n * views)
+    graph = pass_graph(n, columns, labels, 8 * n * views, threads)
     tasks = 0 if client is None else graph.tasks
     width = sum(source.shape[1] for source in sources.values())
     model = 4 * rank * width + 8 * views * rank * (rank // clusters + labels)

@@ -13,8 +13,8 @@ from dmo.workflows.apply import AppliedModel, rows_of
 from dmo.workflows.images import model_extractor
 
 
-def similar(Z: np.ndarray, query: np.ndarray, origin: np.ndarray | None = None) -> np.ndarray:
-    """Work out how near samples are to a query: cosines of angles, seen from an origin.
+def similar(Z: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """Work out how near samples are to a query: cosines of angles, seen from the samples' mean.
 
     Parameters
     ----------
@@ -22,22 +22,20 @@ def similar(Z: np.ndarray, query: np.ndarray, origin: np.ndarray | None = None) 
         Samples.
     query : ndarray of shape (p,)
         What is searched for.
-    origin : ndarray of shape (p,), optional
-        Default: the mean of Z.
 
     Returns
     -------
     ndarray of shape (m,), float64
-        From -1 to 1; 0 for a sample at the origin.
+        From -1 to 1; 0 for a sample at the mean.
 
     Examples
     --------
     >>> import numpy as np
     >>> from dmo.workflows.search import similar
-    >>> similar(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([1.0, 0.0]), np.zeros(2))
-    array([1., 0.])
+    >>> similar(np.array([[2.0], [-1.0], [-1.0]]), np.array([5.0]))
+    array([ 1., -1., -1.])
     """
-    origin = Z.mean(axis=0) if origin is None else origin
+    origin = Z.mean(axis=0)
     rows, q = np.asarray(Z, dtype=np.float64) - origin, np.asarray(query, dtype=np.float64) - origin
     lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(q)
     return np.divide(rows @ q, lengths, out=np.zeros(len(rows)), where=lengths > 0)

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 import dmo.graphs.search
 from dmo.cluster import connect
 from dmo.graphs import (
+    Neighbors,
     adjacency,
     edge_dots,
     geodesics,
@@ -89,26 +90,13 @@ def test_the_block_size_changes_nothing_with_equal_rows() -> None:
         np.testing.assert_array_equal(again.distances, first.distances)
 
 
-def test_neighbors_within_a_group_and_outside_it() -> None:
-    X, k = dense_rows(90, 4), 5
-    groups = np.repeat([0, 1, 2, 7], [40, 44, 4, 2])
-    D = cdist(X, X)
-    np.fill_diagonal(D, np.inf)
-    same = groups[:, None] == groups
-    for other, allowed in ((False, same), (True, ~same)):
-        found = neighbors(X, k, groups=groups, other=other, block=16)
-        expected = np.sort(np.where(allowed, D, np.inf), axis=1)[:, :k]
-        np.testing.assert_allclose(found.distances, expected, rtol=1e-12)
-        np.testing.assert_array_equal(found.indices == -1, np.isinf(expected))
-    assert (neighbors(X, k, groups=groups).indices[84:88, 3:] == -1).all()
-
-
 @pytest.mark.parametrize("name", ["dense", "sparse", "whole numbers"])
-def test_nearest_known_rows_of_new_rows(name: str) -> None:
+def test_nearest_known_rows_of_new_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dmo.graphs.search._BLOCK", 32)
     X = CASES[name]
     new = X[:50] * 0.5 + 0.25 * X[50:100]
     distances, indices = NearestNeighbors(n_neighbors=4, algorithm="brute").fit(X).kneighbors(new)
-    found = nearest(new, X, 4, block=32)
+    found = nearest(new, X, 4)
     np.testing.assert_allclose(found.distances, distances, rtol=1e-6, atol=1e-6)
     assert (found.indices == indices).mean() > 0.9
     assert (nearest(X, X, 1).distances == 0).all()
@@ -291,8 +279,12 @@ def test_reconstruction_weights_are_scikit_learns(k: int) -> None:
 
 
 def test_reconstruction_from_fewer_neighbors_of_ones_class() -> None:
-    X, groups = dense_rows(12, 4), np.repeat([0, 1, 2], [7, 4, 1])
-    S = reconstruction_weights(X, neighbors(X, 6, groups=groups)).toarray()
+    X = dense_rows(12, 4)
+    indices, distances = np.full((12, 6), -1), np.full((12, 6), np.inf)
+    for own in (np.arange(7), np.arange(7, 11)):
+        found = neighbors(X[own], len(own) - 1)
+        indices[own, : found.k], distances[own, : found.k] = own[found.indices], found.distances
+    S = reconstruction_weights(X, Neighbors(indices, distances)).toarray()
     np.testing.assert_allclose(S[:7, :7], barycenter_kneighbors_graph(X[:7], 6, reg=1e-3).toarray(), rtol=1e-7)
     np.testing.assert_allclose(S[7:11, 7:11], barycenter_kneighbors_graph(X[7:11], 3, reg=1e-3).toarray(), rtol=1e-7)
     assert not S[11].any()
@@ -339,8 +331,6 @@ def test_laplacians_are_scipys() -> None:
         ({"k": 0}, "k = 0 of 30"),
         ({"k": 3, "metric": "manhattan"}, "known: euclidean, cosine"),
         ({"k": 3, "method": "fast"}, "known: exact, approximate"),
-        ({"k": 3, "groups": [1, 2]}, "pass one whole number per row"),
-        ({"k": 3, "other": True}, "needs groups"),
     ],
 )
 def test_bad_arguments_are_explained(arguments: Any, message: str) -> None:

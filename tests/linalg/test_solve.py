@@ -438,17 +438,19 @@ def test_a_solution_says_by_which_method() -> None:
     assert [solution.method for solution in found] == ["cholesky", "cg", "woodbury"]
 
 
-def test_the_blocked_cholesky_is_numpy_s():
+def test_the_blocked_cholesky_is_numpy_s(monkeypatch):
     rng = np.random.default_rng(0)
     F = rng.standard_normal((50, 60))
     A = np.asfortranarray(F @ F.T)
     expected = np.linalg.cholesky(A)
     for block in (7, 25, 50, 64):
         factor = A.copy(order="F")
-        assert cholesky_in_place(factor, block) == 0
+        monkeypatch.setattr("dmo.linalg.cholesky._BLOCK", block)
+        assert cholesky_in_place(factor) == 0
         np.testing.assert_allclose(np.tril(factor), expected, rtol=1e-9, atol=1e-12)
     A[30, 30] = -1.0
-    assert cholesky_in_place(A.copy(order="F"), 8) == 31
+    monkeypatch.setattr("dmo.linalg.cholesky._BLOCK", 8)
+    assert cholesky_in_place(A.copy(order="F")) == 31
 
 
 def stacked_least_squares(F: np.ndarray, ridge: float, B: np.ndarray) -> np.ndarray:

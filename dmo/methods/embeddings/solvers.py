@@ -25,6 +25,8 @@ from dmo.linalg.solve import factorize
 from dmo.linalg.tall import LinearMap, orthonormalize
 from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 
+_SOLVED = 1e-6  # relative residual of the kernel solves: that of the coefficients, whose errors eigenvalues see squared
+
 
 @dataclass(frozen=True)
 class EmbeddingFit:
@@ -260,11 +262,11 @@ class Inverse:
     back on Cholesky where these do not converge. c = 0: see `FullRank`.
     """
 
-    def __init__(self, K: Operator, ridge: float, columns: int, tol: float = 1e-6):
+    def __init__(self, K: Operator, ridge: float, columns: int):
         self.K, self.ridge = K, ridge
         self._full = FullRank(K) if not ridge else None
         few = K.n > 8192 and K.n > 600 * columns
-        self._solver = None if not ridge else factorize(K, ridge, "cg" if few else "auto", tol, random_state=0)
+        self._solver = None if not ridge else factorize(K, ridge, "cg" if few else "auto", _SOLVED, random_state=0)
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
         if self._full is not None:

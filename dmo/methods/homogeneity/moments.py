@@ -15,7 +15,7 @@ import scipy.linalg
 
 from dmo.engines.moments import LABELS, Moments
 from dmo.errors import UserError
-from dmo.linalg.eigen import Eigenpairs, block_krylov
+from dmo.linalg.eigen import CUTOFF, Eigenpairs, block_krylov
 
 _STEPS = 4
 
@@ -58,8 +58,8 @@ class RotatedMoments:
     center: bool
 
     @classmethod
-    def of(cls, moments: Moments, center: bool = True, cutoff: float = 1e-12) -> RotatedMoments:
-        """Turn moments into these coordinates.
+    def of(cls, moments: Moments, center: bool = True) -> RotatedMoments:
+        """Turn moments into these coordinates, without directions whose eigenvalue is rounding.
 
         Parameters
         ----------
@@ -67,8 +67,6 @@ class RotatedMoments:
             Of the views' columns, and LABELS if there are any.
         center : bool, default=True
             Take rows less their means.
-        cutoff : float, default=1e-12
-            Directions whose eigenvalue is below this share of their group's largest are dropped.
 
         Returns
         -------
@@ -80,7 +78,7 @@ class RotatedMoments:
         bases, spectra = {}, {}
         for name, where in moments.places().items():
             values, vectors = scipy.linalg.eigh(inner.gram[where, where], check_finite=False)
-            keep = values > cutoff * max(values[-1], np.finfo(float).tiny)
+            keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
             bases[name], spectra[name] = vectors[:, keep], values[keep]
         rotated = centered.mixed(bases)
         means = {name: moments.mean()[where] for name, where in moments.places().items()}
@@ -93,7 +91,6 @@ class RotatedMoments:
         own: Mapping[str, Moments],
         mass: float,
         center: bool = True,
-        cutoff: float = 1e-12,
     ) -> RotatedMoments:
         """Turn the moments of groups that lack samples, or whose samples have weights, into these coordinates.
 
@@ -110,8 +107,6 @@ class RotatedMoments:
             1'M 1.
         center : bool, default=True
             Take the rows of every group less their mean with its weights.
-        cutoff : float, default=1e-12
-            As for `of`.
 
         Returns
         -------
@@ -135,7 +130,7 @@ class RotatedMoments:
         presence = places[next(reversed(places))].start
         for j, (name, moments) in enumerate(own.items()):
             values, vectors = scipy.linalg.eigh(moments.centered().gram if center else moments.gram, check_finite=False)
-            keep = values > cutoff * max(values[-1], np.finfo(float).tiny)
+            keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
             bases[name], spectra[name], means[name] = vectors[:, keep], values[keep], moments.mean()
             block = np.zeros((len(joint.gram), int(keep.sum())))
             block[places[name]] = bases[name]
@@ -207,8 +202,8 @@ class RotatedRows:
     center: bool
 
     @classmethod
-    def of(cls, groups: Mapping[str, np.ndarray], center: bool = True, cutoff: float = 1e-12) -> RotatedRows:
-        """Turn rows into these coordinates.
+    def of(cls, groups: Mapping[str, np.ndarray], center: bool = True) -> RotatedRows:
+        """Turn rows into these coordinates, without directions whose eigenvalue is rounding.
 
         Parameters
         ----------
@@ -216,8 +211,6 @@ class RotatedRows:
             Rows by group.
         center : bool, default=True
             Take rows less their means.
-        cutoff : float, default=1e-12
-            As in `RotatedMoments.of`.
 
         Returns
         -------
@@ -230,7 +223,7 @@ class RotatedRows:
             means[name] = rows.mean(axis=0)
             inner = rows - means[name] if center else rows
             U, s, Vt = scipy.linalg.svd(inner, full_matrices=False, check_finite=False)
-            keep = s * s > cutoff * max(s[0] ** 2, np.finfo(float).tiny)
+            keep = s * s > CUTOFF * max(s[0] ** 2, np.finfo(float).tiny)
             bases[name], spectra[name] = Vt[keep].T, s[keep] ** 2
             start = places[next(reversed(places))].stop if places else 0
             places[name] = slice(start, start + len(spectra[name]))

@@ -254,7 +254,7 @@ class _QuadraticStep:
 class _Iteration:
     """One run: s is the point that is iterated, Z = prox(s), A and bias the quadratic step's, F its fitted outputs."""
 
-    def __init__(self, problem: Problem, factors: Factors, start: State | None, rho: float | None):
+    def __init__(self, problem: Problem, factors: Factors, start: State | None):
         problem = replace(problem, targets=np.ascontiguousarray(problem.targets))  # and so all n x L blocks
         self.problem, self.factors = problem, factors
         # 1 / rho is the ridge of the kernel solve: a larger rho would put it below the rounding of the kernel
@@ -263,7 +263,7 @@ class _Iteration:
             # constant outputs of nearly the least loss: where a small C would end
             Z = np.broadcast_to(np.median(problem.targets, axis=0), problem.targets.shape)
             start = State(Z, np.zeros(Z.shape), self._quantised(_first_rho(problem)))
-        self.rho = start.rho if rho is None else rho
+        self.rho = start.rho
         self.s = (
             np.ascontiguousarray(start.split)
             - problem.rotate_back(_clip(problem, problem.rotate(start.dual))) / self.rho
@@ -367,7 +367,6 @@ def admm(
     start: State | None = None,
     tol: float = 1e-6,
     max_iter: int = 5000,
-    rho: float | None = None,
 ) -> AdmmFit:
     """Solve a support vector regression until its relative duality gap is small enough.
 
@@ -386,8 +385,6 @@ def admm(
         objective; the relative primal and dual residuals must be below its square root too.
     max_iter : int, default=5000
         Iterations at most.
-    rho : float, optional
-        Keep this penalty instead of balancing the residuals.
 
     Returns
     -------
@@ -417,12 +414,12 @@ def admm(
     if max_iter < 1:
         raise UserError(f"max_iter = {max_iter}; at least one iteration is needed")
     factors = Factors(problem.kernel) if factors is None else factors
-    kept = Checkpoint("admm", lambda: _digest(problem, factors, start, tol, max_iter, rho))
+    kept = Checkpoint("admm", lambda: _digest(problem, factors, start, tol, max_iter))
     found = kept.load()
     if found is not None and found[1]["finished"]:
         return AdmmFit.from_arrays(found[0])
     with checkpoints(None):  # of the kernel solves inside, each is a part of one iteration
-        fit = _iterate(problem, factors, start, tol, max_iter, rho, kept, found)
+        fit = _iterate(problem, factors, start, tol, max_iter, kept, found)
     kept.finish(fit.to_arrays(), {"finished": True})
     return fit
 
@@ -433,7 +430,6 @@ def _iterate(
     start: State | None,
     tol: float,
     max_iter: int,
-    rho: float | None,
     kept: Checkpoint,
     found: tuple[Arrays, dict[str, Any]] | None,
 ) -> AdmmFit:
@@ -441,12 +437,10 @@ def _iterate(
     best: AdmmFit | None = None
     with stage("alternating directions") as advance, threadpool_limits(_threads(problem.kernel)):
         if found is None:
-            run = _Iteration(problem, factors, start, rho)
+            run = _Iteration(problem, factors, start)
         else:
             arrays, meta = found
-            run = _Iteration(
-                problem, factors, State(arrays["s"], np.zeros_like(arrays["s"]), 1.0), float(arrays["rho"][0])
-            )
+            run = _Iteration(problem, factors, State(arrays["s"], np.zeros_like(arrays["s"]), float(arrays["rho"][0])))
             run.restore(arrays)
             best = AdmmFit.from_arrays(arrays, "best/") if "best/dual" in arrays else None
             made, first = made - meta["factorizations"], meta["iteration"]
@@ -464,18 +458,16 @@ def _iterate(
                     best = fit
                 if fit.converged:
                     return fit
-            if rho is not None or iteration not in _REBALANCE or not run.rebalance():
+            if iteration not in _REBALANCE or not run.rebalance():
                 run.move()
     assert best is not None  # the last iteration is always checked
     return best
 
 
-def _digest(
-    problem: Problem, factors: Factors, start: State | None, tol: float, max_iter: int, rho: float | None
-) -> str:
+def _digest(problem: Problem, factors: Factors, start: State | None, tol: float, max_iter: int) -> str:
     """Of all that the iterates depend on."""
     task = problem.targets, problem.loss, problem.C, problem.frames, problem.coupling
-    how = factors.method, factors.random_state, start, tol, max_iter, rho
+    how = factors.method, factors.random_state, start, tol, max_iter
     return digest(operator_digest(problem.kernel), task, how)
 
 
