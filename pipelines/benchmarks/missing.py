@@ -1,0 +1,198 @@
+"""What unknown labels and missing views cost: a table and a picture.
+
+Labels: a share of the training entries is hidden, at random or among the positives alone. (a) Unknown counts as absent; (b)
+samples with unknown labels are dropped; (c) unknown is unknown. Views: every view is taken from a share of the samples, of
+training and of test. (a) The missing rows are the view's mean; (b) incomplete training samples are dropped, the test rows the
+mean; (c) views are missing. F1 is the mean over labels of as many labels a sample as a training sample has, LRAP
+scikit-learn's; settings are the same for (a), (b) and (c). Data come from the folder in DMO_DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+from rich.console import Console
+from rich.table import Table
+from sklearn.metrics import label_ranking_average_precision_score
+from sklearn.preprocessing import normalize
+
+from dmo import KGHA, MultiViewRidge
+from dmo.datasets import read_arff
+from dmo.errors import UserError
+from dmo.metrics import annotation_scores
+from dmo.workflows.experiments import data_folder
+
+Views = dict[str, np.ndarray]
+SHARES = (0.1, 0.3, 0.5, 0.7)
+VIEW_SHARES = (0.1, 0.3, 0.5)
+COREL = ("RgbV3H1", "Gist", "DenseSiftV3H1")
+WAYS = ("a: absent / mean", "b: dropped", "c: unknown / missing")
+
+
+def load(name: str) -> tuple[Views, np.ndarray, Views, np.ndarray]:
+    """Views and labels of the training and of the test samples."""
+    if name == "corel5k":
+        folder = Path(data_folder("corel5k")) / "features"
+        with np.load(folder / "corel5k_annotations.npz") as found:
+            train, test = (np.asarray(found[part], np.uint8) for part in ("train", "test"))
+        some, n = (
+            np.arange(0, len(train), 3),
+            len(train),
+        )  # a third of the training images, which is what a laptop has time for
+        views, new = {}, {}
+        for view in COREL:
+            with np.load(folder / f"corel5k_{view}.npz") as found:
+                X = found["X"].astype(np.float32)
+            X = X if view == "Gist" else np.sqrt(normalize(X, "l1"))
+            views[view], new[view] = X[:n][some], X[n:]
+        return views, train[some], new, test
+    width = {"yeast": 14, "bibtex": 159}[name]
+    paths = [Path(data_folder("mulan")) / name / f"{name}-{part}.arff.xz" for part in ("train", "test")]
+    parts = [read_arff(path, -width) for path in paths]
+    rows = [normalize(X) if scipy.sparse.issparse(X) else X for X, _ in parts]
+    if name == "yeast":  # its phylogenetic profiles are columns 79 to 102
+        rows_by_view = [{"expression": X[:, :79], "phylogeny": X[:, 79:]} for X in rows]
+    else:
+        rows_by_view = [{"words": X} for X in rows]
+    return rows_by_view[0], parts[0][1].astype(np.uint8), rows_by_view[1], parts[1][1].astype(np.uint8)
+
+
+def model(kind: str, name: str) -> MultiViewRidge | KGHA:
+    """The estimator, with settings that all ways share."""
+    kernel = "linear" if name == "bibtex" else "rbf"
+    if kind == "ridge":
+        return MultiViewRidge(kernel, ridge=0.1 if name == "corel5k" else 1.0, intercept=True, approximation="exact")
+    return KGHA(kernel, ridge=0.1, balance=0.1, intercept=True, approximation="exact", random_state=0)
+
+
+def rate(fitted: MultiViewRidge | KGHA, new: Views, truth: np.ndarray, top: int) -> tuple[float, float]:
+    """F1 and LRAP, in percent."""
+    scores = fitted.decision_function(new)
+    lrap = label_ranking_average_precision_score(truth, scores)
+    return 100 * annotation_scores(truth, scores, top=top).f1, 100 * float(lrap)
+
+
+def hidden_labels(kind: str, name: str, seed: int) -> Iterator[tuple[str, str, float, float, float]]:
+    """(what is hidden, way, F1, LRAP, CPU seconds of the fit)."""
+    views, Y, new, truth = load(name)
+    top = max(1, round(float(Y.sum(axis=1).mean())))
+    yield "nothing", WAYS[2], *_timed(lambda: model(kind, name).fit(views, Y), new, truth, top)
+    for positives in (False, True):
+        for share in SHARES:
+            hide = np.random.default_rng(seed).random(Y.shape) < share
+            hide &= (Y > 0) | (not positives)
+            what, whole = f"{share:.0%} of the {'positives' if positives else 'entries'}", ~hide.any(axis=1)
+            known = np.where(hide, np.nan, Y)
+            for way, rows, labels in (
+                (WAYS[0], np.ones(len(Y), bool), np.nan_to_num(known)),
+                (WAYS[1], whole, known),
+                (WAYS[2], np.ones(len(Y), bool), known),
+            ):
+                some = {view: X[rows] for view, X in views.items()}
+                yield what, way, *_timed(partial(model(kind, name).fit, some, labels[rows]), new, truth, top)
+
+
+def missing_views(kind: str, name: str, seed: int) -> Iterator[tuple[str, str, float, float, float]]:
+    """The same for views that samples lack; every sample keeps one."""
+    views, Y, new, truth = load(name)
+    top = max(1, round(float(Y.sum(axis=1).mean())))
+    yield "nothing", WAYS[2], *_timed(lambda: model(kind, name).fit(views, Y), new, truth, top)
+    for share in VIEW_SHARES:
+        rng = np.random.default_rng(seed)
+        gaps, test_gaps = _lacking(views, share, rng), _lacking(new, share, rng)
+        means = {view: np.nanmean(X, axis=0) for view, X in gaps.items()}
+        filled = {view: np.where(np.isnan(X), means[view], X) for view, X in gaps.items()}
+        test_filled = {view: np.where(np.isnan(X), means[view], X) for view, X in test_gaps.items()}
+        whole = ~np.any([np.isnan(X[:, 0]) for X in gaps.values()], axis=0)
+        complete = {view: X[whole] for view, X in gaps.items()}
+        what = f"{share:.0%} of the samples of every view"
+        for way, old, labels, test in (
+            (WAYS[0], filled, Y, test_filled),
+            (WAYS[1], complete, Y[whole], test_filled),
+            (WAYS[2], gaps, Y, test_gaps),
+        ):
+            yield what, way, *_timed(partial(model(kind, name).fit, old, labels), test, truth, top)
+
+
+def _lacking(views: Views, share: float, rng: np.random.Generator) -> Views:
+    n = len(next(iter(views.values())))
+    gone = rng.random((n, len(views))) < share
+    gone[np.arange(n), rng.integers(0, len(views), n)] &= ~gone.all(axis=1)
+    return {view: np.where(gone[:, [j]], np.nan, X) for j, (view, X) in enumerate(views.items())}
+
+
+def _timed(
+    fit: Callable[[], MultiViewRidge | KGHA], new: Views, truth: np.ndarray, top: int
+) -> tuple[float, float, float]:
+    begin = time.process_time()
+    try:
+        fitted = fit()
+    except UserError:  # nothing is left
+        return np.nan, np.nan, np.nan
+    seconds = time.process_time() - begin
+    return *rate(fitted, new, truth, top), seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", default=["corel5k", "yeast", "bibtex"])
+    parser.add_argument("--models", nargs="+", default=["ridge", "kgha"], choices=["ridge", "kgha"])
+    parser.add_argument("--repeats", type=int, default=1, help="random choices of what is hidden")
+    parser.add_argument("--picture", help="file of the picture, such as missing.png")
+    options = parser.parse_args()
+    curves: dict[str, dict[str, list[tuple[str, float]]]] = {}
+    for name in options.sets:
+        for kind in options.models:
+            for topic, trials in (("labels", hidden_labels), ("views", missing_views)):
+                if topic == "views" and name == "bibtex":  # one view
+                    continue
+                found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+                for seed in range(options.repeats):
+                    for what, way, *figures in trials(kind, name, seed):
+                        found.setdefault((what, way), []).append((figures[0], figures[1], figures[2]))
+                title = f"{name}, {kind}, {topic}"
+                curves[title] = report(title, found)
+    if options.picture:
+        draw(curves, options.picture)
+
+
+def report(
+    title: str, found: dict[tuple[str, str], list[tuple[float, float, float]]]
+) -> dict[str, list[tuple[str, float]]]:
+    """Print one table; LRAP by way, for the picture."""
+    table = Table(title=title)
+    for column in ("missing", *(f"{figure} {way[0]}" for figure in ("F1", "LRAP", "CPU s") for way in WAYS)):
+        table.add_column(column, justify="left" if column == "missing" else "right")
+    curves: dict[str, list[tuple[str, float]]] = {way: [] for way in WAYS}
+    for what in dict.fromkeys(what for what, _ in found):
+        means = [np.mean(found.get((what, way), [(np.nan,) * 3]), axis=0) for way in WAYS]
+        for way, mean in zip(WAYS, means, strict=True):
+            curves[way].append((what, float(mean[1])))
+        table.add_row(what, *("-" if np.isnan(mean[j]) else f"{mean[j]:.1f}" for j in range(3) for mean in means))
+    Console(width=140).print(table)
+    return curves
+
+
+def draw(curves: dict[str, dict[str, list[tuple[str, float]]]], path: str) -> None:
+    """LRAP against what is missing, one panel a set, model and topic."""
+    from matplotlib.figure import Figure
+
+    columns = 2
+    figure = Figure(figsize=(11, 3.2 * -(-len(curves) // columns)), layout="constrained")
+    for panel, (title, ways) in enumerate(curves.items(), 1):
+        axes = figure.add_subplot(-(-len(curves) // columns), columns, panel, title=title, ylabel="LRAP (%)")
+        for way, points in ways.items():
+            axes.plot([what for what, _ in points], [lrap for _, lrap in points], marker="o", label=way)
+        axes.tick_params(axis="x", rotation=20, labelsize=6)
+        axes.legend(fontsize=7)
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main()
