@@ -126,7 +126,7 @@ def test_top_n_accuracy_follows_the_definition_label_by_label(problem, top, mask
         ranked = sorted(np.flatnonzero(may[:, l]), key=lambda i: (-S[i, l], i))[:top]
         if any(Y[i, l] for i in np.flatnonzero(may[:, l])):
             shares[l] = sum(Y[i, l] for i in ranked) / len(ranked)
-    got = metrics.top_n_accuracy(Y, S, top=top, candidates=may if masked else None, block=50)
+    got = metrics.top_n_accuracy(Y, S, top=top, candidates=may if masked else None)
     assert got.mean == pytest.approx(np.mean(list(shares.values())), abs=1e-15)
     assert got.left_out == Y.shape[1] - len(shares) >= 1
     np.testing.assert_array_equal(got.per_label[list(shares)], list(shares.values()))
@@ -156,26 +156,30 @@ def test_precision_recall_curves_agree_with_scikit_learn(problem):
     assert [c.label for c in metrics.precision_recall_curves(Y, S, labels=[6, 3, 0])] == [6, 0]
 
 
-def everything(Y, S, P, block=None):
+def everything(Y, S, P):
     """Every number of the module, flat."""
     results = [
-        metrics.annotation_scores(Y, S, top=3, block=block),
-        metrics.f1_scores(Y, P, block=block),
-        metrics.auc_scores(Y, S, block=block),
-        metrics.top_n_accuracy(Y, S, top=5, candidates=P, block=block),
-        metrics.precision_recall_curves(Y, S, labels=[8], block=block)[0],
+        metrics.annotation_scores(Y, S, top=3),
+        metrics.f1_scores(Y, P),
+        metrics.auc_scores(Y, S),
+        metrics.top_n_accuracy(Y, S, top=5, candidates=P),
+        metrics.precision_recall_curves(Y, S, labels=[8])[0],
     ]
     numbers = [np.ravel(value) for result in results for value in vars(result).values()]
-    return np.concatenate([*numbers, [metrics.jaccard_accuracy(Y, P, block=block)]])
+    return np.concatenate([*numbers, [metrics.jaccard_accuracy(Y, P)]])
 
 
 @pytest.mark.parametrize("block", [1, 17, 120, 1000])
-def test_results_do_not_depend_on_blocks(problem, block):
-    np.testing.assert_array_equal(everything(*problem, block=block), everything(*problem))
+def test_results_do_not_depend_on_blocks(problem, block, monkeypatch):
+    whole = everything(*problem)
+    monkeypatch.setattr(metrics.annotation, "_block_rows", lambda n_labels: block)
+    np.testing.assert_array_equal(everything(*problem), whole)
 
 
 @pytest.mark.parametrize("kind", ["dask", "zarr", "csr", "bool", "float", "subset"])
-def test_every_row_source_gives_the_same_numbers(problem, kind):
+def test_every_row_source_gives_the_same_numbers(problem, kind, monkeypatch):
+    whole = everything(*problem)
+    monkeypatch.setattr(metrics.annotation, "_block_rows", lambda n_labels: 50)
     make = {
         "dask": lambda a: da.from_array(a, chunks=(50, 4)),
         "zarr": lambda a: zarr.array(a, chunks=(32, 9)),
@@ -184,7 +188,7 @@ def test_every_row_source_gives_the_same_numbers(problem, kind):
         "float": lambda a: a.astype(np.float64),
         "subset": lambda a: Subset(a[::-1], np.arange(120)[::-1]),
     }[kind]
-    np.testing.assert_array_equal(everything(*map(make, problem), block=50), everything(*problem))
+    np.testing.assert_array_equal(everything(*map(make, problem)), whole)
 
 
 BAD = {

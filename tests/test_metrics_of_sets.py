@@ -22,10 +22,17 @@ def problem(request):
     return Y, S
 
 
+def in_blocks(monkeypatch, block):
+    """Read so many rows at a time; None: as ever."""
+    if block is not None:
+        monkeypatch.setattr(metrics.annotation, "_block_rows", lambda n_labels: block)
+
+
 @pytest.mark.parametrize("block", [None, 17])
-def test_rankings_are_scikit_learns(problem, block):
+def test_rankings_are_scikit_learns(problem, block, monkeypatch):
+    in_blocks(monkeypatch, block)
     Y, S = problem
-    found = metrics.ranking_scores(Y, S, block)
+    found = metrics.ranking_scores(Y, S)
     assert found.lrap == pytest.approx(sk.label_ranking_average_precision_score(Y, S), abs=1e-12)
     assert found.coverage == pytest.approx(sk.coverage_error(Y, S), abs=1e-12)
     assert found.ranking_loss == pytest.approx(sk.label_ranking_loss(Y, S), abs=1e-12)
@@ -54,11 +61,12 @@ def test_propensities_favor_hits_on_rare_labels():
 
 
 @pytest.mark.parametrize("block", [None, 17])
-def test_label_sets_are_scikit_learns(problem, block):
+def test_label_sets_are_scikit_learns(problem, block, monkeypatch):
+    in_blocks(monkeypatch, block)
     Y, S = problem
     P = (S > 0.5).astype(np.uint8)
     P[7] = 0
-    found = metrics.set_scores(Y, P, block)
+    found = metrics.set_scores(Y, P)
     for how in ("micro", "macro", "samples"):
         assert getattr(found, f"f1_{how}") == pytest.approx(sk.f1_score(Y, P, average=how, zero_division=0), abs=1e-12)
     assert found.hamming == pytest.approx(sk.hamming_loss(Y, P), abs=1e-12)

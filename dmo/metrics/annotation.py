@@ -169,7 +169,7 @@ class PrecisionRecall:
     average_precision: float
 
 
-def annotation_scores(Y: Rows, S: Rows, top: int = 5, block: int | None = None) -> AnnotationScores:
+def annotation_scores(Y: Rows, S: Rows, top: int = 5) -> AnnotationScores:
     """Precision, recall, F1 and N+ when every sample is given its labels of highest score.
 
     Label means run over the labels that occur in Y; the precision of a label that is never given is 0; F1 = 2PR / (P + R)
@@ -183,8 +183,6 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5, block: int | None = None) 
         Scores without NaN.
     top : int, default=5
         Labels given to every sample, 1..L.
-    block : int, default=None
-        Rows read at a time; None: about 4 million entries.
 
     Returns
     -------
@@ -212,7 +210,7 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5, block: int | None = None) 
     """
     _, n_labels = _shapes(Y, S, "scores")
     top = _whole("top", top, n_labels, "labels")
-    hits, given, positives = _counts(Y, S, top, block)
+    hits, given, positives = _counts(Y, S, top)
     occurs = positives > 0
     if not occurs.any():
         raise UserError("annotation_scores: no label occurs in Y, so nothing can be scored; pass samples with labels")
@@ -263,7 +261,7 @@ def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
     return (above | (tied & (tied.cumsum(axis=1) <= room))).astype(np.uint8)
 
 
-def f1_scores(Y: Rows, P: Rows, block: int | None = None) -> F1Scores:
+def f1_scores(Y: Rows, P: Rows) -> F1Scores:
     """Macro and micro F1 of 0/1 predictions.
 
     F1 = 2 TP / (2 TP + FP + FN); a label without positives and without predictions has F1 0 and counts in the macro mean.
@@ -274,8 +272,6 @@ def f1_scores(Y: Rows, P: Rows, block: int | None = None) -> F1Scores:
         Labels, 0/1, dense or CSR.
     P : row source of shape (n, L)
         Predictions, 0/1, dense or CSR.
-    block : int, default=None
-        Rows read at a time; None: about 4 million entries.
 
     Returns
     -------
@@ -296,7 +292,7 @@ def f1_scores(Y: Rows, P: Rows, block: int | None = None) -> F1Scores:
     (0.833, 0.8)
     """
     _shapes(Y, P, "predictions")
-    hits, given, positives = _counts(Y, P, None, block)
+    hits, given, positives = _counts(Y, P, None)
     per_label = _ratio(2 * hits, given + positives, 0.0)
     total = int(given.sum() + positives.sum())
     return F1Scores(float(per_label.mean()), float(2 * hits.sum() / total) if total else 0.0, per_label)
@@ -348,7 +344,7 @@ def f1_micro(Y: Rows, P: Rows) -> float:
     return f1_scores(Y, P).micro
 
 
-def auc_scores(Y: Rows, S: Rows, block: int | None = None) -> AUCScores:
+def auc_scores(Y: Rows, S: Rows) -> AUCScores:
     """Exact area under the ROC curve: mean over labels (macro), and of all pairs (sample, label) pooled (micro).
 
     Both averages take the labels that have positives and negatives. Reads the rows twice; holds the scores of the positive
@@ -360,8 +356,6 @@ def auc_scores(Y: Rows, S: Rows, block: int | None = None) -> AUCScores:
         Labels, 0/1, dense or CSR.
     S : row source of shape (n, L)
         Scores without NaN.
-    block : int, default=None
-        Rows read at a time; None: about 4 million entries.
 
     Returns
     -------
@@ -384,7 +378,7 @@ def auc_scores(Y: Rows, S: Rows, block: int | None = None) -> AUCScores:
     """
     n, n_labels = _shapes(Y, S, "scores")
     labels, values = [], []
-    for _, y, s in _pairs("AUC, positives", Y, S, "scores", block):
+    for _, y, s in _pairs("AUC, positives", Y, S, "scores"):
         sample, label = np.nonzero(y)
         labels.append(label)
         values.append(s[sample, label])
@@ -398,7 +392,7 @@ def auc_scores(Y: Rows, S: Rows, block: int | None = None) -> AUCScores:
     pooled = np.sort(value[both[label]])
     # Twice the pairs that a negative wins, ties counted once: the integers that no order of summation changes.
     lost, pooled_lost = np.zeros(n_labels, dtype=np.int64), 0
-    for _, y, s in _pairs("AUC, negatives", Y, S, "scores", block):
+    for _, y, s in _pairs("AUC, negatives", Y, S, "scores"):
         columns = np.ascontiguousarray(s.T)
         for l in np.flatnonzero(both):
             lost[l] += _twice_below(per_label_values[l], columns[l, ~y[:, l]])
@@ -455,9 +449,7 @@ def auc_micro(Y: Rows, S: Rows) -> float:
     return auc_scores(Y, S).micro
 
 
-def top_n_accuracy(
-    Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = None, block: int | None = None
-) -> TopNAccuracy:
+def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = None) -> TopNAccuracy:
     """Share of positives among the rows that score highest, averaged over labels (users who like items).
 
     Ties go to the lower row; a label with fewer candidates than `top` is divided by what it has; labels without a positive
@@ -473,8 +465,6 @@ def top_n_accuracy(
         Rows of every label, 1..n.
     candidates : row source of shape (n, L), default=None
         1 for the pairs that may be ranked (leave out ratings seen in training), else 0; None: all.
-    block : int, default=None
-        Rows read at a time; None: about 4 million entries.
 
     Returns
     -------
@@ -505,7 +495,7 @@ def top_n_accuracy(
         _shapes(Y, candidates, "candidates")
     allowed, positive = np.zeros((0, n_labels), dtype=bool), np.zeros((0, n_labels), dtype=bool)
     score, liked = np.zeros((0, n_labels)), np.zeros(n_labels, dtype=np.int64)
-    for where, y, s in _pairs("top-N accuracy", Y, S, "scores", block):
+    for where, y, s in _pairs("top-N accuracy", Y, S, "scores"):
         may = np.ones_like(y) if candidates is None else _binary(rows(candidates, where), "candidates", where)
         liked += (y & may).sum(axis=0)
         # The rows kept so far come first and in order of score, so that a stable sort leaves ties to the lower row.
@@ -519,15 +509,13 @@ def top_n_accuracy(
     return TopNAccuracy(float(per_label[liked > 0].mean()), per_label, top, int((liked == 0).sum()))
 
 
-def jaccard_accuracy(Y: Rows, P: Rows, block: int | None = None) -> float:
+def jaccard_accuracy(Y: Rows, P: Rows) -> float:
     """Mean over samples of |H & Z| / |H | Z|, H the predicted and Z the true label set; two empty sets agree (1).
 
     Parameters
     ----------
     Y, P : row source of shape (n, L)
         Labels and predictions, 0/1.
-    block : int, default=None
-        Rows read at a time; None: about 4 million entries.
 
     Returns
     -------
@@ -552,14 +540,12 @@ def jaccard_accuracy(Y: Rows, P: Rows, block: int | None = None) -> float:
     """
     n, _ = _shapes(Y, P, "predictions")
     ratios = np.empty(n)
-    for where, y, p in _pairs("Jaccard accuracy", Y, P, "predictions", block):
+    for where, y, p in _pairs("Jaccard accuracy", Y, P, "predictions"):
         ratios[where] = _ratio((y & p).sum(axis=1), (y | p).sum(axis=1), 1.0)
     return float(ratios.mean())
 
 
-def precision_recall_curves(
-    Y: Rows, S: Rows, labels: Sequence[int] | None = None, block: int | None = None
-) -> list[PrecisionRecall]:
+def precision_recall_curves(Y: Rows, S: Rows, labels: Sequence[int] | None = None) -> list[PrecisionRecall]:
     """Precision-recall curves of some labels, in that order; labels without a positive are left out.
 
     Average precision is the sum of (R_i - R_(i-1)) P_i over falling thresholds. Holds n x len(labels) scores in memory.
@@ -572,8 +558,6 @@ def precision_recall_curves(
         Scores without NaN.
     labels : sequence of int, default=None
         Columns of Y; None: all.
-    block : int, default=None
-        Rows read at a time; None: about 4 million entries.
 
     Returns
     -------
@@ -598,7 +582,7 @@ def precision_recall_curves(
     if ((picked < 0) | (picked >= n_labels)).any():
         raise UserError(f"labels must be numbers 0..{n_labels - 1}, got {picked.tolist()}; pass column numbers of Y")
     truth, score = np.empty((len(picked), n), dtype=bool), np.empty((len(picked), n))
-    for where, y, s in _pairs("precision-recall curves", Y, S, "scores", block):
+    for where, y, s in _pairs("precision-recall curves", Y, S, "scores"):
         truth[:, where], score[:, where] = y[:, picked].T, s[:, picked].T
     return [_curve(int(l), t, s) for l, t, s in zip(picked, truth, score) if t.any()]
 
@@ -613,11 +597,11 @@ def _curve(label: int, truth: np.ndarray, score: np.ndarray) -> PrecisionRecall:
     return PrecisionRecall(label, precision, recall, score[last], average)
 
 
-def _counts(Y: Rows, S: Rows, top: int | None, block: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _counts(Y: Rows, S: Rows, top: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per label: true positives, predictions, positives. `S` holds scores when `top` is given, else predictions."""
     what = "predictions" if top is None else "scores"
     hits, given, positives = np.zeros((3, Y.shape[1]), dtype=np.int64)
-    for _, y, s in _pairs("counting labels", Y, S, what, block):
+    for _, y, s in _pairs("counting labels", Y, S, what):
         p = s if top is None else top_label_sets(s, top).astype(bool)
         hits += (y & p).sum(axis=0)
         given += p.sum(axis=0)
@@ -625,13 +609,17 @@ def _counts(Y: Rows, S: Rows, top: int | None, block: int | None) -> tuple[np.nd
     return hits, given, positives
 
 
-def _pairs(name: str, Y: Rows, S: Rows, what: str, block: int | None) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+def _block_rows(n_labels: int) -> int:
+    """Rows of a block: about 4 million numbers."""
+    return min(8192, 1 << max(6, (2**22 // n_labels).bit_length() - 1))
+
+
+def _pairs(name: str, Y: Rows, S: Rows, what: str) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """Checked blocks (slice, labels as bool, scores as floats or predictions as bool) under a progress stage."""
     n, n_labels = _shapes(Y, S, what)
-    size = min(8192, 1 << max(6, (2**22 // n_labels).bit_length() - 1)) if block is None else block
     read = _binary if what == "predictions" else _numbers
     with stage(name, n) as advance:
-        for where in row_blocks(n, size):
+        for where in row_blocks(n, _block_rows(n_labels)):
             yield where, _binary(rows(Y, where), "labels", where), read(rows(S, where), what, where)
             advance(where.stop - where.start)
 

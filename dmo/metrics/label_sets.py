@@ -41,7 +41,7 @@ class SetScores:
     cardinality: float
 
 
-def set_scores(Y: Rows, P: Rows, block: int | None = None) -> SetScores:
+def set_scores(Y: Rows, P: Rows) -> SetScores:
     """Micro, macro and sample F1, Hamming loss and subset accuracy of predicted label sets.
 
     They are scikit-learn's `f1_score` (zero_division=0), `hamming_loss` and `accuracy_score`.
@@ -52,8 +52,6 @@ def set_scores(Y: Rows, P: Rows, block: int | None = None) -> SetScores:
         Labels, 0/1, dense or CSR.
     P : row source of shape (n, L)
         Predictions, 0/1, dense or CSR.
-    block : int, default=None
-        Rows read at a time; None: about 4 million entries.
 
     Returns
     -------
@@ -76,7 +74,7 @@ def set_scores(Y: Rows, P: Rows, block: int | None = None) -> SetScores:
     n, L = _shapes(Y, P, "predictions")
     hits, given, positives = np.zeros((3, L), dtype=np.int64)
     by_sample, wrong, right = np.empty(n), 0, 0
-    for where, y, p in _pairs("label sets", Y, P, "predictions", block):
+    for where, y, p in _pairs("label sets", Y, P, "predictions"):
         both = y & p
         hits, given, positives = hits + both.sum(axis=0), given + p.sum(axis=0), positives + y.sum(axis=0)
         by_sample[where] = _ratio(2 * both.sum(axis=1), y.sum(axis=1) + p.sum(axis=1), 0.0)

@@ -76,7 +76,7 @@ class TopScores:
     top: int
 
 
-def ranking_scores(Y: Rows, S: Rows, block: int | None = None) -> RankingScores:
+def ranking_scores(Y: Rows, S: Rows) -> RankingScores:
     """Label ranking average precision, coverage error and ranking loss.
 
     They are scikit-learn's `label_ranking_average_precision_score`, `coverage_error` and `label_ranking_loss`. Only true
@@ -88,8 +88,6 @@ def ranking_scores(Y: Rows, S: Rows, block: int | None = None) -> RankingScores:
         Labels, 0/1, dense or CSR.
     S : row source of shape (n, L)
         Scores without NaN.
-    block : int, default=None
-        Rows read at a time; None: about 4 million entries.
 
     Returns
     -------
@@ -115,7 +113,7 @@ def ranking_scores(Y: Rows, S: Rows, block: int | None = None) -> RankingScores:
     """
     n, L = _shapes(Y, S, "scores")
     precision, coverage, loss = np.ones(n), np.zeros(n), np.zeros(n)
-    for where, y, s in _pairs("label ranking", Y, S, "scores", block):
+    for where, y, s in _pairs("label ranking", Y, S, "scores"):
         count = y.sum(axis=1)
         sample, rank, above, _ = _places(y, s)
         m = len(y)
@@ -176,13 +174,13 @@ def top_scores(
     top = _whole("top", top, L, "labels")
     if frequency is None:
         positives = np.zeros(L)
-        for _, y, _ in _pairs("counting labels", Y, S, "scores", None):
+        for _, y, _ in _pairs("counting labels", Y, S, "scores"):
             positives += y.sum(axis=0)
         frequency = positives / n
     weight = inverse_propensities(np.asarray(frequency, float), n if n_train is None else n_train)
     discount = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, top + 2)))])
     sums, labeled, gained, best_gain = np.zeros(4), 0, 0.0, 0.0
-    for _, y, s in _pairs("best labels", Y, S, "scores", None):
+    for _, y, s in _pairs("best labels", Y, S, "scores"):
         given, count = top_label_sets(s, top).astype(bool), y.sum(axis=1)
         hits = (y & given).sum(axis=1)
         sample, rank, _, tied = _places(y, s)
