@@ -9,8 +9,9 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 from sklearn.base import is_regressor
+from sklearn.metrics import r2_score
 from sklearn.preprocessing import MultiLabelBinarizer
-from sklearn.utils import ClassifierTags, Tags
+from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,10 +21,11 @@ from dmo.errors import UserError
 from dmo.estimators.arguments import Decoder
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
+from dmo.estimators.real_outputs import RealOutputs
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import annotation_scores, top_label_sets
 from dmo.persistence import with_prefix, without_prefix
-from dmo.validation import Gaps, check_labels, check_views, prepare_views
+from dmo.validation import Gaps, check_labels, check_views, named, prepare_views
 
 _MANY = 4096
 """Labels above which predictions are sparse."""
@@ -56,7 +58,12 @@ class LazyScores:
 
 
 def _gives_probabilities(estimator: Any) -> bool:
-    return estimator._learns_sets or getattr(estimator, "decoder", None) is not None
+    return _scores_labels(estimator) and (estimator._learns_sets or getattr(estimator, "decoder", None) is not None)
+
+
+def _scores_labels(estimator: Any) -> bool:
+    """Of real outputs there are values, no scores."""
+    return estimator.outputs_ is None and getattr(estimator, "targets", "auto") != "real"
 
 
 class Annotator(Estimator):
@@ -72,6 +79,12 @@ class Annotator(Estimator):
     decoding_: FittedDecoder | None = None
     _learns_sets = False  # whether a fit has held-out scores to learn label sets and probabilities from
     _only_scores = False  # of a fit inside another: nobody will ask for more
+    outputs_: RealOutputs | None = None
+
+    @property
+    def _skips_sets(self) -> bool:
+        """Whether label sets and probabilities are not to be learnt: within another fit, and of real outputs."""
+        return self._only_scores or self.outputs_ is not None
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         raise NotImplementedError
@@ -82,6 +95,8 @@ class Annotator(Estimator):
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
         """See `row_by_row`."""
+        if self.outputs_ is not None:
+            return None if self.outputs_.flat else np.arange(len(self.outputs_.scale)), np.dtype(np.float64)
         if method == "predict" and not self.multilabel_ and options.get("top") is None:
             return None, self.classes_.dtype
         if method == "predict":
@@ -89,6 +104,8 @@ class Annotator(Estimator):
         binary = method == "decision_function" and self._is_binary
         return None if binary else self.classes_, np.dtype(np.float64)
 
+    @available_if(_scores_labels)
+    @named
     @row_by_row
     def decision_function(self, X: Any) -> np.ndarray:
         """Score all labels of some samples; higher is likelier, and scores are comparable within a row.
@@ -105,6 +122,11 @@ class Annotator(Estimator):
         """
         scores = self._label_scores(X)
         return scores[:, 1] - scores[:, 0] if self._is_binary else scores
+
+    @property
+    def _predicts_sparse(self) -> bool:
+        """Whether there are so many labels that predictions are CSR."""
+        return self.outputs_ is None and len(self.rule_.frequency) > _MANY
 
     @property
     def _is_binary(self) -> bool:
@@ -186,8 +208,17 @@ class Annotator(Estimator):
         arrays, meta = self.decoding_.to_arrays()
         return with_prefix("decoding", arrays), {"decoding": meta}
 
+    def _outputs_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The units of real outputs for a model store; empty for labels."""
+        if self.outputs_ is None:
+            return {}, {}
+        arrays, meta = self.outputs_.to_arrays()
+        return with_prefix("outputs", arrays), {"outputs": meta}
+
     def _restore_decoding(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        """What `_decoding_arrays` described."""
+        """What `_decoding_arrays` and `_outputs_arrays` described."""
+        if "outputs" in meta:
+            self.outputs_ = RealOutputs.from_arrays(without_prefix("outputs", arrays), meta["outputs"])
         if "decoding" in meta:
             self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
 
@@ -219,9 +250,13 @@ class Annotator(Estimator):
             Where `top` is not from 1 to the number of labels.
         """
         check_is_fitted(self)
+        if self.outputs_ is not None:
+            if top is not None or as_names:
+                raise UserError("real outputs have no top labels and no names of them; leave top and as_names out")
+            return self._real_values(X, self.outputs_)
         if top is not None and not 1 <= top <= len(self.classes_):
             raise UserError(f"top = {top}, but there are {len(self.classes_)} labels")
-        if not as_names and len(self.rule_.frequency) > _MANY:
+        if not as_names and self._predicts_sparse:
             count = max(1, round(float(self.rule_.frequency.sum()))) if top is None else top
             best, _ = self.top_labels(X, min(count, self.n_seen_labels_))
             places = np.repeat(np.arange(len(best)), best.shape[1]), best.ravel()
@@ -295,13 +330,20 @@ class Annotator(Estimator):
     def _best(self, scores: list[np.ndarray], top: int) -> np.ndarray:
         return top_label_sets(self._ranked(scores), min(top, self.n_seen_labels_))
 
+    def _real_values(self, X: Any, units: RealOutputs) -> np.ndarray:
+        """Outputs of m samples (m x L, or m) in the units of the fit."""
+        check_is_fitted(self)
+        raw = self._raw_scores(self._checked(X))
+        taken_off = self.rule_.frequency if getattr(self, "center", False) else 0.0  # the mean of the scaled outputs
+        return units.restored(raw + taken_off)
+
     @property
     def n_seen_labels_(self) -> int:
         """Number of labels that a training sample carries: no other is ever predicted."""
         return int(self.rule_.seen.sum())
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Rate annotation: F1 of the five best labels (or of all, if fewer), or accuracy for a vector of classes.
+        """Rate annotation: F1 of the five best labels (or of all, if fewer), accuracy for classes, R2 of real outputs.
 
         Parameters
         ----------
@@ -322,6 +364,8 @@ class Annotator(Estimator):
         UserError
             For weights of samples with several labels, whose means per label have none.
         """
+        if self.outputs_ is not None:
+            return float(r2_score(y, self._real_values(X, self.outputs_)))
         scores = self._label_scores(X)
         Y = check_labels(self, y, len(scores), reset=False)
         if not self.multilabel_:
@@ -332,9 +376,12 @@ class Annotator(Estimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.estimator_type = "classifier"
-        tags.classifier_tags = ClassifierTags(multi_label=True)
         tags.target_tags.required = True
+        if _scores_labels(self):
+            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_label=True)
+        else:
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+            tags.target_tags.multi_output = True
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:

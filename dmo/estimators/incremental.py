@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from dmo.engines.lowrank import FOLDS, LowRankPass, is_exact, low_rank_pass
 from dmo.engines.moments import Moments
 from dmo.errors import UserError
+from dmo.estimators.real_outputs import Targets, read_real
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import check_labels, check_parameters, check_views, is_label_sets, named, sample_count
 
@@ -34,6 +35,7 @@ class Incremental:
     standardize: float
     center: bool
     random_state: int | None
+    targets: Targets
     expansions_: Mapping[str, Any]
     pass_: LowRankPass
     decoding_: Any
@@ -55,9 +57,8 @@ class Incremental:
         X : mapping of view to rows, list of rows, or rows
             Views of n further samples.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels. It may have more columns, or lists of more labels,
-            than before:
-            new labels, which no earlier sample carries.
+            Labels of 0 and 1, n classes, or n lists of labels; or real outputs, scaled as those of the first call. Labels may
+            have more columns, or lists of more labels, than before: new labels, which no earlier sample carries.
         classes : array-like of shape (L,) or None, default=None
             All classes, needed at the first call where y is a vector.
 
@@ -78,10 +79,17 @@ class Incremental:
         if first and hasattr(self, "expansions_"):
             raise UserError("fit kept no moments to add to; begin with partial_fit, or fit all rows again")
         views = check_views(self, X, reset=first)
-        if first and classes is None and not is_label_sets(y) and np.ndim(y) == 1:
+        vector = self.targets != "real" and not is_label_sets(y) and np.ndim(y) == 1
+        if first and classes is None and vector:
             raise UserError("the first partial_fit of a vector of classes needs all of them; pass classes")
         n = sample_count(views)
-        Y = check_labels(self, y, n, reset=first, grow=True, classes=classes if first else None, dtype=np.uint8)
+        found = read_real(self, y, n, first)
+        if found is None:
+            Y = check_labels(self, y, n, reset=first, grow=True, classes=classes if first else None, dtype=np.uint8)
+        else:
+            Y, known = found
+            if known is not None:
+                raise UserError("partial_fit needs all outputs of all samples; fill the missing values, or use fit")
         folds = FOLDS if self.standardize else 1
         if first:
             self.approximation_ = self.approximation

@@ -20,6 +20,7 @@ from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_ro
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import PASSED_ROWS, held_out_part, out_of_fold_scores
+from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion
 from dmo.kernels import Linear
@@ -53,6 +54,7 @@ from dmo.validation import (
     check_weights,
     count_components,
     label_rank,
+    one_of,
     optional,
     sample_count,
 )
@@ -125,6 +127,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     impute : {"mean", "median", "zero"}, one of these with "+indicator", mapping of view to these, or None, default=None
         What missing cells (NaN) are filled with, learnt from the training rows; "+indicator" marks them by a further column
         for every column that has some. None: they are refused.
+    targets : {"auto", "labels", "real"}, default="auto"
+        What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
+        "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.
 
     Attributes
     ----------
@@ -176,6 +181,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         "standardize": SHARE,
         "gamma": POSITIVE,
         "label_ridge": optional(POSITIVE),
+        "targets": one_of("auto", "labels", "real"),
     }
 
     def __init__(
@@ -202,6 +208,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         views: Mapping[str, Columns] | None = None,
         scale: Scales = "auto",
         impute: Gaps = None,
+        targets: Targets = "auto",
     ):
         self.kernel = kernel
         self.balance = balance
@@ -224,6 +231,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.views = views
         self.scale = scale
         self.impute = impute
+        self.targets = targets
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the space and its decoder.
@@ -238,7 +246,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             Views of n samples each: NumPy, SciPy sparse, dask or Zarr arrays of shape (n, d), in chunks of whole
             rows; or one view. Of several views in memory, rows of NaN are samples that a view lacks.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels. In a matrix NaN, None and masked entries are unknown.
+            Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
+        masked entries are unknown.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view and for "labels", 0 where one lacks the sample.
 
@@ -255,7 +264,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         check_parameters(self)
         views = check_views(self, X, reset=True, partial=True)
         n = sample_count(views)
-        Y, known = check_partial_labels(self, y, n)
+        Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
+        if self.outputs_ is not None and known is not None:
+            raise UserError(
+                "the space needs all real outputs of all samples; fill the missing values, or drop the samples"
+            )
         gaps = LabelGaps.of(known, check_weights(sample_weight, views), list(views), n, passive=True)
         self._forget_pass()
         if gaps is not None and self.kernel == "product" and learns(self.weights):
@@ -279,7 +292,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         rows = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight & (gaps.weights.labels > 0))
         if self.decoder is not None:
             held = out_of_fold_scores(self, views, Y, gaps=gaps)[rows]
-        elif not self._only_scores:
+        elif not self._skips_sets:
             found = held_out_part(self, views, Y, rows, _HELD_OUT if self.is_exact else PASSED_ROWS, gaps)
             if found is None:
                 return
@@ -608,10 +621,14 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         arrays, meta = HomogeneityEmbedding._arrays(self)
         rule, rule_meta = self.rule_.to_arrays()
         kept, kept_meta = self._pass_arrays()
+        units, units_meta = self._outputs_arrays()
         decoding, decoding_meta = self._decoding_arrays()
-        arrays |= {"decoder": self.decoder_} | with_prefix("rule", rule) | kept | decoding
+        arrays |= {"decoder": self.decoder_} | with_prefix("rule", rule) | kept | decoding | units
         meta |= {"view_weights": self.view_weights_} if self.kernel == "product" else {}
-        return arrays, meta | {"rule": rule_meta, "multilabel": self.multilabel_} | kept_meta | decoding_meta
+        return arrays, meta | {
+            "rule": rule_meta,
+            "multilabel": self.multilabel_,
+        } | kept_meta | decoding_meta | units_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         HomogeneityEmbedding._restore(self, arrays, meta)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import dask.array as da
 import numpy as np
+import scipy.sparse
 from dask.base import tokenize
 from dask.delayed import delayed
 from sklearn.utils.validation import check_is_fitted
@@ -95,6 +96,8 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
     frozen = copy.copy(model)  # a later fit of the model does not change what was asked of this one
     token = tokenize(model, method, sorted(kwargs.items()), *views.values())
     node = delayed(frozen, name=f"{type(model).__name__}-{token}", traverse=False)
+    sparse = method == "predict" and getattr(model, "_predicts_sparse", False)
+    empty = scipy.sparse.csr_array((0, 0), dtype=dtype) if sparse else None
     out = (_ROW,) if columns is None else (_ROW, _COLUMN)
     return da.blockwise(
         _apply,
@@ -108,7 +111,7 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
         name=f"{method}-{token}",
         new_axes={} if columns is None else {_COLUMN: len(columns)},
         dtype=dtype,
-        meta=np.empty((0,) * len(out), dtype),
+        meta=np.empty((0,) * len(out), dtype) if empty is None else empty,
         concatenate=False,
     )
 
@@ -125,7 +128,8 @@ def _aligned(view: Any, chunks: tuple[float, ...]) -> da.Array:
 def _apply(model: Any, *blocks: Any, method: str, names: list[str], options: dict[str, Any]) -> Any:
     """One chunk of rows; a block comes as the list of its chunks of columns, of which there is one."""
     views = {name: block[0] if isinstance(block, list) else block for name, block in zip(names, blocks, strict=True)}
-    return np.asarray(getattr(model, method)(views, **options))
+    found = getattr(model, method)(views, **options)
+    return found if scipy.sparse.issparse(found) else np.asarray(found)
 
 
 def _labelled_rows(X: Any) -> tuple[str, dict[str, Any]] | None:

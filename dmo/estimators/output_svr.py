@@ -140,7 +140,7 @@ class OutputSVR(RegressorMixin, Estimator):
     def _prepare(self, X: Any, y: Any) -> tuple[Problem, Factors, Fitted]:
         check_parameters(self)
         views = check_views(self, X, reset=True)
-        Y, self.flat_ = check_outputs(y, sample_count(views))
+        Y, self.flat_, _ = check_outputs(y, sample_count(views))
         cost = float(self.C)
         warn_of_outputs(self, Y)
         frames, coupling = self._structure(Y)

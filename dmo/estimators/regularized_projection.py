@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.metrics import r2_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,6 +20,7 @@ from dmo.methods.decoding import unseen_last
 from dmo.methods.embeddings.morp import FORMS, Form
 from dmo.methods.embeddings.samples import Options
 from dmo.methods.embeddings.tasks import FormTask
+from dmo.metrics import annotation_scores, top_label_sets
 from dmo.validation import (
     COUNT,
     NOT_NEGATIVE,
@@ -26,6 +29,7 @@ from dmo.validation import (
     SHARE,
     Need,
     check_label_factor,
+    check_labels,
     count_components,
     one_of,
 )
@@ -57,12 +61,19 @@ class RegularizedProjection(Projection):
         n = source.shape[0]
         k = count_components(self.n_components, 1, n, n)
         labels = check_label_factor(self, y, n, self.label_kernel)
+        self.label_means_ = labels.mean(axis=0)
+        self.has_labels_ = bool(((labels == 0) | (labels == 1)).all())
+        self.flat_ = not self.has_labels_ and np.ndim(y) == 1
         task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
         self._learn(project(task, view, source, labels, k, road))
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
         if method == "transform":
             return super()._row_shape(method)
+        if method == "predict" and self.flat_:
+            return None, np.dtype(np.float64)
+        if method == "predict" and self.has_labels_:
+            return (self.classes_, np.dtype(np.uint8)) if self.multilabel_ else (None, self.classes_.dtype)
         return np.asarray(getattr(self, "classes_", range(self.decoder_.shape[1]))), np.dtype(np.float64)
 
     @row_by_row
@@ -89,7 +100,69 @@ class RegularizedProjection(Projection):
         check_is_fitted(self)
         if self.label_kernel != "linear":
             raise UserError("outputs with a label kernel have no columns to score; learn from the coordinates")
-        return unseen_last(self.transform(X) @ self.decoder_ + self.decoder_offset_, self._seen)
+        scores = self.transform(X) @ self.decoder_ + self.decoder_offset_
+        return unseen_last(scores, self._seen) if self.has_labels_ else scores
+
+    @row_by_row
+    def predict(self, X: Any) -> np.ndarray:
+        """Choose the classes or labels of samples, or give the values of their outputs, from their coordinates.
+
+        Parameters
+        ----------
+        X : rows of shape (m, d)
+            Samples, in chunks of whole rows.
+
+        Returns
+        -------
+        ndarray of shape (m, L) or (m,)
+            Of outputs 0 and 1 the likeliest labels, as many as a training sample has on average, at least 1; of classes one
+            each; of other outputs their values.
+
+        Raises
+        ------
+        UserError
+            Where a label kernel other than "linear" left no columns.
+        """
+        scores = self.decision_function(X)
+        if not self.has_labels_:
+            return scores[:, 0] if self.flat_ else scores
+        if not self.multilabel_:
+            return self.classes_[scores.argmax(axis=1)]
+        count = max(1, round(float(self.label_means_.sum())))
+        return top_label_sets(scores, min(count, self.n_seen_labels_))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Rate what coordinates say of outputs: F1 of the five best labels, accuracy for classes, R2 of other outputs.
+
+        Parameters
+        ----------
+        X : rows of shape (m, d)
+            Samples, in chunks of whole rows.
+        y : array-like of shape (m, L) or (m,)
+            True outputs.
+
+        Returns
+        -------
+        float
+            The higher the better, at most 1.
+        """
+        scores = np.asarray(self.decision_function(X))
+        if not self.has_labels_:
+            return float(r2_score(y, scores))
+        Y = check_labels(self, y, len(scores), reset=False)
+        if not self.multilabel_:
+            return float(Y[np.arange(len(Y)), scores.argmax(axis=1)].mean())
+        return annotation_scores(Y.astype(np.uint8), scores, top=min(5, scores.shape[1])).f1
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, meta = super()._arrays()
+        meta |= {"has_labels": self.has_labels_, "flat": self.flat_, "multilabel": getattr(self, "multilabel_", True)}
+        return arrays | {"label_means": self.label_means_}, meta
+
+    def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        super()._restore(arrays, meta)
+        self.label_means_, self.has_labels_ = arrays["label_means"], meta["has_labels"]
+        self.flat_, self.multilabel_ = meta["flat"], meta["multilabel"]
 
     @property
     def _seen(self) -> np.ndarray:

@@ -28,6 +28,7 @@ from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weigh
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps, PartialRidge, many_label_expansions
 from dmo.estimators.out_of_fold import PASSED_ROWS, held_out_part, out_of_fold_scores, rows_in_runs, some_rows
+from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.kernels import Linear, parse
@@ -108,6 +109,9 @@ class MultiViewRidge(Incremental, Annotator):
         Of the columns of the views.
     impute : see `KGHA`
         Of missing cells.
+    targets : {"auto", "labels", "real"}, default="auto"
+        What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
+        "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.
 
     Attributes
     ----------
@@ -150,6 +154,7 @@ class MultiViewRidge(Incremental, Annotator):
         "standardize": SHARE,
         "random_state": SEED,
         "gamma": POSITIVE,
+        "targets": one_of("auto", "labels", "real"),
     }
 
     def __init__(
@@ -171,6 +176,7 @@ class MultiViewRidge(Incremental, Annotator):
         views: Mapping[str, Columns] | None = None,
         scale: Scales = "auto",
         impute: Gaps = None,
+        targets: Targets = "auto",
     ):
         self.kernel = kernel
         self.ridge = ridge
@@ -188,6 +194,7 @@ class MultiViewRidge(Incremental, Annotator):
         self.views = views
         self.scale = scale
         self.impute = impute
+        self.targets = targets
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the regressions.
@@ -200,7 +207,8 @@ class MultiViewRidge(Incremental, Annotator):
             Views of n samples each: NumPy, SciPy sparse, dask or Zarr arrays of shape (n, d), in chunks of whole
             rows; or one view. Of several views in memory, rows of NaN are samples that a view lacks.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels. In a matrix NaN, None and masked entries are unknown.
+            Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
+        masked entries are unknown.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view, 0 where the view lacks the sample. Bandwidths and landmarks take
             all samples of positive weight alike.
@@ -218,11 +226,12 @@ class MultiViewRidge(Incremental, Annotator):
         check_parameters(self)
         views = check_views(self, X, reset=True, partial=True)
         n = sample_count(views)
+        self.outputs_ = None
         many = check_many_labels(self, y, n)
         if many is not None:
             self._fit_many(views, many, check_weights(sample_weight, views))
             return self
-        Y, known = check_partial_labels(self, y, n)
+        Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
         gaps = LabelGaps.of(known, check_weights(sample_weight, views), list(views), n)
         self._forget_pass()
         if gaps is not None and learns(self.weights):
@@ -330,7 +339,7 @@ class MultiViewRidge(Incremental, Annotator):
     def _held_out(self, gaps: LabelGaps | None) -> str:
         """How scores of samples that the fit has not seen are made: "left out", "folds", "part", or "" for none."""
         needed = self.standardize or self.decoder is not None
-        if not needed and self._only_scores:
+        if not needed and self._skips_sets:
             return ""
         # what a left-out sample says has a closed form where all of its labels are left out together
         if gaps is None or gaps.known is None:
@@ -362,7 +371,7 @@ class MultiViewRidge(Incremental, Annotator):
         if gaps is not None and gaps.known is not None:
             known = gaps.known[rows]
         self.rule_ = ScoreRule.learn(frequency, loo, self.intercept, self.standardize, self.prior_power)
-        if self.decoder is not None or not self._only_scores:
+        if self.decoder is not None or not self._skips_sets:
             self._learn_decoder(self.decoder, [loo], Y[rows], known)
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
@@ -421,7 +430,7 @@ class MultiViewRidge(Incremental, Annotator):
         self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
 
     def _learn_from_pass(self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        if self._only_scores and self.decoder is None:
+        if self._skips_sets and self.decoder is None:
             return
         some = rows_in_runs(len(Y)) if self.decoder is None else None
         if some is not None:
@@ -598,8 +607,11 @@ class MultiViewRidge(Incremental, Annotator):
         rule, rule_meta = self.rule_.to_arrays()
         meta |= {"rule": rule_meta, "multilabel": self.multilabel_, "view_weights": self.view_weights_}
         kept, kept_meta = self._pass_arrays()
+        units, units_meta = self._outputs_arrays()
         decoding, decoding_meta = self._decoding_arrays()
-        return arrays | with_prefix("rule", rule) | kept | decoding, meta | kept_meta | decoding_meta
+        return arrays | with_prefix(
+            "rule", rule
+        ) | kept | decoding | units, meta | kept_meta | decoding_meta | units_meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         self.expansions_ = load_expansions(arrays, meta)

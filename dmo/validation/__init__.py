@@ -3,6 +3,7 @@
 from dmo.validation.containers import Columns, Views, as_views
 from dmo.validation.named import Named, named, naming
 from dmo.validation.outputs import (
+    are_real,
     check_known_labels,
     check_label_factor,
     check_labels,
@@ -61,6 +62,7 @@ __all__ = [
     "SampleWeights",
     "Scales",
     "Views",
+    "are_real",
     "as_views",
     "at_least",
     "check_known_labels",

@@ -275,7 +275,7 @@ def missing_entries(values: np.ndarray) -> np.ndarray:
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
 
 
-def check_outputs(y: Any, n: int) -> tuple[np.ndarray, bool]:
+def check_outputs(y: Any, n: int, unknown: bool = False) -> tuple[np.ndarray, bool, list[str] | None]:
     """Read real outputs of n samples.
 
     Parameters
@@ -284,6 +284,8 @@ def check_outputs(y: Any, n: int) -> tuple[np.ndarray, bool]:
         Numbers.
     n : int
         Samples.
+    unknown : bool, default=False
+        Take NaN, None and masked entries, as NaN.
 
     Returns
     -------
@@ -291,21 +293,25 @@ def check_outputs(y: Any, n: int) -> tuple[np.ndarray, bool]:
         The numbers.
     flat : bool
         Whether they were a vector.
+    names : list of str or None
+        Those of the columns of a DataFrame.
 
     Raises
     ------
     UserError
-        For another number of rows, for what is no number, and for NaN and infinity.
+        For another number of rows, for what is no number, and for NaN (unless `unknown`) and infinity.
 
     Examples
     --------
     >>> from dmo.validation import check_outputs
-    >>> Y, flat = check_outputs([1.0, 2.0], 2)
-    >>> Y.shape, flat
-    ((2, 1), True)
+    >>> Y, flat, names = check_outputs([1.0, 2.0], 2)
+    >>> Y.shape, flat, names
+    ((2, 1), True, None)
     """
-    values, _ = _read(y, n)
+    values, names = _read(np.ma.filled(y.astype(np.float64), np.nan) if isinstance(y, np.ma.MaskedArray) else y, n)
     given = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
+    if given.dtype.kind == "O" and unknown:
+        given = np.where(_unknown(np.atleast_2d(given)).reshape(given.shape), np.nan, given)
     try:
         Y = given.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -314,11 +320,50 @@ def check_outputs(y: Any, n: int) -> tuple[np.ndarray, bool]:
         ) from error
     if Y.ndim > 2 or 0 in Y.shape:
         raise UserError(f"outputs have shape {Y.shape}; pass samples x outputs")
-    if not np.isfinite(Y).all():
-        at = np.argwhere(~np.isfinite(Y))[0]
+    wrong = np.isinf(Y) if unknown else ~np.isfinite(Y)
+    if wrong.any():
+        at = np.argwhere(wrong)[0]
         place = f"row {at[0]}" + (f", output {at[1]}" if Y.ndim == 2 else "")
         raise UserError(f"input y contains NaN or infinity at {place}; fill the missing values, or drop the sample")
-    return (Y[:, None], True) if Y.ndim == 1 else (Y, False)
+    return (Y[:, None], True, None) if Y.ndim == 1 else (Y, False, names)
+
+
+def are_real(y: Any) -> bool:
+    """Tell whether y holds real outputs rather than labels: a matrix of floats of which one is not 0, 1, -1 or NaN.
+
+    A vector counts as classes, and whole numbers of an integer type as labels that should be 0 and 1.
+
+    Parameters
+    ----------
+    y : object
+        Labels or outputs in any form.
+
+    Returns
+    -------
+    bool
+        Whether it does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.validation import are_real
+    >>> are_real(np.array([[0.5, 2.0]])), are_real(np.array([[1.0, np.nan]])), are_real(np.array([[1, 2]]))
+    (True, False, False)
+    """
+    if hasattr(y, "compute"):
+        y = y.compute()
+    if scipy.sparse.issparse(y):
+        y = y.data
+    elif y is None or as_views(y) is not None or is_label_sets(y):
+        return False
+    else:
+        try:
+            y = np.ma.getdata(y) if isinstance(y, np.ma.MaskedArray) else np.asarray(y)
+        except ValueError:
+            return False
+        if y.ndim != 2:
+            return False
+    return y.dtype.kind == "f" and not (np.isin(y, (-1, 0, 1)) | np.isnan(y)).all()
 
 
 def check_label_factor(estimator: Any, y: Any, n: int, kernel: LabelKernel) -> np.ndarray:
@@ -516,7 +561,12 @@ def _from_sets(
 
 
 def _from_classes(estimator: Any, y: np.ndarray, reset: bool, grow: bool, classes: Iterable[Any] | None) -> np.ndarray:
-    _check_classes(y)
+    try:
+        _check_classes(y)
+    except UserError as error:
+        if hasattr(estimator, "targets") and "Unknown label type: continuous" in str(error):
+            raise UserError("Unknown label type: continuous; pass targets='real' for a regression") from error
+        raise
     if reset:
         _learn(estimator, np.unique(y if classes is None else np.asarray(list(classes))), False, None)
     elif estimator.multilabel_:
@@ -537,7 +587,7 @@ def _from_matrix(
     grow: bool,
     row_numbers: np.ndarray | None = None,
 ) -> np.ndarray:
-    given, Y = Y.dtype, _binary(Y, row_numbers)
+    given, Y = Y.dtype, _binary(Y, row_numbers, hasattr(estimator, "targets"))
     L = Y.shape[1]
     if reset:
         if not Y.any():
@@ -564,8 +614,8 @@ def _from_matrix(
     return Y
 
 
-def _binary(Y: np.ndarray, row_numbers: np.ndarray | None = None) -> np.ndarray:
-    """Y, which must be 0 and 1; `row_numbers` of a part of the rows, for messages."""
+def _binary(Y: np.ndarray, row_numbers: np.ndarray | None = None, real: bool = False) -> np.ndarray:
+    """Y, which must be 0 and 1; `row_numbers` of a part of the rows, for messages, as whether `real` ones can be learnt."""
     if Y.dtype.kind not in "bu":
         try:
             Y = Y.astype(np.float64)
@@ -578,7 +628,8 @@ def _binary(Y: np.ndarray, row_numbers: np.ndarray | None = None) -> np.ndarray:
         if len(wrong):
             i, j = wrong[0] + (where.start, 0)
             number = i if row_numbers is None else row_numbers[i]
-            raise UserError(f"labels must be 0 or 1, got {Y[i, j]:g} at row {number}, column {j}; binarize them first")
+            cure = "binarize them first" + (", or pass targets='real'" if real else "")
+            raise UserError(f"labels must be 0 or 1, got {Y[i, j]:g} at row {number}, column {j}; {cure}")
     return Y
 
 
