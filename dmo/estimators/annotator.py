@@ -126,7 +126,7 @@ class Annotator(Estimator):
     @property
     def _predicts_sparse(self) -> bool:
         """Whether there are so many labels that predictions are CSR."""
-        return self.outputs_ is None and len(self.rule_.frequency) > _MANY
+        return self.outputs_ is None and self.multilabel_ and len(self.rule_.frequency) > _MANY
 
     @property
     def _is_binary(self) -> bool:
@@ -409,6 +409,43 @@ class OnBase(Annotator):
     def _prepared(self, views: Mapping[str, Rows]) -> dict[str, Rows]:
         """Rows as the fitted base takes them."""
         return prepare_views(self.base_, views, reset=False)
+
+
+def best_labels(scores: np.ndarray, top: int, seen: int, names: list[Any] | None) -> Any:
+    """Give every sample its labels of highest score.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (m, L)
+        Label scores, of labels without a training sample below all others.
+    top : int
+        Labels per sample.
+    seen : int
+        Labels that have a training sample: no others are given.
+    names : list or None
+        Names of the labels, to give them in place of 0 and 1.
+
+    Returns
+    -------
+    ndarray of shape (m, L), uint8, or list of tuple
+        0 and 1, or the names.
+
+    Raises
+    ------
+    UserError
+        Where `top` is not from 1 to the number of labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.estimators.annotator import best_labels
+    >>> best_labels(np.array([[0.1, 0.9]]), 1, 2, ["sea", "sky"])
+    [('sky',)]
+    """
+    if not 1 <= top <= scores.shape[1]:
+        raise UserError(f"top = {top}, but there are {scores.shape[1]} labels")
+    labels = top_label_sets(scores, min(top, seen))
+    return labels if names is None else MultiLabelBinarizer(classes=names).fit([]).inverse_transform(labels)
 
 
 def scores_labels(model: Any) -> bool:

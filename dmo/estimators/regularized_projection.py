@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
+from dmo.estimators.annotator import best_labels
 from dmo.estimators.lazy import row_by_row
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import ProjectionOptions, project
@@ -20,7 +21,7 @@ from dmo.methods.decoding import unseen_last
 from dmo.methods.embeddings.morp import FORMS, Form
 from dmo.methods.embeddings.samples import Options
 from dmo.methods.embeddings.tasks import FormTask
-from dmo.metrics import annotation_scores, top_label_sets
+from dmo.metrics import annotation_scores
 from dmo.validation import (
     COUNT,
     NOT_NEGATIVE,
@@ -53,6 +54,7 @@ class RegularizedProjection(Projection):
     n_components: int
     form: Form
     label_kernel: LabelKernel
+    classes_: np.ndarray
 
     def _fit_form(
         self, view: str, source: Rows, y: Any, center: bool, road: ProjectionOptions, scaled: bool = True
@@ -73,7 +75,8 @@ class RegularizedProjection(Projection):
         if method == "predict" and self.flat_:
             return None, np.dtype(np.float64)
         if method == "predict" and self.has_labels_:
-            return (self.classes_, np.dtype(np.uint8)) if self.multilabel_ else (None, self.classes_.dtype)
+            several = self.multilabel_ or options.get("top") is not None
+            return (self.classes_, np.dtype(np.uint8)) if several else (None, self.classes_.dtype)
         return np.asarray(getattr(self, "classes_", range(self.decoder_.shape[1]))), np.dtype(np.float64)
 
     @row_by_row
@@ -104,32 +107,38 @@ class RegularizedProjection(Projection):
         return unseen_last(scores, self._seen) if self.has_labels_ else scores
 
     @row_by_row
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, top: int | None = None, as_names: bool = False) -> Any:
         """Choose the classes or labels of samples, or give the values of their outputs, from their coordinates.
 
         Parameters
         ----------
         X : rows of shape (m, d)
             Samples, in chunks of whole rows.
+        top : int or None, default=None
+            Labels per sample. None: as many as a training sample has on average, at least 1; of classes one.
+        as_names : bool, default=False
+            Return names of labels in place of 0 and 1.
 
         Returns
         -------
-        ndarray of shape (m, L) or (m,)
-            Of outputs 0 and 1 the likeliest labels, as many as a training sample has on average, at least 1; of classes one
-            each; of other outputs their values.
+        ndarray of shape (m, L) or (m,), or list of tuple
+            Labels of 0 and 1, or with `as_names` their names; classes; of outputs other than 0 and 1 their values.
 
         Raises
         ------
         UserError
-            Where a label kernel other than "linear" left no columns.
+            Where a label kernel other than "linear" left no columns, and for `top` of outputs that are no labels.
         """
         scores = self.decision_function(X)
+        if not self.has_labels_ and (top is not None or as_names):
+            raise UserError("real outputs have no top labels and no names of them; leave top and as_names out")
         if not self.has_labels_:
             return scores[:, 0] if self.flat_ else scores
-        if not self.multilabel_:
+        if not self.multilabel_ and top is None:
             return self.classes_[scores.argmax(axis=1)]
-        count = max(1, round(float(self.label_means_.sum())))
-        return top_label_sets(scores, min(count, self.n_seen_labels_))
+        count = max(1, round(float(self.label_means_.sum()))) if top is None else top
+        names = list(getattr(self, "label_names_", self.classes_)) if as_names else None
+        return best_labels(scores, count, self.n_seen_labels_, names)
 
     def score(self, X: Any, y: Any) -> float:
         """Rate what coordinates say of outputs: F1 of the five best labels, accuracy for classes, R2 of other outputs.

@@ -208,7 +208,7 @@ class MultiViewRidge(Incremental, Annotator):
             rows; or one view. Of several views in memory, rows of NaN are samples that a view lacks.
         y : array-like of shape (n, L) or (n,)
             Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
-        masked entries are unknown.
+            masked entries are unknown.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view, 0 where the view lacks the sample. Bandwidths and landmarks take
             all samples of positive weight alike.

@@ -311,7 +311,7 @@ def check_outputs(y: Any, n: int, unknown: bool = False) -> tuple[np.ndarray, bo
     values, names = _read(np.ma.filled(y.astype(np.float64), np.nan) if isinstance(y, np.ma.MaskedArray) else y, n)
     given = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
     if given.dtype.kind == "O" and unknown:
-        given = np.where(_unknown(np.atleast_2d(given)).reshape(given.shape), np.nan, given)
+        given = np.where(missing_entries(np.atleast_2d(given)).reshape(given.shape), np.nan, given)
     try:
         Y = given.astype(np.float64)
     except (TypeError, ValueError) as error:
