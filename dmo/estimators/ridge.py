@@ -400,7 +400,7 @@ class MultiViewRidge(Incremental, Annotator):
                     "auto",
                     self.random_state,
                     None if (held_out and some is None) or gaps is not None else targets.shape[1],
-                    weights,
+                    None if gaps is None else weights,
                 )
                 own, mean = (
                     (targets, None) if gaps is None else gaps.completed(view.smoother, targets, weights, self.center)

@@ -18,6 +18,7 @@ import dmo
 from dmo import KGHA, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge, Nystrom
 from dmo.errors import UserError
 from dmo.kernels import RBF
+from dmo.linalg.operators import Operator
 
 N, L = 90, 4
 RNG = np.random.default_rng(0)
@@ -301,3 +302,14 @@ def test_homogeneity_analysis_leaves_missing_categories_out_and_counts_samples_b
     assert names.transform(np.array([["a", None]], object)).shape == (1, 1)
     with pytest.raises(UserError, match="sample 1 has no category in any column"):
         names.transform(np.array([["a", "b"], [None, None]], object))
+
+
+@pytest.mark.parametrize("model", [MultiViewRidge(RBF(2.0)), KGHA(RBF(2.0), n_components=2), MultiSetCCA(RBF(2.0))])
+def test_samples_that_all_count_once_are_fitted_without_weights(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def weighted(*args: Any) -> None:
+        raise AssertionError("a weighted kernel of samples that all count once")
+
+    monkeypatch.setattr(Operator, "weighted", weighted)
+    model.set_params(approximation="exact").fit(VIEWS, Y, sample_weight=np.ones(N))
+    with pytest.raises(AssertionError, match="all count once"):
+        model.fit(VIEWS, Y, sample_weight=np.full(N, 2.0))
