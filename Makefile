@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv demo test docs-check lint bench clean
+.PHONY: venv demo test test-clusters docs-check lint bench clean
 
 venv: .venv/.done
 
@@ -20,6 +20,10 @@ demo: venv
 test: lint
 	# small matrices: one BLAS thread is faster, and sums are in one order
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+
+test-clusters: venv
+	# real SLURM and ssh on loopback; as root, with slurm-wlm, munge and openssh-server installed
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m clusters tests/cluster
 
 docs-check: venv
 	# docstrings are complete, and their examples run

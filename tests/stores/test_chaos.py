@@ -5,7 +5,6 @@ With DMO_CHAOS_TABLE=FILE the suite writes what became of each fault at each sta
 
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -367,8 +366,8 @@ def test_a_scheduler_killed_under_an_exact_fit_stops_it_and_the_same_command_goe
     table.append(("SIGKILL of the scheduler", "an exact fit with resident tiles", f'exit code 3, resumed: "{said}"'))
 
 
-DRIVER = """
-import json, sys
+DRIVERS = """
+import json, os, random, signal, sys, traceback
 from pathlib import Path
 import numpy as np
 import dmo.progress
@@ -380,13 +379,8 @@ from dmo.stores.checkpoints import checkpoints
 from dmo.engines import row_sums
 
 dmo.progress._EVERY, row_sums.BLOCK, row_sums.TASK_BLOCKS, row_sums._SEGMENT = 0.0, 20, 1, 2
-folder = Path(sys.argv[1])
 
-def tell(event):
-    print(json.dumps(event), flush=True)
-    sys.stdin.readline()
-
-with dmo.progress.listen(tell):
+def work(folder):
     store = write(digits_source(), folder / "features.zarr", block=300)
     index = np.arange(400)
     views = {name: Subset(store.views[name], index) for name in ("pixels", "gradients")}
@@ -402,48 +396,56 @@ with dmo.progress.listen(tell):
                 writer.write(block, scores[writer.rows(block)])
                 advance(1)
         writer.finish()
-"""
 
-
-def drive(folder: Path, most: int | None = None) -> int:
-    """Run the driver, and SIGKILL it at its event number `most`; returns the events that it got to."""
-    folder.mkdir(exist_ok=True)
-    process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
+def drive(folder, most=None):
+    # the work in a process of its own, which waits after every event; killed at its event number `most`
+    events_out, events_in = os.pipe()
+    go_out, go_in = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(events_out), os.close(go_in)
+        def tell(event):
+            os.write(events_in, b".")
+            os.read(go_out, 1)
+        try:
+            with dmo.progress.listen(tell):
+                work(Path(folder))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    os.close(events_in), os.close(go_out)
     events = 0
-    for _ in process.stdout:
+    while os.read(events_out, 1):
         events += 1
         if events == most:
-            process.kill()
+            os.kill(child, signal.SIGKILL)
             break
-        process.stdin.write("\n")
-        process.stdin.flush()
-    process.stdin.close()
-    errors = process.stderr.read() if process.stderr else ""
-    process.stdout.close()
-    if process.stderr:
-        process.stderr.close()
-    assert process.wait(PATIENCE) == (-signal.SIGKILL if events == most else 0), errors
-    return events
+        os.write(go_in, b".")
+    os.close(events_out), os.close(go_in)
+    return events, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+calm, killed = sys.argv[1:]
+total, code = drive(calm)
+chance = random.Random(0)
+moments = [chance.randrange(total // 20, total) for _ in range(5)]
+codes = [drive(killed, moment)[1] for moment in moments]
+print(json.dumps([total, code, codes, drive(killed)[1]]))
+"""
 
 
 def test_a_driver_killed_at_random_moments_leaves_the_same_bits(tmp_path: Path, table: list[Any]) -> None:
     calm, killed = tmp_path / "calm", tmp_path / "killed"
-    total = drive(calm)
+    calm.mkdir()
+    killed.mkdir()
+    command = [sys.executable, "-c", DRIVERS, str(calm), str(killed)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    total, first, codes, last = json.loads(done.stdout)
     assert total > 100
-    chance = random.Random(0)
-    moments = [chance.randrange(total // 20, total) for _ in range(5)]
-    for moment in moments:
-        drive(killed, moment)
-    drive(killed)
+    assert (first, last) == (0, 0), done.stderr
+    assert set(codes) <= {-signal.SIGKILL, 0}, done.stderr
+    assert codes.count(-signal.SIGKILL) > 2  # one that went on for long has fewer events left than its moment
     names = sorted(path.name for path in calm.iterdir())
     assert sorted(path.name for path in killed.iterdir()) == names
     for name in names:
@@ -455,7 +457,7 @@ def test_a_driver_killed_at_random_moments_leaves_the_same_bits(tmp_path: Path, 
         else:
             assert digest(killed / name) == digest(calm / name)
     stages = "ingest, kernel store, solve, pass, model, rows"
-    table.append((f"SIGKILL of the driver, {len(moments)} random moments", stages, "resumed, the same bits"))
+    table.append((f"SIGKILL of the driver, {len(codes)} random moments", stages, "resumed, the same bits"))
 
 
 def make_features(path: Path) -> None:

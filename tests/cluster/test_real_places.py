@@ -1,0 +1,267 @@
+"""Real SLURM and real ssh on loopback, where their packages are installed (Debian: slurm-wlm, munge, openssh-server).
+
+`make test-clusters` runs these alone.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dmo import stores
+
+pytestmark = pytest.mark.clusters
+CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
+BIN = Path(sys.executable).parent
+PATIENCE = 300.0
+FIT = ("--views", "pixels", "--approximation", "nystrom", "--rank", "40")
+SLURM = """\
+ClusterName=dmotest
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=5
+SchedulerParameters=sched_interval=5,batch_sched_delay=1
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=8 RealMemory=40000 State=UNKNOWN
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=8 RealMemory=40000 State=UNKNOWN
+PartitionName=short Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+"""
+
+
+def needs(*programs: str) -> None:
+    """Skip where one of these programs is missing."""
+    for name in programs:
+        if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None:
+            pytest.skip(f"{name} is not installed")
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def until(true: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if found := true():
+            return found
+        time.sleep(0.2)
+    raise TimeoutError(what)
+
+
+def stop(pid: int) -> None:
+    """End a daemon that this module started, and wait for it."""
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(), f"{pid} stays")
+
+
+def call(*command: Any, code: int = 0, **environment: str) -> str:
+    """Standard output and error of a program."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}:/usr/sbin", "PYTHONWARNINGS": "", **environment},
+    )
+    assert done.returncode == code, (command, done.returncode, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("features") / "digits.zarr"
+    call(BIN / "dmo", "ingest", "digits", path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[dict[str, str]]:
+    """A SLURM of two nodes on this machine, all below one folder; yields the variables that lead to it."""
+    needs("munged", "slurmctld", "slurmd", "sbatch")
+    if os.geteuid():
+        pytest.skip("slurmd starts jobs as root only")
+    folder = Path(tempfile.mkdtemp(prefix="dmo-slurm-"))  # near the root: munged wants a socket that all can reach
+    folder.chmod(0o755)
+    (folder / "state").mkdir()
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o400)
+    host = socket.gethostname().partition(".")[0]
+    conf = folder / "slurm.conf"
+    conf.write_text(SLURM.format(host=host, folder=folder, ports=free_ports(3)), encoding="utf-8")
+    variables = {"SLURM_CONF": str(conf), "DASK_DMO__BATCH__TLS_FOLDER": str(folder / "keys")}
+    pids: list[Path] = []
+
+    def start(pid: str, *command: Any) -> None:
+        pids.append(folder / pid)
+        call(*command, **variables)
+
+    try:
+        names = {
+            "socket": "munge.socket",
+            "pid-file": "munged.pid",
+            "log-file": "munged.log",
+            "seed-file": "munge.seed",
+        }
+        places = [f"--{option}={folder / name}" for option, name in names.items()]
+        start("munged.pid", "munged", "--force", f"--key-file={key}", *places)
+        start("slurmctld.pid", "slurmctld", "-f", conf)
+        for node in ("n1", "n2"):
+            start(f"slurmd.{node}.pid", "slurmd", "-f", conf, "-N", node)
+        until(lambda: call("sinfo", "-h", "-o", "%T", **variables).split() == ["idle"], "nodes that are idle")
+        yield variables
+    finally:
+        for path in reversed(pids):
+            if path.exists():
+                stop(int(path.read_text()))
+        shutil.rmtree(folder)
+
+
+def settings(**named: Any) -> dict[str, str]:
+    return {f"DASK_DMO__{name.upper()}": str(value) for name, value in named.items()}
+
+
+SMALL = settings(batch__processes=1, batch__cores=1, batch__memory="1GiB")
+
+
+def jobs(slurm: dict[str, str], name: str) -> list[str]:
+    """Numbers of the jobs of that name that run."""
+    return call("squeue", "-h", "-t", "R", "-n", name, "-o", "%i", **slurm).split()
+
+
+HOLD = """
+import sys, time
+from dmo.cluster import connect
+with connect("slurm", workers=1) as place:
+    print(place.client.scheduler.address, flush=True)
+    for line in sys.stdin:
+        print(place.client.submit(pow, int(line), 2, pure=False).result(timeout=240), flush=True)
+"""
+
+
+def test_a_job_that_is_cancelled_is_replaced(slurm: dict[str, str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **slurm, **SMALL, "DASK_DISTRIBUTED__DEPLOY__LOST_WORKER_TIMEOUT": "1s"},
+    ) as driver:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        assert driver.stdout.readline().startswith("tls://")
+        (first,) = jobs(slurm, "dask-worker")
+        call("scancel", first, **slurm)
+        (other,) = until(lambda: [job for job in jobs(slurm, "dask-worker") if job != first], "another job")
+        driver.stdin.write("7\n")
+        driver.stdin.flush()
+        assert driver.stdout.readline() == "49\n"
+        driver.stdin.close()
+        assert driver.wait(PATIENCE) == 0
+    until(lambda: not jobs(slurm, "dask-worker"), f"job {other} to be cancelled")
+
+
+def test_a_driver_that_is_told_to_stop_is_queued_again_and_goes_on(
+    slurm: dict[str, str], features: Path, tmp_path: Path
+) -> None:
+    """As `cluster/slurm/driver.sh` does five minutes before the end of its job."""
+    said = tmp_path / "driver.out"
+    command = ["fit", "kgha", features, tmp_path / "m.zarr", *FIT, "--checkpoint", tmp_path / "kept", "--workers", 1]
+    submit = ["sbatch", "--parsable", "-n", 1, "--mem=4G", f"--output={said}", CLUSTER / "slurm" / "driver.sh"]
+    job = call(*submit, *command, **slurm, **SMALL).strip()
+    until(lambda: said.exists() and "dashboard" in said.read_text(), "the driver's cluster")
+    call("scancel", "--signal=TERM", "--batch", job, **slurm)
+
+    def ended() -> bool:
+        state = call("scontrol", "show", "job", job, **slurm)
+        return "JobState=COMPLETED" in state and "Restarts=1" in state
+
+    until(ended, f"job {job} to end")
+    text = said.read_text()
+    assert "terminated; what is finished is kept" in text
+    assert text.count("dashboard: ") == 2  # the second run's words stand below the first's
+    assert stores.verify(tmp_path / "m.zarr") == []
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An ssh server on loopback with keys of its own; yields the home of a user whose ssh knows node0 and node1 by it."""
+    needs("sshd", "ssh-keygen")
+    folder, home = tmp_path_factory.mktemp("sshd"), tmp_path_factory.mktemp("home")
+    (home / ".ssh").mkdir(mode=0o700)
+    for key in (folder / "host_key", home / ".ssh" / "id_ed25519"):
+        call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+    (port,) = free_ports(1)
+    lines = {
+        "Port": port,
+        "ListenAddress": "127.0.0.1",
+        "HostKey": folder / "host_key",
+        "PidFile": folder / "pid",
+        "AuthorizedKeysFile": home / ".ssh" / "id_ed25519.pub",
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PermitRootLogin": "yes",
+    }
+    (folder / "sshd_config").write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
+    host = (folder / "host_key.pub").read_text().split()
+    (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{port} {host[0]} {host[1]}\n")
+    (home / ".ssh" / "config").write_text(f"Host node0 node1\n  HostName 127.0.0.1\n  Port {port}\n")
+    Path("/run/sshd").mkdir(exist_ok=True)
+    server = subprocess.Popen([str(shutil.which("sshd", path="/usr/sbin")), "-D", "-f", str(folder / "sshd_config")])
+    try:
+        until((folder / "pid").exists, "sshd")
+        yield home
+    finally:
+        server.terminate()
+        server.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
+def test_hosts_of_ssh_fit_at_the_address_and_port_that_are_set(
+    ssh: Path, features: Path, tmp_path: Path, encrypted: bool
+) -> None:
+    scheduler, *workers = free_ports(3)
+    chosen = settings(ssh__host="127.0.0.1", ssh__port=scheduler, ssh__worker_ports=f'"{min(workers)}:{max(workers)}"')
+    if encrypted:
+        call("bash", CLUSTER / "tls" / "make.sh", tmp_path / "tls", "127.0.0.1")
+        names = {"ca_file": "ca.pem", "cert": "dmo.pem", "key": "dmo.key"}
+        chosen |= settings(**{f"tls__{name}": tmp_path / "tls" / file for name, file in names.items()})
+    where: Sequence[Any] = ("--scheduler", "ssh:node0,node1", "--workers", 1, "--memory-limit", "1GiB")
+    said = call(BIN / "dmo", "fit", "kgha", features, tmp_path / "m.zarr", *FIT, *where, "-v", HOME=str(ssh), **chosen)
+    assert f"the scheduler listens at {'tls' if encrypted else 'tcp'}://127.0.0.1:{scheduler}, " in said
+    assert stores.verify(tmp_path / "m.zarr") == []
