@@ -19,11 +19,11 @@ demo: venv
 
 test: lint
 	# small matrices: one BLAS thread is faster, and sums are in one order
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not clusters" --numprocesses auto --maxprocesses 4
 
 test-clusters: venv
 	# real SLURM and ssh on loopback; as root, with slurm-wlm, munge and openssh-server installed
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m clusters tests/cluster
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster/test_real_places.py
 
 docs-check: venv
 	# docstrings are complete, and their examples run

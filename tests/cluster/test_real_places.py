@@ -1,6 +1,6 @@
 """Real SLURM and real ssh on loopback, where their packages are installed (Debian: slurm-wlm, munge, openssh-server).
 
-`make test-clusters` runs these alone.
+`make test-clusters` runs all of them, `make test` those that take seconds.
 """
 
 import os
@@ -19,7 +19,6 @@ import pytest
 
 from dmo import stores
 
-pytestmark = pytest.mark.clusters
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 BIN = Path(sys.executable).parent
 PATIENCE = 300.0
@@ -196,6 +195,7 @@ def test_a_job_that_is_cancelled_is_replaced(slurm: dict[str, str]) -> None:
     until(lambda: not jobs(slurm, "dask-worker"), f"job {other} to be cancelled")
 
 
+@pytest.mark.clusters  # a job that is queued again waits for two minutes
 def test_a_driver_that_is_told_to_stop_is_queued_again_and_goes_on(
     slurm: dict[str, str], features: Path, tmp_path: Path
 ) -> None:
@@ -251,7 +251,7 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         server.wait(PATIENCE)
 
 
-@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("encrypted", [pytest.param(False, marks=pytest.mark.clusters), True], ids=["plain", "tls"])
 def test_hosts_of_ssh_fit_at_the_address_and_port_that_are_set(
     ssh: Path, features: Path, tmp_path: Path, encrypted: bool
 ) -> None:
