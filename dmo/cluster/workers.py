@@ -18,7 +18,7 @@ from dmo.progress import stage
 T = TypeVar("T")
 _PATIENCE = 60.0  # seconds to wait for a first worker when all were lost
 _SENDING = 120.0  # seconds that data may take to reach all workers
-_stuck: set[str] = set()  # clients whose broadcasts wait for a worker that died
+_stuck: set[str] = set()  # clients whose broadcasts wait for a dead worker
 _TRIES = 3  # of work whose scattered data were lost
 log = logging.getLogger("dmo")
 
@@ -72,7 +72,7 @@ def retried(client: Any, work: Callable[[], T], forget: Callable[[], None]) -> T
 def send(client: Any, data: Any) -> Any:
     """Send data to all workers; to one of them where the broadcast is not done in time.
 
-    A worker that died can keep a broadcast waiting for ever.
+    A dead worker can keep a broadcast waiting forever.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ def ingest(
 ) -> FeatureStore:
     """Read a data set by its name, check it against its card, and write it as a feature store.
 
-    A run that died goes on with the blocks that are missing when it is called again in the same way.
+    Called again in the same way, an interrupted run goes on with the blocks that are missing.
 
     Parameters
     ----------

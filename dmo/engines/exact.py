@@ -160,8 +160,9 @@ def rounding_floor(kernel: Kernel, source: Rows) -> float:
     picked = sampled(source, index)
     single, double = kernel.prepare(picked, np.float32), kernel.prepare(picked, np.float64)
     error = kernel.tile(single, single).astype(np.float64) - kernel.tile(double, double)
-    error = (error + error.T) / 2
+    error = (error + error.T) / 2  # the kernel is made once per pair of rows: its error is symmetric too
     m = len(index)
+    # a ridge must stand above the largest eigenvalue that rounding adds, hence the spectral norm, not the largest entry
     whole, quarter = np.linalg.norm(error, 2), np.linalg.norm(error[: max(1, m // 4), : max(1, m // 4)], 2)
     if whole == 0.0 or quarter == 0.0:
         return float(whole * n / m)
@@ -293,6 +294,7 @@ def _in_memory(
     for name, part in kernel.kernels.items():
         matrix, fitted[name] = gram_matrix(part, rows(sources[name]), dtype, random_state)
         matrix = kernel.weighted(name, matrix)
+        # in the first view's matrix: two n x n arrays at a time, whatever the number of views
         if total is None:
             total = matrix
         elif kernel.combine == "product":
@@ -318,6 +320,7 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
         "kernel": tiles.kernel.to_dict(),
         "rows": {name: fingerprint(source) for name, source in sources.items()},
     }
+    # named by kernel and rows: another fit of the same views finds it, and no other kernel is mistaken for it
     path = f"{engine.path}/{'-'.join(sources)}-{digest(description)[:16]}.zarr"
     writer = stores.create_kernel(path, tiles.n, engine.block, np.dtype(tiles.dtype), description)
     missing, client = writer.missing(), current_client()
@@ -330,7 +333,7 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
             shared = Broadcast(client, (writer, tiles))
 
             def work() -> None:
-                rest = writer.missing()
+                rest = writer.missing()  # asked anew: tiles that a lost worker had written need no second time
                 groups = grouped(rest, 4 * max(1, sum(client.nthreads().values())))
                 futures = [client.submit(_write_tiles, shared.future(), group, pure=False) for group in groups]
                 for done, group in zip(futures, groups, strict=True):
@@ -586,6 +589,7 @@ class WeightedView:
         return np.asarray(np.sqrt(self.weights)[:, None] * B[self.index])
 
     def _back(self, values: np.ndarray) -> np.ndarray:
+        # what the inner view fits is R f, so f = R^-1 of it; samples of weight 0 are no rows of the inner problem
         out = np.zeros((self.n, values.shape[1]))
         out[self.index] = values / np.sqrt(self.weights)[:, None]
         return out
@@ -630,7 +634,7 @@ def linear_rows(kernel: MultiKernel, views: Mapping[str, Rows]) -> Any:
         normalize = part.normalize if isinstance(part, Linear) else None
         block = block if normalize is None else normalize_rows(block, normalize)
         weight = kernel.weights[name]
-        parts.append(block if weight == 1.0 else block * np.sqrt(weight))
+        parts.append(block if weight == 1.0 else block * np.sqrt(weight))  # so that x'y has the weight
     if len(parts) == 1:
         return parts[0]
     if all(scipy.sparse.issparse(part) for part in parts):
@@ -648,6 +652,7 @@ def linear_expansions(
         mine, W = np.split(W, [views[name].shape[1]])
         scaled = np.ascontiguousarray(np.sqrt(kernel.weights[name]) * mine)
         normalize = part.normalize if isinstance(part, Linear) else None
+        # the expansions are added up: the offset goes with the first alone
         found[name] = LinearExpansion(name, scaled, rest if not found else np.zeros_like(rest), normalize)
     return found
 

@@ -315,6 +315,7 @@ def left_out_scores(
     places = total.places()
     columns, scale, _, small = total.weighted_system(weights, center)
     small.flat[:: len(small) + 1] += c
+    # |R^-1'f|^2 by a triangular solve: R has the root of the condition of F'F + c I, and a sum of squares cannot cancel
     whiten = scipy.linalg.cholesky(small)
     mean = total.mean()[columns] if center else 0.0
     label_mean = (

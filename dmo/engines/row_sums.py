@@ -3,9 +3,9 @@
 Whatever is learnt in passes over the rows is such a sum: of moments, of products of the rows with a few vectors. The rows
 are cut into blocks, runs of blocks are tasks, and runs of tasks are segments, all of sizes that depend on the number of
 rows alone: floating-point sums depend on their order, so the order must depend on neither the workers nor the moment at
-which a run died. In this process the blocks are added one to the other. On a cluster the tasks of a segment are added in a
-tree, so that no worker sends or adds more than a few sums, and the segments are added here, in their order: after each of
-them this process has a sum that can be kept, and a later run goes on with the next one.
+which a run was interrupted. In this process the blocks are added one to the other. On a cluster the tasks of a segment are
+added in a tree, so that no worker sends or adds more than a few sums, and the segments are added here, in their order: after
+each of them this process has a sum that can be kept, and a later run goes on with the next one.
 """
 
 from __future__ import annotations

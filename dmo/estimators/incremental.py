@@ -74,7 +74,9 @@ class Incremental:
         """
         check_parameters(self)
         if getattr(self, "decoder", None) is not None:
-            raise UserError("a decoder learns from held-out scores of all samples, which partial_fit has not; use fit")
+            raise UserError(
+                "a decoder learns from held-out scores of all samples, and partial_fit does not see them all; use fit"
+            )
         first = not hasattr(self, "pass_")
         if first and hasattr(self, "expansions_"):
             raise UserError("fit kept no moments to add to; begin with partial_fit, or fit all rows again")

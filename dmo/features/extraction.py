@@ -270,7 +270,7 @@ def extract(
 ) -> Extraction:
     """Describe the images of a folder and write a feature store.
 
-    Rows are float32. A run that died goes on with the blocks that are missing.
+    Rows are float32. An interrupted run goes on with the blocks that are missing.
 
     Parameters
     ----------

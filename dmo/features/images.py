@@ -153,7 +153,7 @@ def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int =
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Refuse what is no file of a bounded size before it is opened: a pipe waits for ever, a device may have no end."""
+    """Refuse what is no file of a bounded size before it is opened: a pipe waits forever, a device may have no end."""
     try:
         found = os.stat(path)
     except OSError as error:

@@ -217,7 +217,7 @@ class BlockCG(CheckedSolver):
     convergence or is out of products, its residual is replaced by the true one in float64; the search goes on from the
     direction it had. Columns that have truly converged are frozen; all are scaled to length one, so that small ones
     count as much. A start at the solution costs the one product that checks it and 0 iterations.
-    Inside `checkpoints` a search that died goes on, and a finished one is not repeated.
+    Inside `checkpoints` a search that was interrupted goes on, and a finished one is not repeated.
     Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
     """
 

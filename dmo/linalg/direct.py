@@ -1,7 +1,7 @@
 """Direct solvers of (A + c I) X = B: Cholesky, mixed precision, Woodbury.
 
 Every solution is held against its equation: wholly where `check` asks for it, else in a few columns, at the price of one
-narrow product. One that is off by more than a millionth of its right-hand side is refined, and told in a warning where
+narrow product. One that is off by more than a millionth of its right-hand side is refined, and a warning says so where
 that does not help.
 """
 

@@ -35,7 +35,7 @@ class InaccurateSolve(ConvergenceWarning):
 
 
 TOLERATED = 1e-6
-"""Relative residual of a direct solve above which it is told: the smoothed values are off by up to as much."""
+"""Relative residual of a direct solve above which there is a warning: the smoothed values are off by up to as much."""
 
 
 PROBES = 3

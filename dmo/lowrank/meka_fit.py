@@ -173,6 +173,8 @@ class _Fit:
         wide = scipy.sparse.issparse(rows.X) and rows.X.shape[1] > _SPARSE_WIDTH
         self.kind: Landmarks = "rpcholesky" if wide else "kmeans"
         self.ranks = allocate(rows.sizes, min(total, n))
+        # a cluster's basis serves its links to all others too: k(X_s, X_t) lies in the span of functions centered outside
+        # the cluster, of which the landmarks of all clusters together are a sample
         n_shared = 0 if len(self.ranks) == 1 else math.ceil(_SHARED * self.ranks.mean())
         self.shared = choose_landmarks(rows.kernel, rows.X, n_shared, self.kind, rng) if n_shared else rows.X[:0]
 
@@ -186,7 +188,8 @@ class _Fit:
                 advance(1)
         self._find_bases(clusters, basis, link)
         L = self._links(clusters, link, eta)
-        # W is orthonormal, so that clipping the eigenvalues of L is clipping those of W L W'
+        # W is orthonormal, so that clipping the eigenvalues of L is clipping those of W L W'. Exact links L = W'KW have no
+        # negative ones but by rounding; links from samples, or with some set to zero, do
         values, vectors = np.linalg.eigh((L + L.T) / 2)
         keep = np.flatnonzero(values > 1e-10 * max(values.max(initial=0.0), 1e-300))[::-1]
         rows = self.rows
@@ -235,6 +238,8 @@ class _Fit:
                 seen = rows.project(c.Q, where, probes) * weights if basis == "block-row" or link == "sampled" else None
                 energy, drop = own, 1e-6 if rows.dtype == np.float32 else 1e-12
                 if basis == "block-row" and seen is not None:
+                    # Q'K_s,: K_:,s Q, whose eigenvalues are squares, as is their cut-off; the cluster's own columns are known
+                    # whole and take the place of their sample
                     others = np.delete(seen, np.s_[self.edges[s] : self.edges[s + 1]], axis=1)
                     energy, drop = own @ own + others @ others.T, drop**2
                 smallest = np.linalg.eigvalsh(own)[::-1][c.rank - 1 : c.rank]  # eigenvalue of K_ss, none of an empty Q
@@ -261,6 +266,8 @@ class _Fit:
                     block = rows.project(bases[s], rows.where(s), rows.prepared[rows.where(t)]) @ bases[t]
                 else:
                     one, two = (clusters[i].seen[:, self.edges[j] : self.edges[j + 1]] for i, j in ((s, t), (t, s)))
+                    # K_st seen from the sampled rows of t, and from those of s: two estimates of one block, whose mean has
+                    # the smaller variance
                     block = (one @ inverses[t] + (two @ inverses[s]).T) / 2
                 L[place[s], place[t]], L[place[t], place[s]] = block, block.T
                 advance(1)

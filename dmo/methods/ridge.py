@@ -244,7 +244,7 @@ def column_gradients(
 
     1. Columns that have converged are taken out: going on with them would divide rounding by rounding.
     2. A column whose direction has no length left (an exact solution) is taken out for the same reason.
-    3. What is still above the tolerance in the end is told in a warning.
+    3. A warning names what is still above the tolerance in the end.
 
     Parameters
     ----------

@@ -2,7 +2,8 @@
 
 Every store is a Zarr group whose attributes are `kind`, `version`, `complete`, `provenance`, `configuration` and
 `attributes`. Stores of blocks are written a whole block at a time, by any number of processes; each block is recorded
-with its CRC-32C as it is done, `complete` is written last, and the same call goes on with a store whose writer died.
+with its CRC-32C as it is done, `complete` is written last, and the same call goes on with a store whose writer was
+interrupted.
 """
 
 from dmo.stores._errors import StoreError, writing

@@ -240,7 +240,7 @@ def _verify_model(folder: Folder, root: dict[str, Any]) -> list[str]:
     for name in sorted(folder.names()):
         if name not in ("zarr.json", root["generation"]):
             problems.append(
-                f"{folder.url}: {name} is no part of the model; the next save removes what one that died left"
+                f"{folder.url}: {name} is no part of the model; the next save removes what an interrupted one left"
             )
     return problems
 

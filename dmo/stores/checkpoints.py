@@ -1,7 +1,7 @@
 """Checkpoints of long computations: the state of every long iteration, and the results of those that were finished.
 
 Inside `checkpoints(folder)` each pass, solve and sweep has a name of its own, from a hash of all that it depends on, so
-a run with the same input and parameters goes on where one that died had stopped, bit for bit, and one with others begins
+a run with the same input and parameters goes on where an interrupted one stopped, bit for bit, and one with others begins
 anew. A state has two generations: the new one is written, with checksums, to the place of the older one, so that a whole
 one is there at every moment. What is finished stays until the block ends well, since a later part may die. Then also the
 states that earlier runs with other input or parameters left are removed, since nobody else would; those of a run that goes
@@ -65,7 +65,7 @@ class _Place:
         return shutil.disk_usage(next(part for part in (path, *path.parents) if part.exists())).free / 4
 
     def remove(self, name: str) -> None:
-        """Remove a store; what cannot be removed stays, and is told."""
+        """Remove a store; what cannot be removed stays, with a warning."""
         fs, path = url_to_fs(f"{self.folder}/{name}")
         try:
             fs.rm(path, recursive=True)
@@ -232,7 +232,7 @@ class Checkpoint:
         place.touched.add(name)
         try:
             return stores.load_model(f"{place.folder}/{name}")
-        except FileNotFoundError:  # an empty folder: the run died as it began to write
+        except FileNotFoundError:  # an empty folder: the run was interrupted as it began to write
             return None
         except stores.StoreError as error:
             log.warning(
@@ -253,8 +253,7 @@ class Checkpoint:
     def save(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
         """Write the next generation.
 
-        Where the disk or another run with the same state is in the way, this is told as a warning, and the iteration goes on
-        unsaved.
+        Where the disk or another run with the same state is in the way, a warning says so, and the iteration goes on unsaved.
 
         Parameters
         ----------

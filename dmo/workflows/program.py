@@ -30,7 +30,7 @@ HELP = {
     "memory_limit": "Memory of one worker that is started, such as 4GiB.",
     "performance_report": "HTML file for Dask's performance report of the run.",
     "checkpoint": "Folder that keeps the state of long passes, kernel solves and sweeps, and what they have finished, "
-    "so that the same command goes on where a run died; emptied when it ends well.",
+    "so that the same command goes on where a run was interrupted; emptied when it ends well.",
     "log": "File to append what happens to, one JSON object a line.",
     "verbose": "Say all that is decided, and the time of every stage; show bars off a terminal too.",
 }

@@ -17,7 +17,7 @@ VIEWS = ("gist", "dense_hue", "harris_hue", "harris_sift")
 def make_store(
     path: Path, scale: float, views: Sequence[str] | None = None, like: str = "espgame"
 ) -> stores.FeatureStore:
-    """`scale` times the rows of a set, of all its views or some; drawn once (to its end, if that died), then opened."""
+    """`scale` times the rows of a set, of all its views or some; drawn once, to its end, then opened."""
     try:
         return stores.open_features(path)
     except (FileNotFoundError, stores.StoreError):

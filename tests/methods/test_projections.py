@@ -253,7 +253,7 @@ def test_pencil_restarts_and_still_converges():
 
 def test_a_ridge_of_zero_is_refused_where_the_kernel_has_no_inverse():
     problem = METHODS["cca"].problem(Samples(N, None, Y), Options(ridge=0.0))
-    with pytest.raises(ValueError, match="the kernel of 120 samples has not full rank"):
+    with pytest.raises(ValueError, match="the kernel of 120 samples does not have full rank"):
         fit_operator(problem, Dense(XC @ XC.T), 2)
     with pytest.raises(ValueError, match="hsic-1 needs at least 4 samples"):
         METHODS["hsic-1"].problem(Samples(3, None, Y[:3]), Options())

@@ -3,7 +3,7 @@
 MESD [MOPE 32, 33] takes every sample once per label it has: sample i with labels l becomes duplicates (i, l) of class l,
 E (N x n) maps them back, A = E' A_dup E. Here A is written down without duplicates from Y (n x c, 0/1), m = Y1,
 M = diag(m), n_c = Y'1, Nc = diag(n_c), N = 1'm; one label per sample is m = 1, the plain method. Neighbors are samples:
-those of (i, l) in its class have label l, those outside have not. Weighted (33): every matrix divided by m_i m_j.
+those of (i, l) in its class have label l, those outside do not. Weighted (33): every matrix divided by m_i m_j.
 """
 
 from __future__ import annotations

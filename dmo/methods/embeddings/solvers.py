@@ -139,7 +139,7 @@ def fit_operator(
 
     Where S is T T', all is an eigenproblem of q x q after one product, or one solve, with T; else block Krylov. With a
     ridge of 0 the kernel must have full rank (but for the mean that centering takes).
-    Raises ValueError where it has not, or where the problem has fewer than k directions.
+    Raises ValueError where it does not, or where the problem has fewer than k directions.
     """
     search = Search(K, k, tol, max_steps, random_state)
     if problem.direct or problem.B is not None:
@@ -286,7 +286,7 @@ class Inverse:
 class FullRank:
     """B -> K^-1 B by a dense float64 Cholesky factorization (8 n^2 bytes); of a centered kernel, on the mean's complement.
 
-    Raises ValueError where K has not full rank in float64: what an inverse would amplify is noise.
+    Raises ValueError where K lacks full rank in float64: what an inverse would amplify is noise.
     """
 
     def __init__(self, K: Operator):
@@ -299,7 +299,7 @@ class FullRank:
         condition = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")[0] if info == 0 else 0.0
         if condition < n * np.finfo(float).eps:
             raise UserError(
-                f"the kernel of {n} samples has not full rank (reciprocal condition {condition:.0e}), and its inverse "
+                f"the kernel of {n} samples does not have full rank (reciprocal condition {condition:.0e}), and its inverse "
                 f"would be noise; raise gamma (or the ridge) above 0, or narrow the kernel"
             )
         self._factor = factor

@@ -349,6 +349,7 @@ def homogeneity(
         raise UserError(f"{k} components from factors of {len(D)} columns in all; lower n_components or raise the rank")
     start = np.zeros((len(D), 0))
     if LABELS in rotated.places:
+        # X = S D v: with v = D S'Y the search starts at S D^2 S'Y = M Y, one step of the map from the labels
         start = D * rotated.label_columns()
     if start.shape[1] < k:
         rng = np.random.default_rng(random_state)

@@ -153,8 +153,11 @@ def krylov(
     (40, 2)
     """
     rng = np.random.default_rng(random_state)
+    # with a small balance M is nearly the labels' smoother, so that X nearly lies in their span: two steps are mostly enough,
+    # where a random start meets eigenvalues that crowd just below 1 and crawls
     start = np.zeros((n, 0)) if labels is None else orthonormalize(labels - labels.mean(axis=0))
     if start.shape[1] < k:
+        # ten more than asked for: of a random block the last directions converge last; n - 1, as the mean is no direction
         extra = min(k - start.shape[1] + 10, n - 1 - start.shape[1])
         noise = rng.standard_normal((n, max(extra, k - start.shape[1])))
         start = np.hstack([start, orthonormalize(noise - noise.mean(axis=0), against=start)])
@@ -215,7 +218,10 @@ def alternating_least_squares(
             converged = len(history) > 1 and abs(history[-1] - history[-2]) <= tol * abs(history[-1])
             if converged:
                 break
-            X, _ = np.linalg.qr(image)
+            X, _ = np.linalg.qr(
+                image
+            )  # Gram-Schmidt of the paper; Householder's keeps X orthonormal where columns align
+    # the iteration finds the span; within it, the eigenvectors come from the k x k projection
     values, rotation = np.linalg.eigh((projected + projected.T) / 2)
     values, rotation = values[::-1], rotation[:, ::-1]
     vectors = fix_signs(X @ rotation)
