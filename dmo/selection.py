@@ -2,7 +2,9 @@
 
 Settings that only change small algebra (ridge, balance, n_components, center, and the decoder's intercept, prior_power,
 standardize) are swept together: one pass over the rows per set of kernels with a low-rank kernel, one set of kernels per
-fold with exact ones. Every other parameter, and every other estimator, is fitted setting by setting.
+fold with exact ones. Annotators that look for neighbors among the training samples are fitted once per setting, votes in
+score space once for all settings: a sample is scored by the others, and only decoders are learnt fold by fold. Every other
+parameter, and every other estimator, is fitted setting by setting.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from dmo.decoders import as_decoder
 from dmo.engines.lowrank import choose_engine
 from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, targets
+from dmo.estimators.distance_annotator import DistanceAnnotator
 from dmo.estimators.kgha import KGHA
+from dmo.estimators.neighbor_votes import NeighborVotes
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import ExactFolds, HeldOut, MomentFolds
 from dmo.hashing import digest, fingerprint
@@ -37,6 +41,7 @@ from dmo.validation import check_labels, check_parameter, check_raw_views, namin
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
+_VOTES = ("sharpness", "visual", "decoder")
 _DECODER = ("n_components", "intercept", "prior_power", "standardize", "decoder")
 
 
@@ -57,7 +62,11 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "MLSI": {"mixing": (0.1, 0.3, 0.5, 0.7, 0.9), "ridge": (0.001, 0.01, 0.1, 1.0), "n_components": (50,)},
     "LLTSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
     "CoupledSVR": {"C": (0.1, 1.0, 10.0), "epsilon": (0.01, 0.1)},
+    "NeighborVotes": {"sharpness": (15.0, 30.0, 60.0), "visual": (0.0, 5.0, 10.0)},
     "TagProp": {"n_neighbors": (50, 100, 200), "sigma": (True, False)},
+    "TwoPassKNN": {"n_neighbors": (2, 4), "sharpness": (20.0, 40.0), "weights": (None, "tagprop")},
+    "FastTag": {"strength": (0.1, 1.0, 10.0)},
+    "JEC": {"n_neighbors": (3, 5, 10)},
     "LabelPropagation": {"smoothness": (0.1, 1.0, 10.0), "n_neighbors": (5, 15, 45)},
 }
 """What a sweep of an estimator tries where nothing is said: class -> parameter -> values."""
@@ -209,6 +218,7 @@ def sweep(
         labels = check_labels(probe, Y, n)
     fold = stratified_folds(labels, folds, random_state)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
+    fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast
     slow = [key for key in grid if key not in fast]
     outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}
     table: list[dict[str, Any]] = []
@@ -225,6 +235,7 @@ def sweep(
             shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
             loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
+            runs = _left_out if isinstance(model, (NeighborVotes, DistanceAnnotator)) else runs
             scores.begin(number, advance)
             with part_of_more(scores.save), naming(estimator):
                 sources = prepare_views(model, raw, reset=True) if runs is _shared else raw
@@ -426,6 +437,35 @@ def _decoded(model: Any, held: HeldOut, setting: Mapping[str, Any]) -> np.ndarra
         return unseen_last(decoder.learn([loo], held.labels)([raw]), held.frequency > 0)
     value = {key: setting.get(key, getattr(model, key)) for key in ("intercept", "standardize", "prior_power")}
     return ScoreRule.learn(held.frequency, loo, value["intercept"], value["standardize"], value["prior_power"])(raw)
+
+
+def _left_out(
+    model: Any,
+    sources: Mapping[str, Rows],
+    views: Any,
+    labels: np.ndarray,
+    Y: Any,
+    grid: Mapping[str, Sequence[Any]],
+    fold: np.ndarray,
+    score: Metric,
+    scores: _Scores,
+) -> list[dict[str, Any]]:
+    """Score every setting by what training samples say of each other, decoded in a fold by what the others teach."""
+    tried = list(settings(grid))
+    left = [i for i in range(len(tried)) if any(scores.wanted(i, number) for number in range(int(fold.max()) + 1))]
+    found = clone(model).left_out_scores(views, Y, [tried[i] for i in left]) if left else iter(())
+    for i, (held_out, decoder) in zip(left, found, strict=True):
+        for number in range(int(fold.max()) + 1):
+            others, own = fold != number, fold == number
+            decide = as_decoder(decoder)
+            decoded = held_out[-1][own]
+            if decide is not None:
+                decoded = decide.learn([part[others] for part in held_out], labels[others])(
+                    [part[own] for part in held_out]
+                )
+            decoded = unseen_last(decoded, labels[others].any(axis=0))
+            scores.put(i, number, score(labels[own].astype(np.uint8), decoded))
+    return tried
 
 
 def _one_by_one(

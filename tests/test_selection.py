@@ -9,7 +9,8 @@ from sklearn.multioutput import MultiOutputClassifier
 
 import dmo.engines.row_sums
 import dmo.estimators.shared_fits
-from dmo import KGHA, Meka, MultiViewRidge, Nystrom
+from dmo import JEC, KGHA, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
+from dmo.decoders import PlugIn
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.metrics import annotation_scores
 from dmo.selection import stratified_folds, sweep
@@ -172,3 +173,49 @@ def test_a_decoder_in_a_sweep_learns_in_every_fold_as_a_fit_of_the_fold_does(app
             fitted = clone(alone).fit(X[fold != number], Y[fold != number])
             scores.append(annotation_scores(Y[fold == number], fitted.decision_function(X[fold == number]), top=2).f1)
         np.testing.assert_allclose(row["folds"], scores, atol=1e-9)
+
+
+NEIGHBORS = {
+    "votes": (NeighborVotes(MultiViewRidge(ridge=0.5)), {"sharpness": [5.0, 30.0], "visual": [0.0, 5.0]}),
+    "votes, two decoders": (NeighborVotes(MultiViewRidge(ridge=0.5)), {"decoder": ["probabilities", "f1@2"]}),
+    "TagProp": (TagProp(decoder="f1@2"), {"n_neighbors": [5, 20], "sigma": [True, False]}),
+    "2PKNN": (TwoPassKNN(), {"sharpness": [1.0, 20.0], "weights": [None, "alignment"]}),
+    "JEC": (JEC(), {"n_neighbors": [3, 7]}),
+}
+
+
+@pytest.mark.parametrize("name", NEIGHBORS)
+def test_annotators_by_neighbors_are_tuned_from_what_the_others_say_of_a_sample(name, monkeypatch):
+    model, grid = NEIGHBORS[name]
+    fits = []
+    original = MultiViewRidge.fit
+    monkeypatch.setattr(MultiViewRidge, "fit", lambda self, X, y: fits.append(1) or original(self, X, y))
+    found = sweep(model, VIEWS, LABELS, grid, folds=3, metric="f1@2", refit=False)
+    assert len(fits) == (1 if "votes" in name else 0)  # the base once, for all settings and folds
+    number = stratified_folds(LABELS, 3, 0)
+    for row in found.table:
+        fitted = clone(model).set_params(**{key: row[key] for key in grid})
+        if not isinstance(model, NeighborVotes) and fitted.decoder is None:
+            fitted.set_params(decoder="probabilities")
+        fitted.fit(VIEWS, LABELS)
+        held_out = [fitted.held_out_scores_, *([fitted.held_out_votes_] if "votes" in name else [])]
+        decoder = {"probabilities": PlugIn("precision@2"), "f1@2": PlugIn("f1@2"), None: PlugIn()}[row.get("decoder")]
+        decoder = PlugIn("f1@2") if name == "TagProp" else decoder
+        for fold, score in enumerate(row["folds"]):
+            own = number == fold
+            scores = held_out[0][own]
+            if name not in ("2PKNN", "JEC"):
+                scores = decoder.learn([part[~own] for part in held_out], LABELS[~own])(
+                    [part[own] for part in held_out]
+                )
+            assert score == pytest.approx(annotation_scores(LABELS[own], scores, top=2).f1, abs=1e-9)
+
+
+def test_a_tuned_annotator_scores_new_samples_as_its_folds_say():
+    rng = np.random.default_rng(1)
+    new = {"a": rng.standard_normal((400, 6)), "b": rng.standard_normal((400, 4))}
+    mixing = np.random.default_rng(0)
+    mixing.standard_normal((160, 6)), mixing.standard_normal((160, 4))
+    truth = ((np.hstack(list(new.values())) @ mixing.standard_normal((10, 7))) > 1.5).astype(np.uint8)
+    found = sweep(TagProp(decoder="f1@2"), VIEWS, LABELS, {"n_neighbors": [5, 20]}, folds=3, metric="f1@2")
+    assert annotation_scores(truth, found.best_estimator.decision_function(new), top=2).f1 > found.best_score - 0.08

@@ -131,7 +131,10 @@ ESTIMATORS = {
     "labelpropagation": ("LabelPropagation", "Labels spread along a neighbor graph, and among classes that are alike."),
 }
 """Names for the shell: that of the class in lower case, but for two long ones; and the first line of its docstring."""
-TUNED = ("kgha", "ridge", "morp", "mlsi", "lltsvr", "coupledsvr", "tagprop", "labelpropagation")
+TUNED = (
+    *("kgha", "ridge", "morp", "mlsi", "lltsvr", "coupledsvr"),
+    *("neighborvotes", "tagprop", "twopassknn", "fasttag", "jec", "labelpropagation"),
+)
 PLANNED = (
     *("kgha", "ridge", "multisetcca", "homogeneityanalysis", "morp", "mlsi", "embedding", "lltsvr", "coupledsvr"),
     *("tagprop", "jec", "twopassknn", "labelpropagation"),

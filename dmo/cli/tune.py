@@ -63,7 +63,9 @@ def tune_command(name: str) -> Callable[..., None]:
             fixed |= {key: given[key] for key in given if key not in options_of(kind)}
             estimator, chosen = prepare(estimator_of(kind, fixed, training), training)
             run.note(chosen)
-            result = tune(estimator, training, tried, model, overwrite, folds, scoring, estimator.random_state)
+            result = tune(
+                estimator, training, tried, model, overwrite, folds, scoring, getattr(estimator, "random_state", 0)
+            )
             record: dict[str, Any] = {"store": store, "model": model, "split": training.split, "metric": scoring}
             record |= {"folds": folds, "best": {**result.best_params, "mean": result.best_score}}
             record |= {"table": result.table, **run.costs()}

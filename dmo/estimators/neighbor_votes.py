@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -118,12 +118,42 @@ class NeighborVotes(OnBase):
         views = self._prepared(views)  # what its scores and its distances are of
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
         self.labels_ = Y
-        self.distances_ = KernelDistances.of(self.base_.expansions_) if self.visual else None
-        held_out = self.base_.held_out_scores_
-        self.voters_ = label_directions(self.base_.decoding_.probabilities([held_out]))
-        self.held_out_votes_ = self._votes(self.voters_, views, same=True)
-        self._learn_decoder(self.decoder or PlugIn(), [held_out, self.held_out_votes_], Y)
+        self.voters_ = label_directions(self.base_.decoding_.probabilities([self.base_.held_out_scores_]))
+        self._learn_decoder(self.decoder or PlugIn(), self._hold_votes(views), Y)
         return self
+
+    def _hold_votes(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
+        """Held-out scores of the training samples and the votes of the others, under the parameters as they are."""
+        self.distances_ = KernelDistances.of(self.base_.expansions_) if self.visual else None
+        self.held_out_votes_ = self._votes(self.voters_, views, same=True)
+        return [self.base_.held_out_scores_, self.held_out_votes_]
+
+    def left_out_scores(
+        self, X: Any, y: Any, settings: Sequence[Mapping[str, Any]]
+    ) -> Iterator[tuple[list[np.ndarray], Decoder]]:
+        """Score the training samples by the others under several settings, of one fit of the base.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            As `fit` takes it.
+        y : array-like of shape (n, L) or (n,)
+            As `fit` takes it.
+        settings : sequence of mapping
+            Values of `sharpness`, `visual` and `decoder`.
+
+        Yields
+        ------
+        list of ndarray of shape (n, L)
+            Held-out scores and votes.
+        decoder
+            What they are for.
+        """
+        self.fit(X, y)
+        views = self._prepared(check_views(self, X, reset=False))
+        for setting in settings:
+            self.set_params(**setting)
+            yield self._hold_votes(views), self.decoder or PlugIn()
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
         views = self._prepared(views)
