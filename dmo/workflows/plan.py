@@ -194,11 +194,20 @@ def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int) -> Plan | N
         return plan_linear(n, next(iter(views.values())), estimator.n_components)
     if not hasattr(estimator, "approximation"):
         return None
-    kernels = per_view("kernel", kernel, list(views))
-    engine = choose_engine(estimator.approximation, n, len(views))
+    kernels = _kernels(estimator, views)
+    engine = choose_engine(estimator.approximation, n, 1 if kernel == "product" else len(views))
     if not is_exact(engine):
         return plan_low_rank(engine, n, labels, views, kernels)
     return plan_exact(estimator, Exact() if isinstance(engine, str) else engine, n, labels, views, kernels)
+
+
+def _kernels(estimator: Any, views: Mapping[str, Rows]) -> dict[str, Any]:
+    """The kernels of the views, of a product those of their distances."""
+    kernel = getattr(estimator, "kernel", "linear")
+    if kernel == "product":
+        named = named_distances(estimator.distances, views)
+        return {view: distance_kernel(name, estimator.gamma) for view, name in named.items()}
+    return per_view("kernel", kernel, list(views))
 
 
 def plan_exact(
@@ -331,9 +340,11 @@ def compare_engines(
         return {"exact": found}, "exact"
     if isinstance(estimator, Projection) and getattr(estimator, "kernel", "linear") == "linear":
         return {"exact": plan_linear(n, next(iter(views.values())), estimator.n_components)}, "exact"
-    kernels = per_view("kernel", estimator.kernel, list(views))
-    low = {"nystrom": Nystrom(rank=rank), "meka": Meka(clusters=clusters, rank=max(1, rank // clusters))}
+    kernels = _kernels(estimator, views)
     plans = {"exact": plan_exact(estimator, Exact(), n, labels, views, kernels)}
+    if getattr(estimator, "kernel", None) == "product":  # which has no low-rank form
+        return plans, "exact"
+    low = {"nystrom": Nystrom(rank=rank), "meka": Meka(clusters=clusters, rank=max(1, rank // clusters))}
     plans |= {name: plan_low_rank(engine, n, labels, views, kernels) for name, engine in low.items()}
     return plans, "exact" if choose_engine("auto", n, len(views)) == "exact" else "best"
 

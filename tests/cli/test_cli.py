@@ -716,8 +716,8 @@ def test_estimators_are_tuned_and_planned_with_options_of_their_own_names(names,
     for name in names:
         kind, _ = ESTIMATORS[name]
         found = set(inspect.signature(command(kind)).parameters)
-        wanted = set(options_of(getattr(dmo, kind))) if command is tune_command else {"kernel"}
-        assert wanted <= found
+        options = set(options_of(getattr(dmo, kind)))
+        assert (options if command is tune_command else {"kernel"} & options) <= found
 
 
 def test_a_model_on_a_graph_is_tuned(nameless, tmp_path):

@@ -76,6 +76,26 @@ def test_plans_of_fits_without_a_choice_of_engines_grow_with_samples(store, name
     assert many["model_bytes"] >= few["model_bytes"]
 
 
+@pytest.mark.parametrize("name", ["ridge", "kgha"])
+def test_a_product_of_distances_is_planned_as_one_exact_kernel_and_fitted(store, tmp_path, name):
+    found = json.loads(RUN.invoke(app, ["plan", name, store, "--kernel", "product", "--json"]).stdout)
+    assert (set(found["plans"]), found["auto"]) == ({"exact"}, "exact")
+    fit = ["fit", name, store, str(tmp_path / "m.zarr"), "--kernel", "product", "--weights", "alignment"]
+    assert RUN.invoke(app, fit).exit_code == 0
+    weights = dmo.load(str(tmp_path / "m.zarr")).view_weights_
+    assert sum(weights.values()) == pytest.approx(1.0)
+
+
+def test_an_annotator_by_votes_is_tuned_over_a_saved_base(store, tmp_path):
+    base, votes = str(tmp_path / "base.zarr"), str(tmp_path / "votes.zarr")
+    assert RUN.invoke(app, ["fit", "ridge", store, base, "--ridge", "0.1"]).exit_code == 0
+    grid = ["--base", base, "--sharpness", "10,30", "--visual", "0", "--decoder", "f1@3", "--scoring", "f1@3"]
+    done = RUN.invoke(app, ["tune", "neighborvotes", store, votes, *grid, "--json"])
+    assert done.exit_code == 0, done.stderr
+    assert [row["sharpness"] for row in json.loads(done.stdout)["table"]] == [10.0, 30.0]
+    assert json.loads(RUN.invoke(app, ["evaluate", votes, store, "--top", "3", "--json"]).stdout)["f1"] > 0.85
+
+
 def test_plan_compares_engines_and_grows_with_samples(store):
     few = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--json"]).stdout)
     many = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--samples", "10000000", "--json"]).stdout)
