@@ -33,13 +33,12 @@ from dmo.kernels import rescaled
 from dmo.kernels.threads import in_threads
 from dmo.labels.stratification import stratified_folds as stratified_folds
 from dmo.methods.decoding import ScoreRule, unseen_last
-from dmo.metrics import annotation_scores, auc_macro, auc_micro, f1_macro, f1_micro, jaccard_accuracy, top_label_sets
+from dmo.metrics import Metric, metric_of
 from dmo.persistence import encode
 from dmo.progress import stage
 from dmo.stores.checkpoints import Checkpoint, part_of_more
 from dmo.validation import check_labels, check_parameter, check_raw_views, naming, prepare_views, sample_count
 
-Metric = Callable[[np.ndarray, np.ndarray], float]
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
 _VOTES = ("sharpness", "visual", "decoder")
 _DECODER = ("n_components", "intercept", "prior_power", "standardize", "decoder")
@@ -103,49 +102,6 @@ class SweepResult:
     best_estimator: Any
 
 
-def metric_of(name: str | Metric) -> Metric:
-    """Look up a score to maximize by its name.
-
-    Parameters
-    ----------
-    name : str or callable
-        "f1@5" (any number), "precision@5", "recall@5", "n+@5", "f1-macro@5", "f1-micro@5", "jaccard@5" (of the labels that
-        the top scores set), "auc-macro", "auc-micro"; or a function (Y, scores), which is returned.
-
-    Returns
-    -------
-    callable
-        (Y of shape (n, L), scores of shape (n, L)) -> float.
-
-    Raises
-    ------
-    UserError
-        For an unknown name.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.selection import metric_of
-    >>> Y = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]])
-    >>> metric_of("f1@1")(Y, Y + 0.5)
-    1.0
-    """
-    if callable(name):
-        return name
-    base, _, at = name.partition("@")
-    curves: dict[str, Metric] = {"auc-macro": auc_macro, "auc-micro": auc_micro}
-    if base in curves and not at:
-        return curves[base]
-    annotation = {"f1": "f1", "precision": "precision", "recall": "recall", "n+": "n_plus"}
-    assigned: dict[str, Metric] = {"f1-macro": f1_macro, "f1-micro": f1_micro, "jaccard": jaccard_accuracy}
-    if at.isdigit() and int(at) > 0 and base in annotation:
-        return lambda Y, S: float(getattr(annotation_scores(Y, S, top=int(at)), annotation[base]))
-    if at.isdigit() and int(at) > 0 and base in assigned:
-        return lambda Y, S: float(assigned[base](Y, top_label_sets(S, int(at))))
-    known = ", ".join([*(f"{key}@5" for key in (*annotation, *assigned)), *curves])
-    raise UserError(f"unknown metric {name!r}; known: {known}")
-
-
 def sweep(
     estimator: Any,
     views: Any,
@@ -177,8 +133,8 @@ def sweep(
     folds : int, default=4
         Folds of the cross-validation, in which every label has its share (`stratified_folds`).
     metric : str or callable, default="f1@5"
-        See `metric_of`; averaged over folds (labels without a positive in a held-out fold do not count there). Ties go to
-        the first setting in the grid's order.
+        See `dmo.metrics.metric_of`; averaged over folds (labels without a positive in a held-out fold do not count
+        there). Ties go to the first setting in the grid's order.
     random_state : int or None, default=0
         Seed of the folds.
     refit : bool, default=True

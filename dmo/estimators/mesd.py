@@ -7,14 +7,13 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.utils import Tags
 
-from dmo.estimators import method_options
 from dmo.estimators.arguments import Engine, KernelSpec
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import embed
 from dmo.methods.embeddings.catalog import METHODS
 from dmo.methods.embeddings.discriminant import DISCRIMINANTS, duplicated
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
-from dmo.methods.embeddings.samples import Samples
+from dmo.methods.embeddings.samples import NEEDS, Options, Samples
 from dmo.validation import (
     COUNT,
     FLAG,
@@ -108,7 +107,7 @@ class MESD(Projection):
         "weighted": FLAG,
         "n_components": COUNT,
         "random_state": SEED,
-        **{name: method_options.NEEDS[name] for name in (*_OPTIONS, "n_landmarks", "variance")},
+        **{name: NEEDS[name] for name in (*_OPTIONS, "n_landmarks", "variance")},
     }
 
     def __init__(
@@ -174,7 +173,7 @@ class MESD(Projection):
         """
         check_parameters(self)
         unused(self, _OPTIONS, METHODS[self.method].parameters)
-        chosen = method_options.options(self)
+        chosen = Options.of(self)
         view, source = check_one_view(self, X, reset=True)
         n = source.shape[0]
         k = count_components(self.n_components, 1, n, n)

@@ -9,7 +9,6 @@ from sklearn.utils import Tags
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.estimators import method_options
 from dmo.estimators.arguments import AnyEngine, KernelSpec
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import ProjectionOptions, embed, project
@@ -20,7 +19,7 @@ from dmo.methods.embeddings import catalog
 from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, CatalogEntry
 from dmo.methods.embeddings.direct import solve_direct
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
-from dmo.methods.embeddings.samples import Options, Samples
+from dmo.methods.embeddings.samples import NEEDS, Options, Samples
 from dmo.methods.embeddings.tasks import MethodTask
 from dmo.validation import (
     COUNT,
@@ -179,7 +178,7 @@ class TraceEmbedding(Projection):
         "tol": POSITIVE,
         "max_iter": COUNT,
         "random_state": SEED,
-        **method_options.NEEDS,
+        **NEEDS,
     }
 
     def __init__(
@@ -286,7 +285,7 @@ class TraceEmbedding(Projection):
         check_parameters(self)
         entry = METHODS[self.method]
         unused(self, _OPTIONS, entry.parameters)
-        chosen = method_options.options(self)
+        chosen = Options.of(self)
         view, source = check_one_view(self, X, reset=True)
         k = count_components(self.n_components, 1, source.shape[0], source.shape[0])
         fit = self._fit_global if entry.family == "global" else self._fit_rows

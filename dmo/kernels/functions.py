@@ -416,3 +416,11 @@ class Polynomial(RowKernel):
             Kernel values.
         """
         return ((self._number() * x.norms + self.coef0) ** int(self.degree)).astype(x.dtype)
+
+
+KERNELS: dict[str, type] = {
+    kernel.name: kernel for kernel in (RBF, Laplacian, Exponential, ChiSquare, Intersection, Linear, Polynomial, Cosine)
+}
+"""Kernels of rows, by name."""
+DISTANCES: dict[str, type] = {Euclidean.name: Euclidean}
+"""Not positive semidefinite: for relation features alone."""

@@ -8,25 +8,10 @@ from typing import Any
 from dmo.errors import UserError
 from dmo.kernels.base import Kernel
 from dmo.kernels.composite import Precomputed, Product, Sum
-from dmo.kernels.functions import (
-    RBF,
-    ChiSquare,
-    Cosine,
-    Euclidean,
-    Exponential,
-    Intersection,
-    Laplacian,
-    Linear,
-    Polynomial,
-)
+from dmo.kernels.functions import DISTANCES, KERNELS, Euclidean
 from dmo.kernels.rows import nearest
 
-NAMED: dict[str, type] = {
-    kernel.name: kernel
-    for kernel in (RBF, Laplacian, Exponential, ChiSquare, Intersection, Linear, Polynomial, Cosine, Precomputed)
-}
-DISTANCES: dict[str, type] = {Euclidean.name: Euclidean}
-"""Not positive semidefinite: for relation features alone."""
+NAMED: dict[str, type] = {**KERNELS, Precomputed.name: Precomputed}
 COMPOSITES: dict[str, type] = {"sum": Sum, "product": Product}
 PREFIXES = ("hellinger", "l1", "l2")
 

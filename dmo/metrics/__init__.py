@@ -23,6 +23,7 @@ from dmo.metrics.annotation import (
     top_n_accuracy,
 )
 from dmo.metrics.label_sets import SetScores, set_scores
+from dmo.metrics.named import Metric, metric_of
 from dmo.metrics.ranking import RankingScores, TopScores, inverse_propensities, ranking_scores, suitable_top, top_scores
 from dmo.metrics.regression import RegressionScores, regression_scores
 
@@ -30,6 +31,7 @@ __all__ = [
     "AUCScores",
     "AnnotationScores",
     "F1Scores",
+    "Metric",
     "PrecisionRecall",
     "RankingScores",
     "RegressionScores",
@@ -45,6 +47,7 @@ __all__ = [
     "f1_scores",
     "inverse_propensities",
     "jaccard_accuracy",
+    "metric_of",
     "precision_recall_curves",
     "ranking_scores",
     "regression_scores",

@@ -12,6 +12,7 @@ import scipy.sparse
 from dmo.errors import UserError
 from dmo.graphs.adjacency import Mode
 from dmo.graphs.search import Metric
+from dmo.validation import COUNT, NOT_NEGATIVE, PART, POSITIVE, SHARE, Need, one_of, optional
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,42 @@ class Options:
     supervised: str = "fda"
     unsupervised: str = "lpp"
     constraint: Literal["mixed", "supervised", "projection"] = "mixed"
+
+    @classmethod
+    def of(cls, estimator: Any) -> Options:
+        """Take the options that an estimator has parameters for, and that are set there.
+
+        Parameters
+        ----------
+        estimator : estimator
+            None as a parameter stands for the default.
+
+        Returns
+        -------
+        Options
+            The options.
+        """
+        given = {name: getattr(estimator, name, None) for name in cls.__dataclass_fields__}
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+
+NEEDS: dict[str, Need] = {
+    "ridge": optional(NOT_NEGATIVE),
+    "mixing": optional(SHARE),
+    "shrinkage": optional(SHARE),
+    "tau": optional(POSITIVE),
+    "n_neighbors": optional(COUNT),
+    "n_repelled": optional(COUNT),
+    "adjacency": optional(one_of("union", "mutual", "sum")),
+    "metric": optional(one_of("euclidean", "cosine")),
+    "regularization": optional(NOT_NEGATIVE),
+    "penalty": optional(NOT_NEGATIVE),
+    "repulsion": optional(NOT_NEGATIVE),
+    "smoothness": optional(NOT_NEGATIVE),
+    "n_landmarks": optional(COUNT),
+    "variance": optional(PART),
+}
+"""What the estimators accept for options that are given, and for what else a method may use; None stands for the default."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,67 @@
+"""Metrics by name, of label scores: what sweeps maximize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dmo.errors import UserError
+from dmo.metrics.annotation import (
+    annotation_scores,
+    auc_macro,
+    auc_micro,
+    f1_macro,
+    f1_micro,
+    jaccard_accuracy,
+    top_label_sets,
+)
+
+Metric = Callable[[np.ndarray, np.ndarray], float]
+"""(labels of shape (n, L), scores of shape (n, L)) -> a number to maximize."""
+OF_SCORES: dict[str, Metric] = {"auc-macro": auc_macro, "auc-micro": auc_micro}
+OF_LABEL_SETS: dict[str, Metric] = {"f1-macro": f1_macro, "f1-micro": f1_micro, "jaccard": jaccard_accuracy}
+"""Of the label sets that the top scores set."""
+OF_ANNOTATIONS = {"f1": "f1", "precision": "precision", "recall": "recall", "n+": "n_plus"}
+"""Fields of `AnnotationScores`."""
+
+
+def metric_of(name: str | Metric) -> Metric:
+    """Look up a score to maximize by its name.
+
+    Parameters
+    ----------
+    name : str or callable
+        "f1@5" (any number), "precision@5", "recall@5", "n+@5", "f1-macro@5", "f1-micro@5", "jaccard@5" (of the labels that
+        the top scores set), "auc-macro", "auc-micro"; or a function (Y, scores), which is returned.
+
+    Returns
+    -------
+    callable
+        (Y of shape (n, L), scores of shape (n, L)) -> float.
+
+    Raises
+    ------
+    UserError
+        For an unknown name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import metric_of
+    >>> Y = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    >>> metric_of("f1@1")(Y, Y + 0.5)
+    1.0
+    """
+    if callable(name):
+        return name
+    base, _, at = name.partition("@")
+    if base in OF_SCORES and not at:
+        return OF_SCORES[base]
+    top = int(at) if at.isdigit() else 0
+    if top and base in OF_ANNOTATIONS:
+        return lambda Y, S: float(getattr(annotation_scores(Y, S, top), OF_ANNOTATIONS[base]))
+    if top and base in OF_LABEL_SETS:
+        return lambda Y, S: float(OF_LABEL_SETS[base](Y, top_label_sets(S, top)))
+    known = ", ".join([*(f"{key}@5" for key in (*OF_ANNOTATIONS, *OF_LABEL_SETS)), *OF_SCORES])
+    raise UserError(f"unknown metric {name!r}; known: {known}")
