@@ -244,3 +244,21 @@ def test_corel5k_test_annotations(dmo_data):
     assert (got.recall, got.n_plus, got.n_labels) == (1.0, 260, 260)
     expected = sk.precision_score(Y, metrics.top_label_sets(Y, 5), average="macro", zero_division=0)
     assert got.precision == pytest.approx(expected, rel=1e-13)
+
+
+def test_unknown_labels_count_for_nothing():
+    rng = np.random.default_rng(3)
+    Y, S = (rng.random((60, 5)) < 0.4).astype(float), rng.random((60, 5))
+    known = rng.random(Y.shape) < 0.7
+    hidden = np.where(known, Y, np.nan)
+    given = metrics.top_label_sets(S, 2).astype(bool)
+    found, areas = metrics.annotation_scores(hidden, S, top=2), metrics.auc_scores(hidden, S)
+    for label, some in enumerate(known.T):
+        truth, chosen = Y[some, label], given[some, label]
+        assert found.per_label_precision[label] == sk.precision_score(truth, chosen, zero_division=0)
+        assert found.per_label_recall[label] == sk.recall_score(truth, chosen)
+        np.testing.assert_allclose(areas.per_label[label], sk.roc_auc_score(truth, S[some, label]), rtol=1e-12)
+    np.testing.assert_allclose(metrics.auc_micro(hidden, S), sk.roc_auc_score(Y[known], S[known]), rtol=1e-12)
+    np.testing.assert_allclose(metrics.f1_micro(hidden, given), sk.f1_score(Y[known], given[known]), rtol=1e-12)
+    with pytest.raises(ValueError, match="labels have the value nan"):
+        metrics.ranking_scores(hidden, S)

@@ -178,7 +178,7 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5) -> AnnotationScores:
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR.
+        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     S : row source of shape (n, L)
         Scores without NaN.
     top : int, default=5
@@ -269,7 +269,7 @@ def f1_scores(Y: Rows, P: Rows) -> F1Scores:
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR.
+        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     P : row source of shape (n, L)
         Predictions, 0/1, dense or CSR.
 
@@ -353,7 +353,7 @@ def auc_scores(Y: Rows, S: Rows) -> AUCScores:
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR.
+        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     S : row source of shape (n, L)
         Scores without NaN.
 
@@ -376,9 +376,10 @@ def auc_scores(Y: Rows, S: Rows) -> AUCScores:
     >>> auc_scores(Y, S).per_label
     array([0.5, 1. ])
     """
-    n, n_labels = _shapes(Y, S, "scores")
-    labels, values = [], []
-    for _, y, s in _pairs("AUC, positives", Y, S, "scores"):
+    _, n_labels = _shapes(Y, S, "scores")
+    labels, values, total = [], [], np.zeros(n_labels, np.int64)
+    for where, y, s, known in _known_pairs("AUC, positives", Y, S, "scores"):
+        total += where.stop - where.start if known is None else known.sum(axis=0)
         sample, label = np.nonzero(y)
         labels.append(label)
         values.append(s[sample, label])
@@ -386,20 +387,20 @@ def auc_scores(Y: Rows, S: Rows) -> AUCScores:
     order = np.lexsort((value, label))
     positives = np.bincount(label, minlength=n_labels).astype(np.int64)
     per_label_values = np.split(value[order], np.cumsum(positives)[:-1])
-    both = (positives > 0) & (positives < n)
+    both = (positives > 0) & (positives < total)
     if not both.any():
         raise UserError("auc_scores: no label has both positive and negative samples; pass samples of both classes")
     pooled = np.sort(value[both[label]])
     # Twice the pairs that a negative wins, ties counted once: the integers that no order of summation changes.
     lost, pooled_lost = np.zeros(n_labels, dtype=np.int64), 0
-    for _, y, s in _pairs("AUC, negatives", Y, S, "scores"):
-        columns = np.ascontiguousarray(s.T)
+    for _, y, s, known in _known_pairs("AUC, negatives", Y, S, "scores"):
+        columns, negative = np.ascontiguousarray(s.T), ~y if known is None else ~y & known
         for l in np.flatnonzero(both):
-            lost[l] += _twice_below(per_label_values[l], columns[l, ~y[:, l]])
-        pooled_lost += _twice_below(pooled, np.sort(s[:, both][~y[:, both]]))
+            lost[l] += _twice_below(per_label_values[l], columns[l, negative[:, l]])
+        pooled_lost += _twice_below(pooled, np.sort(s[:, both][negative[:, both]]))
     per_label = np.full(n_labels, np.nan)
-    per_label[both] = 1.0 - lost[both] / (2.0 * positives[both] * (n - positives[both]))
-    wins = 2.0 * len(pooled) * (n * int(both.sum()) - len(pooled))
+    per_label[both] = 1.0 - lost[both] / (2.0 * positives[both] * (total - positives)[both])
+    wins = 2.0 * len(pooled) * (int(total[both].sum()) - len(pooled))
     return AUCScores(float(per_label[both].mean()), 1.0 - pooled_lost / wins, per_label, int((~both).sum()))
 
 
@@ -601,10 +602,10 @@ def _counts(Y: Rows, S: Rows, top: int | None) -> tuple[np.ndarray, np.ndarray, 
     """Per label: true positives, predictions, positives. `S` holds scores when `top` is given, else predictions."""
     what = "predictions" if top is None else "scores"
     hits, given, positives = np.zeros((3, Y.shape[1]), dtype=np.int64)
-    for _, y, s in _pairs("counting labels", Y, S, what):
+    for _, y, s, known in _known_pairs("counting labels", Y, S, what):
         p = s if top is None else top_label_sets(s, top).astype(bool)
         hits += (y & p).sum(axis=0)
-        given += p.sum(axis=0)
+        given += (p if known is None else p & known).sum(axis=0)
         positives += y.sum(axis=0)
     return hits, given, positives
 
@@ -612,6 +613,22 @@ def _counts(Y: Rows, S: Rows, top: int | None) -> tuple[np.ndarray, np.ndarray, 
 def _block_rows(n_labels: int) -> int:
     """Rows of a block: about 4 million numbers."""
     return min(8192, 1 << max(6, (2**22 // n_labels).bit_length() - 1))
+
+
+def _known_pairs(
+    name: str, Y: Rows, S: Rows, what: str
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray | None]]:
+    """As `_pairs`, where NaN is a label that is not known: False, with the known entries beside (None: all)."""
+    n, n_labels = _shapes(Y, S, what)
+    read = _binary if what == "predictions" else _numbers
+    with stage(name, n) as advance:
+        for where in row_blocks(n, _block_rows(n_labels)):
+            values, known = _dense(rows(Y, where), "labels"), None
+            if values.dtype.kind == "f" and np.isnan(values).any():
+                known = ~np.isnan(values)
+                values = np.where(known, values, 0.0)
+            yield where, _binary(values, "labels", where), read(rows(S, where), what, where), known
+            advance(where.stop - where.start)
 
 
 def _pairs(name: str, Y: Rows, S: Rows, what: str) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
