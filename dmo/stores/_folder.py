@@ -289,9 +289,10 @@ class Folder:
                 if LOCK not in path.name:
                     _remove_file(path)
 
-    def is_file(self) -> bool:
-        """Whether the path of this folder is taken by a file."""
-        return self.is_local and os.path.isfile(self.url)
+    def refuse_file(self) -> None:
+        """StoreError where the path of this folder is taken by a file."""
+        if self.is_local and os.path.isfile(self.url):
+            raise StoreError(f"{self.url} is a file, a store is a folder; choose another path")
 
     def delete(self, key: str) -> None:
         """Remove the file or folder at `key`, if there is one."""

@@ -101,6 +101,7 @@ def holder(folder: Folder) -> Owner | None:
 
 def acquire(folder: Folder) -> None:
     """Take the lock of a store for this process; StoreError where another living process has it."""
+    folder.refuse_file()
     with suppress(Empty):
         while True:
             release(_abandoned.get_nowait())

@@ -120,8 +120,7 @@ def origin_of(folder: Folder, root: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_root(folder: Folder) -> dict[str, Any] | None:
     """The root document of a dmo store of any kind, None where there is no zarr.json; StoreError if it is not ours."""
-    if folder.is_file():
-        raise StoreError(f"{folder.url} is a file, a store is a folder; choose another path")
+    folder.refuse_file()
     data = folder.get(ROOT)
     if data is None:
         return None

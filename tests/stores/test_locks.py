@@ -297,6 +297,15 @@ def test_a_store_that_another_process_begins_between_the_look_and_the_lock_is_ke
     assert stores.verify(path) == []
 
 
+def test_a_file_is_not_reserved(tmp_path: Path) -> None:
+    (tmp_path / "file.txt").touch()
+    with (
+        pytest.raises(stores.StoreError, match="is a file, a store is a folder"),
+        stores.reserve(tmp_path / "file.txt"),
+    ):
+        pass
+
+
 def test_writers_of_one_process_share_its_lock(tmp_path: Path) -> None:
     path = tmp_path / "rows.zarr"
     first, second = begin(path), begin(path)
