@@ -48,10 +48,10 @@ class Service:
 
 
 @contextmanager
-def object_store(bucket: str, ssl: bool = False) -> Iterator[Service]:
+def object_store(bucket: str, ssl: bool = False, attempts: int = 1) -> Iterator[Service]:
     """A running service with an empty bucket, to which fsspec's `s3://` leads; `ssl`: with a certificate of nobody.
 
-    A request that fails is asked again by dmo alone, at once: the client's own waits are seconds.
+    A request that fails is asked again at once: by the client itself up to so many `attempts`, then by dmo.
     """
     import fsspec
     from moto.server import DomainDispatcherApplication, create_backend_app
@@ -67,6 +67,8 @@ def object_store(bucket: str, ssl: bool = False) -> Iterator[Service]:
             dask.config.set({"dmo.stores.tries": 8, "dmo.stores.pause": 0.001}),
         ):
             leads_to(patch, service.url)
+            patch.setenv("AWS_MAX_ATTEMPTS", str(attempts))
+            patch.setattr("botocore.retryhandler.delay_exponential", lambda *_, **__: 0.0)
             patch.setattr(logging.getLogger("werkzeug"), "disabled", True)
             patch.setattr(fsspec.get_filesystem_class("s3"), "retries", 1)
             if not ssl:
@@ -86,5 +88,4 @@ def leads_to(patch: pytest.MonkeyPatch, url: str, key: str = "test") -> None:
         patch.setenv(name, key)
     patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    patch.setenv("AWS_MAX_ATTEMPTS", "1")
     fsspec.get_filesystem_class("s3").clear_instance_cache()

@@ -594,7 +594,7 @@ def test_commands_outlast_an_object_store_that_fails_one_request_in_ten(tmp_path
     pytest.importorskip("moto.server", reason="moto is not installed")
     draw_images(tmp_path / "pics", 30)
     faults: list[int] = []
-    with object_store("chaos") as service:
+    with object_store("chaos", attempts=4) as service:
         for name, command in COMMANDS.items():
             with service.trouble(failing=0.1, cut=0.1):
                 found = run(*(part.format(s3="s3://chaos", here=tmp_path) for part in command))
