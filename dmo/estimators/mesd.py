@@ -10,7 +10,7 @@ from sklearn.utils import Tags
 from dmo.estimators.arguments import Engine, KernelSpec
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import embed
-from dmo.methods.embeddings.catalog import METHODS
+from dmo.methods.embeddings.catalog import METHODS, parameters
 from dmo.methods.embeddings.discriminant import DISCRIMINANTS, duplicated
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import NEEDS, Options, Samples
@@ -29,7 +29,7 @@ from dmo.validation import (
     unused,
 )
 
-_OPTIONS = ("n_neighbors", "n_repelled", "adjacency", "metric", "regularization", "penalty", "repulsion", "ridge")
+_OPTIONS = parameters("supervised")
 
 
 class MESD(Projection):
@@ -107,7 +107,7 @@ class MESD(Projection):
         "weighted": FLAG,
         "n_components": COUNT,
         "random_state": SEED,
-        **{name: NEEDS[name] for name in (*_OPTIONS, "n_landmarks", "variance")},
+        **{name: NEEDS[name] for name in _OPTIONS},
     }
 
     def __init__(

@@ -38,28 +38,7 @@ from dmo.validation import (
     unused,
 )
 
-_OPTIONS = (
-    "label_kernel",
-    "ridge",
-    "mixing",
-    "shrinkage",
-    "n_neighbors",
-    "n_repelled",
-    "weight",
-    "bandwidth",
-    "tau",
-    "adjacency",
-    "metric",
-    "regularization",
-    "penalty",
-    "repulsion",
-    "smoothness",
-    "n_landmarks",
-    "variance",
-    "supervised",
-    "unsupervised",
-    "constraint",
-)
+_OPTIONS = catalog.parameters()
 
 
 class TraceEmbedding(Projection):

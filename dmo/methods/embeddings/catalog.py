@@ -267,6 +267,29 @@ SUPERVISED = tuple(name for name, entry in METHODS.items() if entry.labels and e
 UNSUPERVISED = tuple(name for name, entry in METHODS.items() if not entry.labels)
 
 
+def parameters(family: Family | None = None) -> tuple[str, ...]:
+    """List the parameters that some method uses.
+
+    Parameters
+    ----------
+    family : str, optional
+        Of the methods; None: all.
+
+    Returns
+    -------
+    tuple of str
+        Parameters of estimators, without repetition.
+
+    Examples
+    --------
+    >>> from dmo.methods.embeddings.catalog import parameters
+    >>> "n_repelled" in parameters("supervised"), "n_repelled" in parameters("unsupervised")
+    (True, False)
+    """
+    chosen = [entry for entry in METHODS.values() if family in (None, entry.family)]
+    return tuple(dict.fromkeys(name for entry in chosen for name in entry.parameters))
+
+
 def methods() -> list[dict[str, Any]]:
     """List the methods of the catalog.
 
