@@ -67,7 +67,7 @@ def sweep(
     folds = list(KFold(3, shuffle=True, random_state=0).split(X))
     for scale in shown(SCALES, "cross-validation"):
         for learn, held in folds:
-            naive = LLTSVR(RBF(scale=scale), frame="identity", tol=1e-3)
+            naive = LLTSVR(RBF(scale=scale), frame="identity", tol=1e-3, target_scale="none")
             for model in naive.path(X[learn], Y[learn], COSTS, epsilons):
                 key = scale, model.C, model.epsilon
                 outputs = model.predict(X[held])
@@ -83,7 +83,7 @@ def shown(items: Sequence[Any], title: str) -> Iterable[Any]:
 
 def methods(scale: float, cost: float, epsilon: float, kappa: int) -> dict[str, Any]:
     """The regressions that are compared, with the same kernel, C and epsilon."""
-    common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tol": 1e-5}
+    common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tol": 1e-5, "target_scale": "none"}
     return {
         "LLT-SVR": LLTSVR(RBF(scale=scale), n_neighbors=kappa, **common),
         "Naive SVR": LLTSVR(RBF(scale=scale), frame="identity", **common),
@@ -155,7 +155,7 @@ def table4(arguments: argparse.Namespace) -> list[Row]:
             "accuracy": max(values["accuracy"], key=values["accuracy"].__getitem__),
         }
         for criterion, (scale, cost, epsilon) in tuned.items():
-            common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tol": 1e-5}
+            common: dict[str, Any] = {"C": cost, "epsilon": epsilon, "tol": 1e-5, "target_scale": "none"}
             kernel = RBF(scale=scale)
             neighbors, kappa = best_neighborhood(LLTSVR(kernel, **common), X, Y)
             models: dict[str, Any] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from dmo.errors import UserError
@@ -20,10 +22,10 @@ class CoupledSVR(OutputSVR):
         Kernel of the inputs, see `dmo.kernels.parse`; with several views the mean of their kernels. "precomputed":
         fit takes
         the n x n kernel, predict the m x n one.
-    C : float, default=1.0
+    C : float, default=10.0
         Weight of the loss, above 0.
     epsilon : float, default=0.1
-        Half-width of the tube without loss, in the units of the outputs.
+        Half-width of the tube without loss, in the units of the outputs as `target_scale` leaves them.
     covariance : ndarray of shape (L, L) or None, default=None
         S, positive semidefinite; None: the correlations of the training outputs.
     loss : {"epsilon-insensitive", "l1", "l4/3", "l3/2"}, default="epsilon-insensitive"
@@ -37,6 +39,10 @@ class CoupledSVR(OutputSVR):
         Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
     random_state : int or None, default=0
         Seed of what is drawn: landmarks.
+    target_scale : {"auto", "standard", "none"}, default="auto"
+        Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
+        multiplied by; "none" leaves outputs as they are, which is the paper's. "auto": standard, unless outputs have two
+        values each, as labels have.
     scale : see `KGHA`
         Of the columns of the views.
     impute : see `KGHA`
@@ -83,7 +89,7 @@ class CoupledSVR(OutputSVR):
         self,
         kernel: KernelSpecs = "rbf",
         *,
-        C: float = 1.0,
+        C: float = 10.0,
         epsilon: float = 0.1,
         covariance: np.ndarray | None = None,
         loss: LossName = EPSILON_INSENSITIVE,
@@ -91,6 +97,7 @@ class CoupledSVR(OutputSVR):
         max_iter: int = 5000,
         approximation: GivenEngine = "exact",
         random_state: int | None = 0,
+        target_scale: Literal["auto", "standard", "none"] = "auto",
         scale: Scales = "auto",
         impute: Gaps = None,
     ):
@@ -103,6 +110,7 @@ class CoupledSVR(OutputSVR):
         self.max_iter = max_iter
         self.approximation = approximation
         self.random_state = random_state
+        self.target_scale = target_scale
         self.scale = scale
         self.impute = impute
 

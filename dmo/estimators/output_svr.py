@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dmo.engines.kernel_operator import Fitted, prepare_kernel
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
+from dmo.estimators.real_outputs import RealOutputs
 from dmo.functions import load_function, store_function
 from dmo.methods.svr.admm import AdmmFit, Factors, State, admm
 from dmo.methods.svr.losses import loss_named
@@ -27,6 +28,7 @@ from dmo.validation import (
     check_parameter,
     check_parameters,
     check_views,
+    one_of,
     sample_count,
     warn_of_outputs,
 )
@@ -40,6 +42,7 @@ class OutputSVR(RegressorMixin, Estimator):
 
     _needs: ClassVar[dict[str, Need]] = {
         "C": POSITIVE,
+        "target_scale": one_of("auto", "standard", "none"),
         "tol": POSITIVE,
         "max_iter": COUNT,
         "random_state": SEED,
@@ -53,6 +56,8 @@ class OutputSVR(RegressorMixin, Estimator):
     max_iter: int
     approximation: Any
     random_state: int | None
+    target_scale: str
+    _units: RealOutputs
 
     def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
         """(frames n x L x L or None, coupling L x L or None) of the outputs Y."""
@@ -128,7 +133,14 @@ class OutputSVR(RegressorMixin, Estimator):
                 models.append(model)
         return models
 
+    def _output_units(self, Y: np.ndarray) -> RealOutputs:
+        """The units that the problem is solved in."""
+        scaled = self.target_scale == "standard" or (self.target_scale == "auto" and not _two_valued(Y))
+        plain = RealOutputs(np.zeros(Y.shape[1]), np.ones(Y.shape[1]), False)
+        return RealOutputs.of(Y, False) if scaled else plain
+
     def _adopt(self, other: Self) -> None:
+        self._units = other._units
         for name in ("view_widths_", "n_features_in_", "feature_names_in_", "flat_", "frame_ranks_", "coupling_"):
             if hasattr(other, name):
                 setattr(self, name, getattr(other, name))
@@ -143,6 +155,8 @@ class OutputSVR(RegressorMixin, Estimator):
         Y, self.flat_, _ = check_outputs(y, sample_count(views))
         cost = float(self.C)
         warn_of_outputs(self, Y)
+        self._units = self._output_units(Y)
+        Y = self._units.scaled(Y)
         frames, coupling = self._structure(Y)
         fitted = prepare_kernel(self.kernel, self.approximation, views, cost, self.random_state)
         problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), cost, frames, coupling)
@@ -158,8 +172,9 @@ class OutputSVR(RegressorMixin, Estimator):
                 ConvergenceWarning,
             )
         dual = fit.dual if problem.coupling is None else fit.dual @ problem.coupling
-        self.function_ = fitted.function(dual, fit.bias)
-        self.dual_coef_, self.intercept_, self.support_ = dual, fit.bias, fit.support
+        dual, bias = dual * self._units.scale, fit.bias * self._units.scale + self._units.shift
+        self.function_ = fitted.function(dual, bias)
+        self.dual_coef_, self.intercept_, self.support_ = dual, bias, fit.support
         self.n_support_ = len(fit.support)
         self.objective_, self.dual_objective_ = fit.certificate.objective, fit.certificate.dual_objective
         self.gap_, self.n_iter_, self.n_factorizations_ = fit.certificate.gap, fit.iterations, fit.factorizations
@@ -227,6 +242,11 @@ class OutputSVR(RegressorMixin, Estimator):
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
+
+
+def _two_valued(Y: np.ndarray) -> bool:
+    """Whether all outputs are labels: two values at most."""
+    return bool(((Y.min(axis=0) == Y) | (Y.max(axis=0) == Y)).all())
 
 
 def _scaled(old: float, state: State, new: float) -> State:
