@@ -216,9 +216,8 @@ def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes
         return document["attributes"]
     acquire(folder)
     try:
-        document = _root_to_write(
-            folder, attributes, overwrite
-        )  # another process may have written since the first look
+        # another look: a process that had the lock until now may have written since the first
+        document = _root_to_write(folder, attributes, overwrite)
         if document is None or overwrite:
             if document is not None:
                 clear(folder, document)
