@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv demo test test-clusters docs-check lint bench clean
+.PHONY: venv demo test test-clusters docs-check lint bench mutants clean
 
 venv: .venv/.done
 
@@ -38,5 +38,13 @@ lint: venv
 bench: venv
 	for b in $(filter-out %/fuzz.py %/kills.py,$(wildcard pipelines/benchmarks/[a-z]*.py)); do $(BIN)/python $$b || exit 1; done
 
+# mutants drawn of all, and the seed they are drawn with
+N ?= 200
+SEED ?= 0
+
+mutants: venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt mutmut
+	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python .ci/mutants $(N) $(SEED)
+
 clean:
-	rm -rf .venv demo build *.egg-info
+	rm -rf .venv demo build mutants *.egg-info

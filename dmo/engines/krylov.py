@@ -187,7 +187,7 @@ def subspaces(
     basis = last = _orthonormal(first.image)
     if not basis.shape[1]:
         raise UserError("the rows, or their products with the labels, are all zero: there is no direction to find")
-    parts, most = [first.image], min(n, X.shape[1])
+    most = min(n, X.shape[1])
     for left in range(method.steps - 1, -1, -1):
         whole = basis.shape[1] >= most
         yield Subspace(basis, mean, trace, whole or not left)
@@ -195,12 +195,11 @@ def subspaces(
             return
         # products with an orthonormal basis: else the largest eigenvalue drowns the others
         image = step(_NextStep(InOrder(X), last), (), last).image
-        parts.append(image - n * np.outer(mean, mean @ last))
-        last, wider = _orthonormal(parts[-1]), _orthonormal(np.hstack(parts))
-        if wider.shape[1] <= basis.shape[1]:
+        last = _beyond(image - n * np.outer(mean, mean @ last), basis)
+        if not last.shape[1]:
             yield Subspace(basis, mean, trace, True)
             return
-        basis = wider
+        basis = np.hstack([basis, last])
 
 
 def _strongest(labels: np.ndarray) -> np.ndarray:
@@ -214,6 +213,20 @@ def _strongest(labels: np.ndarray) -> np.ndarray:
 def _squares(block: Any) -> float:
     values = block.data if scipy.sparse.issparse(block) else block
     return float(np.vdot(values, values))
+
+
+def _beyond(B: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of what the columns of B have outside of the span of an orthonormal `basis` (d x r).
+
+    Against the basis alone: orthonormalizing all blocks anew at every step costs several times as much. What is left of a
+    column is judged by the column's length, and is made orthogonal a second time, for the digits that it lost.
+    """
+    lengths = np.linalg.norm(B, axis=0)
+    B = B / np.where(lengths > 0, lengths, 1.0)
+    Q, R = np.linalg.qr(B - basis @ (basis.T @ B))
+    left, singular, _ = np.linalg.svd(R)
+    found = Q @ left[:, singular > 1e-10]
+    return np.linalg.qr(found - basis @ (basis.T @ found))[0]
 
 
 def _orthonormal(B: np.ndarray) -> np.ndarray:

@@ -46,6 +46,24 @@ def test_enough_directions_give_the_exact_projection(make, sparse, text):
     np.testing.assert_allclose(np.abs(Z), np.abs(Z_exact), atol=1e-5 * np.abs(Z_exact).max())
 
 
+def test_every_step_holds_the_powers_so_far_and_stays_orthonormal(text):
+    """X'Y, (X'X)X'Y, (X'X)^2 X'Y of centered rows; a label twice and a constant one add nothing, and the end is noticed."""
+    X, Y = text
+    Z = X.toarray() - X.toarray().mean(axis=0)
+    doubled = np.hstack([Y, Y[:, :1], np.ones((500, 1))])
+    power, held = Z.T @ (Y - Y.mean(axis=0)), 0
+    found = list(subspaces(Krylov(40, 0), X, doubled, True, 0))
+    for step in found:
+        B = step.basis
+        np.testing.assert_allclose(B.T @ B, np.eye(B.shape[1]), atol=1e-12)
+        unit = power / np.linalg.norm(power, axis=0)
+        np.testing.assert_allclose(B @ (B.T @ unit), unit, atol=1e-9)
+        assert B.shape[1] - held <= 12
+        held, power = B.shape[1], Z.T @ (Z @ unit)
+    assert found[-1].last
+    assert held == np.linalg.matrix_rank(Z)
+
+
 def test_few_directions_come_close_and_more_steps_closer(text):
     X, Y = text
     exact = MLSI(n_components=5, ridge=0.1, approximation="exact").fit(X, Y)

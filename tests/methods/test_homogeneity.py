@@ -444,6 +444,21 @@ def test_views_with_ridges_of_their_own_give_the_labels_the_least():
     assert other.eigenvalues_[0] < found.eigenvalues_[0]
 
 
+@pytest.mark.parametrize("approximation", [Exact("memory", "float64"), Nystrom(rank=40, precision="float64")])
+def test_the_ridge_of_the_labels_is_theirs_alone(approximation):
+    """H [lambda sum_j K_j (K_j + c_j I)^-1 + YY' (YY' + c_Y I)^-1] H / (2 lambda + 1), c_Y = 50, both engines."""
+    views, Y = two_views(n=120)
+    H = np.eye(120) - 1 / 120
+    M, ridges = np.zeros((120, 120)), {"a": 0.5, "b": 0.02}
+    for name, X in [*views.items(), (LABELS, Y)]:
+        K = H @ X @ X.T @ H
+        weight, c = (1.0, 50.0) if name == LABELS else (0.3, ridges[name])
+        M += weight / 1.6 * K @ np.linalg.inv(K + c * np.eye(120))
+    given = {"ridge": ridges, "label_ridge": 50.0, "balance": 0.3, "n_components": 3, "tol": 1e-10}
+    model = KGHA("linear", approximation=approximation, **given).fit(views, Y)
+    np.testing.assert_allclose(model.eigenvalues_, np.linalg.eigvalsh(M)[::-1][:3], rtol=1e-7)
+
+
 def test_labels_that_do_not_differ_are_refused_without_centering():
     views, Y = two_views()
     with pytest.raises(ValueError, match="the labels are the same in all samples"):
