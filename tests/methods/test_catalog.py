@@ -261,7 +261,10 @@ def test_the_constraint_of_a_mix_is_chosen():
     A = 0.6 * sb + 0.4 * X.T @ H @ X
     found = fitted("mix", 2, PART, unsupervised="pca", mixing=0.6, ridge=0.1, constraint="supervised")
     same(found, *top(A, sw + 0.1 * EYE, 2))
-    same(fitted("mix", 2, PART, unsupervised="pca", mixing=0.6, constraint="projection"), *top(A, None, 2))
+    plain = fitted("mix", 2, PART, unsupervised="pca", mixing=0.6, constraint="projection")
+    same(plain, *top(A, None, 2))
+    for model in (found, plain, fitted("mix", 2, PART, unsupervised="pca", ridge=0.1)):
+        np.testing.assert_allclose(model.transform(X).mean(axis=0), 0, atol=1e-9, err_msg="both parts are centered")
 
 
 def supervised_pairs(ridge, share, shrinkage):
