@@ -359,7 +359,8 @@ def _kgha_fits(p: Problem, c: float) -> tuple[dict[float, np.ndarray], dict[floa
             held_out[share][fold == number] = found.scores(count[share])[0]
     runner = model.exact_runner({"x": old}, {"x": new}, p.Y, {k: k for k in count.values()}, False)
     found = runner(model)
-    _KEPT.clear()
+    if any(name != p.name for name, _ in _KEPT):
+        _KEPT.clear()
     _KEPT[p.name, c] = held_out, {share: found.scores(count[share])[0] for share in SHARES}
     return _KEPT[p.name, c]
 
