@@ -560,7 +560,7 @@ def picture(judged: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.set_xlabel(f"test F1 at {part[0]['top']}, percent")
         axes.set_title(f"{name}, {n} training samples")
         axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].legend(loc="lower right", frameon=False)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=110)
 
 
