@@ -19,7 +19,8 @@ from dmo.stores._arrays import DenseArray, SparseArray
 from dmo.stores._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
 from dmo.stores._errors import StoreError
 from dmo.stores._folder import Folder
-from dmo.stores._schema import Provenance, begin, new_attributes, open_root, origin_of
+from dmo.stores._schema import Provenance, begin, new_attributes, open_root
+from dmo.stores._stored import Stored
 from dmo.stores._views import DenseView, SparseView, View
 from dmo.stores._writer import Blocks, ledger
 
@@ -339,7 +340,7 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class FeatureStore:
+class FeatureStore(Stored):
     """A complete feature store.
 
     Attributes
@@ -373,14 +374,6 @@ class FeatureStore:
     def __repr__(self) -> str:
         return f"<feature store {self.url}, {self.n_samples} samples, views {', '.join(self.views)}>"
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "root": self.root, "views": self.views}
-
-    @property
-    def url(self) -> str:
-        """Path or URL of the store."""
-        return self.folder.url
-
     @property
     def configuration(self) -> dict[str, Any]:
         """Sizes, views and what is known of the small arrays, as JSON."""
@@ -395,16 +388,6 @@ class FeatureStore:
     def block(self) -> int:
         """Rows of a block."""
         return self.configuration["block"]
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """The JSON dictionary that the store was made with."""
-        return self.root["attributes"]
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """Where the features come from, as JSON."""
-        return origin_of(self.folder, self.root)
 
     def view_info(self, name: str) -> ViewSpec:
         """Look up what a view is.
@@ -434,19 +417,10 @@ class FeatureStore:
         known = self.configuration.get("labels")
         return None if known is None else _whole.read_dense(self.folder, "labels", known)
 
-    def _strings(self, name: str) -> list[str] | None:
-        known = self.configuration.get(name)
-        return None if known is None else _whole.read_strings(self.folder, name, known)
-
     @cached_property
     def label_names(self) -> list[str] | None:
         """Names of the labels, or None."""
         return self._strings("label")
-
-    @cached_property
-    def sample_ids(self) -> list[str] | None:
-        """Names of the samples, or None."""
-        return self._strings("sample")
 
     @cached_property
     def split(self) -> np.ndarray | None:

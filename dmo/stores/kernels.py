@@ -18,6 +18,7 @@ from dmo.stores._arrays import DenseArray, entry_at
 from dmo.stores._checks import cast, check_count, check_values
 from dmo.stores._folder import Folder
 from dmo.stores._schema import begin, new_attributes, open_root
+from dmo.stores._stored import Stored
 from dmo.stores._writer import Blocks, ledger
 
 
@@ -229,7 +230,7 @@ def open_kernel(path: str | os.PathLike[str]) -> KernelStore:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class KernelStore(_Tiles):
+class KernelStore(_Tiles, Stored):
     """A complete kernel store; picklable.
 
     Attributes
@@ -258,15 +259,8 @@ class KernelStore(_Tiles):
     entries: np.ndarray
     root: dict[str, Any]
 
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """The JSON dictionary that the store was made with."""
-        return self.root["attributes"]
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """Where the kernel comes from, as JSON."""
-        return self.root["provenance"]
+    def _place(self) -> Folder:
+        return self.array.folder
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -15,7 +15,8 @@ from dmo.stores import _whole
 from dmo.stores._arrays import DenseArray
 from dmo.stores._checks import cast, check_block, check_count, check_name, check_strings, check_values, real_dtype
 from dmo.stores._folder import Folder
-from dmo.stores._schema import Provenance, begin, new_attributes, open_root, origin_of
+from dmo.stores._schema import Provenance, begin, new_attributes, open_root
+from dmo.stores._stored import Stored
 from dmo.stores._views import DenseView
 from dmo.stores._writer import Blocks, ledger
 
@@ -250,7 +251,7 @@ def open_results(path: str | os.PathLike[str]) -> ResultStore:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class ResultStore:
+class ResultStore(Stored):
     """A complete result store; itself a row source (shape, dtype, slices of rows).
 
     Attributes
@@ -282,9 +283,6 @@ class ResultStore:
     def __repr__(self) -> str:
         return f"<result store {self.folder.url}, {self.kind}, {self.shape[0]} x {self.shape[1]} {self.dtype}>"
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "root": self.root, "rows": self.rows}
-
     def __getitem__(self, where: Any) -> np.ndarray:
         return self.rows[where]
 
@@ -306,26 +304,7 @@ class ResultStore:
         """What a row is: "embedding", "scores" or "labels", say."""
         return self.root["configuration"]["kind"]
 
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """The JSON dictionary that the store was made with."""
-        return self.root["attributes"]
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """Where the rows come from, as JSON."""
-        return origin_of(self.folder, self.root)
-
-    def _strings(self, name: str) -> list[str] | None:
-        known = self.root["configuration"].get(name)
-        return None if known is None else _whole.read_strings(self.folder, name, known)
-
     @cached_property
     def columns(self) -> list[str] | None:
         """The names of the columns, or None."""
         return self._strings("column")
-
-    @cached_property
-    def sample_ids(self) -> list[str] | None:
-        """Names of the rows, or None."""
-        return self._strings("sample")

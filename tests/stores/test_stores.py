@@ -752,7 +752,7 @@ def test_damaged_models_and_leftovers_are_found(tmp_path, store):
     save_model(path, {"w": GIST, "tags": TAGS}, {})
     generation = next(child for child in path.iterdir() if child.is_dir())
     shutil.copytree(generation, path / "0123")
-    assert verify(path) == [f"{path}: 0123 is no part of the model; the next save removes what one that died left"]
+    assert verify(path) == [f"{path}: 0123 is no part of the model; the next save removes what an interrupted one left"]
     shutil.rmtree(path / "0123")
     flip(generation / "w" / "c.0.0")
     with pytest.raises(StoreError, match="block 0 of array 'w' fails its checksum"):
