@@ -55,6 +55,10 @@ COMMANDS = {
         "dmo.cli.search:search",
         "Find the samples of a store (default: all) that are nearest to an image, a sample, or labels.",
     ),
+    "suggest": Lazy(
+        "dmo.cli.suggest:suggest",
+        "List the samples (default: all) whose labels are worth a look: uncertain, probably wrong, unlike the labeled ones.",
+    ),
     "report": Lazy(
         "dmo.cli.report:report_command",
         "Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.",

@@ -28,11 +28,34 @@ from dmo.validation.weights import LABEL_WEIGHTS
 def out_of_fold_scores(
     estimator: Any, views: Mapping[str, Rows], Y: np.ndarray, folds: int = FOLDS, gaps: LabelGaps | None = None
 ) -> np.ndarray:
-    """Raw label scores (n x L) of every sample by the fit on the other folds; labels they never carry score 0.
+    """Score the labels of every sample by the fit on the other folds.
 
-    Arguments: `estimator`, cloned without its decoder for each of the `folds` (every label has its share in them);
-    `views` of n rows, prepared where the estimator prepares them; `Y` n x L of 0/1; `gaps`: weights of samples and
-    unknown labels. Samples without any weight score 0.
+    Parameters
+    ----------
+    estimator : estimator
+        Cloned without its decoder for each fold.
+    views : mapping of view to row source of shape (n, d)
+        Samples, prepared where the estimator prepares them.
+    Y : ndarray of shape (n, L), 0/1
+        Their labels.
+    folds : int, default=4
+        Every label has its share in them.
+    gaps : LabelGaps or None, default=None
+        Weights of samples and unknown labels.
+
+    Returns
+    -------
+    ndarray of shape (n, L)
+        Raw scores; 0 of labels that the other folds never carry, and of samples without any weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.estimators.out_of_fold import out_of_fold_scores
+    >>> X, Y = np.random.default_rng(0).normal(size=(40, 3)), np.eye(2, dtype=np.uint8)[np.arange(40) % 2]
+    >>> out_of_fold_scores(MultiViewRidge("rbf"), {"x": X}, Y).shape
+    (40, 2)
     """
     if gaps is not None and not gaps.any_weight.all():
         index, scores = np.flatnonzero(gaps.any_weight), np.zeros(Y.shape)

@@ -53,6 +53,10 @@ class AppliedModel:
         """The views of some of the samples."""
         return {name: Subset(view.source, view.index[where]) for name, view in self.views.items()}
 
+    def some(self, rows: np.ndarray) -> dict[str, Rows]:
+        """The views of the samples of these numbers."""
+        return {name: Subset(view.source, view.index[rows]) for name, view in self.views.items()}
+
     def scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         """Label scores (m x L) of some of the samples."""
         return label_scores(self.model, views)

@@ -1,0 +1,219 @@
+"""Samples whose labels are worth a look, for annotation tools, and the answers that these give back."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import pairwise_distances_argmin_min
+
+from dmo.errors import UserError
+from dmo.estimators.out_of_fold import out_of_fold_scores
+from dmo.methods.decoding import top_labels
+from dmo.workflows.apply import AppliedModel, label_count, rows_of
+
+KINDS = ("uncertain", "wrong", "different")
+_DOUBTS = 0.5
+
+
+def suggestions(applied: AppliedModel, count: int, kinds: Sequence[str] = KINDS) -> list[dict[str, Any]]:
+    """List samples worth a look, those of each kind by their value, highest first.
+
+    "uncertain": samples without labels of which most decisions are expected to be wrong, sum_l min(p_l, 1 - p_l). "wrong":
+    labeled samples with a label that probabilities from other folds contradict most, max_l |y_l - p_l|. "different": samples
+    without labels that are farthest, in the learnt space or that of the scores, from the labeled samples and from those that
+    were suggested before them.
+
+    Parameters
+    ----------
+    applied : AppliedModel
+        A ridge regression or KGHA, and samples; a sample without any label counts as not labeled.
+    count : int
+        Samples of each kind, at most.
+    kinds : sequence of {"uncertain", "wrong", "different"}
+        What to look for.
+
+    Returns
+    -------
+    list of dict
+        Of each: "sample", "why", "value", "labels" (the likeliest), and for "wrong" the labels in "doubts".
+
+    Raises
+    ------
+    UserError
+        For a model that gives no probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> from dmo.workflows.apply import open_applied
+    >>> from dmo.workflows.suggest import suggestions
+    >>> rng = np.random.default_rng(0)
+    >>> X, Y = rng.normal(size=(60, 3)), np.eye(3, dtype=np.uint8)[np.arange(60) % 3]
+    >>> Y[50:] = 0
+    >>> _ = write(Source({"x": X}, Y, ["a", "b", "c"]), "f.zarr")
+    >>> dmo.MultiViewRidge("rbf").fit({"x": X[:50]}, Y[:50]).save("m.zarr")
+    >>> [row["why"] for row in suggestions(open_applied("m.zarr", "f.zarr", None, "all", "scores"), 1)]
+    ['uncertain', 'wrong', 'different']
+    """
+    model, ids, names = applied.model, applied.ids(), applied.label_names()
+    if getattr(model, "decoding_", None) is None:
+        raise UserError(
+            f"a {type(model).__name__} without probabilities cannot say what is doubtful; pass decoder= to its fit"
+        )
+    Y = np.zeros((applied.n, len(names)), np.uint8) if applied.Y is None else applied.Y
+    labeled = Y.any(axis=1)
+    p = rows_of(applied, lambda views: np.asarray(model.predict_proba(views)))
+    likeliest = top_labels(p, label_count(None, model))
+    found: list[dict[str, Any]] = []
+
+    def add(why: str, rows: np.ndarray, values: np.ndarray, doubts: list[list[str]] | None = None) -> None:
+        for place, (row, value) in enumerate(zip(rows, values, strict=True)):
+            entry = {"sample": ids[row], "why": why, "value": float(value)}
+            entry |= {"labels": [names[label] for label in likeliest[row]]}
+            found.append(entry if doubts is None else entry | {"doubts": doubts[place]})
+
+    for why in kinds:
+        rest = np.flatnonzero(~labeled)
+        if why == "uncertain" and len(rest):
+            value = np.minimum(p, 1 - p)[rest].sum(axis=1)
+            best = np.argsort(-value, kind="stable")[:count]
+            add(why, rest[best], value[best])
+        elif why == "wrong" and labeled.sum() > 1:
+            rows = np.flatnonzero(labeled)
+            own = applied.some(rows)
+            held = model.decoding_.probabilities([out_of_fold_scores(model, own, Y[rows])])
+            off = np.abs(Y[rows] - held)
+            best = np.argsort(-off.max(axis=1), kind="stable")[:count]
+            doubts = [[names[label] for label in np.argsort(-off[i]) if off[i, label] > _DOUBTS] for i in best]
+            add(why, rows[best], off[best].max(axis=1), doubts)
+        elif why == "different" and len(rest):
+            Z = rows_of(applied, model.transform) if hasattr(model, "transform") else p
+            chosen, far = _farthest(Z[rest], Z[labeled], count)
+            add(why, rest[chosen], far)
+    return found
+
+
+def _farthest(new: np.ndarray, known: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, distances): one after the other the row farthest from `known` rows and from those before it."""
+    if len(known):
+        distance = np.asarray(pairwise_distances_argmin_min(new, known)[1])
+    else:
+        distance = np.linalg.norm(new - new.mean(axis=0), axis=1)
+    rows, values = [], []
+    for _ in range(min(count, len(new))):
+        row = int(distance.argmax())
+        rows.append(row)
+        values.append(float(distance[row]))
+        distance = np.minimum(distance, np.linalg.norm(new - new[row], axis=1))
+        distance[row] = -1.0
+    return np.array(rows, int), np.array(values)
+
+
+def as_label_studio(found: Sequence[dict[str, Any]], prefix: str, version: str) -> str:
+    """Write suggestions as tasks of Label Studio, with the likeliest labels as predictions of a `Choices` named "labels".
+
+    Parameters
+    ----------
+    found : sequence of dict
+        From `suggestions`.
+    prefix : str
+        What comes before a sample's id in the address of its image.
+    version : str
+        Name of the model.
+
+    Returns
+    -------
+    str
+        JSON.
+
+    Examples
+    --------
+    >>> from dmo.workflows.suggest import as_label_studio
+    >>> as_label_studio([{"sample": "1.jpg", "why": "wrong", "value": 0.9, "labels": ["sea"]}], "", "m")[:20]
+    '[{"data": {"image": '
+    """
+    tasks = []
+    for entry in found:
+        choice = {"from_name": "labels", "to_name": "image", "type": "choices", "value": {"choices": entry["labels"]}}
+        predictions = [{"model_version": version, "score": entry["value"], "result": [choice]}]
+        data = {"image": prefix + entry["sample"]} | {k: v for k, v in entry.items() if k != "labels"}
+        tasks.append({"data": data, "predictions": predictions})
+    return json.dumps(tasks, ensure_ascii=False)
+
+
+def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
+    """Write suggestions as a table with a column `filepath`, as FiftyOne's CSVDataset reads it.
+
+    Parameters
+    ----------
+    found : sequence of dict
+        From `suggestions`.
+    prefix : str
+        What comes before a sample's id in its path.
+
+    Returns
+    -------
+    str
+        CSV.
+
+    Examples
+    --------
+    >>> from dmo.workflows.suggest import as_csv
+    >>> as_csv([{"sample": "1.jpg", "why": "wrong", "value": 0.9, "labels": ["sea", "sky"]}], "pics/").splitlines()[1]
+    'pics/1.jpg,1.jpg,wrong,0.9,sea;sky,'
+    """
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["filepath", "sample", "why", "value", "labels", "doubts"])
+    for entry in found:
+        lists = (";".join(entry.get(key, [])) for key in ("labels", "doubts"))
+        writer.writerow([prefix + entry["sample"], entry["sample"], entry["why"], entry["value"], *lists])
+    return text.getvalue()
+
+
+def read_answers(path: str | Path) -> dict[str, list[str]]:
+    """Read what people answered from an export of Label Studio (JSON).
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    dict of str to list of str
+        Labels by sample, of the last annotation of every task that was not skipped; for `partial_fit`, or to label a store.
+
+    Raises
+    ------
+    UserError
+        For a file that is no such export.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.workflows.suggest import read_answers
+    >>> task = '{"data": {"sample": "1.jpg"}, "annotations": [{"result": [{"value": {"choices": ["sea"]}}]}]}'
+    >>> _ = Path("answers.json").write_text(f"[{task}]")
+    >>> read_answers("answers.json")
+    {'1.jpg': ['sea']}
+    """
+    try:
+        tasks = json.loads(Path(path).read_text(encoding="utf-8"))
+        answers: dict[str, list[str]] = {}
+        for task in tasks:
+            given = [one for one in task.get("annotations", []) if not one.get("was_cancelled")]
+            if given:
+                results = [result["value"].get("choices", []) for result in given[-1]["result"]]
+                answers[str(task["data"]["sample"])] = [str(label) for part in results for label in part]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is no export of Label Studio's tasks ({error!r}); export them as JSON") from error
+    return answers
