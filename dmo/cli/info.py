@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from dmo import stores
@@ -14,6 +15,8 @@ from dmo.cli.session import grid, show
 from dmo.errors import amount
 from dmo.estimators import TraceEmbedding
 from dmo.methods.embeddings.catalog import markdown
+from dmo.validation import spread
+from dmo.validation.preparation import APART
 from dmo.workflows.exits import DAMAGED
 from dmo.workflows.program import session
 
@@ -26,6 +29,8 @@ def info(
 ) -> None:
     """Say what a store holds, where it comes from, and what is missing of an unfinished one."""
     found = stores.describe(path)
+    if found["kind"] == "features" and found["complete"]:
+        found |= contents_of(stores.open_features(path))
     show(found, _common(found) + DETAILS[found["kind"]](found) + _provenance(found), str(found["path"]), json)
 
 
@@ -44,13 +49,57 @@ def _common(found: Mapping[str, Any]) -> Rows:
 
 def _features(found: Mapping[str, Any]) -> Rows:
     rows = [("samples", f"{found['n_samples']}" + _splits(found.get("split")))]
-    if "labels" in found:
-        rows.append(("labels", str(found["labels"]["shape"][1])))
+    labels = found.get("labels")
+    if labels is None and "n_labels" in found:
+        rows.append(("labels", str(found["n_labels"])))
+    elif labels is not None:
+        names = f": {_short(labels['names'])}" if labels["names"] else ""
+        rows.append(("labels", f"{labels['number']}{names}"))
+        if labels["real"]:
+            rows.append(("", "real targets"))
+        else:
+            rows.append(("", f"{labels['per_sample']:.2f} a sample"))
+            rows.append(("", "rarest: " + ", ".join(f"{name} ({count})" for name, count in labels["rarest"].items())))
+        if labels["never"]:
+            rows.append(("", f"never used: {_short(labels['never'])}"))
     for name, view in found["views"].items():
-        sparse = ", sparse" if view["kind"] == "sparse" else ""
-        counts = ", histogram" if view["histogram"] else ""
-        rows.append((f"view {name}", f"{view['dimension']} x {view['dtype']}{sparse}{counts}"))
+        parts = [f"{view['dimension']} x {view['dtype']}"]
+        parts += [word for word in ("sparse", "histogram") if word in (view["kind"], view["histogram"] and "histogram")]
+        gaps = view.get("missing_cells")
+        if view.get("missing"):
+            parts.append(f"{gaps} missing cells in {view['missing_columns']} columns" if gaps else "missing cells")
+        if view.get("spread", 1.0) > APART:
+            parts.append(f"columns differ in size by a factor of {view['spread']:.2g}")
+        rows.append((f"view {name}", ", ".join(parts)))
     return rows
+
+
+def contents_of(store: stores.FeatureStore) -> dict[str, Any]:
+    """Of the labels: number, names, per sample, rarest, never used; of the views: gaps, and how far columns are apart."""
+    views = {name: dict(view) for name, view in store.configuration["views"].items()}
+    for name, view in views.items():
+        view["spread"] = spread(store.views[name])[0]
+        gaps = store.attributes.get("missing", {}).get(name, {})
+        if gaps:
+            view |= {"missing_cells": sum(gaps.values()), "missing_columns": len(gaps)}
+    Y = store.labels
+    if Y is None:
+        return {"views": views}
+    counts, names = Y.sum(axis=0), store.label_names or [str(j) for j in range(Y.shape[1])]
+    labels: dict[str, Any] = {
+        "number": int(Y.shape[1]),
+        "names": store.label_names,
+        "real": store.real_labels,
+        "never": [],
+    }
+    if not store.real_labels:
+        used = [int(j) for j in np.argsort(counts, kind="stable") if counts[j]]
+        labels |= {
+            "per_sample": float(Y.sum(axis=1).mean()),
+            "rarest": {names[j]: int(counts[j]) for j in used[:3]},
+            "never": [names[j] for j in np.flatnonzero(counts == 0)],
+        }
+    return {"views": views, "labels": labels}
 
 
 def _splits(split: Any) -> str:

@@ -124,12 +124,35 @@ def _files(
         list[str] | None, typer.Option(help="NAME=FILE, or NAME:SPLIT=FILE once per split; FILE may be PATH::ARRAY.")
     ] = None,
     labels: Annotated[
-        list[str] | None, typer.Option(help="FILE of samples x labels (0/1), or SPLIT=FILE; a Mulan .xml for ARFF.")
+        list[str] | None,
+        typer.Option(
+            help="FILE of 0/1 columns, of classes, of lists or of real targets, or SPLIT=FILE; a Mulan .xml for ARFF."
+        ),
     ] = None,
     label_columns: Annotated[
-        int | None, typer.Option(help="ARFF: how many columns are labels (negative: the first ones).")
+        str | None,
+        typer.Option(
+            metavar="NAMES|NUMBER",
+            help="Columns of the views that are labels: names, comma-separated; of ARFF also how many: 6 the first six, "
+            "-6 the last six, 0 none.",
+        ),
     ] = None,
     label_names: Annotated[str | None, typer.Option(help="Text file with one label name a line.")] = None,
+    id: Annotated[
+        str | None, typer.Option(help="Column that names the samples in every table; the tables are joined by it.")
+    ] = None,
+    split_column: Annotated[str | None, typer.Option(help="Column that names the part of a sample.")] = None,
+    test_share: Annotated[
+        float | None, typer.Option(help="Share of the samples that become the split test, every label with its share.")
+    ] = None,
+    text: Annotated[list[str] | None, typer.Option(help="Column of documents: a view of tf-idf rows.")] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="Between the labels of a sample (default: | ; or , as found).")
+    ] = None,
+    how: Annotated[
+        str | None,
+        typer.Option(metavar="inner|outer", help="Samples that some table lacks: leave them out, or out of that view."),
+    ] = None,
     histogram: Annotated[list[str] | None, typer.Option(help="A view whose rows are counts.")] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="NAME=TYPE to store a view in, such as float32.")] = None,
     description: Annotated[
@@ -139,7 +162,9 @@ def _files(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Any files: .hvecs family, .npy, .npz, .mat, .csv, .tsv, .arff, .svm, .zarr; plain or compressed."""
+    """Any files: tables (.csv, .tsv, .parquet), folders of texts, .npy, .npz, .mat, .arff, .svm, .zarr, .hvecs family."""
+    if how not in (None, "inner", "outer"):
+        raise UserError(f"--how {how}: needed is inner or outer")
     if (description is None) == (not view):
         raise UserError("ingest files: pass --view NAME=FILE at least once, or --from DESCRIPTION.json, not both")
     if description is not None:
@@ -147,9 +172,17 @@ def _files(
     else:
         types = dict(_type(entry) for entry in dtype or ())
         arguments = {"views": _files_by_view(view or ()), "histograms": histogram or (), "dtypes": types}
-        arguments["labels"] = label_columns if label_columns is not None else _one_or_by_split(labels)
-        arguments["label_names"] = label_names
+        arguments["labels"] = _columns(label_columns) if label_columns is not None else _one_or_by_split(labels)
+        arguments |= {"label_names": label_names, "id": id, "split": split_column, "test_share": test_share}
+        arguments |= {"text": text or (), "separator": separator, "how": how}
     _run(lambda: ingest_files(store=store, block=block, overwrite=overwrite, **arguments), store, overwrite, json)
+
+
+def _columns(text: str) -> int | list[str]:
+    try:
+        return int(text)
+    except ValueError:
+        return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _pair(option: str, entry: str) -> tuple[str, str]:
@@ -218,11 +251,13 @@ def _report(run: Session, store: stores.FeatureStore, path: str, as_json: bool) 
         "bytes": stores.describe(path)["bytes"],
         **run.costs(),
     }
+    record["real_labels"] = store.real_labels
     rows = [("samples", str(store.n_samples))]
     if record["split"]:
         rows[0] = ("samples", f"{store.n_samples} ({', '.join(f'{c} {k}' for k, c in record['split'].items())})")
     if labels is not None:
-        rows.append(("labels", f"{labels.shape[1]}, {record['labels_per_sample']:.2f} a sample"))
+        words = "real targets" if store.real_labels else f"{record['labels_per_sample']:.2f} a sample"
+        rows.append(("labels", f"{labels.shape[1]}, {words}"))
     for name, v in views.items():
         kind = ("sparse " if v.kind == "sparse" else "") + ("histogram" if v.histogram else "features")
         rows.append((f"view {name}", f"{v.dimension} x {v.dtype.name} {kind}"))

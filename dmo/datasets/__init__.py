@@ -4,6 +4,7 @@ from dmo.datasets.cards import CARDS, Card, File, ViewCard
 from dmo.datasets.ingest import ingest
 from dmo.datasets.ingest_files import ingest_files, read_description
 from dmo.datasets.inria import ingest_inria
+from dmo.datasets.samples import Samples, read_samples
 from dmo.formats.arff import Arff, Attribute, open_arff, read_arff, read_label_list
 from dmo.formats.arrays import NpzMember, ZarrRows, open_npy, open_npz, open_zarr
 from dmo.formats.delimited import Delimited, open_csv, read_csv, read_names
@@ -22,6 +23,7 @@ __all__ = [
     "Delimited",
     "File",
     "NpzMember",
+    "Samples",
     "SequentialRows",
     "Stacked",
     "Svmlight",
@@ -48,5 +50,6 @@ __all__ = [
     "read_label_list",
     "read_matlab",
     "read_names",
+    "read_samples",
     "read_svmlight",
 ]

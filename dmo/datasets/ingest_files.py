@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse
 
 from dmo.blocks import rows
+from dmo.datasets.samples import label_matrix, read_samples, share_out
 from dmo.datasets.writing import ALL, Source, write
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
-from dmo.formats.delimited import read_names
+from dmo.formats.delimited import open_csv, read_names
 from dmo.formats.files import DataError, dense, existing, sha256, suffix
+from dmo.formats.frames import TABLES
 from dmo.formats.tables import Table, open_table
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
@@ -23,14 +28,23 @@ from dmo.stores import FeatureStore, Provenance
 Files = str | Path | Mapping[str, str | Path]
 """One file ("PATH" or "PATH::ARRAY"), or a file for each split."""
 LABELS = "labels"
+_LARGE = 1 << 28
+"""Bytes of a table beyond which it is read block by block."""
+log = logging.getLogger("dmo")
 
 
 def ingest_files(
     views: Mapping[str, Files],
     store: str | os.PathLike[str],
     *,
-    labels: Files | int | None = None,
+    labels: Files | Sequence[str] | int | None = None,
     label_names: str | Path | Sequence[str] | None = None,
+    id: str | None = None,
+    split: str | None = None,
+    test_share: float | None = None,
+    text: str | Sequence[str] = (),
+    separator: str | None = None,
+    how: Literal["inner", "outer"] | None = None,
     histograms: Collection[str] = (),
     dtypes: Mapping[str, str] | None = None,
     block: int = 1024,
@@ -38,8 +52,10 @@ def ingest_files(
 ) -> FeatureStore:
     """Write files of any format that dmo reads as a feature store.
 
-    A file is "PATH", or "PATH::ARRAY" for an array of an .npz, .mat or .zarr, "PATH::ARRAY.T" for its transpose. Where there
-    are splits, it is a mapping such as {"train": "a.fvec", "test": "b.fvec"}: rows in that order.
+    Arrays, .arff, .svm and tables of numbers alone are read block by block. Other tables (with ids, words, gaps; Parquet) and
+    folders of documents are read whole, see `read_samples`. A file is "PATH", or "PATH::ARRAY" for an array of an .npz,
+    .mat or .zarr, "PATH::ARRAY.T" for its transpose. Where there are splits, it is a mapping such as
+    {"train": "a.fvec", "test": "b.fvec"}: rows in that order.
 
     Parameters
     ----------
@@ -47,11 +63,14 @@ def ingest_files(
         View -> one file, or split -> file.
     store : path-like
         Where to write: a path or URL.
-    labels : path-like, mapping or int, default=None
-        n x L of 0 and 1 in such files with the same splits; or a Mulan .xml list or a number (see `read_arff`) that says
-        which ARFF columns are labels; None: those that svmlight rows begin with, if any.
+    labels : path-like, mapping, sequence of str or int, default=None
+        Labels in any form that `read_samples` takes, in such files with the same splits; or a Mulan .xml list, names, or a
+        number that says which ARFF columns are labels: the first ones, or, negative, the last ones, 0 for none; None: those
+        that svmlight rows begin with, or that an ARFF file names as MEKA does ("-C 6"), if any.
     label_names : path-like or sequence of str, default=None
         L names, or a text file with one a line.
+    id, split, test_share, text, separator, how : object
+        As for `read_samples`.
     histograms : collection of str, default=()
         The views of counts.
     dtypes : mapping of str to str, default=None
@@ -88,24 +107,107 @@ def ingest_files(
     dtypes = dtypes or {}
     check_known("histograms", histograms, views)
     check_known("dtypes", dtypes, views)
+    names = read_names(label_names) if isinstance(label_names, str | Path) else label_names
+    everything = dict(views) if labels is None or isinstance(labels, int | list | tuple) else {**views, LABELS: labels}
+    options = {"id": id, "split": split, "text": text, "separator": separator, "how": how}
+    provenance = Provenance(parameters={"dataset": "files", "files": _fingerprints(everything)})
+    if any(options.values()) or _tables(everything, labels):
+        samples = read_samples(views, labels, test_share=test_share, **options)  # type: ignore[arg-type]
+        for note in samples.notes:
+            log.warning("%s", note)
+        samples = samples if names is None else replace(samples, label_names=list(names))
+        about: dict[str, Any] = {"histograms": histograms, "dtypes": dtypes, "provenance": provenance}
+        return samples.write(store, block=block, overwrite=overwrite, **about)
     columns = _label_columns(labels)
     tables = {
         view: open_table(view, _by_split(files), columns if _is_arff(files) else None, with_labels=labels is None)
         for view, files in views.items()
     }
-    if labels is not None and columns is None and not isinstance(labels, int):
-        tables[LABELS] = open_table(LABELS, _by_split(labels))
+    if labels is not None and columns is None:
+        tables[LABELS] = open_table(LABELS, _by_split(labels))  # type: ignore[arg-type]
+    if labels is None and not any(table.Y is not None for table in tables.values()):
+        for files in filter(_is_arff, views.values()):
+            raise UserError(
+                f"{next(iter(_by_split(files).values()))}: which attributes are labels is not said; pass a Mulan list "
+                "(--labels FILE.xml), their names or number (--label-columns 6: the first six, -6: the last), or 0 for none"
+            )
+    _turn(tables)
     counts = _same_counts(tables)
-    Y, names = _labels(tables, labels)
-    source = Source({view: tables[view].X for view in views}, Y, names)
-    if label_names is not None:
-        source.label_names = read_names(label_names) if isinstance(label_names, str | Path) else list(label_names)
+    Y, found, real = _labels(tables, labels)
+    source = Source({view: tables[view].X for view in views}, Y, found if names is None else list(names))
+    source.real_labels = real
     source.counts = counts
+    if test_share is not None:
+        if source.split is not None:
+            raise UserError("the files have a split already; leave test_share out")
+        source.parts = share_out(Y, sum(counts.values()), test_share).tolist()
+    source.feature_names = {view: table.feature_names for view in views if (table := tables[view]).feature_names}
+    source.missing = {view for view in views if tables[view].gaps is not None}
+    if source.missing:
+        source.attributes["missing"] = {view: _gaps(tables[view]) for view in source.missing}
     source.histograms = set(histograms)
     source.dtypes = {view: np.dtype(dtype) for view, dtype in dtypes.items()}
-    everything = dict(views) if labels is None or isinstance(labels, int) else {**views, LABELS: labels}
-    source.provenance = Provenance(parameters={"dataset": "files", "files": _fingerprints(everything)})
+    source.provenance = provenance
     return write(source, store, block=block, overwrite=overwrite)
+
+
+def _gaps(table: Table) -> dict[str, int]:
+    """Column -> rows that lack its cell."""
+    assert table.gaps is not None
+    assert table.feature_names is not None
+    return {table.feature_names[j]: int(table.gaps[j]) for j in np.flatnonzero(table.gaps)}
+
+
+def _tables(files: Mapping[str, Any], labels: Any) -> bool:
+    """Whether something is a table of more than numbers, or a folder of documents: then all is read whole."""
+    if isinstance(labels, list | tuple) and not all(map(_is_arff, files.values())):
+        return True
+    for spec in (str(spec) for value in files.values() for spec in _by_split(value).values()):
+        ending = suffix(spec.partition("::")[0])
+        if os.path.isdir(spec) and ending != ".zarr":
+            return True
+        if ending in TABLES and not (ending in (".csv", ".tsv") and os.path.isfile(spec) and _plain(spec)):
+            return True
+    return False
+
+
+def _plain(path: str) -> bool:
+    """Whether a table holds finite numbers alone, or is so large that it is read as if it did."""
+    try:
+        file = open_csv(path)
+        if len(set(file.names or ())) < len(file.names or ()):
+            return False
+        if os.path.getsize(path) > _LARGE:
+            return True
+        counted = [float(j) for j in range(file.columns)]
+        first = True
+        for block in file.blocks():
+            if not np.isfinite(block).all() or (first and file.columns > 1 and block[0].tolist() == counted):
+                return False
+            first = False
+    except DataError:
+        return False
+    return True
+
+
+def _turn(tables: dict[str, Table]) -> None:
+    """Transposes an array of one file whose columns are as many as all others have rows."""
+    counts = {name: table.X.shape[0] for name, table in tables.items()}
+    for name, table in tables.items():
+        others = {count for other, count in counts.items() if other != name}
+        if (
+            len(others) == 1
+            and table.X.shape[0] not in others
+            and table.X.shape[1] in others
+            and len(table.counts) == 1
+        ):
+            log.warning("%s: has %d columns, as many as there are samples: it is transposed", name, table.X.shape[1])
+            whole = rows(table.X)
+            turned = scipy.sparse.csr_array(whole.T) if scipy.sparse.issparse(whole) else np.ascontiguousarray(whole.T)
+            tables[name] = replace(
+                table, X=turned, counts=dict.fromkeys(table.counts, turned.shape[0]), feature_names=None
+            )
+            return
 
 
 def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -119,7 +221,7 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
     Returns
     -------
     dict of str to object
-        "views", and perhaps "labels", "label_names", "histograms", "dtypes".
+        "views", and perhaps other arguments of `ingest_files`.
 
     Raises
     ------
@@ -143,7 +245,8 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise DataError(f"{path}: nests too deeply, expected a JSON description") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text at byte {error.start}, expected a JSON description") from None
-    keys = {"views", "labels", "label_names", "histograms", "dtypes"}
+    options = {"id", "split", "test_share", "text", "separator", "how"}
+    keys = {"views", "labels", "label_names", "histograms", "dtypes"} | options
     if not isinstance(found, dict) or not isinstance(found.get("views"), dict) or not set(found) <= keys:
         extra = sorted(set(found) - keys) if isinstance(found, dict) else []
         got = f"unknown key {extra[0]!r}" if extra else "no object 'views'"
@@ -174,26 +277,30 @@ def _fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _label_columns(labels: Files | int | None) -> list[str] | int | None:
+def _label_columns(labels: Any) -> list[str] | int | None:
     if isinstance(labels, str | Path) and suffix(labels) == ".xml":
         return read_label_list(labels)
-    return labels if isinstance(labels, int) else None
+    return list(labels) if isinstance(labels, list | tuple) else labels if isinstance(labels, int) else None
 
 
-def _labels(tables: Mapping[str, Table], labels: Files | int | None) -> tuple[np.ndarray | None, list[str] | None]:
-    """The label matrix of whichever table has one, and the names of its columns."""
+def _labels(tables: Mapping[str, Table], labels: Any) -> tuple[np.ndarray | None, list[str] | None, bool]:
+    """The label matrix of whichever table has one, the names of its columns, and whether they are real targets."""
     if LABELS in tables:
-        return dense(rows(tables[LABELS].X)), None
+        Y, names, real = label_matrix(LABELS, dense(rows(tables[LABELS].X)))
+        header = tables[LABELS].feature_names
+        return Y, header if header is not None and Y.shape[1] == len(header) else names, real
     found = [(view, table) for view, table in tables.items() if table.Y is not None]
     if not found:
-        if labels is not None:
+        if labels:
             raise DataError(f"labels {labels}: no view has these columns, expected an .arff view that declares them")
-        return None, None
+        return None, None, False
     first, table = found[0]
     for view, other in found[1:]:
         if other.label_names != table.label_names or np.any(other.Y != table.Y):
             raise DataError(f"views {first!r} and {view!r} have different labels in their files, expected the same")
-    return table.Y, table.label_names
+    assert table.Y is not None
+    real = not np.isin(table.Y, (0, 1)).all()
+    return table.Y, table.label_names, real
 
 
 def _same_counts(tables: Mapping[str, Table]) -> dict[str, int]:

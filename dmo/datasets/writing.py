@@ -43,6 +43,14 @@ class Source:
         JSON values.
     provenance : Provenance, default=Provenance()
         Where it comes from.
+    feature_names : dict of str to list of str, default={}
+        View -> d names.
+    real_labels : bool, default=False
+        Labels are real targets.
+    missing : set of str, default=set()
+        Views of which cells may be NaN.
+    parts : list of str, default=None
+        The split of each sample, where they are not in the order of `counts`.
 
     Examples
     --------
@@ -61,10 +69,16 @@ class Source:
     dtypes: dict[str, np.dtype] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
     provenance: Provenance = field(default_factory=Provenance)
+    feature_names: dict[str, list[str]] = field(default_factory=dict)
+    real_labels: bool = False
+    missing: set[str] = field(default_factory=set)
+    parts: list[str] | None = None
 
     @property
     def split(self) -> list[str] | None:
         """The split of each sample, or None where there is none."""
+        if self.parts is not None:
+            return self.parts
         if list(self.counts) in ([], [ALL]):
             return None
         return [name for name, count in self.counts.items() for _ in range(count)]
@@ -122,6 +136,7 @@ def write(
             source.dtypes.get(view, X.dtype),
             kind="sparse" if scipy.sparse.issparse(rows(X, slice(0, 0))) else "dense",
             histogram=view in source.histograms,
+            missing=view in source.missing,
         )
         for view, X in source.views.items()
     }
@@ -137,6 +152,8 @@ def write(
         block=block,
         overwrite=overwrite,
         provenance=source.provenance,
+        feature_names=source.feature_names,
+        real_labels=source.real_labels,
     )
     missing = set(writer.missing())
     fresh = len(missing) == len(specs) * writer.n_blocks

@@ -109,6 +109,12 @@ class Arff:
         """The names of the d columns."""
         return [attribute.name for attribute in self.attributes]
 
+    @property
+    def label_count(self) -> int:
+        """How many columns the title calls labels, as MEKA's do ("music: -C 6"): the first, or, negative, the last; or 0."""
+        found = re.search(r"-C\s+(-?\d+)", self.relation)
+        return int(found[1]) if found else 0
+
     def columns(self, names: Sequence[str]) -> np.ndarray:
         """Find columns by their names.
 

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, rows
-from dmo.formats.arff import Arff, open_arff
+from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import open_npy, open_npz, open_zarr
 from dmo.formats.delimited import open_csv
 from dmo.formats.files import Block, DataError, SequentialRows, Stacked, dense, suffix
@@ -42,6 +42,10 @@ class Table:
         The labels, if any.
     label_names : list of str or None
         L names.
+    feature_names : list of str or None
+        d names.
+    gaps : ndarray of int of shape (d,) or None
+        Rows that lack a cell of each column, where they were counted.
 
     Examples
     --------
@@ -56,6 +60,8 @@ class Table:
     counts: dict[str, int]
     Y: np.ndarray | None = None
     label_names: list[str] | None = None
+    feature_names: list[str] | None = None
+    gaps: np.ndarray | None = None
 
 
 def open_table(
@@ -105,7 +111,9 @@ def open_table(
         return _svmlight_table(name, files, with_labels)
     parts = _scan(name, files, open_rows)
     counts = {split: part.shape[0] for split, part in parts.items()}
-    return Table(Stacked(list(parts.values()), name), counts)
+    first = str(next(iter(files.values()))).partition("::")[0]
+    header = open_csv(first).names if suffix(first) in (".csv", ".tsv") else None
+    return Table(Stacked(list(parts.values()), name), counts, feature_names=None if header is None else list(header))
 
 
 def open_rows(spec: str | Path) -> Rows:
@@ -193,28 +201,37 @@ def _arff_table(name: str, files: Mapping[str, str | Path], labels: Sequence[str
             raise DataError(
                 f"{arff.path}: {name}: declares other attributes than {first.path}, expected the same header"
             )
-    if labels is None or (not isinstance(labels, int) and not set(labels) & set(first.names)):
+    if labels is None:
+        labels = first.label_count or ()
+    elif labels == 0 or (not isinstance(labels, int) and not set(labels) & set(first.names)):
         labels = ()  # a view of features alone
     features, outputs = first.split(labels)
     if len(features) == 0:
         raise DataError(f"{first.path}: {name}: every attribute is a label, expected at least one feature")
     # One pass for the labels and the number of rows; the features come in a second one, block by block.
-    passes = _scan(name, headers, lambda arff: [_outputs(block, outputs) for block in arff.blocks()])
-    if len({sparse for blocks in passes.values() for _, sparse in blocks}) > 1:
+    passes = _scan(name, headers, lambda arff: [_outputs(block, features, outputs) for block in arff.blocks()])
+    if len({sparse for blocks in passes.values() for _, sparse, _ in blocks}) > 1:
         raise DataError(f"{first.path}: {name}: one file is sparse, another dense, expected the same in every split")
-    Ys = {split: np.concatenate([Y for Y, _ in blocks]) for split, blocks in passes.items()}
+    Ys = {split: np.concatenate([Y for Y, *_ in blocks]) for split, blocks in passes.items()}
+    names = _names(first, features)
     parts = [
-        SequentialRows((len(Ys[split]), len(features)), np.dtype(np.float64), _Columns(arff, features), arff.path)
+        SequentialRows((len(Ys[split]), len(names)), np.dtype(np.float64), _Columns(arff, features), arff.path)
         for split, arff in headers.items()
     ]
-    table = Table(Stacked(parts, name), {split: len(Y) for split, Y in Ys.items()})
+    table = Table(Stacked(parts, name), {split: len(Y) for split, Y in Ys.items()}, feature_names=names)
+    lost = sum(np.asarray(gaps) for blocks in passes.values() for *_, gaps in blocks)
+    if np.any(lost):
+        widths = [_width(first, j) for j in features]
+        table = replace(table, gaps=np.repeat(lost, widths))
     if len(outputs) == 0:
         return table
     return replace(table, Y=np.concatenate(list(Ys.values())), label_names=[first.names[j] for j in outputs])
 
 
-def _outputs(block: Block, columns: np.ndarray) -> tuple[np.ndarray, bool]:
-    return dense(block[:, columns]), scipy.sparse.issparse(block)
+def _outputs(block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, bool, np.ndarray | int]:
+    """(the labels, whether the block is sparse, gaps by feature)."""
+    sparse = scipy.sparse.issparse(block)
+    return dense(block[:, outputs]), sparse, 0 if sparse else np.isnan(block[:, features]).sum(axis=0)
 
 
 def _scan(name: str, files: Mapping[str, T], read: Callable[[T], S]) -> dict[str, S]:
@@ -229,13 +246,40 @@ def _scan(name: str, files: Mapping[str, T], read: Callable[[T], S]) -> dict[str
 
 @dataclass(frozen=True)
 class _Columns:
-    """Called, it starts a pass over the blocks of an ARFF file, with some of its columns."""
+    """Called, it starts a pass over the blocks of an ARFF file, with some of its columns; those of words one-hot."""
 
     arff: Arff
     columns: np.ndarray
 
     def __call__(self) -> Iterator[Block]:
-        return (block[:, self.columns] for block in self.arff.blocks())
+        attributes = [self.arff.attributes[j] for j in self.columns]
+        if all(attribute.values is None or attribute.numbers is not None for attribute in attributes):
+            return (block[:, self.columns] for block in self.arff.blocks())
+        return (self._one_hot(dense(block[:, self.columns]), attributes) for block in self.arff.blocks())
+
+    def _one_hot(self, block: np.ndarray, attributes: Sequence[Attribute]) -> np.ndarray:
+        parts = []
+        for j, attribute in enumerate(attributes):
+            if attribute.values is None or attribute.numbers is not None:
+                parts.append(block[:, [j]])
+            else:
+                marks = (block[:, [j]] == np.arange(len(attribute.values))).astype(np.float64)
+                parts.append(np.where(np.isnan(block[:, [j]]), np.nan, marks))
+        return np.hstack(parts)
+
+
+def _width(arff: Arff, column: int) -> int:
+    """Columns that an attribute becomes."""
+    return len(_names(arff, np.array([column])))
+
+
+def _names(arff: Arff, columns: np.ndarray) -> list[str]:
+    """Names of features: of attributes, "NAME=WORD" of those whose values are words."""
+    found: list[str] = []
+    for attribute in (arff.attributes[j] for j in columns):
+        words = attribute.values is not None and attribute.numbers is None
+        found += [f"{attribute.name}={value}" for value in attribute.values or ()] if words else [attribute.name]
+    return found
 
 
 def _svmlight_table(name: str, files: Mapping[str, str | Path], with_labels: bool) -> Table:

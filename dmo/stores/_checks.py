@@ -81,12 +81,18 @@ def cast(values: Any, dtype: np.dtype, where: str) -> Any:
 
 
 def check_values(
-    values: np.ndarray | scipy.sparse.csr_array, where: str, first_row: int, positive: bool = False
+    values: np.ndarray | scipy.sparse.csr_array,
+    where: str,
+    first_row: int,
+    positive: bool = False,
+    missing: bool = False,
 ) -> None:
-    """Refuse non-finite (and, where `positive`, negative) values, naming the row (plus `first_row`) and the column."""
+    """Refuse non-finite (and, where `positive`, negative) values, naming the row (plus `first_row`) and the column; NaN is let
+    through where cells may be `missing`."""
     stored: np.ndarray = np.asarray(values.data if scipy.sparse.issparse(values) else values)
-    if stored.dtype.kind in "fc" and not _all_finite(stored):
-        row, column, value = _first(values, ~np.isfinite(stored))
+    wrong = np.isinf if missing else lambda cells: ~np.isfinite(cells)
+    if stored.dtype.kind in "fc" and not _all_finite(stored) and wrong(stored).any():
+        row, column, value = _first(values, wrong(stored))
         raise UserError(
             f"{where}, row {first_row + row}, column {column} is {value}; replace or drop values that are not finite"
         )

@@ -62,8 +62,14 @@ def _whole(url: str, name: str, known: Any) -> None:
     _need(url, right and (known["dtype"] != "string" or bool(sums)), f"{name}.checksums")
 
 
+def small_arrays(kind: str, configuration: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the arrays that a store of this kind may hold in one piece: those of `SMALL`, and names of views' columns."""
+    views = configuration.get("views", {}) if kind == "features" else {}
+    return (*SMALL[kind], *(f"{view}_feature" for view in views))
+
+
 def _smalls(url: str, kind: str, configuration: Mapping[str, Any]) -> None:
-    for name in SMALL[kind]:
+    for name in small_arrays(kind, configuration):
         if name in configuration:
             _whole(url, name, configuration[name])
             _need(url, len(configuration[name]["shape"]) == (2 if name == "labels" else 1), f"{name}.shape")
@@ -79,7 +85,8 @@ def _features(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> No
         _need(url, _count(view.get("dimension")), f"views.{name}.dimension")
         _need(url, _dtype(view.get("dtype"), "iufb"), f"views.{name}.dtype")
         _need(url, view.get("kind") in ("dense", "sparse"), f"views.{name}.kind")
-        _need(url, isinstance(view.get("histogram"), bool) and len(view) == 4, f"views.{name}.histogram")
+        _need(url, isinstance(view.get("histogram"), bool), f"views.{name}.histogram")
+        _need(url, view.get("missing", True) is True and len(view) == 4 + ("missing" in view), f"views.{name}.missing")
     _smalls(url, "features", known)
 
 

@@ -47,6 +47,8 @@ class DenseView:
         Checksum and size of every chunk, from the manifest.
     histogram : bool, default=False
         Whether rows are counts or masses.
+    missing : bool, default=False
+        Whether cells may be NaN.
 
     Examples
     --------
@@ -66,6 +68,7 @@ class DenseView:
     array: DenseArray
     entries: np.ndarray
     histogram: bool = False
+    missing: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -145,6 +148,8 @@ class SparseView:
         Checksum and size of every block, from the manifest.
     histogram : bool, default=False
         Whether rows are counts or masses.
+    missing : bool, default=False
+        Whether cells may be NaN.
 
     Examples
     --------
@@ -162,6 +167,7 @@ class SparseView:
     array: SparseArray
     entries: np.ndarray
     histogram: bool = False
+    missing: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:

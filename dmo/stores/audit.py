@@ -16,7 +16,7 @@ from dmo.stores._errors import DamagedRoot, StoreError
 from dmo.stores._folder import Folder
 from dmo.stores._lock import acquire, release
 from dmo.stores._schema import RESUME, existing_root, origin_of, set_complete
-from dmo.stores._valid import SMALL
+from dmo.stores._valid import small_arrays
 from dmo.stores._writer import Array, Blocks, ledger
 
 CONTENT = {"kind": "content"}
@@ -133,7 +133,9 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
         _try(problems, _whole.read_strings if known["dtype"] == "string" else _whole.read_dense, folder, name, known)
     for array in arrays.values():
         problems.extend(_verify_array(array, root["complete"]))
-    for name in sorted(set(folder.names()) - {*arrays, *SMALL[root["kind"]], "manifest", "journal"}):
+    for name in sorted(
+        set(folder.names()) - {*arrays, *small_arrays(root["kind"], root["configuration"]), "manifest", "journal"}
+    ):
         if folder.get(f"{name}/zarr.json") is not None:  # what else was kept in it: the recipe of a store of images
             problems.extend(verify(f"{folder.url}/{name}"))
     return problems
@@ -269,4 +271,4 @@ def _arrays(folder: Folder, root: dict[str, Any]) -> dict[str, Array]:
 
 def _small(kind: str, configuration: dict[str, Any]) -> dict[str, Any]:
     """The arrays that were written in one go, by name, with what is known of each."""
-    return {name: configuration[name] for name in SMALL[kind] if name in configuration}
+    return {name: configuration[name] for name in small_arrays(kind, configuration) if name in configuration}

@@ -41,6 +41,8 @@ class ViewSpec:
         Sparse rows are stored as CSR.
     histogram : bool, default=False
         Rows are counts or masses, never negative.
+    missing : bool, default=False
+        Cells may be missing: NaN.
 
     Examples
     --------
@@ -53,6 +55,7 @@ class ViewSpec:
     dtype: Any = "float32"
     kind: Literal["dense", "sparse"] = "dense"
     histogram: bool = False
+    missing: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dimension", check_count("the dimension of a view", self.dimension))
@@ -73,6 +76,7 @@ class ViewSpec:
             "dtype": self.dtype.name,
             "kind": self.kind,
             "histogram": bool(self.histogram),
+            **({"missing": True} if self.missing else {}),
         }
 
 
@@ -88,6 +92,8 @@ def create_features(
     block: int = 1024,
     overwrite: bool = False,
     provenance: Provenance | None = None,
+    feature_names: Mapping[str, Sequence[str]] | None = None,
+    real_labels: bool = False,
 ) -> FeatureWriter:
     """Begin a feature store, or go on with the one at `path` that was begun with the same arguments.
 
@@ -100,7 +106,7 @@ def create_features(
     views : mapping of str to ViewSpec
         The views, by name.
     labels : array or sparse matrix of shape (n_samples, L), optional
-        0 and 1.
+        0 and 1, or with `real_labels` numbers.
     label_names : sequence of str, optional
         L names.
     sample_ids : sequence of str, optional
@@ -115,6 +121,10 @@ def create_features(
         Replace a feature store there.
     provenance : Provenance, optional
         Where the features come from.
+    feature_names : mapping of view to sequence of str, optional
+        Names of the columns of some views.
+    real_labels : bool, default=False
+        Labels are real targets, kept as float64.
 
     Returns
     -------
@@ -139,7 +149,12 @@ def create_features(
     n, block = check_count("n_samples", n_samples), check_count("block", block)
     _check_views(views)
     folder = Folder.at(path)
-    small = _small_arrays(folder, n, labels, label_names, sample_ids, split)
+    known = None if labels is None else _check_labels(labels, n, real_labels)
+    small = _small_arrays(folder, n, known, label_names, sample_ids, split)
+    for view, names in (feature_names or {}).items():
+        array = f"{view}_feature"
+        checked = check_strings(f"feature_names of view {view!r}", names, views[view].dimension)
+        small[array] = _whole.strings(folder, array, checked, array)
     configuration = {
         "n_samples": n,
         "block": min(block, n),
@@ -276,7 +291,7 @@ class FeatureWriter:
         )
         where = check_block(array.title, block_index, given, *(self.n_samples, self.block, spec["dimension"]))
         given = cast(given, array.dtype, f"{array.title}, block {block_index}")
-        check_values(given, array.title, where.start, positive=spec["histogram"])
+        check_values(given, array.title, where.start, positive=spec["histogram"], missing=spec.get("missing", False))
         self.blocks.write(view, (block_index,) if sparse else (block_index, 0), given)
 
     def missing(self) -> list[tuple[str, int]]:
@@ -331,11 +346,12 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
     attributes = open_root(folder, "features")
     views: dict[str, View] = {}
     for name, array in stored_arrays(folder, attributes["configuration"]).items():
-        entries, histogram = ledger(array).load(), attributes["configuration"]["views"][name]["histogram"]
+        entries, spec = ledger(array).load(), attributes["configuration"]["views"][name]
+        about = spec["histogram"], spec.get("missing", False)
         if isinstance(array, SparseArray):
-            views[name] = SparseView(array, entries, histogram)
+            views[name] = SparseView(array, entries, *about)
         else:
-            views[name] = DenseView(array, entries, histogram)
+            views[name] = DenseView(array, entries, *about)
     return FeatureStore(folder, attributes, views)
 
 
@@ -413,9 +429,29 @@ class FeatureStore(Stored):
 
     @cached_property
     def labels(self) -> np.ndarray | None:
-        """n x L, uint8, or None."""
+        """n x L, uint8, or float64 where they are real targets; or None."""
         known = self.configuration.get("labels")
         return None if known is None else _whole.read_dense(self.folder, "labels", known)
+
+    @property
+    def real_labels(self) -> bool:
+        """Whether labels are real targets."""
+        return "labels" in self.configuration and self.configuration["labels"]["dtype"].startswith("float")
+
+    def feature_names(self, view: str) -> list[str] | None:
+        """Read the names of a view's columns.
+
+        Parameters
+        ----------
+        view : str
+            Name of the view.
+
+        Returns
+        -------
+        list of str or None
+            Its d names, if it has some.
+        """
+        return self._strings(f"{view}_feature")
 
     @cached_property
     def label_names(self) -> list[str] | None:
@@ -492,6 +528,7 @@ class FeatureStore(Stored):
         if self.labels is not None:
             arrays["labels"] = (("sample", "label"), self.labels)
         known = {"sample": self.sample_ids, "label": self.label_names}
+        known |= {f"{name}_feature": self.feature_names(name) for name in arrays if name != "labels"}
         coordinates: dict[str, Any] = {name: np.array(texts) for name, texts in known.items() if texts is not None}
         if self.split is not None:
             coordinates["split"] = ("sample", self.split)
@@ -546,7 +583,7 @@ def _small_arrays(
     """The arrays that are written when the store is begun, by their names in it."""
     small: dict[str, _whole.Whole] = {}
     if labels is not None:
-        small["labels"] = _whole.dense(folder, "labels", _check_labels(labels, n), ("sample", "label"))
+        small["labels"] = _whole.dense(folder, "labels", labels, ("sample", "label"))
     n_labels = small["labels"].shape[1] if small else None
     for name, array, given, length in (
         ("label_names", "label", label_names, n_labels),
@@ -570,12 +607,19 @@ def _check_views(views: Mapping[str, ViewSpec]) -> None:
             raise UserError(f"view name {name!r} is taken by the store itself; choose another name")
 
 
-def _check_labels(labels: Any, n: int) -> np.ndarray:
+def _check_labels(labels: Any, n: int, real: bool) -> np.ndarray:
     values = labels.toarray() if scipy.sparse.issparse(labels) else np.asarray(labels)
     if values.ndim != 2 or values.shape[0] != n or values.shape[1] == 0:
         raise UserError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row a sample")
-    bad = (values != 0) & (values != 1)
+    if real:
+        values = values.astype(np.float64)
+    bad = ~np.isfinite(values) if real else (values != 0) & (values != 1)
+    if bad.any() and real:
+        row, column = (int(axis[0]) for axis in np.nonzero(bad))
+        raise UserError(
+            f"labels, row {row}, column {column} is {values[row, column]}; drop the sample, or fill the target"
+        )
     if bad.any():
         row, column = (int(axis[0]) for axis in np.nonzero(bad))
         raise UserError(f"labels, row {row}, column {column} is {values[row, column]}; labels are 0 or 1")
-    return values.astype(np.uint8)
+    return values if real else values.astype(np.uint8)

@@ -436,7 +436,9 @@ def _written_finite(view: Rows) -> bool:
     """Whether NaN and infinity were refused before: when a store's rows were written, or where samples are missing."""
     if isinstance(view, Subset):
         return _written_finite(view.source)
-    return isinstance(view, (DenseView, SparseView, PartialRows))
+    if isinstance(view, (DenseView, SparseView)):
+        return not view.missing
+    return isinstance(view, PartialRows)
 
 
 def _sentence(what: str, error: ValueError) -> str:

@@ -184,6 +184,7 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
     ({'x': 'rbf'}, 'KGHA on 30 samples; kernels rbf (x)...')
     """
     known = estimator.get_params(deep=False)
+    _check_gaps(estimator, training)
     said = [f"{type(estimator).__name__} on {training.samples}"]
     if "kernel" in known:
         kernels = with_auto_kernels(estimator.kernel, training)
@@ -198,6 +199,21 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
         said += [f"engine {reason}"] if reason else []
         estimator.set_params(approximation=engine)
     return estimator, "; ".join(said)
+
+
+def _check_gaps(estimator: Any, training: Training) -> None:
+    """Raise UserError for views with missing cells that the estimator does not fill."""
+    impute = getattr(estimator, "impute", None)
+    for view in training.views:
+        filled = impute.get(view) if isinstance(impute, Mapping) else impute
+        if filled is None and training.store.view_info(view).missing:
+            counts = training.store.attributes.get("missing", {}).get(view, {})
+            worst = sorted(counts, key=counts.get, reverse=True)[:3]
+            shares = ", ".join(
+                f"{name!r} in {counts[name] / training.store.n_samples:.0%} of the samples" for name in worst
+            )
+            more = f" and {len(counts) - len(worst)} more columns" if len(counts) > len(worst) else ""
+            raise UserError(f"view {view!r} lacks cells: {shares}{more}; pass --impute mean, median or zero")
 
 
 def _by_value(kernels: Mapping[str, Any], training: Training) -> str:

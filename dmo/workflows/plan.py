@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import is_regressor
 
-from dmo.blocks import Rows, rows
+from dmo.blocks import Rows, Subset, rows
 from dmo.cluster import current_client
 from dmo.engines.exact import Exact, choose_storage
 from dmo.engines.lowrank import choose_engine, is_exact
@@ -26,7 +26,8 @@ from dmo.estimators.propagation import LabelPropagation
 from dmo.kernels import Kernel, parse
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
-from dmo.validation import per_view
+from dmo.validation import Preparation, per_view
+from dmo.validation.preparation import PreparedRows
 from dmo.workflows.resources import Graph, pass_graph, tile_graph
 
 _SAMPLE = 1024
@@ -185,6 +186,7 @@ def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int) -> Plan | N
     >>> plan_fit(dmo.LabelPropagation(), X, labels=5).kind
     'graph'
     """
+    views = {name: _without_gaps(source) for name, source in views.items()}
     n, kernel = next(iter(views.values())).shape[0], getattr(estimator, "kernel", "linear")
     if not hasattr(estimator, "approximation"):
         found = _without_engine(estimator, views, n, labels)
@@ -208,6 +210,14 @@ def _kernels(estimator: Any, views: Mapping[str, Rows]) -> dict[str, Any]:
         named = named_distances(estimator.distances, views)
         return {view: distance_kernel(name, estimator.gamma) for view, name in named.items()}
     return per_view("kernel", kernel, list(views))
+
+
+def _without_gaps(source: Rows) -> Rows:
+    """The rows with 0 for missing cells, of which no time depends."""
+    inner = source.source if isinstance(source, Subset) else source
+    if not getattr(inner, "missing", False):
+        return source
+    return PreparedRows(source, Preparation("none", fill=np.zeros(source.shape[1])), lambda block, first: None)
 
 
 def plan_exact(

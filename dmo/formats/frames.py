@@ -1,0 +1,343 @@
+"""Tables as people keep them: CSV, TSV and Parquet with names, ids, words, gaps and dates, by pandas and pyarrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dmo.errors import UserError
+from dmo.formats.files import DataError, decompressing, existing, open_binary, suffix, to_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+"""Endings of files that `read_frame` reads."""
+_GAPS = ["", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-nan"]
+_SEPARATORS = (",", ";", "\t", "|")
+_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?")
+_DECIMAL = re.compile(r"-?\d+,\d+([eE][-+]?\d+)?")
+_SOME = 50  # lines that the separator is found from
+_TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+
+
+def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> pd.DataFrame:
+    r"""Read a table of any columns.
+
+    The separator (comma, semicolon, tab or |), a decimal comma, a byte order mark, and whether the first line holds names are
+    found from the first lines. Cells that are empty, "NA", "?", "null" ... are missing.
+
+    Parameters
+    ----------
+    path : path-like
+        .csv, .tsv or .txt, plain or compressed, UTF-8 or Latin-1; or .parquet (needs `dmo[parquet]`).
+    notes : list of str, default=None
+        Where sentences about what was noticed are added.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Its columns with their names, text where they are no numbers.
+
+    Raises
+    ------
+    DataError
+        Where a name stands over two columns, a row has more or fewer fields than the others, or the file is no table.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.formats.frames import read_frame
+    >>> _ = Path("a.csv").write_text("image;width\nsun.jpg;1,5\nsea.jpg;\n")
+    >>> read_frame("a.csv")["width"].tolist()
+    [1.5, nan]
+    """
+    import pandas as pd
+
+    path = existing(path)
+    notes = [] if notes is None else notes
+    if suffix(path) in (".parquet", ".pq"):
+        try:
+            return pd.read_parquet(path)
+        except ImportError:
+            raise UserError(f"{path}: Parquet needs pyarrow; install dmo[parquet]") from None
+        except Exception as error:  # pyarrow's own, of any class
+            raise DataError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
+    text = _text(path)
+    mark = "\t" if suffix(path) == ".tsv" else _separator(text)
+    decimal = "," if mark != "," and _decimal_comma(text, mark) else "."
+    first, header = _header(str(path), text, mark, notes)
+    try:
+        found = pd.read_csv(
+            io.StringIO(text),
+            sep=mark,
+            header=0 if header else None,
+            names=None if header else first,
+            index_col=False,
+            decimal=decimal,
+            na_values=_GAPS,
+            keep_default_na=False,
+            skipinitialspace=True,
+            low_memory=False,
+        )
+    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        raise DataError(
+            f"{path}: {str(error).strip().splitlines()[-1]}; every row needs as many fields as the first"
+        ) from None
+    except pd.errors.EmptyDataError:
+        raise DataError(f"{path}: is empty, expected a table") from None
+    if found.empty:
+        raise DataError(f"{path}: ends after its header, expected at least one row")
+    found.columns = [str(name).strip() for name in found.columns]
+    return _without_index(str(path), found, notes)
+
+
+def read_ragged(path: str | os.PathLike[str]) -> list[list[str]]:
+    r"""Read rows of any number of fields: lists of labels.
+
+    Parameters
+    ----------
+    path : path-like
+        .csv, .tsv or .txt, plain or compressed.
+
+    Returns
+    -------
+    list of list of str
+        The fields of each row that are not empty.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.formats.frames import read_ragged
+    >>> _ = Path("a.csv").write_text("sun,sky\nsea\n")
+    >>> read_ragged("a.csv")
+    [['sun', 'sky'], ['sea']]
+    """
+    text = _text(existing(path))
+    return [
+        [field.strip() for field in row if field.strip()]
+        for row in csv.reader(io.StringIO(text), delimiter=_separator(text))
+    ]
+
+
+def is_ragged(path: str | os.PathLike[str]) -> bool:
+    r"""Tell whether the rows of a text file have different numbers of fields.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    bool
+        Whether they do, among the first 50.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.formats.frames import is_ragged
+    >>> _ = Path("a.csv").write_text("sun,sky\nsea\n")
+    >>> is_ragged("a.csv")
+    True
+    """
+    if suffix(path) in (".parquet", ".pq"):
+        return False
+    text = _text(existing(path))
+    rows = list(islice(csv.reader(io.StringIO(text), delimiter=_separator(text)), _SOME))
+    return len({len(row) for row in rows if row}) > 1
+
+
+def numeric_columns(where: str, table: pd.DataFrame, notes: list[str] | None = None) -> tuple[np.ndarray, list[str]]:
+    """Make the columns of a table numbers: words one-hot, dates and texts refused by name.
+
+    Parameters
+    ----------
+    where : str
+        The table, for errors.
+    table : pandas.DataFrame
+        Columns of numbers, truth values or words.
+    notes : list of str, default=None
+        Where sentences about what was done are added.
+
+    Returns
+    -------
+    X : ndarray of shape (n, d), float64
+        The numbers, NaN where a cell is missing.
+    names : list of str
+        Names of the d columns, "COLUMN=WORD" of those that are one-hot.
+
+    Raises
+    ------
+    DataError
+        For a column of dates, of free text, or of names that are nearly all different.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from dmo.formats.frames import numeric_columns
+    >>> X, names = numeric_columns("a.csv", pd.DataFrame({"width": [1, 2], "color": ["red", "blue"]}))
+    >>> names, X.tolist()
+    (['width', 'color=blue', 'color=red'], [[1.0, 0.0, 1.0], [2.0, 1.0, 0.0]])
+    """
+    notes = [] if notes is None else notes
+    parts: list[np.ndarray] = []
+    names: list[str] = []
+    words: list[str] = []
+    for name in table.columns:
+        values = numbers_of(table[name])
+        if values is not None:
+            parts.append(values[:, None])
+            names.append(str(name))
+            continue
+        column, levels = one_hot(where, str(name), table[name])
+        parts.append(column)
+        names += [f"{name}={level}" for level in levels]
+        words.append(f"{name!r} ({len(levels)} values)")
+    if words:
+        notes.append(f"{where}: one column per value of {_listed(words)}")
+    if not parts:
+        raise DataError(f"{where}: has no column of features")
+    return np.hstack(parts), names
+
+
+def numbers_of(column: pd.Series) -> np.ndarray | None:
+    """Read a column as numbers.
+
+    Parameters
+    ----------
+    column : pandas.Series
+        Numbers, truth values, or text.
+
+    Returns
+    -------
+    ndarray of shape (n,), float64, or None
+        The numbers, NaN where a cell is missing; None where it holds words or dates.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from dmo.formats.frames import numbers_of
+    >>> numbers_of(pd.Series(["yes", "no", None])).tolist()
+    [1.0, 0.0, nan]
+    """
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return None
+    if pd.api.types.is_bool_dtype(column) or pd.api.types.is_numeric_dtype(column):
+        return column.to_numpy(np.float64, na_value=np.nan)
+    texts = [None if pd.isna(value) else value for value in column]
+    known = [text for text in texts if text is not None]
+    if all(isinstance(text, str) and text.strip().lower() in _TRUTH for text in known):
+        return np.array([np.nan if text is None else _TRUTH[text.strip().lower()] for text in texts])
+    found = [np.nan if text is None else to_number(str(text).strip()) for text in texts]
+    return None if None in found else np.array(found, dtype=np.float64)
+
+
+def one_hot(where: str, name: str, column: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """A column of words as one 0/1 column per word, NaN where the cell is missing; DataError for dates, texts and ids."""
+    import pandas as pd
+
+    gap = column.isna().to_numpy()
+    texts = np.array(["" if lost else str(value).strip() for value, lost in zip(column, gap)], dtype=object)
+    known = texts[~gap]
+    odd = [i for i, text in enumerate(texts) if not gap[i] and to_number(text) is None]
+    if len(odd) < len(known) / 2:
+        raise DataError(
+            f"{where}: column {name!r}, row {odd[0]} is {texts[odd[0]][:40]!r}, expected a number as in most rows"
+        )
+    levels = sorted(set(known))
+    example = f"{known[0][:40]!r}" if len(known) else "nothing"
+    if pd.api.types.is_datetime64_any_dtype(column) or (len(known) and all(map(_DATE.fullmatch, known))):
+        raise DataError(
+            f"{where}: column {name!r} holds dates ({example}); leave it out, or turn it into numbers such as days"
+        )
+    words = np.mean([len(text.split()) for text in known]) if len(known) else 0
+    if len(levels) > 20 and words >= 3:
+        raise DataError(
+            f"{where}: column {name!r} holds free text ({example} ...); leave it out, or pass it as documents (text={name!r})"
+        )
+    if len(levels) > 20 and len(levels) > 0.5 * len(known):
+        raise DataError(
+            f"{where}: column {name!r} holds {len(levels)} different words in {len(known)} rows ({example}), too many to be "
+            f"features; leave it out, or pass it as the names of the samples (id={name!r})"
+        )
+    found = (texts[:, None] == np.array(levels, dtype=object)[None, :]).astype(np.float64)
+    found[gap] = np.nan
+    return found, levels
+
+
+def _text(path: Any) -> str:
+    with decompressing(path, lambda: ""), open_binary(path) as file:
+        data = file.read()
+    if b"\0" in data[:4096]:
+        raise DataError(f"{path}: byte {data.index(0)} is no text, expected a table")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _first_lines(text: str) -> list[str]:
+    return [line for line in islice(io.StringIO(text), _SOME) if line.strip()]
+
+
+def _separator(text: str) -> str:
+    """The mark that cuts the first lines into equally many fields, most of them; "," where none does."""
+    lines = _first_lines(text)
+    best, most = ",", 1
+    for mark in (";", "\t", "|", ","):
+        counts = [len(row) for row in csv.reader(lines, delimiter=mark)]
+        if counts and min(counts) == max(counts) > most and not (mark == "," and best == ";"):
+            best, most = mark, max(counts)
+    if most == 1:  # rows of different lengths: the mark that most lines have
+        best = max(_SEPARATORS, key=lambda mark: (sum(mark in line for line in lines), mark == ","))
+    return best
+
+
+def _decimal_comma(text: str, mark: str) -> bool:
+    fields = [field.strip() for row in csv.reader(_first_lines(text), delimiter=mark) for field in row]
+    return any(map(_DECIMAL.fullmatch, fields)) and not any(re.fullmatch(r"-?\d+\.\d+", field) for field in fields)
+
+
+def _header(where: str, text: str, mark: str, notes: list[str]) -> tuple[list[str], bool]:
+    """(names of the columns, whether the first line holds them)."""
+    first = [field.strip() for field in next(csv.reader(io.StringIO(text), delimiter=mark), [])]
+    values = [to_number(field.replace(",", ".") if mark != "," else field) for field in first]
+    if None in values or not first:
+        doubled = sorted({name for name in first if name and first.count(name) > 1})
+        if doubled:
+            count = first.count(doubled[0])
+            raise DataError(f"{where}: the name {doubled[0]!r} stands over {count} columns, expected each once")
+        return first, True
+    if len(first) > 1 and values in [[float(j + base) for j in range(len(first))] for base in (0, 1)]:
+        notes.append(
+            f"{where}: the first line counts the columns ({first[0]}, {first[1]}, ...): it is taken as their names"
+        )
+        return first, True
+    notes.append(f"{where}: the first line holds numbers, so it is taken as a sample; columns are numbered")
+    return [str(j) for j in range(len(first))], False
+
+
+def _without_index(where: str, table: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Without a first column that counts the rows and has no name: what pandas writes beside a table."""
+    first = str(table.columns[0])
+    if first.startswith("Unnamed: 0") and len(table.columns) > 1:
+        values = numbers_of(table.iloc[:, 0])
+        if values is not None and any(np.array_equal(values, np.arange(len(table)) + base) for base in (0, 1)):
+            notes.append(f"{where}: the first column counts the rows and has no name, so it is left out")
+            return table.iloc[:, 1:]
+    return table
+
+
+def _listed(items: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more

@@ -1,0 +1,221 @@
+"""Files and tables as people have them, into samples and into stores."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from dmo import MultiViewRidge
+from dmo.datasets import DataError, ingest_files, read_samples
+from dmo.errors import UserError
+from dmo.stores import describe, open_features, verify
+from tests.shell import run
+
+RNG = np.random.default_rng(0)
+N = 60
+IDS = [f"img{i:02d}.jpg" for i in range(N)]
+TABLE = pd.DataFrame(
+    {
+        "image": IDS,
+        "width": RNG.normal(size=N).round(3),
+        "area": (9000 * RNG.random(N)).round(1),
+        "color": RNG.choice(["red", "dark blue"], N),
+    }
+)
+NAMES = ["boat", "sea", "sky"]
+Y = (RNG.random((N, 3)) < 0.5).astype(np.uint8)
+Y[:3] = np.eye(3)
+ORDER = RNG.permutation(N)
+FEATURES = np.column_stack([TABLE["width"], TABLE["area"], TABLE["color"] == "dark blue", TABLE["color"] == "red"])
+TAGS = pd.DataFrame({"image": IDS, "tags": ["|".join(np.array(NAMES)[row > 0]) for row in Y]}).iloc[ORDER]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    TABLE.to_csv("x.csv", index=False)
+    TAGS.to_csv("tags.csv", index=False)
+
+
+WRITERS = {
+    "plain": lambda: TABLE.to_csv("t.csv", index=False),
+    "semicolon, decimal comma, byte order mark": lambda: TABLE.to_csv(
+        "t.csv", sep=";", decimal=",", index=False, encoding="utf-8-sig"
+    ),
+    "index column": lambda: TABLE.to_csv("t.csv"),
+    "quotes and tabs": lambda: TABLE.to_csv("t.csv", sep="\t", index=False, quoting=1),
+    "Latin-1": lambda: TABLE.rename(columns={"width": "breité"}).to_csv("t.csv", index=False, encoding="latin-1"),
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_tables_are_read_as_they_are_written(kind):
+    WRITERS[kind]()
+    samples = read_samples("t.csv", labels="tags.csv", id="image", test_share=0.2)
+    np.testing.assert_allclose(samples.views["x"], FEATURES)
+    assert samples.feature_names["x"][1:] == ["area", "color=dark blue", "color=red"]
+    assert (samples.ids, samples.label_names) == (IDS, NAMES)
+    np.testing.assert_array_equal(samples.labels, Y)
+    assert len(samples.test.ids) == N // 5
+    assert any("first column counts the rows" in note for note in samples.notes) == (kind == "index column")
+    fitted = MultiViewRidge().fit(samples.train.views, samples.train.labels)
+    assert fitted.predict(samples.test.views).shape == (N // 5, 3)
+
+
+def test_a_share_of_every_label_is_tested():
+    samples = read_samples("x.csv", labels="tags.csv", id="image", test_share=0.25)
+    for column in Y.T:
+        assert abs(column[samples.split == "test"].sum() - column.sum() / 4) <= 1
+
+
+@pytest.mark.parametrize(
+    ("made", "names", "expected"),
+    [
+        (pd.DataFrame(Y, columns=NAMES), NAMES, Y),
+        (pd.DataFrame(Y.astype(bool), columns=NAMES), NAMES, Y),
+        (pd.DataFrame({"kind": np.where(Y[:, 0], "cat", "dog")}), ["cat", "dog"], np.stack([Y[:, 0], 1 - Y[:, 0]], 1)),
+        (pd.DataFrame({"kind": 3 + Y[:, 0]}), ["3", "4"], np.stack([1 - Y[:, 0], Y[:, 0]], 1)),
+        (pd.DataFrame({"a": RNG.normal(size=N), "b": 2.0}), ["a", "b"], None),
+    ],
+    ids=["0/1", "true and false", "words", "numbers of classes", "targets"],
+)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_labels_of_every_form_keep_their_names(made, names, expected, ending):
+    table = made.assign(image=IDS).iloc[ORDER]
+    table.to_csv("y.csv", index=False) if ending == "csv" else table.to_parquet("y.parquet")
+    samples = read_samples("x.csv", labels=f"y.{ending}", id="image")
+    assert (samples.label_names, samples.real) == (names, expected is None)
+    np.testing.assert_allclose(samples.labels, made.to_numpy() if expected is None else expected)
+    samples.write("s.zarr")
+    store = open_features("s.zarr")
+    assert store.real_labels == (expected is None)
+    np.testing.assert_allclose(store.labels, samples.labels)
+    assert store.feature_names("x") == samples.feature_names["x"]
+    assert verify("s.zarr") == []
+
+
+def test_labels_may_be_rows_of_any_length_lists_or_columns_of_the_features():
+    ragged = [[one, *np.array(NAMES)[row > 0]] for one, row in zip(IDS, Y)]
+    Path("r.csv").write_text("\n".join(map(",".join, ragged)))
+    lists = [row[1:] for row in ragged]
+    for samples in (
+        read_samples("x.csv", labels="r.csv", id="image"),
+        read_samples(TABLE.drop(columns="image"), labels=lists),
+        read_samples(TABLE.assign(**dict(zip(NAMES, Y.T))), labels=NAMES, id="image"),
+    ):
+        np.testing.assert_array_equal(samples.labels, Y)
+        assert samples.feature_names["x"][:2] == ["width", "area"]
+
+
+REFUSED = {
+    "dates": ({"taken": "2020-01-02"}, "column 'taken' holds dates"),
+    "free text": ({"note": [f"a long text number {i}" for i in range(N)]}, "column 'note' holds free text"),
+    "names": ({"code": [f"c{i}" for i in range(N)]}, "column 'code' holds 60 different words"),
+    "a typo": ({"width": ["1,5x", *TABLE["width"][1:]]}, "column 'width', row 0 is '1,5x', expected a number"),
+    "an id twice": ({"image": ["img01.jpg", *IDS[1:]]}, "the id 'img01.jpg' stands in 2 rows"),
+    "an id that is missing": ({"image": [None, *IDS[1:]]}, "the id in row 0 is missing"),
+    "other ids": ({"image": ["other.jpg", *IDS[1:]]}, "'labels' lacks 'other.jpg', which 'x' has"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_no_feature_is_refused_by_name(kind):
+    columns, match = REFUSED[kind]
+    TABLE.assign(**columns).to_csv("t.csv", index=False)
+    with pytest.raises(DataError, match=match):
+        read_samples("t.csv", labels="tags.csv", id="image")
+
+
+def test_a_name_over_two_columns_and_a_header_of_numbers_are_noticed():
+    Path("t.csv").write_text("a,b,a\n1,2,3\n")
+    with pytest.raises(DataError, match="the name 'a' stands over 2 columns"):
+        ingest_files({"x": "t.csv"}, "s.zarr")
+    pd.DataFrame(RNG.normal(size=(4, 3))).to_csv("t.csv", index=False)
+    samples = read_samples("t.csv")
+    assert samples.views["x"].shape == (4, 3)
+    assert "the first line counts the columns" in samples.notes[0]
+
+
+def test_missing_labels_are_named_by_row_and_column():
+    pd.DataFrame(np.where(np.arange(N)[:, None] == 7, np.nan, Y), columns=NAMES).to_csv("y.csv", index=False)
+    with pytest.raises(DataError, match="the cell in row 7, column 'boat' is nan"):
+        read_samples(TABLE.drop(columns="image"), labels="y.csv")
+
+
+def test_tables_with_other_samples_are_joined_as_asked():
+    TABLE[["image", "width"]].iloc[:-2].to_csv("b.csv", index=False)
+    views = {"a": "x.csv", "b": "b.csv"}
+    inner = read_samples(views, labels="tags.csv", id="image", how="inner")
+    assert inner.ids == IDS[:-2]
+    np.testing.assert_array_equal(inner.labels, Y[:-2])
+    outer = read_samples(views, labels="tags.csv", id="image", how="outer")
+    assert np.isnan(outer.views["b"]).all(axis=1).tolist() == [False] * (N - 2) + [True] * 2
+    model = MultiViewRidge(impute="mean").fit(outer.views, outer.labels)  # the view b lacks two samples
+    assert np.isfinite(model.decision_function(outer.views)).all()
+
+
+def test_documents_become_tfidf_rows_of_the_training_words(tmp_path):
+    texts = [f"wheat {'ship' if i % 2 else 'corn'} market{'' if i < 50 else ' zebra'}" for i in range(N)]
+    table = TABLE.assign(story=texts, part=["train"] * 50 + ["test"] * 10)
+    samples = read_samples(table, labels=Y, id="image", split="part", text="story")
+    oracle = TfidfVectorizer(sublinear_tf=True, stop_words="english").fit(texts[:50])
+    assert samples.feature_names["story"] == sorted(oracle.vocabulary_)
+    np.testing.assert_allclose(samples.views["story"].toarray(), oracle.transform(texts).toarray(), rtol=1e-6)
+    samples.write("s.zarr")
+    store = open_features("s.zarr")
+    assert store.feature_names("story") == ["corn", "market", "ship", "wheat"]
+    np.testing.assert_allclose(store.attributes["idf"]["story"], oracle.idf_)
+    (tmp_path / "docs").mkdir()
+    for one, text in zip(IDS, texts):
+        (tmp_path / "docs" / f"{one}.txt").write_text(text)
+    read = read_samples("docs", labels=TAGS.assign(document=TAGS["image"]).drop(columns="image"), id="document")
+    assert read.ids == IDS
+    np.testing.assert_array_equal(read.labels, Y)
+
+
+def test_transposed_arrays_are_told_by_their_shape():
+    scipy.io.savemat("t.mat", {"X": FEATURES.T})
+    np.save("y.npy", Y.T)
+    read = [read_samples("t.mat", labels=Y).views["x"], read_samples(FEATURES, labels="y.npy").views["x"]]
+    for X in read:
+        np.testing.assert_allclose(X, FEATURES)
+    pd.DataFrame(Y, columns=NAMES).to_csv("y.csv", index=False)
+    store = ingest_files({"x": "t.mat"}, "s.zarr", labels="y.csv")
+    assert (store.views["x"].shape, store.label_names) == (FEATURES.shape, NAMES)
+
+
+ARFF = "@relation 'r{}'\n@attribute a {{cat,dog}}\n@attribute b real\n@attribute c {{0,1}}\n@data\ncat,?,1\ndog,2,0\ncat,3,1\n"
+
+
+def test_arff_asks_for_its_labels_and_words_are_one_hot():
+    Path("a.arff").write_text(ARFF.format(""))
+    with pytest.raises(UserError, match=r"which attributes are labels is not said; pass .* -6: the last"):
+        ingest_files({"x": "a.arff"}, "s.zarr")
+    store = ingest_files({"x": "a.arff"}, "s.zarr", labels=-1, test_share=0.4)
+    assert store.label_names == ["c"]
+    assert store.feature_names("x") == ["a=cat", "a=dog", "b"]
+    np.testing.assert_array_equal(store.views["x"][:], [[1, 0, np.nan], [0, 1, 2], [1, 0, 3]])
+    assert store.attributes["missing"] == {"x": {"b": 1}}
+    assert sorted(store.split) == ["test", "train", "train"]
+    Path("b.arff").write_text(ARFF.format(": -C -1"))  # as MEKA says it
+    assert ingest_files({"x": "b.arff"}, "t.zarr").label_names == ["c"]
+
+
+def test_the_command_reads_joins_splits_and_says_what_a_store_holds():
+    TABLE.assign(area=np.where(np.arange(N) == 3, np.nan, TABLE["area"])).to_csv("x.csv", index=False)
+    run(
+        "ingest", "files", "s.zarr", "--view", "x=x.csv", "--labels", "tags.csv", "--id", "image", "--test-share", "0.2"
+    )
+    assert describe("s.zarr")["split"] == {"train": 48, "test": 12}
+    said = run("info", "s.zarr").stdout
+    for words in ("3: boat, sea, sky", "a sample", "rarest: ", "1 missing cells in 1 columns", "by a factor of"):
+        assert words in said
+    assert "'area' in 2% of the samples" in run("fit", "ridge", "s.zarr", "m.zarr", code=2).stderr
+    run("fit", "ridge", "s.zarr", "m.zarr", "--impute", "mean+indicator")
+    run("annotate", "m.zarr", "s.zarr", "z.zarr", "--csv", "z.csv")
+    written = Path("z.csv").read_text()
+    assert "img" in written
+    assert any(name in written for name in NAMES)
