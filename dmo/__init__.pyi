@@ -32,6 +32,7 @@ from .estimators.trace import TraceEmbedding
 from .estimators.two_pass_knn import TwoPassKNN
 from .lowrank.approximations import BestLowRank, Meka, Nystrom
 from .persistence import load
+from .tuning import tune as tune
 from .validation.containers import Views
 
 __version__: str
@@ -62,4 +63,5 @@ __all__ = [
     "UserError",
     "Views",
     "load",
+    "tune",
 ]

@@ -101,6 +101,62 @@ class SweepResult:
     best_score: float
     best_estimator: Any
 
+    @property
+    def best_params_(self) -> dict[str, Any]:
+        """As scikit-learn's searches name it."""
+        return self.best_params
+
+    @property
+    def best_score_(self) -> float:
+        """As scikit-learn's searches name it."""
+        return self.best_score
+
+    @property
+    def best_estimator_(self) -> Any:
+        """As scikit-learn's searches name it."""
+        return self.best_estimator
+
+    @property
+    def cv_results_(self) -> dict[str, Any]:
+        """The table in the form of scikit-learn's searches, for `pandas.DataFrame`."""
+        found: dict[str, Any] = {"params": [], "mean_test_score": [], "std_test_score": []}
+        for row in self.table:
+            found["params"].append({k: v for k, v in row.items() if k not in ("mean", "std", "folds")})
+        keys = dict.fromkeys(key for params in found["params"] for key in params)
+        found |= {f"param_{key}": [params.get(key) for params in found["params"]] for key in keys}
+        means = np.array([row["mean"] for row in self.table])
+        found |= {"mean_test_score": means, "std_test_score": np.array([row["std"] for row in self.table])}
+        found["rank_test_score"] = 1 + (means[None, :] > means[:, None]).sum(axis=1)
+        return found
+
+
+def default_metric(labels: np.ndarray, multilabel: bool = True) -> str:
+    """Choose what settings are compared by where nothing is said, right for one label a sample or three hundred.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n, L), 0/1
+        Of the samples.
+    multilabel : bool, default=True
+        False for a vector of classes.
+
+    Returns
+    -------
+    str
+        "accuracy" of classes, "auc-macro" of one label, else "ranking": with five labels and less F1 of the best five is
+        constant, LRAP alone says little about rare labels, and AUC nothing about what label means add to a ranking.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.selection import default_metric
+    >>> default_metric(np.eye(3)), default_metric(np.eye(3), False)
+    ('ranking', 'accuracy')
+    """
+    if not multilabel:
+        return "accuracy"
+    return "auc-macro" if labels.shape[1] == 1 else "ranking"
+
 
 def sweep(
     estimator: Any,
@@ -183,7 +239,7 @@ def sweep(
     )
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
         for number, fixed in enumerate(outer):
-            model = _with(estimator, fixed)
+            model = with_setting(estimator, fixed)
             if getattr(model, "approximation", None) == "auto":
                 model.set_params(approximation=choose_engine("auto", n, len(raw)))
             decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
@@ -203,7 +259,7 @@ def sweep(
     table = [dict(sorted(row.items(), key=lambda item: order.get(item[0], len(order)))) for row in table]
     best = max(table, key=lambda row: row["mean"])
     params = {key: best[key] for key in grid}
-    final = _with(estimator, params)
+    final = with_setting(estimator, params)
     if refit:
         final.fit(views, targets(final, Y))
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
@@ -233,8 +289,28 @@ def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(grid, values, strict=True))
 
 
-def _with(estimator: Any, setting: Mapping[str, Any]) -> Any:
-    """A clone with the parameters of a setting; a bandwidth that is none of them scales its kernels."""
+def with_setting(estimator: Any, setting: Mapping[str, Any]) -> Any:
+    """Make a clone with the parameters of a setting.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Stays as it is.
+    setting : mapping of str to value
+        A bandwidth that is no parameter of it scales its kernels.
+
+    Returns
+    -------
+    estimator
+        Not fitted.
+
+    Examples
+    --------
+    >>> from dmo import KGHA
+    >>> from dmo.selection import with_setting
+    >>> with_setting(KGHA("rbf"), {"ridge": 0.5, "bandwidth": 2.0}).kernel.scale
+    2.0
+    """
     made, rest = clone(estimator), dict(setting)
     if "bandwidth" not in made.get_params() and "bandwidth" in rest:
         made.set_params(kernel=rescaled(rest.get("kernel", made.kernel), rest.pop("bandwidth")))
@@ -444,7 +520,8 @@ def _one_by_one(
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             old: Any = {name: Subset(source, train) for name, source in sources.items()}
             new: Any = {name: Subset(source, test) for name, source in sources.items()}
-            fitted = _with(model, tried[i])
+            fitted = with_setting(model, tried[i])
+            fitted._only_scores = True  # nobody asks it for label sets
             if not isinstance(views, (Mapping, list, tuple)):
                 old, new = next(iter(old.values()))[:], next(iter(new.values()))[:]
             fitted.fit(old, targets(fitted, _safe_indexing(Y, train)))

@@ -7,13 +7,14 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import StratifiedKFold
 from sklearn.multioutput import MultiOutputClassifier
 
+import dmo
 import dmo.engines.row_sums
 import dmo.estimators.shared_fits
 from dmo import JEC, KGHA, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
 from dmo.decoders import PlugIn
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.metrics import annotation_scores
-from dmo.selection import stratified_folds, sweep
+from dmo.selection import default_metric, stratified_folds, sweep
 
 RNG = np.random.default_rng(0)
 VIEWS = {"a": RNG.standard_normal((160, 6)), "b": RNG.standard_normal((160, 4))}
@@ -219,3 +220,50 @@ def test_a_tuned_annotator_scores_new_samples_as_its_folds_say():
     truth = ((np.hstack(list(new.values())) @ mixing.standard_normal((10, 7))) > 1.5).astype(np.uint8)
     found = sweep(TagProp(decoder="f1@2"), VIEWS, LABELS, {"n_neighbors": [5, 20]}, folds=3, metric="f1@2")
     assert annotation_scores(truth, found.best_estimator.decision_function(new), top=2).f1 > found.best_score - 0.08
+
+
+def scattered(seed=0, n=160):
+    """Labels of nonlinear regions, of frequencies .5 to .05."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    S = np.sin(2 * X) @ rng.normal(size=(4, 6)) + 0.5 * rng.normal(size=(n, 6))
+    return X, (S.std(axis=0) * np.linspace(0, 1.6, 6) < S).astype(np.uint8)
+
+
+@pytest.mark.parametrize("name", ["ridge", "kgha"])
+def test_tuning_without_options_is_at_least_as_good_as_the_default_on_its_folds(name):
+    X, Y = scattered()
+    model = dmo.tune(name, X, Y, cv=3)
+    found = model.tuning_
+    assert found.metric == "ranking"
+    assert found.best_estimator_ is model
+    assert found.best_score_ == max(found.cv_results_["mean_test_score"])
+    default = sweep(type(model)(), X, Y, {"ridge": [type(model)().ridge]}, 3, "ranking", refit=False)
+    assert found.best_score_ >= default.best_score
+    assert model.predict(X).shape == Y.shape
+    assert model.predict_proba(X).shape == Y.shape
+
+
+def test_tuning_goes_beyond_an_edge_and_says_so(caplog):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 30))
+    Y = (X[:, :3] + 8 * rng.normal(size=(120, 3)) > 0).astype(np.uint8)  # nearly all noise: very large ridges
+    with caplog.at_level("INFO", logger="dmo"):
+        model = dmo.tune(MultiViewRidge("linear", scale="none"), X, Y, cv=3)
+    ridges = {row["ridge"] for row in model.tuning_.table}
+    assert max(ridges) > 3 * 30 * 3 or "at the edge" in caplog.text
+    with caplog.at_level("INFO", logger="dmo"):
+        dmo.tune("ridge", X, Y, grid={"ridge": [1e-4, 2e-4, 3e-4], "kernel": ["linear"]}, cv=3)
+    assert "at the edge of the values given" in caplog.text
+
+
+def test_the_default_metric_tells_settings_apart_with_few_labels():
+    """With five labels and less the best five are all labels: F1 of them is the same whatever the scores."""
+    X, Y = scattered()
+    Y = Y[:, :4]
+    table = sweep(MultiViewRidge("rbf"), X, Y, {"ridge": [1e-2, 1e4]}, 3, default_metric(Y), refit=False).table
+    assert table[0]["mean"] != table[1]["mean"]
+    assert default_metric(np.eye(3), multilabel=False) == "accuracy"
+    classes = np.array(["a", "b", "c"])[np.arange(160) % 3]
+    X = X + np.eye(3, 4)[np.arange(160) % 3] * 3
+    assert dmo.tune("ridge", X, classes, cv=3).tuning_.metric == "accuracy"

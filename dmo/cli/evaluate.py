@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from dmo.cli.options import Features, Json, Model, Scheduler, Split, Top
 from dmo.cli.session import cost_rows, show
@@ -17,12 +19,20 @@ def evaluate(
     features: Features,
     top: Top = None,
     split: Split = None,
+    cv: Annotated[
+        int | None,
+        typer.Option(min=2, help="Judge fits of its estimator on all but one of so many folds, each on that fold."),
+    ] = None,
     scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Compare a model's annotation with the labels of samples (default: the test split, else all)."""
     with session(json) as run, connect(scheduler):
-        found = judge(model, features, split, top)
+        found = judge(model, features, split, top, cv)
+        seen = found.measures["training_samples"]
+        if seen is not None:
+            which = "these are" if seen == "all" else "among these are"
+            run.note(f"{which} samples that the model was trained on: take others, or --cv 4 for fits without them")
         if found.measures["auc_macro"] is None:
             run.note("no label has both positive and negative samples here: no AUC")
     applied = found.applied
@@ -30,7 +40,15 @@ def evaluate(
     record |= found.measures | run.costs()
     rows = [("samples", f"{applied.n} of split {applied.split}" if applied.split else str(applied.n))]
     rows += figure_rows(record)
-    show(record, [*rows, *cost_rows(record)], f"{model} on {features}", json)
+    where = {"all": ", training samples", "some": ", training samples among them"}.get(str(seen), "")
+    title = f"{model} on {features}{where}" + (f", {cv}-fold cross-validation" if cv else "")
+    show(record, [*rows, *cost_rows(record)], title, json)
+
+
+_RANKINGS = {"p_at_k": "P@{k}, mean over samples", "r_at_k": "R@{k}", "f1_at_k": "F1@{k}", "ndcg": "nDCG@{k}"}
+_RANKINGS |= {"psp": "PSP@{k}", "lrap": "LRAP", "ranking_loss": "ranking loss"}
+_SETS = {"f1_micro": "micro F1 of the sets predicted", "f1_macro": "macro F1", "f1_samples": "sample F1"}
+_SETS |= {"hamming": "Hamming loss", "subset_accuracy": "subset accuracy"}
 
 
 def figure_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -39,6 +57,14 @@ def figure_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     for key, title in (("precision", "precision"), ("recall", "recall"), ("f1", "F1")):
         shown.append((f"{title} at top {record['top']}", percent(record[key])))
     shown.append(("N+", f"{record['n_plus']} labels with a sample found"))
+    for key, text in _RANKINGS.items():
+        if key in record:
+            shown.append((text.format(k=record["top"]), percent(record[key])))
+    if "coverage" in record:
+        shown.append(("coverage", f"{record['coverage']:.2f} labels"))
+    if "set_size" in record:
+        shown += [(text, percent(record[key])) for key, text in _SETS.items()]
+        shown.append(("labels given", f"{record['set_size']:.2f} a sample"))
     return [*shown, ("AUC macro", percent(record["auc_macro"])), ("AUC micro", percent(record["auc_micro"]))]
 
 

@@ -29,7 +29,13 @@ Bandwidth = Annotated[
     ),
 ]
 Folds = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")]
-Scoring = Annotated[str, typer.Option(help="What to maximize: f1@5, n+@5, auc-macro ...; any number after the @.")]
+Scoring = Annotated[
+    str | None,
+    typer.Option(
+        help="What to maximize: ranking, lrap, auc-macro, f1@5, p@5 ...; any number after the @ (default: accuracy for "
+        "classes, else ranking, the mean of lrap and auc-macro)."
+    ),
+]
 Report = Annotated[str | None, typer.Option("--report", help="HTML file to write: all settings and a heat map.")]
 _SHOWN = 10
 _FIXED = ("approximation", "random_state")
@@ -45,7 +51,7 @@ def tune_command(name: str) -> Callable[..., None]:
         split: Split = None,
         bandwidth_factors: Bandwidth = None,
         folds: Folds = 4,
-        scoring: Scoring = "auc-macro" if "mixing" in GRIDS[name] else "f1@5",
+        scoring: Scoring = None,
         report: Report = None,
         scheduler: Scheduler = None,
         overwrite: Overwrite = False,
@@ -56,9 +62,10 @@ def tune_command(name: str) -> Callable[..., None]:
         title = f"{name} tuned on {store}"
         with session(json) as run, stores.reserve_model(model, overwrite), connect(scheduler):
             training = training_of(kind, store, split, given)
-            tried = _tried(kind, given, list(training.views)) | _factors(bandwidth_factors)
+            tried = _tried(kind, given, list(training.views), bandwidth_factors)
             fixed = {
-                key: value if key in (*_FIXED, "kernel") and key not in tried else None for key, value in given.items()
+                key: value if key in (*_FIXED, "kernel") and key not in (tried or ()) else None
+                for key, value in given.items()
             }
             fixed |= {key: given[key] for key in given if key not in options_of(kind)}
             estimator, chosen = prepare(estimator_of(kind, fixed, training), training)
@@ -66,13 +73,13 @@ def tune_command(name: str) -> Callable[..., None]:
             result = tune(
                 estimator, training, tried, model, overwrite, folds, scoring, getattr(estimator, "random_state", 0)
             )
-            record: dict[str, Any] = {"store": store, "model": model, "split": training.split, "metric": scoring}
+            record: dict[str, Any] = {"store": store, "model": model, "split": training.split, "metric": result.metric}
             record |= {"folds": folds, "best": {**result.best_params, "mean": result.best_score}}
             record |= {"table": result.table, **run.costs()}
             if report is not None:
                 record["report"] = write_sweep(result, tried, title, report)
         if not json:
-            _table(result, tried)
+            _table(result)
         show(record, _rows(record, run.verbose), title, json)
 
     if "bandwidth" in options_of(kind) or "kernel" not in options_of(kind):
@@ -85,15 +92,22 @@ def _without(command: Callable[..., None], name: str) -> inspect.Signature:
     return found.replace(parameters=[p for p in found.parameters.values() if p.name != name])
 
 
-def _tried(kind: type, given: Mapping[str, Any], views: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """Parameter -> values to try: those given, in the place of the defaults."""
+def _tried(
+    kind: type, given: Mapping[str, Any], views: Sequence[str], factors: str | None
+) -> dict[str, Sequence[Any]] | None:
+    """Parameter -> values to try: those given, in the place of the defaults; None where nothing is given."""
     tried = dict(GRIDS[kind.__name__])
+    if factors is None and all(
+        given[name] is None or name in _FIXED or (name == "kernel" and "," not in str(given[name]))
+        for name in options_of(kind)
+    ):
+        return None
     for name, option in options_of(kind).items():
         if given[name] is not None and name not in _FIXED:
             found = _values(option, given[name], views)
             if name != "kernel" or len(found) > 1:
                 tried[name] = found
-    return tried
+    return tried | _factors(factors)
 
 
 def _values(option: Option, given: str | Sequence[str], views: Sequence[str]) -> list[Any]:
@@ -111,10 +125,11 @@ def _factors(given: str | None) -> dict[str, Sequence[Any]]:
     return {} if given is None else {"bandwidth": _values(Option("bandwidth", (float,), None, ""), given, ())}
 
 
-def _table(result: SweepResult, tried: Mapping[str, Sequence[Any]]) -> None:
-    keys = [key for key in tried if len(tried[key]) > 1]
+def _table(result: SweepResult) -> None:
+    found = {key.removeprefix("param_"): values for key, values in result.cv_results_.items() if "param_" in key}
+    keys = [key for key, values in found.items() if len(set(map(str, values))) > 1]
     rows = sorted(result.table, key=lambda row: -row["mean"])[:_SHOWN]
-    cells = [[f"{row[key]}" for key in keys] + [f"{row['mean']:.4f}", f"{row['std']:.4f}"] for row in rows]
+    cells = [[f"{row.get(key, '-')}" for key in keys] + [f"{row['mean']:.4f}", f"{row['std']:.4f}"] for row in rows]
     grid(f"the best {len(rows)} of {len(result.table)} settings", [*keys, result.metric, "std over folds"], cells)
 
 

@@ -322,6 +322,26 @@ class Annotator(Estimator):
         check_is_fitted(self)
         return LazyScores(self, self._checked(X))
 
+    def scores_and_sets(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Score and choose the labels of some samples at once, for who needs both.
+
+        Parameters
+        ----------
+        X : mapping of view to rows, list of rows, or rows
+            The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.
+
+        Returns
+        -------
+        scores : ndarray of shape (m, L)
+            What ranks the labels.
+        sets : ndarray of shape (m, L), uint8
+            1 where `predict` gives a label, or a class.
+        """
+        check_is_fitted(self)
+        found = self._scores(self._checked(X))
+        ranking = self._ranked(found)
+        return ranking, self._label_sets(found) if self.multilabel_ else top_label_sets(ranking, 1)
+
     def _label_sets(self, scores: list[np.ndarray]) -> np.ndarray:
         if self.decoding_ is None:
             return self._best(scores, max(1, round(float(self.rule_.frequency.sum()))))

@@ -16,10 +16,29 @@ from dmo.metrics.annotation import (
     jaccard_accuracy,
     top_label_sets,
 )
+from dmo.metrics.ranking import ranking_scores, top_scores
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 """(labels of shape (n, L), scores of shape (n, L)) -> a number to maximize."""
-OF_SCORES: dict[str, Metric] = {"auc-macro": auc_macro, "auc-micro": auc_micro}
+
+
+def _lrap(Y: np.ndarray, S: np.ndarray) -> float:
+    return ranking_scores(Y, S).lrap
+
+
+def _ranking(Y: np.ndarray, S: np.ndarray) -> float:
+    mixed = Y.any(axis=0) & (Y == 0).any(axis=0)
+    return (ranking_scores(Y, S).lrap + (auc_macro(Y[:, mixed], S[:, mixed]) if mixed.any() else 1.0)) / 2
+
+
+def _accuracy(Y: np.ndarray, S: np.ndarray) -> float:
+    return float(Y[np.arange(len(Y)), S.argmax(axis=1)].mean())
+
+
+OF_SCORES: dict[str, Metric] = {"auc-macro": auc_macro, "auc-micro": auc_micro, "lrap": _lrap}
+OF_SCORES |= {"ranking": _ranking, "accuracy": _accuracy}
+OF_SAMPLES = {"p": "precision", "r": "recall", "ndcg": "ndcg"}
+"""Fields of `TopScores`."""
 OF_LABEL_SETS: dict[str, Metric] = {"f1-macro": f1_macro, "f1-micro": f1_micro, "jaccard": jaccard_accuracy}
 """Of the label sets that the top scores set."""
 OF_ANNOTATIONS = {"f1": "f1", "precision": "precision", "recall": "recall", "n+": "n_plus"}
@@ -33,7 +52,9 @@ def metric_of(name: str | Metric) -> Metric:
     ----------
     name : str or callable
         "f1@5" (any number), "precision@5", "recall@5", "n+@5", "f1-macro@5", "f1-micro@5", "jaccard@5" (of the labels that
-        the top scores set), "auc-macro", "auc-micro"; or a function (Y, scores), which is returned.
+        the top scores set), "auc-macro", "auc-micro", "lrap", "p@5", "r@5", "ndcg@5" (means over samples), "accuracy" (of
+        the best class), "ranking" (mean of "lrap" and "auc-macro": the labels of a sample, and the samples of a label);
+        or a function (Y, scores), which is returned.
 
     Returns
     -------
@@ -63,5 +84,7 @@ def metric_of(name: str | Metric) -> Metric:
         return lambda Y, S: float(getattr(annotation_scores(Y, S, top), OF_ANNOTATIONS[base]))
     if top and base in OF_LABEL_SETS:
         return lambda Y, S: float(OF_LABEL_SETS[base](Y, top_label_sets(S, top)))
-    known = ", ".join([*(f"{key}@5" for key in (*OF_ANNOTATIONS, *OF_LABEL_SETS)), *OF_SCORES])
+    if top and base in OF_SAMPLES:
+        return lambda Y, S: float(getattr(top_scores(Y, S, top), OF_SAMPLES[base]))
+    known = ", ".join([*(f"{key}@5" for key in (*OF_ANNOTATIONS, *OF_LABEL_SETS, *OF_SAMPLES)), *OF_SCORES])
     raise UserError(f"unknown metric {name!r}; known: {known}")

@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone, is_regressor
 
 from dmo import stores
+from dmo.blocks import Subset
 from dmo.errors import UserError
+from dmo.estimators.annotator import Annotator, label_scores, targets
 from dmo.estimators.jec import JEC
 from dmo.features import UnreadableImage, read_image
+from dmo.labels.stratification import stratified_folds
 from dmo.methods.decoding import top_labels
-from dmo.metrics import annotation_scores, auc_scores
+from dmo.metrics import annotation_scores, auc_scores, ranking_scores, set_scores, suitable_top, top_scores
+from dmo.progress import stage
 from dmo.workflows.apply import SCORES, AppliedModel, known_labels, label_count, open_applied, rows_of
 
 SHOWN = 6
@@ -70,7 +75,7 @@ class Evaluation:
             return None
 
 
-def judge(path: str, features: str, split: str | None, top: int | None) -> EvaluatedModel:
+def judge(path: str, features: str, split: str | None, top: int | None, cv: int | None = None) -> EvaluatedModel:
     """Load a model and score the samples of a store with it, here or on workers.
 
     Parameters
@@ -82,7 +87,9 @@ def judge(path: str, features: str, split: str | None, top: int | None) -> Evalu
     split : str or None
         Samples; None: "test" where the store has it, else all.
     top : int or None
-        Labels that a sample is given; None: see `label_count`.
+        Labels that a sample is given; None: as many as suits how many a sample has, see `dmo.metrics.suitable_top`.
+    cv : int or None, default=None
+        Judge fits of the model's estimator on all but one of so many folds, each on that fold, in place of the model.
 
     Returns
     -------
@@ -107,13 +114,128 @@ def judge(path: str, features: str, split: str | None, top: int | None) -> Evalu
     2
     """
     applied = open_applied(path, features, split, "test", SCORES)
-    Y, count = known_labels(applied, features), label_count(top, applied.model)
-    scores = rows_of(applied, applied.scores)
+    Y = known_labels(applied, features)
+    count = label_count(top, applied.model) if top is not None else _suitable(applied.model, Y)
     found = stores.describe(path)
-    costs = dict(found["provenance"]["parameters"].get("costs") or {}) | {"model_bytes": found["bytes"]}
-    return EvaluatedModel(
-        f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, figures(Y, scores, count), costs
-    )
+    made = found["provenance"]["parameters"]
+    if cv is None:
+        decided = rows_of(applied, lambda views: decisions(applied.model, views))
+    else:
+        decided = _cross_validated(applied, Y, cv)
+    scores, sets = np.split(decided, [Y.shape[1]], axis=1)
+    measures = figures(Y, scores, count) | set_figures(applied.model, Y, scores, sets, count)
+    measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
+    costs = dict(made.get("costs") or {}) | {"model_bytes": found["bytes"]}
+    return EvaluatedModel(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs)
+
+
+def decisions(model: Any, views: Any) -> np.ndarray:
+    """Score the labels of samples, and choose some.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted; scores labels.
+    views : mapping of view to rows, list of rows, or rows
+        m samples.
+
+    Returns
+    -------
+    ndarray of shape (m, 2 L), or (m, L) of a model that chooses none
+        Scores, then 1 where a label is chosen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.workflows.evaluation import decisions
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> decisions(dmo.KGHA("linear").fit(X, Y), X).shape
+    (30, 4)
+    """
+    if isinstance(model, Annotator):
+        return np.hstack(model.scores_and_sets(views))
+    scores = label_scores(model, views)
+    return np.hstack([scores, scores > 0]) if is_regressor(model) else scores  # it learnt +1 and -1
+
+
+def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int) -> dict[str, Any]:
+    """Measure rankings and label sets, under the names of the JSON output.
+
+    Parameters
+    ----------
+    model : estimator
+        Whose they are; a plug-in rule orders the labels within a sample only, so that AUC of all pairs means nothing.
+    Y : ndarray of shape (m, L)
+        Labels, 0/1.
+    scores : ndarray of shape (m, L)
+        Label scores.
+    sets : ndarray of shape (m, L) or (m, 0)
+        Labels chosen; of no columns where the model chooses none.
+    top : int
+        The k of the figures at k.
+
+    Returns
+    -------
+    dict
+        Fractions from 0 to 1; coverage and set_size in labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.workflows.evaluation import set_figures
+    >>> set_figures(None, np.eye(3), np.eye(3), np.eye(3), 1)["f1_micro"]
+    1.0
+    """
+    rule = getattr(model, "rule_", None)
+    ranking, best = ranking_scores(Y, scores), top_scores(Y, scores, top, getattr(rule, "frequency", None))
+    found: dict[str, Any] = {"p_at_k": best.precision, "r_at_k": best.recall, "f1_at_k": best.f1}
+    found |= {"ndcg": best.ndcg, "psp": best.psp}
+    found |= {"lrap": ranking.lrap, "coverage": ranking.coverage, "ranking_loss": ranking.ranking_loss}
+    if getattr(getattr(model, "decoding_", None), "rule", None) is not None:
+        found["auc_micro"] = None
+    if sets.shape[1]:
+        chosen = set_scores(Y, sets.astype(np.uint8))
+        found |= {"f1_micro": chosen.f1_micro, "f1_macro": chosen.f1_macro, "f1_samples": chosen.f1_samples}
+        found |= {"hamming": chosen.hamming, "subset_accuracy": chosen.subset, "set_size": chosen.cardinality}
+    return found
+
+
+def _suitable(model: Any, Y: np.ndarray) -> int:
+    """The k of figures at k: by the labels that a training sample has, or where the model does not know, one of these."""
+    rule = getattr(model, "rule_", None)
+    cardinality = float(Y.sum(axis=1).mean() if rule is None else rule.frequency.sum())
+    return min(suitable_top(cardinality, Y.shape[1]), label_count(None, model) if cardinality <= 5 else Y.shape[1])
+
+
+def _training_samples(applied: AppliedModel, made: Mapping[str, Any]) -> str | None:
+    """Whether "all" or "some" of the samples are those that the model was trained on; None where none are known to be."""
+    if made.get("features") != applied.store.provenance:
+        return None
+    trained = made.get("split")
+    if trained is None or trained == applied.split:
+        return "all"
+    return "some" if applied.split is None else None
+
+
+def _cross_validated(applied: AppliedModel, Y: np.ndarray, cv: int) -> np.ndarray:
+    """`decisions` of every sample by the model's estimator, fitted on the other folds."""
+    fold, found = stratified_folds(Y, cv), np.zeros((0, 0))
+    with stage("cross-validated fits", cv) as advance:
+        for number in range(cv):
+            train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+            old, new = (
+                {name: Subset(view.source, view.index[part]) for name, view in applied.views.items()}
+                for part in (train, test)
+            )
+            model = clone(applied.model)
+            known = Y[train] if getattr(applied.model, "multilabel_", True) else Y[train].argmax(axis=1)
+            part = decisions(model.fit(old, targets(model, known)), new)
+            if not len(found):
+                found = np.zeros((len(Y), part.shape[1]))
+            found[test] = part
+            advance(1)
+    return found
 
 
 def label_frequency(evidence: Evaluation) -> np.ndarray:

@@ -342,7 +342,7 @@ class _Notes(logging.Handler):
         if text not in self.said:
             self.said.add(text)
             # what was chosen and why, and where to watch, is told to everyone; what follows from it to those who ask
-            told = record.levelno > logging.INFO or text.startswith(("engine: ", "dashboard: "))
+            told = record.levelno > logging.INFO or text.startswith(("engine: ", "dashboard: ", "tune: "))
             (self.run.note if told else self.run.detail)(text)
 
 

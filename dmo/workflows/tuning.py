@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 
 from dmo.report import PageFigure, Table, heat_map, write_report
-from dmo.selection import SweepResult, sweep
+from dmo.selection import SweepResult
+from dmo.tuning import search
 from dmo.workflows.fitting import Training, save, with_auto_kernels
 
 
 def tune(
     estimator: Any,
     training: Training,
-    tried: Mapping[str, Sequence[Any]],
+    tried: Mapping[str, Sequence[Any]] | None,
     path: str,
     overwrite: bool = False,
     folds: int = 4,
-    metric: str = "f1@5",
+    metric: str | None = None,
     random_state: int | None = 0,
 ) -> SweepResult:
     """Score settings by cross-validation, refit the best one on all training samples and save it.
@@ -30,16 +31,16 @@ def tune(
         What the settings leave as it is.
     training : Training
         The samples.
-    tried : mapping of str to sequence
-        Values by parameter; kernels may be "auto".
+    tried : mapping of str to sequence, or None
+        Values by parameter; kernels may be "auto". None: see `dmo.tuning.search`.
     path : str
         Where the model is saved.
     overwrite : bool, default=False
         Replace a model there.
     folds : int, default=4
         Of the cross-validation.
-    metric : str, default="f1@5"
-        See `dmo.selection.sweep`.
+    metric : str, optional
+        See `dmo.selection.metric_of`; by default what suits the labels.
     random_state : int, optional
         Of the folds.
 
@@ -62,14 +63,14 @@ def tune(
     >>> len(found.table), dmo.load("model.zarr").ridge in (0.1, 1.0)
     (2, True)
     """
-    if "kernel" in tried:
+    if tried is not None and "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
-    result = sweep(estimator, dict(training.views), training.Y, tried, folds, metric, random_state)
+    result = search(estimator, dict(training.views), training.Y, tried, metric, folds, random_state)
     save(result.best_estimator, path, training, overwrite)
     return result
 
 
-def write_sweep(result: SweepResult, tried: Mapping[str, Sequence[Any]], title: str, path: str) -> list[str]:
+def write_sweep(result: SweepResult, tried: Mapping[str, Sequence[Any]] | None, title: str, path: str) -> list[str]:
     """Write an HTML file with all settings, and a heat map where two parameters or more were tried.
 
     Parameters
@@ -100,10 +101,15 @@ def write_sweep(result: SweepResult, tried: Mapping[str, Sequence[Any]], title: 
     >>> write_sweep(result, ridges, "ridges", "sweep.html")
     ['sweep.html']
     """
-    keys = [*tried, "mean", "std"]
+    names = (
+        list(tried)
+        if tried is not None
+        else [key.removeprefix("param_") for key in result.cv_results_ if "param_" in key]
+    )
+    keys = [*names, "mean", "std"]
     ranked = sorted(result.table, key=lambda row: -row["mean"])
-    table = Table("All settings, best first", keys, [[row[key] for key in keys] for row in ranked])
-    figures = [_heat_map(result, tried)] if len(tried) > 1 else []
+    table = Table("All settings, best first", keys, [[row.get(key, "-") for key in keys] for row in ranked])
+    figures = [_heat_map(result, tried)] if tried is not None and len(tried) > 1 else []
     return [str(written) for written in write_report(path, title, [table], figures)]
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -40,6 +41,18 @@ def test_tune_ridge_prints_a_table(store, tmp_path):
     assert done.exit_code == 0, done.stderr
     assert "best 2 of 2 settings" in done.stdout
     assert dmo.load(str(tmp_path / "m.zarr")).kernel["fourier"].scale in (0.5, 1.0)
+
+
+def test_tune_without_options_searches_and_says_in_a_line_what_it_did(store, tmp_path):
+    model = str(tmp_path / "m.zarr")
+    done = RUN.invoke(app, ["tune", "ridge", store, model, "--views", "fourier", "--folds", "2", "--json"])
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["metric"] == "ranking"
+    assert len({str(row.get("bandwidth")) + str(row.get("kernel")) for row in record["table"]}) > 1
+    assert "tune: " in done.stderr
+    assert record["best"]["mean"] == max(row["mean"] for row in record["table"])
+    assert dmo.load(model).predict_proba({"fourier": np.zeros((1, 76))}).shape == (1, 14)
 
 
 @pytest.mark.parametrize(

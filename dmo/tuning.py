@@ -1,0 +1,359 @@
+"""Tuning without options: which kernel, width, ridge and decoding suit these samples, by cross-validation.
+
+A search goes on in rounds, each a sweep of `dmo.selection` over what the round before left: kernels and their widths with
+few ridges, on some samples where there are many; then the parameters of the best two on more; then values beyond an edge
+where the best one lies; then what decodes the scores. The estimator's own settings are among the settings of every
+search, so that none ends with a model that scores worse on its folds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+
+import dmo
+from dmo.blocks import Rows, Subset, rows
+from dmo.errors import UserError
+from dmo.estimators.annotator import targets
+from dmo.estimators.kgha import KGHA
+from dmo.estimators.ridge import MultiViewRidge
+from dmo.kernels import rescaled
+from dmo.selection import GRIDS, Metric, SweepResult, default_metric, stratified_folds, sweep, with_setting
+from dmo.validation import check_labels, check_raw_views, naming, prepare_views, sample_count
+
+log = logging.getLogger("dmo")
+Grid = Mapping[str, Sequence[Any]]
+_WIDTHS = (0.4, 1.0)
+_RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
+_FEW, _MANY = 1500, 5000  # samples of the first round, and of the others
+_STEPS, _FACTOR = 4, 3.0  # how often a grid is extended, and by how much
+
+
+def tune(
+    estimator: Any,
+    X: Any,
+    Y: Any,
+    grid: Grid | None = None,
+    metric: str | Metric | None = None,
+    cv: int = 4,
+    random_state: int | None = 0,
+) -> Any:
+    """Choose the parameters of an estimator by cross-validation and fit it on all samples.
+
+    Parameters
+    ----------
+    estimator : str or estimator
+        "ridge", "kgha", "morp" ..., as after `dmo tune`; or an estimator, whose parameters hold where none are tried.
+    X : mapping of view to rows, list of rows, or rows
+        n samples.
+    Y : array-like of shape (n, L) or (n,), or n lists of labels
+        Labels, as for its `fit`.
+    grid : mapping of str to sequence, default=None
+        Values by parameter, all of whose combinations are tried. None: kernels, widths, scales of the columns, ridges,
+        intercepts and what decodes scores, see `search`.
+    metric : str or callable, default=None
+        See `dmo.selection.metric_of`. None: what suits the labels, see `dmo.selection.default_metric`.
+    cv : int, default=4
+        Folds, in which every label has its share.
+    random_state : int or None, default=0
+        Seed of the folds.
+
+    Returns
+    -------
+    estimator
+        The best, fitted on all samples; its `tuning_` is the SweepResult with `best_params_`, `best_score_`,
+        `best_estimator_` and `cv_results_`.
+
+    Raises
+    ------
+    UserError
+        For unknown names, parameters and metrics.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> import dmo
+    >>> X, Y = make_multilabel_classification(n_samples=120, n_classes=5, random_state=0)
+    >>> model = dmo.tune("ridge", X, Y, grid={"ridge": [0.1, 1.0, 10.0]})
+    >>> model.predict(X[:2]).shape, len(model.tuning_.cv_results_["params"])
+    ((2, 5), 3)
+    """
+    return search(_named(estimator), X, Y, grid, metric, cv, random_state).best_estimator
+
+
+def search(
+    estimator: Any,
+    X: Any,
+    Y: Any,
+    grid: Grid | None = None,
+    metric: str | Metric | None = None,
+    cv: int = 4,
+    random_state: int | None = 0,
+) -> SweepResult:
+    """Do what `tune` does, and return what was found besides the model.
+
+    Parameters
+    ----------
+    estimator : estimator
+        As for `tune`.
+    X : mapping of view to rows, list of rows, or rows
+        n samples.
+    Y : array-like of shape (n, L) or (n,), or n lists of labels
+        Labels.
+    grid : mapping of str to sequence, default=None
+        Values by parameter; None: for MultiViewRidge and KGHA the estimator's kernel at two widths and "linear", rows as
+        they come and with columns of deviation 1, ridges (of linear kernels as multiples of the rows' mean square), and
+        decoding by scores, with or without label means, or by calibrated probabilities; for others `GRIDS`.
+    metric : str or callable, default=None
+        As for `tune`.
+    cv : int, default=4
+        Folds.
+    random_state : int or None, default=0
+        Seed of the folds.
+
+    Returns
+    -------
+    SweepResult
+        All settings that were tried on the samples of the last rounds, and the best, refitted.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.tuning import search
+    >>> X, Y = make_multilabel_classification(n_samples=80, n_classes=4, random_state=0)
+    >>> found = search(MultiViewRidge(), X, Y, cv=2)
+    >>> bool(found.best_score_ == max(found.cv_results_["mean_test_score"]))
+    True
+    """
+    problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
+    if grid is not None:
+        found = problem.sweep([grid])
+        problem.tell_edges(found, grid)
+    elif isinstance(estimator, (MultiViewRidge, KGHA)):
+        found = _kernel_search(problem)
+    else:
+        found = problem.extended([GRIDS[type(estimator).__name__]])
+    return problem.finished(found)
+
+
+@dataclass
+class _Problem:
+    """What a search is about: `chosen`, rows that it may use (None: all), and all settings that were scored on them."""
+
+    estimator: Any
+    X: Any
+    Y: Any
+    views: Mapping[str, Rows]
+    labels: np.ndarray
+    metric: str | Metric
+    cv: int
+    random_state: int | None
+    chosen: np.ndarray | None = None
+    table: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, estimator: Any, X: Any, Y: Any, metric: str | Metric | None, cv: int, random_state: int | None
+    ) -> _Problem:
+        probe = clone(estimator)
+        with naming(estimator):
+            if "impute" in probe.get_params():
+                probe.set_params(impute="mean")
+            views = check_raw_views(probe, X, reset=True)
+            labels = check_labels(probe, Y, sample_count(views))
+        if metric is None:
+            metric = default_metric(labels, probe.multilabel_)
+        return cls(estimator, X, Y, views, labels, metric, cv, random_state)
+
+    def on(self, most: int) -> _Problem:
+        """The same on at most so many of the samples, with every label in its share, and with a table of its own."""
+        n = len(self.labels)
+        chosen = None
+        if n > most:
+            part = stratified_folds(self.labels, (most / n, 1 - most / n), self.random_state)
+            chosen = np.flatnonzero(part == 0)
+        about = (self.estimator, self.X, self.Y, self.views, self.labels, self.metric, self.cv, self.random_state)
+        return _Problem(*about, chosen)
+
+    def sweep(self, grids: Sequence[Grid]) -> dict[str, Any]:
+        """The best row of all settings so far, with those of the grids that are new."""
+        X, Y = self.X, self.Y
+        if self.chosen is not None:
+            single = not isinstance(X, (Mapping, list, tuple))
+            part: dict[str, Any] = {name: Subset(source, self.chosen) for name, source in self.views.items()}
+            X = next(iter(part.values()))[:] if single else part
+            Y = _safe_indexing(Y, self.chosen)
+        for grid in grids:
+            found = sweep(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, refit=False)
+            self.table += found.table
+        return self.best()
+
+    def best(self) -> dict[str, Any]:
+        return max(self.table, key=lambda row: row["mean"])
+
+    def extended(self, grids: Sequence[Grid], more: Sequence[str] = ()) -> dict[str, Any]:
+        """The best row of the grids, and of values beyond them as long as the best of a number lies at an edge."""
+        best = self.sweep(grids)
+        names = [name for grid in grids for name in grid if name in (*_OPEN, *more)]
+        for name, _ in itertools.product(dict.fromkeys(names), range(_STEPS)):
+            given = setting_of(best)
+            if name not in given:
+                continue
+            rest = {key: value for key, value in given.items() if key != name}
+            tried = [row[name] for row in self.table if _agrees(row, rest) and _is_number(row.get(name))]
+            at = given[name]
+            if len(set(tried)) < 2 or min(tried) < at < max(tried):
+                break
+            beyond = float(f"{at * _FACTOR if at == max(tried) else at / _FACTOR:.3g}")
+            log.info("tune: the best %s, %g, is at the edge of its values; %g is tried too", name, at, beyond)
+            best = self.sweep([{**{key: [value] for key, value in rest.items()}, name: [beyond]}])
+        return best
+
+    def tell_edges(self, best: Mapping[str, Any], grid: Grid) -> None:
+        """Say where a given grid may be too narrow."""
+        for name, values in grid.items():
+            if (
+                len(values) > 2
+                and all(_is_number(value) for value in values)
+                and best[name] in (min(values), max(values))
+            ):
+                log.info("tune: the best %s, %g, is at the edge of the values given; try some beyond", name, best[name])
+
+    def finished(self, best: Mapping[str, Any]) -> SweepResult:
+        """The result with the best setting fitted on all samples."""
+        params = setting_of(best)
+        final = with_setting(self.estimator, params)
+        final.fit(self.X, targets(final, self.Y))
+        name = self.metric if isinstance(self.metric, str) else getattr(self.metric, "__name__", "metric")
+        result = SweepResult(self.table, name, params, best["mean"], final)
+        final.tuning_ = result
+        return result
+
+
+_OPEN = ("ridge", "bandwidth", "C", "balance")
+"""Parameters whose grids are extended: numbers on a scale of factors, without bounds."""
+
+
+def setting_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the parameters of a row of a table.
+
+    Parameters
+    ----------
+    row : mapping
+        Of `SweepResult.table`.
+
+    Returns
+    -------
+    dict
+        Without the scores.
+
+    Examples
+    --------
+    >>> from dmo.tuning import setting_of
+    >>> setting_of({"ridge": 1.0, "mean": 0.5, "std": 0.1, "folds": [0.5]})
+    {'ridge': 1.0}
+    """
+    return {key: value for key, value in row.items() if key not in ("mean", "std", "folds")}
+
+
+def _agrees(row: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    return all(key in row and row[key] == value for key, value in setting.items())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _named(estimator: Any) -> Any:
+    if not isinstance(estimator, str):
+        return estimator
+    names = {"ridge": "MultiViewRidge", "kgha": "KGHA"} | {name.lower(): name for name in GRIDS}
+    if estimator.lower() not in names:
+        raise UserError(f"tune: no estimator {estimator!r} is known; pass one of {', '.join(names)}, or an object")
+    return getattr(dmo, names[estimator.lower()])()
+
+
+def _kernel_search(problem: _Problem) -> dict[str, Any]:
+    """Rounds over kernels, widths, scales, ridges and decoders."""
+    kgha = isinstance(problem.estimator, KGHA)
+    first = problem.on(_FEW)
+    first.sweep(_first_round(problem))
+    ranked = sorted(first.table, key=lambda row: -row["mean"])
+    outer: list[dict[str, Any]] = []
+    for row in ranked:
+        fixed: dict[str, Any] = {key: row[key] for key in ("kernel", "bandwidth", "scale") if key in row}
+        if fixed not in outer:
+            outer.append(fixed)
+    best_ridge = {str(fixed): next(row["ridge"] for row in ranked if _agrees(row, fixed)) for fixed in outer}
+    last = problem.on(_MANY)
+    grids: list[Grid] = []
+    for fixed in outer[:2]:
+        at = best_ridge[str(fixed)]
+        grid: dict[str, Sequence[Any]] = {key: [value] for key, value in fixed.items()}
+        grid |= {"ridge": sorted({float(f"{at * step:.3g}") for step in (1 / _FACTOR, 1.0, _FACTOR)})}
+        grid |= {"intercept": [True]}
+        grids.append(grid | ({"n_components": [0.8, 1.0], "balance": [0.001, 0.01, 0.1]} if kgha else {}))
+    best = last.extended(grids)
+    chosen = {key: [value] for key, value in setting_of(best).items()}
+    best = last.sweep([chosen | {"intercept": [False]}, chosen | {"decoder": ["calibrated"]}, _own(problem.estimator)])
+    problem.table, problem.chosen = last.table, last.chosen
+    if last.chosen is not None:
+        log.info("tune: chosen on %d of %d samples", len(last.chosen), len(problem.labels))
+    kind = "" if len(outer) == 1 else f", best of {len(outer)} kernels and scales"
+    log.info("tune: %d settings%s, each on %d folds", len(first.table) + len(last.table), kind, problem.cv)
+    return best
+
+
+def _own(estimator: Any) -> Grid:
+    """The settings that the estimator came with."""
+    return {"ridge": [estimator.ridge]}
+
+
+def _first_round(problem: _Problem) -> list[Grid]:
+    """Kernels with their widths, and scales, each with a few ridges."""
+    estimator = problem.estimator
+    grids: list[Grid] = []
+    more: dict[str, Sequence[Any]] = {"intercept": [True]}
+    more |= {"n_components": [1.0], "balance": [0.01]} if isinstance(estimator, KGHA) else {}
+    scales = [estimator.scale] if estimator.scale != "auto" else ["auto", "standard"]
+    for scale in scales:
+        own: dict[str, Sequence[Any]] = {"scale": [scale]} | more
+        if estimator.kernel not in ("linear", "precomputed"):
+            try:
+                rescaled(estimator.kernel, 1.0)
+                own = own | {"bandwidth": _WIDTHS}
+            except (UserError, TypeError, AttributeError):  # a kernel without a width
+                pass
+        if estimator.kernel != "linear":
+            grids.append(own | {"ridge": _RIDGES})
+        if estimator.kernel not in ("precomputed", "product"):
+            unit = _mean_square(problem, scale)
+            ridges = [float(f"{unit * ridge:.3g}") for ridge in (0.01, *_RIDGES)]
+            linear: dict[str, Sequence[Any]] = {"kernel": ["linear"], "scale": [scale]}
+            grids.append(linear | more | {"ridge": ridges})
+    return grids
+
+
+def _mean_square(problem: _Problem, scale: Any) -> float:
+    """Mean squared length of the centered rows, over the views: what the ridge of a linear kernel is compared with."""
+    probe = clone(problem.estimator).set_params(kernel="linear", scale=scale)
+    n = len(problem.labels)
+    some = np.arange(n) if n <= 1000 else np.sort(np.random.default_rng(0).choice(n, 1000, replace=False))
+    part: dict[str, Rows] = {name: Subset(source, some) for name, source in problem.views.items()}
+    found = []
+    for source in prepare_views(probe, part, reset=True).values():
+        block = rows(source)
+        mean = np.asarray(block.mean(axis=0)).ravel()
+        squares = block.multiply(block) if hasattr(block, "multiply") else np.square(block, dtype=np.float64)
+        found.append(
+            float(np.nansum(squares) if isinstance(squares, np.ndarray) else squares.sum()) / len(some) - mean @ mean
+        )
+    return max(float(np.mean(found)), np.finfo(float).tiny)
