@@ -52,7 +52,7 @@ def test_tune_without_options_searches_and_says_in_a_line_what_it_did(store, tmp
     assert len({str(row.get("bandwidth")) + str(row.get("kernel")) for row in record["table"]}) > 1
     assert "tune: " in done.stderr
     assert record["best"]["mean"] == max(row["mean"] for row in record["table"])
-    assert dmo.load(model).predict_proba({"fourier": np.zeros((1, 76))}).shape == (1, 14)
+    assert dmo.load(model).predict_proba({"fourier": np.zeros((1, 34))}).shape == (1, 14)
 
 
 @pytest.mark.parametrize(
