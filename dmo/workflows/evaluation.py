@@ -14,7 +14,7 @@ from sklearn.base import clone, is_regressor
 from dmo import stores
 from dmo.blocks import Subset
 from dmo.errors import UserError
-from dmo.estimators.annotator import Annotator, label_scores, targets
+from dmo.estimators.annotator import label_scores, targets
 from dmo.estimators.jec import JEC
 from dmo.features import UnreadableImage, read_image
 from dmo.labels.stratification import stratified_folds
@@ -153,7 +153,7 @@ def decisions(model: Any, views: Any) -> np.ndarray:
     >>> decisions(dmo.KGHA("linear").fit(X, Y), X).shape
     (30, 4)
     """
-    if isinstance(model, Annotator):
+    if hasattr(model, "scores_and_sets"):
         return np.hstack(model.scores_and_sets(views))
     scores = label_scores(model, views)
     return np.hstack([scores, scores > 0]) if is_regressor(model) else scores  # it learnt +1 and -1

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from shell import disk_full, record, run
+from sklearn.metrics import f1_score, label_ranking_average_precision_score
 
 import dmo.estimators
 import dmo.workflows.apply
@@ -108,6 +109,29 @@ def test_evaluate_gives_the_librarys_figures_as_json_and_as_table(work, data):
     assert f"{100 * found['auc_macro']:.1f} %" in table
     assert found["peak_memory_bytes"] > 2**20
     assert found["stages"]["score samples"] <= found["seconds"]
+
+
+def test_evaluate_says_where_it_judges_training_samples_and_how_to_judge_others(work):
+    """Figures of training samples say nothing; they came without a word."""
+    found = record("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train")
+    honest = record("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train", "--cv", 3)
+    assert (found["training_samples"], honest["training_samples"], honest["cv"]) == ("all", None, 3)
+    assert record("evaluate", work / "m.zarr", work / "f.zarr", "--split", "all")["training_samples"] == "some"
+    assert record("evaluate", work / "m.zarr", work / "f.zarr")["training_samples"] is None
+    assert honest["lrap"] < found["lrap"]
+    said = run("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train")
+    assert "training samples" in said.stdout.split("\n")[0]
+    assert "--cv" in said.stderr
+
+
+def test_evaluate_prints_rankings_and_label_sets_as_scikit_learn_has_them(work, data):
+    found = record("evaluate", work / "m.zarr", work / "f.zarr")
+    views, Y = held_out(data)
+    model = by_hand(data)
+    scores, sets = model.decision_function(views), model.predict(views)
+    assert found["lrap"] == pytest.approx(label_ranking_average_precision_score(Y, scores), abs=1e-9)
+    for how in ("micro", "macro", "samples"):
+        assert found[f"f1_{how}"] == pytest.approx(f1_score(Y, sets, average=how, zero_division=0), abs=1e-9)
 
 
 def test_annotate_writes_the_best_labels_in_words(work, data, tmp_path):

@@ -106,7 +106,7 @@ def test_sweeps_become_heat_maps(annotated, tmp_path):
     ]
     found = run("tune", "ridge", annotated / "f.zarr", tmp_path / "t.zarr", "--views", "moments", *options, "--json")
     (tmp_path / "t.json").write_text(found.stdout)
-    assert read_sweep(tmp_path / "t.json")["metric"] == "f1@5"
+    assert read_sweep(tmp_path / "t.json")["metric"] == "ranking"
     run("report", annotated / "m.zarr", annotated / "f.zarr", tmp_path / "r.html", "--sweep", tmp_path / "t.json")
     assert (tmp_path / "sweep-1.png").read_bytes().startswith(b"\x89PNG")
     (tmp_path / "bad.json").write_text("[]")
