@@ -506,6 +506,8 @@ class KernelView:
             Values.
         """
         leverage = self._intercept_leverage() / self.smoother.ridge
+        if where is None and self.smoother.solver.method == "cg" and len(B) <= _SMALL:
+            where = np.arange(len(B))  # a few solves more, where there is no factor to take the diagonal from
         if where is None:
             return leave_one_out(B, coefficients, self.smoother.inverse_diagonal(), leverage)
         own = np.arange(len(where))

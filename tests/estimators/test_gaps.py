@@ -15,7 +15,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
 import dmo
-from dmo import KGHA, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge, Nystrom
+from dmo import KGHA, Exact, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge, Nystrom
 from dmo.errors import UserError
 from dmo.kernels import RBF
 from dmo.linalg.operators import Operator
@@ -313,3 +313,13 @@ def test_samples_that_all_count_once_are_fitted_without_weights(model: Any, monk
     model.set_params(approximation="exact").fit(VIEWS, Y, sample_weight=np.ones(N))
     with pytest.raises(AssertionError, match="all count once"):
         model.fit(VIEWS, Y, sample_weight=np.full(N, 2.0))
+
+
+@pytest.mark.filterwarnings("ignore:a kernel solve with ridge")
+def test_kernels_in_tiles_take_weights_and_views_that_lack_samples() -> None:
+    views, _ = with_gaps()
+    model = MultiViewRidge(RBF(2.0), ridge=0.5, approximation="exact").fit(views, Y, sample_weight=WEIGHTS)
+    tiles = MultiViewRidge(RBF(2.0), ridge=0.5, approximation=Exact(storage="recomputed", block=32))
+    tiles.fit(views, Y, sample_weight=WEIGHTS)
+    assert_allclose(tiles.decision_function(NEW), model.decision_function(NEW), atol=1e-6)
+    np.testing.assert_array_equal(tiles.predict(NEW), model.predict(NEW))
