@@ -23,7 +23,7 @@ from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.methods.decoding import ScoreRule, unseen_last
-from dmo.metrics import annotation_scores, top_label_sets
+from dmo.metrics import metric_of, top_label_sets
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import Gaps, check_labels, check_views, named, prepare_views
 
@@ -363,7 +363,7 @@ class Annotator(Estimator):
         return int(self.rule_.seen.sum())
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Rate annotation: F1 of the five best labels (or of all, if fewer), accuracy for classes, R2 of real outputs.
+        """Rate by what `dmo.tune` chooses by: "ranking" of labels (mean of LRAP and macro AUC), accuracy, R2 of outputs.
 
         Parameters
         ----------
@@ -392,7 +392,7 @@ class Annotator(Estimator):
             return float(np.average(Y[np.arange(len(Y)), scores.argmax(axis=1)], weights=sample_weight))
         if sample_weight is not None:
             raise UserError("score takes sample_weight of classes alone; use a metric of dmo.metrics for label sets")
-        return annotation_scores(Y.astype(np.uint8), scores, top=min(5, scores.shape[1])).f1
+        return metric_of("auc-macro" if Y.shape[1] == 1 else "ranking")(Y.astype(np.uint8), scores)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
