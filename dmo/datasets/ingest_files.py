@@ -131,7 +131,8 @@ def ingest_files(
                 f"{next(iter(_by_split(files).values()))}: which attributes are labels is not said; pass a Mulan list "
                 "(--labels FILE.xml), their names or number (--label-columns 6: the first six, -6: the last), or 0 for none"
             )
-    _turn(tables)
+    matlab = [name for name in tables if all(map(_is_matlab, _by_split(everything[name]).values()))]  # type: ignore[arg-type]
+    _turn(tables, matlab)
     counts = _same_counts(tables)
     Y, found, real = _labels(tables, labels)
     source = Source({view: tables[view].X for view in views}, Y, found if names is None else list(names))
@@ -190,13 +191,21 @@ def _plain(path: str) -> bool:
     return True
 
 
-def _turn(tables: dict[str, Table]) -> None:
-    """Transposes an array of one file whose columns are as many as all others have rows."""
+def _is_matlab(spec: Any) -> bool:
+    return suffix(str(spec).partition("::")[0]) == ".mat"
+
+
+def _turn(tables: dict[str, Table], may: Collection[str]) -> None:
+    """Transposes an array of one of the files `may` whose columns are as many as all others have rows.
+
+    MATLAB's users keep samples in columns; of other files, a row too many is likelier.
+    """
     counts = {name: table.X.shape[0] for name, table in tables.items()}
     for name, table in tables.items():
         others = {count for other, count in counts.items() if other != name}
         if (
-            len(others) == 1
+            name in may
+            and len(others) == 1
             and table.X.shape[0] not in others
             and table.X.shape[1] in others
             and len(table.counts) == 1

@@ -84,7 +84,7 @@ class Annotator(Estimator):
     @property
     def _skips_sets(self) -> bool:
         """Whether label sets and probabilities are not to be learnt: within another fit, and of real outputs."""
-        return self._only_scores or self.outputs_ is not None
+        return self._only_scores or self.outputs_ is not None or not getattr(self, "label_sets", True)
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         raise NotImplementedError

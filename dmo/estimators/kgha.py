@@ -19,7 +19,7 @@ from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weigh
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps
-from dmo.estimators.out_of_fold import PASSED_ROWS, held_out_part, out_of_fold_scores
+from dmo.estimators.out_of_fold import held_out_part, out_of_fold_scores
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion
@@ -64,8 +64,8 @@ _STANDS = 1e-3
 """Fits that fill unknown labels, at most; relative change of the labels at which they stand."""
 _KEPT = 2**30
 """Bytes of factor rows that are kept for the next pass of this process."""
-_HELD_OUT = 3000
-"""Rows of the fit, and of the samples that it scores, that label sets are learnt from: a second's work on one core."""
+_HELD_OUT, _HELD_OUT_PASS = 2000, 4096
+"""Rows of the fit whose scores decide label sets, by exact and by low-rank kernels: a part of the whole fit's work."""
 
 
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
@@ -105,7 +105,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         w_v of kernel "product", as in `MultiViewRidge`.
     decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
         Learnt from out-of-fold scores of the training samples (four further fits), what ranks the labels; None: their
-        scores do. Label sets and `predict_proba` are learnt in any case, from one further fit on at most 3000 samples.
+        scores do.
+    label_sets : bool, default=True
+        Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from one further fit on at most
+        2000 samples (4096 with low-rank kernels), which are read for it once more. False: `predict` gives every sample as
+        many labels as a training sample has on average.
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
         the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
@@ -177,6 +181,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,
         "intercept": FLAG,
+        "label_sets": FLAG,
         "prior_power": SHARE,
         "standardize": SHARE,
         "gamma": POSITIVE,
@@ -200,6 +205,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         gamma: float = 2.0,
         weights: Weights = None,
         decoder: Decoder = None,
+        label_sets: bool = True,
         approximation: Engine = "auto",
         label_ridge: float | None = None,
         tol: float = 1e-6,
@@ -223,6 +229,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.gamma = gamma
         self.weights = weights
         self.decoder = decoder
+        self.label_sets = label_sets
         self.approximation = approximation
         self.label_ridge = label_ridge
         self.tol = tol
@@ -293,7 +300,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         if self.decoder is not None:
             held = out_of_fold_scores(self, views, Y, gaps=gaps)[rows]
         elif not self._skips_sets:
-            found = held_out_part(self, views, Y, rows, _HELD_OUT if self.is_exact else PASSED_ROWS, gaps)
+            found = held_out_part(self, views, Y, rows, _HELD_OUT if self.is_exact else _HELD_OUT_PASS, gaps)
             if found is None:
                 return
             rows, held = found

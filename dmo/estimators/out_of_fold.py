@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from dmo.blocks import Rows, Subset
+from dmo.blocks import PartialRows, Rows, Subset, sampled
 from dmo.engines.lowrank import FOLDS
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.kernels import Precomputed
@@ -68,7 +68,8 @@ def out_of_fold_scores(
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-            scores[test] = _fitted_on(estimator, views, Y, train, gaps)._raw_scores(_part(views, test))
+            model = _fit(_scoring(estimator), _part(views, train), Y[train], None if gaps is None else gaps.rows(train))
+            scores[test] = model._raw_scores(_part(views, test))
             advance(1)
     return scores
 
@@ -100,21 +101,38 @@ def held_out_part(
     most: int,
     gaps: LabelGaps | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Numbers of some of the `rows` and their raw label scores by one fit on others: at most `most` in either part.
+    """Numbers of some of the `rows` and their raw label scores by one fit on others: at most `most`, and half as many.
 
-    Three of four rows are learnt from, with every label in its share, so that the fit costs less than the one whose scores
-    it stands for. None where there are not enough samples, or kernels are precomputed, whose columns are samples too.
+    They are read once, into memory, where exact kernels of theirs are as well. Three of four rows are learnt from, with every
+    label in its share, so that the fit costs less than the one whose scores it stands for. None where there are not enough
+    samples, or kernels are precomputed, whose columns are samples too.
     """
-    share = min(0.75, most / len(rows)), min(0.25, most / len(rows))
+    share = min(0.75, most / len(rows)), min(0.25, most / 2 / len(rows))
     if len(rows) < 8 or _precomputed(estimator, list(views)):
         return None
     part = stratified_folds(Y[rows], (*share, 1 - sum(share)) if sum(share) < 1 else share)
     train, test = rows[part == 0], rows[part == 1]
     if len(np.unique(Y[train], axis=0)) < 2:
         return None
-    with warnings.catch_warnings():
+    index = np.sort(np.concatenate([train, test]))
+    read = {name: _read(source, index) for name, source in views.items()}
+    model = _scoring(estimator)
+    if estimator.is_exact:
+        model.set_params(approximation="exact")  # few rows: their kernels need neither stores nor workers
+    places = np.searchsorted(index, train), np.searchsorted(index, test)
+    with warnings.catch_warnings(), stage("label sets", 1) as advance:
         warnings.simplefilter("ignore")  # the fit on all rows has told of what there is to tell
-        return test, _fitted_on(estimator, views, Y, train, gaps)._raw_scores(_part(views, test))
+        _fit(model, _part(read, places[0]), Y[train], None if gaps is None else gaps.rows(train))
+        scores = model._raw_scores(_part(read, places[1]))
+        advance(1)
+    return test, scores
+
+
+def _read(source: Rows, index: np.ndarray) -> Rows:
+    """Rows `index` (ascending) in memory."""
+    if isinstance(source, PartialRows):
+        return PartialRows(sampled(source.source, index), source.present[index])
+    return sampled(source, index)
 
 
 def _precomputed(estimator: Any, views: list[str]) -> bool:
@@ -126,19 +144,21 @@ def _part(views: Mapping[str, Rows], index: np.ndarray) -> dict[str, Rows]:
     return {name: Subset(source, index) for name, source in views.items()}
 
 
-def _fitted_on(
-    estimator: Any, views: Mapping[str, Rows], Y: np.ndarray, train: np.ndarray, gaps: LabelGaps | None
-) -> Any:
-    """A clone that scores labels, and learns nothing besides, fitted on some rows."""
+def _scoring(estimator: Any) -> Any:
+    """A clone that scores labels, and learns nothing besides."""
     bare = {"decoder": None, "scale": "none", "impute": None}
     model = clone(estimator)
     model.set_params(**{name: value for name, value in bare.items() if name in model.get_params(deep=False)})
     model._only_scores = True
+    if "approximation" in model.get_params(deep=False):
+        model.set_params(approximation=getattr(estimator, "approximation_", estimator.approximation))
+    return model
+
+
+def _fit(model: Any, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> Any:
+    """The model, fitted on some rows, with their weights and unknown labels."""
     if gaps is None:
-        return model.fit(_part(views, train), Y[train])
+        return model.fit(views, Y)
     model.set_params(standardize=0.0)  # raw scores are the same without held-out statistics
-    part = gaps.rows(train)
-    known = Y[train] if part.known is None else np.where(part.known, Y[train], np.nan)
-    return model.fit(
-        _part(views, train), known, sample_weight=part.weights.views | {LABEL_WEIGHTS: part.weights.labels}
-    )
+    known = Y if gaps.known is None else np.where(gaps.known, Y, np.nan)
+    return model.fit(views, known, sample_weight=gaps.weights.views | {LABEL_WEIGHTS: gaps.weights.labels})

@@ -98,6 +98,10 @@ class MultiViewRidge(Incremental, Annotator):
     decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
         Learnt from leave-one-out scores of all training samples, what ranks the labels; None: their scores do. Label sets
         and `predict_proba` are learnt from leave-one-out scores in any case, of some of the samples where they are many.
+    label_sets : bool, default=True
+        Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from leave-one-out scores of
+        training samples, for which low-rank kernels read up to 16384 rows once more. False: `predict` gives every sample
+        as many labels as a training sample has on average.
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
         the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
@@ -150,6 +154,7 @@ class MultiViewRidge(Incremental, Annotator):
         "combine": one_of("predictions", "kernels", "product"),
         "center": FLAG,
         "intercept": FLAG,
+        "label_sets": FLAG,
         "prior_power": SHARE,
         "standardize": SHARE,
         "random_state": SEED,
@@ -171,6 +176,7 @@ class MultiViewRidge(Incremental, Annotator):
         distances: str | Mapping[str, str] = "auto",
         gamma: float = 2.0,
         decoder: Decoder = None,
+        label_sets: bool = True,
         approximation: Engine = "auto",
         random_state: int | None = 0,
         views: Mapping[str, Columns] | None = None,
@@ -189,6 +195,7 @@ class MultiViewRidge(Incremental, Annotator):
         self.distances = distances
         self.gamma = gamma
         self.decoder = decoder
+        self.label_sets = label_sets
         self.approximation = approximation
         self.random_state = random_state
         self.views = views

@@ -346,7 +346,7 @@ def learnt(estimator: Any) -> dict[str, Any]:
     >>> import dmo
     >>> from dmo.workflows.fitting import learnt
     >>> learnt(dmo.MultiViewRidge("linear").fit({"x": np.eye(3)}, np.eye(3)))
-    {'views': {'x': 3}, 'n_labels': 3}
+    {'views': {'x': 3}, 'scales': {}, 'imputed': [], 'n_labels': 3}
     """
     found: dict[str, Any] = {"views": dict(estimator.view_widths_)}
     prepared: Mapping[str, Preparation] = getattr(estimator, "preparations_", {})

@@ -66,8 +66,8 @@ class RunOptions:
     Examples
     --------
     >>> from dmo.workflows.program import RunOptions
-    >>> RunOptions(memory_limit="4GiB").settings()["dmo.local.memory-limit"]
-    '4GiB'
+    >>> RunOptions(memory_limit="4GiB").settings()
+    {'dmo.memory-limit': '4GiB'}
     """
 
     workers: int | None = None
@@ -116,7 +116,7 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
     >>> import dask.config
     >>> from dmo.workflows.program import RunOptions, running
     >>> with running(RunOptions(workers=3), "my experiment"):
-    ...     dask.config.get("dmo.local.workers")
+    ...     dask.config.get("dmo.workers")
     3
     """
     token = _verbose.set(options.verbose)

@@ -456,7 +456,6 @@ BAD = {
         ("ingest", "files", "{out}", "--view", "a={a}", "--view", "b={b}"),
         "pass the same samples and splits",
     ),
-    "labels not 0/1": (("ingest", "files", "{out}", "--view", "a={a}", "--labels", "{a}"), "0 or 1"),
     "not finite": (("ingest", "files", "{out}", "--view", "a={nan}"), "view 'a', row 3, column 1 is nan"),
     "no such file": (("ingest", "files", "{out}", "--view", "a={out}.npy"), "no such file"),
     "no view": (("ingest", "files", "{out}"), "pass --view NAME=FILE at least once"),

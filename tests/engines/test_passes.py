@@ -80,10 +80,16 @@ def several(make: Callable[[], Any]) -> Callable[[Any, Any], Any]:
 
 
 FITS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {  # and the views that it reads
-    "KGHA, Nystrom": (several(lambda: KGHA(approximation=LOW, n_components=2)), 2),
-    "KGHA, MEKA": (several(lambda: KGHA(approximation=Meka(clusters=2, rank=8, fit_rows=100), n_components=2)), 2),
-    "KGHA, exact": (several(lambda: KGHA(approximation="exact", ridge=1.0, n_components=2, tol=1e-2)), 2),
-    "ridge, Nystrom": (several(lambda: MultiViewRidge(approximation=LOW)), 2),
+    "KGHA, Nystrom": (several(lambda: KGHA(approximation=LOW, n_components=2, label_sets=False)), 2),
+    "KGHA, MEKA": (
+        several(lambda: KGHA(approximation=Meka(clusters=2, rank=8, fit_rows=100), n_components=2, label_sets=False)),
+        2,
+    ),
+    "KGHA, exact": (
+        several(lambda: KGHA(approximation="exact", ridge=1.0, n_components=2, tol=1e-2, label_sets=False)),
+        2,
+    ),
+    "ridge, Nystrom": (several(lambda: MultiViewRidge(approximation=LOW, label_sets=False)), 2),
     "ridge, exact": (several(lambda: MultiViewRidge(approximation="exact", combine="kernels", ridge=1.0)), 2),
     "MORP, Nystrom": (one(lambda: MORP(form="direct", approximation=LOW)), 1),
     "MORP, primal": (one(lambda: MORP("linear", form="direct", approximation="exact")), 1),
