@@ -96,8 +96,7 @@ class MultiViewRidge(Incremental, Annotator):
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
     decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
-        Learnt from leave-one-out scores of all training samples, what ranks the labels; None: their scores do. Label sets
-        and `predict_proba` are learnt from leave-one-out scores in any case, of some of the samples where they are many.
+        Learnt from leave-one-out scores of all training samples, what ranks the labels; None: their scores do.
     label_sets : bool, default=True
         Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from leave-one-out scores of
         training samples, for which low-rank kernels read up to 16384 rows once more. False: `predict` gives every sample

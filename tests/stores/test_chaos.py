@@ -353,7 +353,7 @@ def test_a_scheduler_killed_under_an_exact_fit_stops_it_and_the_same_command_goe
         said = errors.splitlines()[-1]
         assert said.startswith("dmo: the cluster was lost (")
         assert said.endswith("what is finished is kept, the same command goes on or starts again")
-        assert "Traceback" not in errors
+        assert f'File "{Path(dmo.__file__).parent}' not in errors  # distributed may log a traceback of its own
         assert not out.exists() or not stores.describe(out)["complete"]
     finally:
         running.stop()
