@@ -76,7 +76,7 @@ def out_of_fold_scores(
 
 ALL_ROWS, SOME_ROWS = 6144, 1024
 """Rows of an exact kernel up to which all are scored (the inverse's diagonal costs what the factor did), and as many above."""
-PASSED_ROWS, _RUN = 16384, 256
+PASSED_ROWS, _RUN = 4096, 256
 """Rows that the moment engine reads again for held-out scores, in runs of some, since stores are read by blocks."""
 
 

@@ -99,7 +99,7 @@ class MultiViewRidge(Incremental, Annotator):
         Learnt from leave-one-out scores of all training samples, what ranks the labels; None: their scores do.
     label_sets : bool, default=True
         Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from leave-one-out scores of
-        training samples, for which low-rank kernels read up to 16384 rows once more. False: `predict` gives every sample
+        training samples, for which low-rank kernels read up to 4096 rows once more. False: `predict` gives every sample
         as many labels as a training sample has on average.
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
@@ -367,7 +367,7 @@ class MultiViewRidge(Incremental, Annotator):
         rows, known, held_out = np.arange(len(Y)) if some is None else some, None, self._held_out(gaps)
         if held_out == "part":
             labeled = np.flatnonzero(gaps.any_weight) if gaps is not None else rows
-            found = held_out_part(self, views, Y, labeled, PASSED_ROWS // 4, gaps)
+            found = held_out_part(self, views, Y, labeled, PASSED_ROWS, gaps)
             rows, loo = (rows[:0], loo[:0]) if found is None else found
         elif held_out and gaps is not None:
             if held_out == "folds":
