@@ -64,10 +64,12 @@ def run(path: Path, method: str, rank: int, clusters: int) -> dict[str, Any]:
                 low = Meka(clusters=clusters, rank=rank // clusters)
             if method.startswith("ridge"):
                 model: Any = MultiViewRidge(
-                    kernels(store), ridge=1e-2, combine="kernels", intercept=True, approximation=low
+                    kernels(store), ridge=1e-2, combine="kernels", intercept=True, approximation=low, label_sets=False
                 )
             else:
-                model = KGHA(kernels(store), ridge=1e-1, balance=1e-2, n_components=0.8, approximation=low)
+                model = KGHA(
+                    kernels(store), ridge=1e-1, balance=1e-2, n_components=0.8, approximation=low, label_sets=False
+                )
             scores = model.fit(old, Y).decision_function(new)
     seconds, used = time.perf_counter() - start, time.process_time() - used
     found = annotation_scores(Y2, scores, top=5)
