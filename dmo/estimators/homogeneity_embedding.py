@@ -74,6 +74,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     approximation: Any
     random_state: int | None
     expansions_: Mapping[str, Expansion]
+    _given_maps: Mapping[str, FeatureMap] | None = None  # low-rank kernels that another fit has found
 
     @property
     def _takes_partial_views(self) -> bool:
@@ -181,6 +182,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
     def _maps(self, views: Mapping[str, Rows]) -> dict[str, FeatureMap]:
         """The low-rank kernels of the views."""
+        if self._given_maps is not None:
+            return dict(self._given_maps)
         return fit_maps(self._engine, self.kernel, views, self.random_state, self.center)
 
     def _expand(self, maps: Mapping[str, FeatureMap], fit: HomogeneityFit) -> None:

@@ -22,7 +22,7 @@ from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import held_out_part, out_of_fold_scores
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.shared_fits import HeldOut, SharedViews
-from dmo.functions import Expansion
+from dmo.functions import Expansion, FactorExpansion
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.smoothers import LinearSmoother
@@ -64,8 +64,8 @@ _STANDS = 1e-3
 """Fits that fill unknown labels, at most; relative change of the labels at which they stand."""
 _KEPT = 2**30
 """Bytes of factor rows that are kept for the next pass of this process."""
-_HELD_OUT, _HELD_OUT_PASS = 2000, 4096
-"""Rows of the fit whose scores decide label sets, by exact and by low-rank kernels: a part of the whole fit's work."""
+_HELD_OUT = 2000
+"""Rows of the fit whose scores decide label sets: a part of the whole fit's work."""
 
 
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
@@ -108,8 +108,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         scores do.
     label_sets : bool, default=True
         Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from one further fit on at most
-        2000 samples (4096 with low-rank kernels), which are read for it once more. False: `predict` gives every sample as
-        many labels as a training sample has on average.
+        2000 samples, which are read for it once more. False: `predict` gives every sample as many labels as a training
+        sample has on average.
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
         the moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory.
@@ -300,7 +300,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         if self.decoder is not None:
             held = out_of_fold_scores(self, views, Y, gaps=gaps)[rows]
         elif not self._skips_sets:
-            found = held_out_part(self, views, Y, rows, _HELD_OUT if self.is_exact else _HELD_OUT_PASS, gaps)
+            found = held_out_part(self, views, Y, rows, _HELD_OUT, gaps, self._fitted_maps() if gaps is None else None)
             if found is None:
                 return
             rows, held = found
@@ -308,6 +308,10 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             return
         known = None if gaps is None or gaps.known is None else gaps.known[rows]
         self._learn_decoder(self.decoder, [held], Y[rows], known)
+
+    def _fitted_maps(self) -> dict[str, FeatureMap]:
+        """The low-rank kernels of the views; empty of exact kernels."""
+        return {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
 
     def _fit_gaps(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
         """Missing samples are passive; unknown labels of labeled samples are filled until they stand."""

@@ -20,6 +20,7 @@ from dmo.engines.lowrank import FOLDS
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.kernels import Precomputed
 from dmo.labels.stratification import stratified_folds
+from dmo.lowrank import FeatureMap
 from dmo.progress import stage
 from dmo.validation import per_view
 from dmo.validation.weights import LABEL_WEIGHTS
@@ -100,12 +101,14 @@ def held_out_part(
     rows: np.ndarray,
     most: int,
     gaps: LabelGaps | None = None,
+    maps: Mapping[str, FeatureMap] | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Numbers of some of the `rows` and their raw label scores by one fit on others: at most `most`, and half as many.
 
     They are read once, into memory, where exact kernels of theirs are as well. Three of four rows are learnt from, with every
     label in its share, so that the fit costs less than the one whose scores it stands for. None where there are not enough
-    samples, or kernels are precomputed, whose columns are samples too.
+    samples, or kernels are precomputed, whose columns are samples too. `maps`: low-rank kernels to take, which know nothing of
+    labels; finding them anew took longer than all else.
     """
     share = min(0.75, most / len(rows)), min(0.25, most / 2 / len(rows))
     if len(rows) < 8 or _precomputed(estimator, list(views)):
@@ -119,6 +122,8 @@ def held_out_part(
     model = _scoring(estimator)
     if estimator.is_exact:
         model.set_params(approximation="exact")  # few rows: their kernels need neither stores nor workers
+    elif maps is not None:
+        model._given_maps = maps
     places = np.searchsorted(index, train), np.searchsorted(index, test)
     with warnings.catch_warnings(), stage("label sets", 1) as advance:
         warnings.simplefilter("ignore")  # the fit on all rows has told of what there is to tell

@@ -117,6 +117,13 @@ def test_a_fit_reads_every_block_of_a_store_once_and_a_sample(name: str, store: 
     )
 
 
+@pytest.mark.parametrize("label_sets", [False, True])
+def test_label_sets_take_their_rows_in_one_reading_more(label_sets: bool, store: Any, data: Any, readings: Any) -> None:
+    """Here all rows, since they are few."""
+    KGHA(approximation=LOW, n_components=2, label_sets=label_sets).fit(store.views, data[1])
+    assert set(readings.chunks.values()) == {1 + label_sets}
+
+
 @pytest.mark.parametrize(("extra", "steps"), [(4, 1), (1, 2)])
 def test_a_krylov_subspace_takes_two_readings_for_every_step(
     extra: int, steps: int, store: Any, data: Any, readings: Any

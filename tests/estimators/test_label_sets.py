@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score, log_loss
 
 import dmo
 from dmo import KGHA, MultiViewRidge, Nystrom
-from dmo.estimators import out_of_fold
+from dmo.estimators import homogeneity_embedding, out_of_fold
 from dmo.methods.calibration import PooledProbabilities
 from dmo.methods.thresholds import best_threshold, learn_thresholds
 from dmo.metrics import set_scores
@@ -149,3 +149,21 @@ def test_batches_learn_label_sets_of_what_they_bring(problem):
     assert f1_score(truth[:, :7], model.predict(new)[:, :7], average="micro") > 0.6
     few = MultiViewRidge("rbf", approximation=Nystrom(rank=20)).partial_fit(X[:60], Y[:60])
     assert (few.predict(new).sum(axis=1) == max(1, round(Y[:60].sum(axis=1).mean()))).all()
+
+
+def test_label_sets_of_low_rank_kernels_take_the_maps_of_the_fit(monkeypatch):
+    """They know nothing of labels, and finding landmarks anew took longer than all else of the further fit."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 4))
+    Y = (X @ rng.normal(size=(4, 3)) > 0.5).astype(np.uint8)
+    found, fit_maps = [], homogeneity_embedding.fit_maps
+
+    def counted(*given):
+        found.append(fit_maps(*given))
+        return found[-1]
+
+    monkeypatch.setattr(homogeneity_embedding, "fit_maps", counted)
+    model = KGHA(approximation=Nystrom(rank=15), n_components=2).fit(X, Y)
+    assert len(found) == 1
+    assert model.decoding_ is not None
+    assert model.predict(X).sum() > 0
