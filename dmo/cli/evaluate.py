@@ -33,7 +33,7 @@ def evaluate(
         if seen is not None:
             which = "these are" if seen == "all" else "among these are"
             run.note(f"{which} samples that the model was trained on: take others, or --cv 4 for fits without them")
-        if found.measures["auc_macro"] is None:
+        if found.measures.get("auc_macro", 0) is None:
             run.note("no label has both positive and negative samples here: no AUC")
     applied = found.applied
     record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
@@ -52,7 +52,10 @@ _SETS |= {"hamming": "Hamming loss", "subset_accuracy": "subset accuracy"}
 
 
 def figure_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The measures of `figures` as lines of a table, in percent."""
+    """The measures of `figures` as lines of a table, in percent; those of real targets in their units."""
+    if "rmse" in record:
+        means = [("RMSE", "rmse"), ("MAE", "mae"), ("R2", "r2"), ("aRRMSE", "arrmse")]
+        return [("targets", str(record["n_targets"])), *((title, f"{record[key]:.4g}") for title, key in means)]
     shown = [("labels", f"{record['n_labels']}, of which {record['n_labels_present']} occur in these samples")]
     for key, title in (("precision", "precision"), ("recall", "recall"), ("f1", "F1")):
         shown.append((f"{title} at top {record['top']}", percent(record[key])))

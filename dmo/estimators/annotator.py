@@ -525,14 +525,14 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
 
 
 def targets(model: Any, Y: np.ndarray | None) -> np.ndarray | None:
-    """Turn labels of 0 and 1 into what a model learns: a regression learns +1 and -1.
+    """Turn labels of 0 and 1 into what a model learns: a regression learns +1 and -1, and real outputs as they are.
 
     Parameters
     ----------
     model : estimator
         Any.
-    Y : ndarray of shape (n, L), 0/1, or None
-        Labels.
+    Y : ndarray of shape (n, L), or None
+        Labels of 0 and 1, or real outputs.
 
     Returns
     -------
@@ -548,4 +548,5 @@ def targets(model: Any, Y: np.ndarray | None) -> np.ndarray | None:
     >>> targets(KGHA(), Y).tolist(), targets(LLTSVR(), Y).tolist()
     ([[1, 0], [0, 1]], [[1.0, -1.0], [-1.0, 1.0]])
     """
-    return 2.0 * Y - 1.0 if Y is not None and is_regressor(model) else Y
+    labels = Y is not None and bool(((Y == 0) | (Y == 1)).all())
+    return 2.0 * Y - 1.0 if Y is not None and labels and is_regressor(model) else Y

@@ -218,6 +218,8 @@ def label_names(model: Any) -> list[str]:
     for names in ("label_names_", "classes_"):
         if getattr(model, names, None) is not None:
             return [str(label) for label in getattr(model, names)]
+    if getattr(model, "outputs_", None) is not None:
+        return [str(output) for output in range(len(model.outputs_.shift))]
     for offsets in ("decoder_offset_", "intercept_"):  # of a projection, of a support vector regression
         if hasattr(model, offsets):
             return [str(label) for label in range(len(getattr(model, offsets)))]
@@ -254,6 +256,10 @@ def label_count(wanted: int | None, model: Any) -> int:
     >>> label_count(None, dmo.MultiViewRidge("linear").fit(np.eye(3), np.eye(3)))
     3
     """
+    if getattr(model, "outputs_", None) is not None:
+        raise UserError(
+            "the model learnt real targets, not labels to choose from; take dmo evaluate, or predict in Python"
+        )
     labels = getattr(model, "n_seen_labels_", None) or len(label_names(model))
     if wanted is not None and wanted > labels:
         raise UserError(f"--top {wanted}: {labels} labels have a training sample; pass a number from 1 to {labels}")

@@ -19,7 +19,15 @@ from dmo.estimators.jec import JEC
 from dmo.features import UnreadableImage, read_image
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.decoding import top_labels
-from dmo.metrics import annotation_scores, auc_scores, ranking_scores, set_scores, suitable_top, top_scores
+from dmo.metrics import (
+    annotation_scores,
+    auc_scores,
+    ranking_scores,
+    regression_scores,
+    set_scores,
+    suitable_top,
+    top_scores,
+)
 from dmo.progress import stage
 from dmo.workflows.apply import SCORES, AppliedModel, known_labels, label_count, open_applied, rows_of
 
@@ -115,7 +123,10 @@ def judge(path: str, features: str, split: str | None, top: int | None, cv: int 
     """
     applied = open_applied(path, features, split, "test", SCORES)
     Y = known_labels(applied, features)
-    count = label_count(top, applied.model) if top is not None else _suitable(applied.model, Y)
+    real = applied.store.real_labels
+    if real and not is_regressor(applied.model):
+        raise UserError(f"{features} has real targets, {path} scores labels; fit a model on real targets")
+    count = 0 if real else label_count(top, applied.model) if top is not None else _suitable(applied.model, Y)
     found = stores.describe(path)
     made = found["provenance"]["parameters"]
     if cv is None:
@@ -123,7 +134,10 @@ def judge(path: str, features: str, split: str | None, top: int | None, cv: int 
     else:
         decided = _cross_validated(applied, Y, cv)
     scores, sets = np.split(decided, [Y.shape[1]], axis=1)
-    measures = figures(Y, scores, count) | set_figures(applied.model, Y, scores, sets, count)
+    if real:
+        measures = regression_figures(Y, scores)
+    else:
+        measures = figures(Y, scores, count) | set_figures(applied.model, Y, scores, sets, count)
     measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
     costs = dict(made.get("costs") or {}) | {"model_bytes": found["bytes"]}
     return EvaluatedModel(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs)
@@ -153,6 +167,8 @@ def decisions(model: Any, views: Any) -> np.ndarray:
     >>> decisions(dmo.KGHA("linear").fit(X, Y), X).shape
     (30, 4)
     """
+    if getattr(model, "outputs_", None) is not None:  # real ones: there is nothing to choose
+        return np.asarray(model.predict(views)).reshape(-1, len(model.outputs_.shift))
     if hasattr(model, "scores_and_sets"):
         return np.hstack(model.scores_and_sets(views))
     scores = label_scores(model, views)
@@ -199,6 +215,32 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
         found |= {"f1_micro": chosen.f1_micro, "f1_macro": chosen.f1_macro, "f1_samples": chosen.f1_samples}
         found |= {"hamming": chosen.hamming, "subset_accuracy": chosen.subset, "set_size": chosen.cardinality}
     return found
+
+
+def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
+    """Measure predictions of real targets, under the names of the JSON output.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (m, L)
+        Targets.
+    predictions : ndarray of shape (m, L)
+        In their units.
+
+    Returns
+    -------
+    dict
+        See `dmo.metrics.regression_scores`; means over the targets.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.workflows.evaluation import regression_figures
+    >>> regression_figures(np.array([[1.0], [3.0]]), np.array([[1.0], [2.0]]))["mae"]
+    0.5
+    """
+    found = regression_scores(Y, predictions)
+    return {"n_targets": Y.shape[1], "rmse": found.rmse, "mae": found.mae, "r2": found.r2, "arrmse": found.arrmse}
 
 
 def _suitable(model: Any, Y: np.ndarray) -> int:

@@ -91,6 +91,8 @@ def write_page(
     check_output_file(out)
     judged = [judge(path, features, split, top) for path in dict.fromkeys(models)]
     first = judged[0].applied
+    if first.store.real_labels:
+        raise UserError(f"{features} has real targets, a report shows labels; take dmo evaluate")
     Y = known_labels(first, features)
     evidence = Evaluation(judged, first.label_names(), Y, judged[0].measures["top"])
     baselines = {"the most frequent labels for all": np.broadcast_to(label_frequency(evidence), Y.shape)}

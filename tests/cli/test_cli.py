@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from shell import disk_full, record, run
-from sklearn.metrics import f1_score, label_ranking_average_precision_score
+from sklearn.metrics import f1_score, label_ranking_average_precision_score, mean_absolute_error, r2_score
 
 import dmo.estimators
 import dmo.workflows.apply
@@ -794,3 +794,25 @@ def test_corel5k_from_its_files(dmo_data, tmp_path):
     result = record("evaluate", tmp_path / "m.zarr", tmp_path / "c.zarr")
     assert result["f1"] > 0.6
     assert run("annotate", tmp_path / "m.zarr", tmp_path / "c.zarr", tmp_path / "a.zarr").stdout.count("sky") >= 1
+
+
+@pytest.mark.parametrize("name", ["ridge", "kgha", "lltsvr"])
+def test_real_targets_are_learnt_and_judged_in_their_units(name, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 5))
+    T = np.c_[1000 + 100 * X[:, 0] + X[:, 1], 0.01 * X[:, 2]]
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "t.npy", T)
+    store, model = tmp_path / "s.zarr", tmp_path / "m.zarr"
+    run("ingest", "files", store, "--view", f"x={tmp_path}/x.npy", "--labels", tmp_path / "t.npy", "--test-share", 0.25)
+    run("fit", name, store, model, "--split", "train")
+    found = json.loads(run("evaluate", model, store, "--json").stdout)
+    views, truth, _ = stores.open_features(store).select("test")
+    predicted = load(str(model)).predict({"x": views["x"][:]})
+    assert found["mae"] == pytest.approx(mean_absolute_error(truth, predicted))
+    assert found["r2"] == pytest.approx(r2_score(truth, predicted))
+    assert found["r2"] > 0.5
+    run("report", model, store, tmp_path / "page.html", code=2)
+    if name != "lltsvr":
+        assert "real targets, not labels" in run("annotate", model, store, tmp_path / "rows.zarr", code=2).stderr
+        assert "mae" in json.loads(run("evaluate", model, store, "--cv", 3, "--json").stdout)
