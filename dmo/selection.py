@@ -37,7 +37,7 @@ from dmo.metrics import Metric, metric_of
 from dmo.persistence import encode
 from dmo.progress import stage
 from dmo.stores.checkpoints import Checkpoint, part_of_more
-from dmo.validation import check_labels, check_parameter, check_raw_views, naming, prepare_views, sample_count
+from dmo.validation import are_real, check_labels, check_parameter, check_raw_views, naming, prepare_views, sample_count
 
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
 _VOTES = ("sharpness", "visual", "decoder")
@@ -158,6 +158,40 @@ def default_metric(labels: np.ndarray, multilabel: bool = True) -> str:
     return "auc-macro" if labels.shape[1] == 1 else "ranking"
 
 
+def searched_labels(estimator: Any, y: Any, n: int) -> np.ndarray:
+    """Read the labels by which settings are compared.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Where what is learnt is kept.
+    y : object
+        As for `check_labels`.
+    n : int
+        Samples.
+
+    Returns
+    -------
+    ndarray of shape (n, L), 0/1
+        The labels.
+
+    Raises
+    ------
+    UserError
+        For real outputs, which no metric here compares, and as `check_labels`.
+
+    Examples
+    --------
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.selection import searched_labels
+    >>> searched_labels(MultiViewRidge(), ["sea", "sky"], 2).shape
+    (2, 2)
+    """
+    if are_real(y) or getattr(estimator, "targets", None) == "real":
+        raise UserError("settings are compared by labels, and y has real values; take GridSearchCV of scikit-learn")
+    return check_labels(estimator, y, n)
+
+
 def sweep(
     estimator: Any,
     views: Any,
@@ -227,7 +261,7 @@ def sweep(
             probe.set_params(impute=next((value for value in grid["impute"] if value is not None), None))
         raw = check_raw_views(probe, views, reset=True)
         n = sample_count(raw)
-        labels = check_labels(probe, Y, n)
+        labels = searched_labels(probe, Y, n)
     fold = stratified_folds(labels, folds, random_state)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
     fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast

@@ -25,8 +25,17 @@ from dmo.estimators.annotator import targets
 from dmo.estimators.kgha import KGHA
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.kernels import rescaled
-from dmo.selection import GRIDS, Metric, SweepResult, default_metric, stratified_folds, sweep, with_setting
-from dmo.validation import check_labels, check_raw_views, naming, prepare_views, sample_count
+from dmo.selection import (
+    GRIDS,
+    Metric,
+    SweepResult,
+    default_metric,
+    searched_labels,
+    stratified_folds,
+    sweep,
+    with_setting,
+)
+from dmo.validation import check_raw_views, naming, prepare_views, sample_count
 
 log = logging.getLogger("dmo")
 Grid = Mapping[str, Sequence[Any]]
@@ -168,7 +177,7 @@ class _Problem:
             if "impute" in probe.get_params():
                 probe.set_params(impute="mean")
             views = check_raw_views(probe, X, reset=True)
-            labels = check_labels(probe, Y, sample_count(views))
+            labels = searched_labels(probe, Y, sample_count(views))
         if metric is None:
             metric = default_metric(labels, probe.multilabel_)
         return cls(estimator, X, Y, views, labels, metric, cv, random_state)

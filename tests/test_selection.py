@@ -12,6 +12,7 @@ import dmo.engines.row_sums
 import dmo.estimators.shared_fits
 from dmo import JEC, KGHA, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
 from dmo.decoders import PlugIn
+from dmo.errors import UserError
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.metrics import annotation_scores
 from dmo.selection import default_metric, stratified_folds, sweep
@@ -267,3 +268,16 @@ def test_the_default_metric_tells_settings_apart_with_few_labels():
     classes = np.array(["a", "b", "c"])[np.arange(160) % 3]
     X = X + np.eye(3, 4)[np.arange(160) % 3] * 3
     assert dmo.tune("ridge", X, classes, cv=3).tuning_.metric == "accuracy"
+
+
+def test_what_no_metric_compares_is_said():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    for estimator, y in (("ridge", X[:, :2]), (MultiViewRidge(targets="real"), np.eye(2)[np.arange(30) % 2])):
+        with pytest.raises(UserError, match="y has real values; take GridSearchCV"):
+            dmo.tune(estimator, X, y)
+    unknown = np.eye(2)[np.arange(30) % 2]
+    unknown[3, 1] = np.nan
+    with pytest.raises(UserError, match="got nan at row 3, column 1; drop samples of unknown labels"):
+        dmo.tune("ridge", X, unknown)
+    names = [["sky"] if i % 2 else ["sea", "boat"] for i in range(30)]
+    assert set(dmo.tune("ridge", X, names, grid={"ridge": [0.1, 1.0]}).classes_) == {"sky", "sea", "boat"}

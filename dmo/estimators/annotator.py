@@ -548,5 +548,6 @@ def targets(model: Any, Y: np.ndarray | None) -> np.ndarray | None:
     >>> targets(KGHA(), Y).tolist(), targets(LLTSVR(), Y).tolist()
     ([[1, 0], [0, 1]], [[1.0, -1.0], [-1.0, 1.0]])
     """
-    labels = Y is not None and bool(((Y == 0) | (Y == 1)).all())
-    return 2.0 * Y - 1.0 if Y is not None and labels and is_regressor(model) else Y
+    if Y is None or not is_regressor(model) or not ((Y == 0) | (Y == 1)).all():
+        return Y
+    return 2.0 * Y - 1.0

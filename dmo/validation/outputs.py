@@ -629,6 +629,8 @@ def _binary(Y: np.ndarray, row_numbers: np.ndarray | None = None, real: bool = F
             i, j = wrong[0] + (where.start, 0)
             number = i if row_numbers is None else row_numbers[i]
             cure = "binarize them first" + (", or pass targets='real'" if real else "")
+            if np.isnan(Y[i, j]):
+                cure = "drop samples of unknown labels, or fit a KGHA or MultiViewRidge, which take them"
             raise UserError(f"labels must be 0 or 1, got {Y[i, j]:g} at row {number}, column {j}; {cure}")
     return Y
 
