@@ -101,6 +101,12 @@ def call(*command: Any, code: int = 0, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of a queue write their output where they were submitted."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("features") / "digits.zarr"
