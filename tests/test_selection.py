@@ -77,6 +77,11 @@ def test_every_setting_scores_as_when_fitted_for_itself(model, grid):
     assert result.best_estimator.decision_function(VIEWS).shape == LABELS.shape
 
 
+def separation(Y, S):
+    """A metric that is smooth in the scores: F1 jumps where two labels change places."""
+    return float(S[Y > 0].mean() - S[Y == 0].mean())
+
+
 @pytest.mark.parametrize(
     ("model", "grid"),
     [
@@ -93,7 +98,7 @@ def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, gri
     monkeypatch.setattr(dmo.estimators.shared_fits, "_MEMORY", memory)
     monkeypatch.setattr(dmo.estimators.shared_fits, "BLOCK", 50)
     monkeypatch.setattr(dmo.engines.row_sums, "BLOCK", 50)
-    result = sweep(model, VIEWS, LABELS, grid, folds=3, metric="f1@2", refit=False)
+    result = sweep(model, VIEWS, LABELS, grid, folds=3, metric=separation, refit=False)
     exact = clone(model).set_params(kernel="linear", approximation="exact", scale="none")
     maps = {view: model.approximation.feature_map("rbf", X, model.random_state) for view, X in VIEWS.items()}
     number = stratified_folds(LABELS, 3, 0)
@@ -105,9 +110,8 @@ def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, gri
             fitted = clone(exact).set_params(**{key: row[key] for key in grid})
             fitted.fit({v: F[train] for v, F in factors.items()}, LABELS[train])
             scored = fitted.decision_function({v: F[test] for v, F in factors.items()})
-            scores.append(annotation_scores(LABELS[test], scored, top=2).f1)
-        # sweeps evaluate in float32: two labels of nearly one score may change places
-        np.testing.assert_allclose(row["folds"], scores, atol=0.01)
+            scores.append(separation(LABELS[test], scored))
+        np.testing.assert_allclose(row["folds"], scores, rtol=2e-4)  # feature maps are float32
     best = max(result.table, key=lambda row: row["mean"])
     assert result.best_params == {key: best[key] for key in grid}
 

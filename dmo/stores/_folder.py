@@ -263,7 +263,8 @@ class Folder:
             for name in names:
                 if not name.endswith((PARTIAL, LOCK)):
                     key = name if relative == "." else f"{relative}/{name}"
-                    found[key] = os.stat(os.path.join(folder, name)).st_size
+                    with suppress(FileNotFoundError):  # removed since it was listed: the model has been replaced
+                        found[key] = os.stat(os.path.join(folder, name)).st_size
         return found
 
     def names(self) -> list[str]:

@@ -123,7 +123,9 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     except DamagedRoot as error:
         return [str(error)]
     if root["kind"] == "model":
-        return _verify_model(folder, root)
+        found = _verify_model(folder, root)
+        replaced = existing_root(folder)["attributes"].get("generation") != root.get("generation")
+        return verify(path) if replaced else found
     problems: list[str] = []
     arrays = _arrays(folder, root)
     if not root["complete"]:

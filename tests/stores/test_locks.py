@@ -473,6 +473,22 @@ def test_two_fits_to_one_path_are_not_begun(tmp_path: Path) -> None:
     assert not (tmp_path / "unused.zarr").exists()
 
 
+def test_a_model_that_is_replaced_while_it_is_described_or_verified_is_whole(tmp_path, monkeypatch):
+    path, walk, read = tmp_path / "model.zarr", os.walk, stores.models.read_array
+
+    def replaced_once(result):
+        monkeypatch.setattr(os, "walk", walk)
+        monkeypatch.setattr(stores.models, "read_array", read)
+        stores.save_model(path, {"a": ROWS}, {}, overwrite=True)
+        return result
+
+    stores.save_model(path, {"a": ROWS}, {})
+    monkeypatch.setattr(os, "walk", lambda folder: replaced_once(list(walk(folder))))
+    assert stores.describe(path)["arrays"] == {"a": {"format": "dense", "shape": [50, 4], "dtype": "float32"}}
+    monkeypatch.setattr(stores.models, "read_array", lambda *known: read(*replaced_once(known)))
+    assert stores.verify(path) == []
+
+
 KILLED_SAVES = """
 import os, sys
 import numpy as np
