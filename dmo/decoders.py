@@ -1,4 +1,4 @@
-"""From label scores to decisions, learnt from the scores of training samples by models that have not seen them.
+"""From label scores to decisions, learned from the scores of training samples by models that have not seen them.
 
 Every fit that has leave-one-out or out-of-fold scores of training samples learns from them the probability of each label
 and the threshold above which it is given; no test sample is ever looked at. A decoder that is passed to an estimator,
@@ -27,12 +27,12 @@ _ENTRIES, _POOLED = 2**19, 2**17
 
 @dataclass(frozen=True)
 class FittedDecoder:
-    """Label probabilities, label sets, and where a rule was learnt the scores that rank labels by it.
+    """Label probabilities, label sets, and where a rule was learned the scores that rank labels by it.
 
     Parameters
     ----------
     probabilities : PooledProbabilities or SoftmaxProbabilities
-        Of the score matrices that the decoder learnt from: of labels each for itself, or of classes.
+        Of the score matrices that the decoder learned from: of labels each for itself, or of classes.
     thresholds : ndarray of shape (L,)
         Probabilities above which labels are given.
     rule : PlugInRule, GainRule or None, default=None
@@ -81,7 +81,7 @@ class FittedDecoder:
         Returns
         -------
         arrays : dict of str to ndarray
-            What was learnt.
+            What was learned.
         meta : dict
             Its JSON.
         """
@@ -99,7 +99,7 @@ class FittedDecoder:
         Parameters
         ----------
         arrays : mapping of str to ndarray
-            What was learnt.
+            What was learned.
         meta : mapping
             Its JSON.
 

@@ -47,7 +47,7 @@ class Persistent:
         raise NotImplementedError
 
     def _prepared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What is done to rows before anything is learnt from them, as `_arrays`."""
+        """What is done to rows before anything is learned from them, as `_arrays`."""
         return {}, {}
 
     def _restore_prepared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
@@ -178,7 +178,7 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     Returns
     -------
     arrays : dict of str to ndarray or csr_array
-        What was learnt.
+        What was learned.
     description : dict
         Its JSON: the class's name, the parameters, the rest.
 
@@ -212,7 +212,7 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
     Parameters
     ----------
     arrays : mapping of str to ndarray or csr_array
-        What was learnt.
+        What was learned.
     description : mapping
         Its JSON.
 

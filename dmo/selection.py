@@ -3,7 +3,7 @@
 Settings that only change small algebra (ridge, balance, n_components, center, and the decoder's intercept, prior_power,
 standardize) are swept together: one pass over the rows per set of kernels with a low-rank kernel, one set of kernels per
 fold with exact ones. Annotators that look for neighbors among the training samples are fitted once per setting, votes in
-score space once for all settings: a sample is scored by the others, and only decoders are learnt fold by fold. Every other
+score space once for all settings: a sample is scored by the others, and only decoders are learned fold by fold. Every other
 parameter, and every other estimator, is fitted setting by setting.
 """
 
@@ -164,7 +164,7 @@ def searched_labels(estimator: Any, y: Any, n: int) -> np.ndarray:
     Parameters
     ----------
     estimator : estimator
-        Where what is learnt is kept.
+        Where what is learned is kept.
     y : object
         As for `check_labels`.
     n : int
@@ -545,7 +545,7 @@ def _one_by_one(
     score: Metric,
     scores: _Scores,
 ) -> list[dict[str, Any]]:
-    """Score every setting, fitted for itself: estimators without a shared road. Returns the settings."""
+    """Score every setting, fitted for itself: estimators whose fits share nothing. Returns the settings."""
     tried = list(settings(grid))
     for i, number in itertools.product(range(len(tried)), range(int(fold.max()) + 1)):
         if not scores.wanted(i, number):

@@ -5,10 +5,10 @@
 Sets: corel5k, espgame, bibtex, yeast, scene (ingested from FOLDER, default: DMO_DATA), scenes (drawn) and digits. Distances of
 all views are computed once per set and kept in WORK; every annotator on every set is one file of results there, so that the
 work can be done in parts: the same command goes on where a run stopped. The table is written to WORK/table.md and
-WORK/table.csv, the picture to WORK/benchmark.png.
+WORK/table.csv, the figure to WORK/benchmark.png.
 
 Settings are chosen on the training samples, for every decoder: scores that are held out (leave-one-out, or out of fold) are
-decoded by what was learnt from those of the other half of the samples, and judged on random subsets of the size of the test
+decoded by what was learned from those of the other half of the samples, and judged on random subsets of the size of the test
 set. The test samples are read once per decoder and set, for the setting that was chosen; WORK/log.txt says when. The deviation
 is that of 100 bootstrap samples of the test set. CPU seconds are those of the annotator with all its settings; those of the
 distances, which all share, are in a row of their own.
@@ -171,7 +171,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def experiment(options: argparse.Namespace) -> None:
-    """All that is asked for and not yet done; then the tables and the picture of all that is there."""
+    """All that is asked for and not yet done; then the tables and the figure of all that is there."""
     work = Path(options.work)
     work.mkdir(parents=True, exist_ok=True)
     chosen, sets = options.annotators.split(","), options.sets.split(",")
@@ -237,9 +237,9 @@ def prepared(name: str, most: int | None, data: Path, work: Path) -> Problem:
     seconds = json.loads(path.with_suffix(".json").read_text())
     neighbors = nearest(distances, len(Y))
     around = Neighborhoods.of(neighbors[0][: len(Y)], neighbors[1][:, : len(Y)], Y)
-    learnt = {"tagprop": fit_tagprop(around, Y).weights}
-    learnt["alignment"] = aligned_weights(((w, distances[:, w]) for w in row_blocks(len(Y), 512)), Y)
-    weights = {how: (w if w.any() else w + 1).astype(np.float32) for how, w in learnt.items()}
+    learned = {"tagprop": fit_tagprop(around, Y).weights}
+    learned["alignment"] = aligned_weights(((w, distances[:, w]) for w in row_blocks(len(Y), 512)), Y)
+    weights = {how: (w if w.any() else w + 1).astype(np.float32) for how, w in learned.items()}
     weights = {"equal": np.ones(len(views), np.float32), **weights}
     weights = {how: w / w.sum() for how, w in weights.items()}
     return Problem(name, of.top, Y, truth, distances, weights, neighbors, seconds)
@@ -387,7 +387,7 @@ DECODERS = ("scores", "prior", "standardized", "probabilities", "plug-in")
 
 
 def decoders(held: Matrices, Y: np.ndarray, p: Problem) -> dict[str, Callable[[Matrices], np.ndarray]]:
-    """Every decoder, learnt from held-out scores of samples with labels `Y`; those without a calibration rank by the last
+    """Every decoder, learned from held-out scores of samples with labels `Y`; those without a calibration rank by the last
     matrix. "prior": over the power of the label's frequency that is best on these samples."""
     frequency = np.maximum(Y.mean(axis=0), 0.5 / len(Y))
     power = max((0.0, 0.25, 0.5), key=lambda power: annotation_scores(Y, held[-1] / frequency**power, p.top).f1)
@@ -427,14 +427,14 @@ def judged(p: Problem, annotator: str, work: Path) -> dict[str, Any]:
 
 
 def cross_fitted(p: Problem, candidate: Candidate) -> dict[str, float]:
-    """Mean F1 of training samples under decoders that were learnt from the other half of them."""
+    """Mean F1 of training samples under decoders that were learned from the other half of them."""
     rng = np.random.default_rng(0)
     half = rng.permutation(p.n) % 2 == 0
     scores = {decoder: np.empty(p.Y.shape) for decoder in DECODERS}
     for part in (half, ~half):
-        learnt = decoders([s[~part] for s in candidate.held_out], p.Y[~part], p)
+        learned = decoders([s[~part] for s in candidate.held_out], p.Y[~part], p)
         for decoder in DECODERS:
-            scores[decoder][part] = learnt[decoder]([s[part] for s in candidate.held_out])
+            scores[decoder][part] = learned[decoder]([s[part] for s in candidate.held_out])
     size = min(len(p.truth), p.n)
     picked = [rng.choice(p.n, size, replace=False) for _ in range(10)]
     return {
@@ -454,7 +454,7 @@ def space(p: Problem) -> dict[str, Any]:
     counts = sorted({min(count, most) for count in (50, 100, 200)})
     pca = TraceEmbedding("pca", kernel=kernel, n_components=counts[-1], approximation="exact").fit(old)
     cca = TraceEmbedding("cca", kernel=kernel, n_components=counts[-1], ridge=0.1, approximation="exact").fit(old, p.Y)
-    learnt = KGHA(kernel, ridge=0.1, n_components=counts[-1], approximation="exact").fit(old, p.Y)
+    learned = KGHA(kernel, ridge=0.1, n_components=counts[-1], approximation="exact").fit(old, p.Y)
     fitted = _ridge(kernel, 0.03).fit(old, p.Y)
     held_out = fitted.held_out_scores_
     axes = np.linalg.svd(held_out - held_out.mean(axis=0), full_matrices=False)[2].T
@@ -462,7 +462,7 @@ def space(p: Problem) -> dict[str, Any]:
         "kernel PCA": (pca.transform(old), pca.transform(new)),
         "kernel CCA": (cca.transform(old), cca.transform(new)),
         "ridge scores": (held_out @ axes, fitted._scores({"x": new})[0] @ axes),
-        "KGHA": (learnt.transform(old), learnt.transform(new)),
+        "KGHA": (learned.transform(old), learned.transform(new)),
     }
     for name, (known, asked) in spaces.items():
         for count in counts:
@@ -485,11 +485,11 @@ def labels_of(p: Problem, nearest: np.ndarray) -> dict[str, float]:
     return {"precision_at_10": float(shared.mean()), "f1": float(f1)}
 
 
-# ---- tables and the picture
+# ---- tables and the figure
 
 
 def report(work: Path) -> None:
-    """Tables of all results in `work`, printed and written, and the picture."""
+    """Tables of all results in `work`, printed and written, and the figure."""
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((work / "results").glob("*.json"))]
     judged = [found for found in results if "decoders" in found]
     order = {name: i for i, name in enumerate(ANNOTATORS)}
@@ -504,7 +504,7 @@ def report(work: Path) -> None:
     print(text)
     if judged:
         write_table(work / "table.csv", rows_of)
-        picture(judged, work / "benchmark.png")
+        draw(judged, work / "benchmark.png")
     print(f"written to {work}: table.md, table.csv, benchmark.png, log.txt")
 
 
@@ -542,7 +542,7 @@ def spaces(results: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def picture(judged: Sequence[Mapping[str, Any]], path: Path) -> None:
+def draw(judged: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Test F1 of every annotator, as its scores rank labels and as the plug-in rule does, a panel per set."""
     from matplotlib.figure import Figure
 

@@ -41,7 +41,7 @@ COMMANDS = {
     ),
     "transform": Lazy(
         "dmo.cli.apply:transform",
-        "Write the learnt representation of samples (default: all) as a result store.",
+        "Write the learned representation of samples (default: all) as a result store.",
     ),
     "annotate": Lazy(
         "dmo.cli.apply:annotate",

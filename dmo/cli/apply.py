@@ -49,7 +49,7 @@ def transform(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Write the learnt representation of samples (default: all) as a result store.
+    """Write the learned representation of samples (default: all) as a result store.
 
     Run again, it goes on where it was interrupted, and a store that is complete is left as it is.
     """

@@ -185,7 +185,7 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run]) -> l
         report.PageFigure(
             "space",
             report.embedding_2d(_plane(Z, kgha.model), Y[:, :N_DIGITS].argmax(axis=1), names[:N_DIGITS]),
-            f"Held-out digits in the {Z.shape[1]} dimensions that KGHA learnt, projected on the plane in which the label "
+            f"Held-out digits in the {Z.shape[1]} dimensions that KGHA learned, projected on the plane in which the label "
             "scores differ most.",
         ),
     ]
@@ -205,9 +205,9 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run]) -> l
         "held-out samples": len(index),
         "views": len(store.views),
         "labels": len(names),
-        "dimensions learnt": Z.shape[1],
+        "dimensions learned": Z.shape[1],
     }
-    lead = "dmo learnt one space from four views of handwritten digits and their labels, and annotates digits by new writers."
+    lead = "dmo learned one space from four views of handwritten digits and their labels, and annotates digits by new writers."
     return report.write_report(out / "report.html", "dmo demo: handwritten digits", [table], figures_, facts, lead)
 
 
@@ -215,7 +215,7 @@ _KEYS = ("precision", "recall", "f1", "auc_macro", "digit_right")
 
 
 def _plane(Z: np.ndarray, model: KGHA) -> np.ndarray:
-    """Samples Z (m x p) projected on two directions of the learnt space: the principal ones of the label scores."""
+    """Samples Z (m x p) projected on two directions of the learned space: the principal ones of the label scores."""
     scores = (Z - Z.mean(axis=0)) @ model.decoder_
     left, lengths, _ = np.linalg.svd(scores, full_matrices=False)
     return left[:, :2] * lengths[:2]

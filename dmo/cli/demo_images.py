@@ -39,7 +39,7 @@ def demo_images(out: Path, as_json: bool) -> None:
         )  # fmt: skip
         annotated = annotate_images(run, request)
         lead = (
-            f"dmo described {store.n_samples} drawn scenes by eight views of color, texture and visual words, learnt one "
+            f"dmo described {store.n_samples} drawn scenes by eight views of color, texture and visual words, learned one "
             "space from these and their labels, and annotates scenes that it has not seen."
         )
         page = out / "report.html"

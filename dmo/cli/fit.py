@@ -16,7 +16,7 @@ from dmo.cli.options import DryRun, Features, Json, Overwrite, Scheduler, Split
 from dmo.cli.session import cost_rows, show
 from dmo.cluster import connect
 from dmo.workflows.apply import free
-from dmo.workflows.fitting import Training, fit, learnt, open_training, prepare
+from dmo.workflows.fitting import Training, fit, learned, open_training, prepare
 from dmo.workflows.plan import plan_fit
 from dmo.workflows.program import quiet, session
 
@@ -58,7 +58,7 @@ def fit_command(name: str) -> Callable[..., None]:
             for what, value in [("runs", backend.where), *(plan.rows() if plan is not None else [])]:
                 run.detail(f"  {what}: {value}")
             fit(run, estimator, training, model, overwrite, plan)
-            record |= {"model": model, **learnt(estimator), **run.costs()}
+            record |= {"model": model, **learned(estimator), **run.costs()}
             show(record, _rows(record, rows, run.verbose), f"{name} on {store}", json)
 
     return with_options(command, kind, inspect.getdoc(kind), several=False)

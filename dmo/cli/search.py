@@ -1,4 +1,4 @@
-"""`dmo search`: the samples nearest to an image, a sample or labels in the space that a model learnt."""
+"""`dmo search`: the samples nearest to an image, a sample or labels in the space that a model learned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dmo.cli.session import cost_rows, grid, show
 from dmo.errors import UserError
 from dmo.workflows.apply import ALL, SCORES, open_applied, rows_of
 from dmo.workflows.program import session
-from dmo.workflows.search import answering, best, found_rows, learnt_space, of_image, of_sample, similar
+from dmo.workflows.search import answering, best, found_rows, learned_space, of_image, of_sample, similar
 
 LABELS_SHOWN = 5
 
@@ -42,7 +42,7 @@ def search(
             record["query"] = image if image is not None else sample
             scores = applied.scores(query)[0]
             record["labels"] = [applied.label_names()[j] for j in best(scores, LABELS_SHOWN)]
-            values = similar(learnt_space(applied, None), learnt_space(applied, query)[0])
+            values = similar(learned_space(applied, None), learned_space(applied, query)[0])
         record["found"] = found_rows(applied, values, best(values, top))
         record |= run.costs()
     _show(record, json)

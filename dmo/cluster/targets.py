@@ -25,7 +25,7 @@ log = logging.getLogger("dmo")
 
 
 def open_client(backend: Backend, stack: ExitStack) -> Any:
-    """A client of the cluster at `place`, with at least one worker; `stack` closes what is opened."""
+    """A client of the cluster that `backend` names, with at least one worker; `stack` closes what is opened."""
     from distributed import Client
 
     security, where, patience = tls(), backend.where, backend.patience()

@@ -243,7 +243,7 @@ def read_samples(
     test_share : float, default=None
         Share of samples that become the part "test", every label with its share; the others are "train".
     text : str or sequence of str, default=()
-        Columns of documents, each of which becomes a view of tf-idf rows; words are learnt from the part "train".
+        Columns of documents, each of which becomes a view of tf-idf rows; words are learned from the part "train".
     separator : str, default=None
         Between the labels of a sample; None: one of | ; , that occurs.
     how : {"inner", "outer"}, default=None

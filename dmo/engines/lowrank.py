@@ -227,7 +227,7 @@ class LowRankPass:
     @property
     def frequency(self) -> np.ndarray:
         """Share of the rows that carry each label (L)."""
-        return self.total.mean()[self.total.places()[LABELS]]
+        return self.total.mean()[self.total.slices()[LABELS]]
 
     def extended(self, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None) -> LowRankPass:
         """Add further rows, in the same folds' shares.
@@ -312,14 +312,14 @@ def left_out_scores(
     >>> left_out_scores(done.total, done.maps, {"x": X}, Y, {"x": 1.0}, 0.1, B, offset, True).shape
     (40, 2)
     """
-    places = total.places()
+    slices = total.slices()
     columns, scale, _, small = total.weighted_system(weights, center)
     small.flat[:: len(small) + 1] += c
     # |R^-1'f|^2 by a triangular solve: R has the root of the condition of F'F + c I, and a sum of squares cannot cancel
     whiten = scipy.linalg.cholesky(small)
     mean = total.mean()[columns] if center else 0.0
     label_mean = (
-        total.mean()[places[LABELS]] if center else 0.0
+        total.mean()[slices[LABELS]] if center else 0.0
     )  # scores of centered labels, as the regression gives them
     out = np.empty(Y.shape)
     blocks = row_blocks(len(Y), BLOCK)

@@ -157,22 +157,22 @@ class Moments:
             raise UserError(f"moments: groups have unequal rows {rows}; pass the same samples in every group")
         n, widths = next(iter(rows.values())), {name: int(part.shape[1]) for name, part in groups.items()}
         _check_same(self.widths, widths)
-        places = self.places()
+        slices = self.slices()
         ones = np.ones((n, 1), np.float32) if roots is None else roots[:, None]
         dense = [name for name, part in groups.items() if isinstance(part, np.ndarray)]
-        _add_dense(self, {name: groups[name] for name in dense}, places, roots)
+        _add_dense(self, {name: groups[name] for name in dense}, slices, roots)
         for name, part in groups.items():
             if name not in dense:
-                self.sums[places[name]] += _cross(part, ones)[:, 0]
+                self.sums[slices[name]] += _cross(part, ones)[:, 0]
                 for other, theirs in groups.items():
                     if other in dense or list(groups).index(other) >= list(groups).index(name):
                         cell = _cross(part, theirs)
-                        self.gram[places[name], places[other]] += cell
+                        self.gram[slices[name], slices[other]] += cell
                         if other != name:
-                            self.gram[places[other], places[name]] += cell.T
+                            self.gram[slices[other], slices[name]] += cell.T
         finite = np.isfinite(self.gram.diagonal())  # the square of what is not finite is not finite
         if not finite.all():
-            bad = [name for name in groups if not finite[places[name]].all()]
+            bad = [name for name in groups if not finite[slices[name]].all()]
             raise UserError(f"moments: group {bad[0]!r} has values that are not finite; clean the features")
         return Moments(self.widths, self.n + (n if roots is None else float(roots @ roots)), self.sums, self.gram)
 
@@ -186,7 +186,7 @@ class Moments:
             raise UserError(f"moments of {other.n} rows cannot be taken from those of {self.n}; subtract a part")
         return Moments(self.widths, self.n - other.n, self.sums - other.sums, self.gram - other.gram)
 
-    def places(self) -> dict[str, slice]:
+    def slices(self) -> dict[str, slice]:
         """Look up where every group stands.
 
         Returns
@@ -232,7 +232,7 @@ class Moments:
         ndarray of shape (d, d)
             Gram matrix.
         """
-        where = self.places()[group]
+        where = self.slices()[group]
         return np.asarray(self.gram[where, where] - np.outer(self.sums[where], self.sums[where] / self.n))
 
     def weighted_system(
@@ -258,8 +258,8 @@ class Moments:
         small : ndarray of shape (d, d)
             Their products among themselves, weighted.
         """
-        places = self.places()
-        columns = np.concatenate([np.arange(places[group].start, places[group].stop) for group in weights])
+        slices = self.slices()
+        columns = np.concatenate([np.arange(slices[group].start, slices[group].stop) for group in weights])
         scale = np.concatenate([np.full(self.widths[group], np.sqrt(weight)) for group, weight in weights.items()])
         gram = self.gram[columns]  # these rows alone: of many labels, the products among themselves are most of all
         if center:
@@ -281,10 +281,10 @@ class Moments:
         ScoreSums
             Of L scores.
         """
-        places = self.places()
+        slices = self.slices()
         W = np.zeros((len(self.sums), len(offset)))
         for name, part in coefficients.items():
-            W[places[name]] = part
+            W[slices[name]] = part
         linear = self.sums @ W
         square = np.einsum("ij,ij->j", W, self.gram @ W)
         return ScoreSums(self.n, linear + self.n * offset, square + 2 * offset * linear + self.n * offset**2)
@@ -304,17 +304,17 @@ class Moments:
         """
         if not mixings.keys() & self.widths.keys():
             return self
-        places = self.places()
+        slices = self.slices()
         widths = {name: mixings[name].shape[1] if name in mixings else width for name, width in self.widths.items()}
         found = Moments.zeros(widths)
-        theirs = found.places()
-        for name, where in places.items():
+        theirs = found.slices()
+        for name, where in slices.items():
             T = mixings.get(name)
             found.sums[theirs[name]] = self.sums[where] if T is None else T.T @ self.sums[where]
             # the cells on and left of the diagonal, the others are their mirror image: half the products, no copies
             left = self.gram[where, : where.stop]
             left = left if T is None else T.T @ left
-            for other, there in places.items():
+            for other, there in slices.items():
                 S = mixings.get(other)
                 cell = left[:, there] if S is None else left[:, there] @ S
                 if other == name:
@@ -347,7 +347,7 @@ class Moments:
         more = width - self.widths[group]
         if more < 0:
             raise UserError(f"moments: group {group!r} has {self.widths[group]} columns, it cannot have {width}")
-        at = np.full(more, self.places()[group].stop)
+        at = np.full(more, self.slices()[group].stop)
         gram = np.insert(np.insert(self.gram, at, 0.0, axis=0), at, 0.0, axis=1)
         return Moments(self.widths | {group: width}, self.n, np.insert(self.sums, at, 0.0), gram)
 
@@ -443,7 +443,7 @@ def _groups(block: Mapping[str, Any] | np.ndarray) -> dict[str, Any]:
 
 
 def _add_dense(
-    moments: Moments, groups: Mapping[str, np.ndarray], places: Mapping[str, slice], roots: np.ndarray | None
+    moments: Moments, groups: Mapping[str, np.ndarray], slices: Mapping[str, slice], roots: np.ndarray | None
 ) -> None:
     """Add the products of dense groups to their cells: one product for all groups of one precision.
 
@@ -455,13 +455,13 @@ def _add_dense(
         single = np.promote_types(left_kind, np.float32) == np.float32  # which holds all values of that type
         working = np.dtype(np.float32 if single else np.float64)
         stacked = np.hstack([groups[name].astype(working, copy=False) for name in names])
-        columns = np.concatenate([np.arange(places[name].start, places[name].stop) for name in names])
+        columns = np.concatenate([np.arange(slices[name].start, slices[name].stop) for name in names])
         moments.sums[columns] += stacked.sum(axis=0, dtype=np.float64) if roots is None else roots @ stacked
         whole = len(columns) == len(moments.sums)
         moments.gram[... if whole else np.ix_(columns, columns)] += stacked.T @ stacked
         for other, part in groups.items():
             if part.dtype != left_kind:
-                moments.gram[np.ix_(columns, np.arange(places[other].start, places[other].stop))] += stacked.T @ part
+                moments.gram[np.ix_(columns, np.arange(slices[other].start, slices[other].stop))] += stacked.T @ part
 
 
 def _cross(left: Any, right: Any) -> np.ndarray:

@@ -250,11 +250,11 @@ def label_products(
             )
             if weights is not None:
                 own = weighted(own, weights[where])
-            for name, place in total.places().items():
+            for name, columns in total.slices().items():
                 F = found[name].dense() if hasattr(found[name], "dense") else found[name]
                 for some in row_blocks(len(carried), _CARRIED):
                     image = own[:, some].T @ F
-                    products[carried[some], place] += image.toarray() if scipy.sparse.issparse(image) else image
+                    products[carried[some], columns] += image.toarray() if scipy.sparse.issparse(image) else image
             advance(1)
     assert total is not None
     return total, products

@@ -87,12 +87,12 @@ def _similarities(
 ) -> RelationFeatures:
     """To some of the samples, or to all."""
     fitted = MultiKernel.of(view, similarity.fit(source, random_state))
-    seeds = rows(Subset(source, _seeds(source.shape[0], n_landmarks, random_state)))
+    landmarks = rows(Subset(source, _landmarks(source.shape[0], n_landmarks, random_state)))
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
-        return KernelExpansion(fitted, {view: seeds}, coefficients, offset, np.float64)
+        return KernelExpansion(fitted, {view: landmarks}, coefficients, offset, np.float64)
 
-    return RelationFeatures(_relations(fitted, view, source, seeds), function)
+    return RelationFeatures(_relations(fitted, view, source, landmarks), function)
 
 
 def _relation_engine(n: int) -> Any:
@@ -100,7 +100,7 @@ def _relation_engine(n: int) -> Any:
     return exact_or_best(f"similarities of {n} x {n}", _bytes(n, n), _SHARE)
 
 
-def _seeds(n: int, wanted: int | None, random_state: int | None) -> np.ndarray:
+def _landmarks(n: int, wanted: int | None, random_state: int | None) -> np.ndarray:
     if wanted is None:
         return np.arange(n)
     if wanted > n:
@@ -108,16 +108,16 @@ def _seeds(n: int, wanted: int | None, random_state: int | None) -> np.ndarray:
     return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
 
 
-def _relations(kernel: MultiKernel, view: str, source: Rows, seeds: Any) -> np.ndarray:
-    """Similarities (n x p, float64) of all rows to the seeds; UserError where they do not fit in memory."""
-    n, p = source.shape[0], seeds.shape[0]
+def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> np.ndarray:
+    """Similarities (n x p, float64) of all rows to the landmarks; UserError where they do not fit in memory."""
+    n, p = source.shape[0], landmarks.shape[0]
     needed, free = _bytes(n, p), psutil.virtual_memory().available
     if needed > _SHARE * free:
         raise UserError(
             f"similarities of {n} samples to {p} take {amount(needed)}, free are {amount(free)}; "
             f"pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
         )
-    old = kernel.prepare({view: seeds}, slice(0, p), np.float64)
+    old = kernel.prepare({view: landmarks}, slice(0, p), np.float64)
     out = np.empty((n, p))
     for where in row_blocks(n, _BLOCK):
         out[where] = kernel.tile(kernel.prepare({view: source}, where, np.float64), old)

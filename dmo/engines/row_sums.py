@@ -1,6 +1,6 @@
 """Sums over the rows of all samples, block by block: in this process or on a cluster, kept while they grow.
 
-Whatever is learnt in passes over the rows is such a sum: of moments, of products of the rows with a few vectors. The rows
+Whatever is learned in passes over the rows is such a sum: of moments, of products of the rows with a few vectors. The rows
 are cut into blocks, runs of blocks are tasks, and runs of tasks are segments, all of sizes that depend on the number of
 rows alone: floating-point sums depend on their order, so the order must depend on neither the workers nor the moment at
 which a run was interrupted. In this process the blocks are added one to the other. On a cluster the tasks of a segment are

@@ -83,7 +83,7 @@ class Annotator(Estimator):
 
     @property
     def _skips_sets(self) -> bool:
-        """Whether label sets and probabilities are not to be learnt: within another fit, and of real outputs."""
+        """Whether label sets and probabilities are not to be learned: within another fit, and of real outputs."""
         return self._only_scores or self.outputs_ is not None or not getattr(self, "label_sets", True)
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
@@ -159,7 +159,7 @@ class Annotator(Estimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Give the probabilities of all labels, each for itself; of classes they sum to 1.
 
-        They are learnt from held-out scores of the training samples: see `dmo.methods.calibration`.
+        They are learned from held-out scores of the training samples: see `dmo.methods.calibration`.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class Annotator(Estimator):
         return self._shared(self.decoding_.probabilities(self._calibrated(scores)))
 
     def _calibrated(self, scores: list[np.ndarray]) -> list[np.ndarray]:
-        """The score matrices that `decoding_` learnt from: raw ones where it ranks, else those that rank."""
+        """The score matrices that `decoding_` learned from: raw ones where it ranks, else those that rank."""
         return scores if self.decoding_ is None or self.decoding_.ranks else [self.rule_(scores[0])]
 
     def _learn_decoder(

@@ -24,7 +24,7 @@ from dmo.validation import COUNT, POSITIVE, Need, check_labels, check_parameters
 class FastTag(OnBase):
     """Ridge regression of labels that are enriched: of those that a sample would have if none had been forgotten.
 
-    An L x L matrix restores labels that were dropped at random, and is learnt together with the regression, which
+    An L x L matrix restores labels that were dropped at random, and is learned together with the regression, which
     predicts what it restores.
 
     Parameters
@@ -39,7 +39,7 @@ class FastTag(OnBase):
     rounds : int, default=1
         How often labels are enriched, each time what the last round restored.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        From scores to decisions, learnt from out-of-fold scores of the training samples (four further fits): the matrix
+        From scores to decisions, learned from out-of-fold scores of the training samples (four further fits): the matrix
         has seen the labels of every sample.
 
     Attributes

@@ -105,7 +105,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the places of samples and categories.
+        """Learn the coordinates of samples and categories.
 
         Parameters
         ----------
@@ -154,11 +154,13 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         apply, roots = passive_map(smoothers, [1.0] * len(parts), parts)
         start = roots[:, None] * np.hstack(indicators)
         pairs = krylov(apply, n, self.n_components, start, self.tol, self.max_iter, self.random_state)
-        places = np.divide(pairs.vectors, roots[:, None], out=np.zeros_like(pairs.vectors), where=roots[:, None] > 0)
+        coordinates = np.divide(
+            pairs.vectors, roots[:, None], out=np.zeros_like(pairs.vectors), where=roots[:, None] > 0
+        )
         self.embedding_ = np.zeros((len(X), self.n_components))
-        self.embedding_[used] = places
+        self.embedding_[used] = coordinates
         self.eigenvalues_, self.n_iter_ = pairs.values, pairs.steps
-        self.quantifications_ = [solver.loadings(R * places) for R, solver in zip(rows, solvers, strict=True)]
+        self.quantifications_ = [solver.loadings(R * coordinates) for R, solver in zip(rows, solvers, strict=True)]
         self.n_components_ = self._n_features_out = self.n_components
         return self
 
@@ -221,9 +223,9 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays = {"embedding": self.embedding_, "eigenvalues": self.eigenvalues_}
-        for j, (categories, places) in enumerate(zip(self.categories_, self.quantifications_, strict=True)):
+        for j, (categories, coordinates) in enumerate(zip(self.categories_, self.quantifications_, strict=True)):
             kept = categories.astype(str) if categories.dtype == object else categories
-            arrays |= {f"categories/{j}": kept, f"quantifications/{j}": places}
+            arrays |= {f"categories/{j}": kept, f"quantifications/{j}": coordinates}
         return arrays, {"columns": len(self.categories_), "n_iter": self.n_iter_}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import check_labels, check_parameters, check_views, is_label_sets, named, sample_count
 
 _ENOUGH = 100
-"""Rows of a further batch from which label sets are learnt anew."""
+"""Rows of a further batch from which label sets are learned anew."""
 
 
 def _of_low_rank(estimator: Any) -> bool:

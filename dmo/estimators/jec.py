@@ -27,7 +27,7 @@ class JEC(DistanceAnnotator):
     n_neighbors : int, default=5
         Neighbors by the mean of the views' distances.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        From scores to decisions, learnt from the labels that a training sample gets from the others.
+        From scores to decisions, learned from the labels that a training sample gets from the others.
     random_state : int or None, default=0
         Seed of the samples from which the mean distances are taken.
     views : mapping of view to slice, list of int or list of str, or None, default=None

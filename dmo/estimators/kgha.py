@@ -104,7 +104,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
         w_v of kernel "product", as in `MultiViewRidge`.
     decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
-        Learnt from out-of-fold scores of the training samples (four further fits), what ranks the labels; None: their
+        Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels; None: their
         scores do.
     label_sets : bool, default=True
         Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from one further fit on at most
@@ -125,11 +125,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     views : mapping of view to slice, list of int or list of str, or None, default=None
         Columns of the views, where X is one array, or a DataFrame whose columns have these names.
     scale : {"auto", "none", "standard", "maxabs", "l2"}, or mapping of view to these, default="auto"
-        How columns (l2: rows) are scaled, learnt from the training rows; standard takes no mean off sparse rows. "auto":
+        How columns (l2: rows) are scaled, learned from the training rows; standard takes no mean off sparse rows. "auto":
         standard (maxabs of rows that are mostly zeros) where columns differ in size by a factor above 100 and the kernel does
         not need the rows as they are; else none.
     impute : {"mean", "median", "zero"}, one of these with "+indicator", mapping of view to these, or None, default=None
-        What missing cells (NaN) are filled with, learnt from the training rows; "+indicator" marks them by a further column
+        What missing cells (NaN) are filled with, learned from the training rows; "+indicator" marks them by a further column
         for every column that has some. None: they are refused.
     targets : {"auto", "labels", "real"}, default="auto"
         What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
@@ -243,7 +243,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the space and its decoder.
 
-        A view takes no part in the places of samples that it lacks, nor do labels in those of samples without a known
+        A view takes no part in the coordinates of samples that it lacks, nor do labels in those of samples without a known
         one (missing data passive). Single unknown labels of other samples are filled: with the label's mean first, then
         with the model's own scores, fit by fit, until they stand; that is a guess, not the solution of a problem.
 
@@ -500,7 +500,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """
         weights, ridges = self._weighting(prepared.rotated)
         fit = prepared.fit(weights, ridges, k, self.tol, self.max_iter, self.random_state)
-        views = [view for view in prepared.rotated.places if view != LABELS]
+        views = [view for view in prepared.rotated.slices if view != LABELS]
         coefficients = {view: fit.coefficients[view] / len(views) for view in views}
         offset = np.sum([fit.offsets[view] for view in views], axis=0) / len(views)
         return coefficients, offset, fit.coefficients[LABELS]
@@ -556,7 +556,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _weighting(self, rotated: Rotated) -> tuple[dict[str, float], dict[str, float]]:
         """Weights and ridges of all groups of the moments."""
-        views = [name for name in rotated.places if name != LABELS]
+        views = [name for name in rotated.slices if name != LABELS]
         weights = dict(zip([*views, LABELS], self._weights(len(views)), strict=True))
         ridges = self._ridges(views)
         return weights, ridges | {LABELS: self._label_ridge(ridges)}

@@ -173,7 +173,7 @@ class PartialRidge:
         total = collect_moments(raw, targets, None, client, weights)[0].mixed(mixings)
         if known is None or known.all():
             found, offset = ridge(total, shares, c, center)
-            offset = offset + total.mean()[total.places()[LABELS]] if center else offset
+            offset = offset + total.mean()[total.slices()[LABELS]] if center else offset
             return cls(total, maps, weights, shares, c, center, found, offset)
         edges = np.cumsum([total.widths[view] for view in maps])[:-1]
         raw_edges = np.cumsum([m.rank if m.mixing is None else len(m.mixing) for m in maps.values()])[:-1]
@@ -202,7 +202,7 @@ class PartialRidge:
 
     def left_out(self, views: Mapping[str, Rows], targets: np.ndarray) -> np.ndarray:
         """Scores of every row by the regression without it, where all labels are known."""
-        mean = self.total.mean()[self.total.places()[LABELS]] if self.center else np.zeros_like(self.offset)
+        mean = self.total.mean()[self.total.slices()[LABELS]] if self.center else np.zeros_like(self.offset)
         scores = left_out_scores(
             self.total,
             self.maps,

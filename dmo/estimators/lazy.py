@@ -55,10 +55,10 @@ def row_by_row(method: Method) -> Method:
 
     @functools.wraps(method)
     def wrapper(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-        labelled = _labelled_rows(X)
-        if labelled is not None:
+        labeled = _labeled_rows(X)
+        if labeled is not None:
             check_is_fitted(self)
-            return _labelled(self, name, wrapper(self, _unlabelled(X), *args, **kwargs), *labelled)
+            return _labeled(self, name, wrapper(self, _unlabeled(X), *args, **kwargs), *labeled)
         if not _is_dask(X):
             return method(self, X, *args, **kwargs)
         check_is_fitted(self)
@@ -132,7 +132,7 @@ def _apply(model: Any, *blocks: Any, method: str, names: list[str], options: dic
     return found if scipy.sparse.issparse(found) else np.asarray(found)
 
 
-def _labelled_rows(X: Any) -> tuple[str, dict[str, Any]] | None:
+def _labeled_rows(X: Any) -> tuple[str, dict[str, Any]] | None:
     """Name of the samples' dimension and the coordinates that belong to samples alone; None where X is not xarray's."""
     views = as_views(X)
     first: Any = X if views is None else next((view for view in views.values() if view is not None), None)
@@ -142,12 +142,12 @@ def _labelled_rows(X: Any) -> tuple[str, dict[str, Any]] | None:
     return samples, {name: part for name, part in first.coords.items() if part.dims == (samples,)}
 
 
-def _unlabelled(X: Any) -> Any:
+def _unlabeled(X: Any) -> Any:
     views = as_views(X)
     return X.data if views is None else {name: getattr(view, "data", view) for name, view in views.items()}
 
 
-def _labelled(model: Any, name: str, values: Any, samples: str, coordinates: dict[str, Any]) -> Any:
+def _labeled(model: Any, name: str, values: Any, samples: str, coordinates: dict[str, Any]) -> Any:
     import xarray as xr  # whoever passes its arrays has it
 
     if not hasattr(values, "shape"):

@@ -183,8 +183,8 @@ class MESD(Projection):
             known, index = Samples(n, rows, Y[:, Y.any(axis=0)]).labeled()
             return duplicated(self.method, known, chosen, self.weighted), index
 
-        road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
-        self._learn(embed(problem_of, view, source, k, *road))
+        options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
+        self._learn(embed(problem_of, view, source, k, *options))
         return self
 
     @property

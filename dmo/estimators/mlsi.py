@@ -147,10 +147,10 @@ class MLSI(RegularizedProjection):
         check_parameters(self)
         view, source = check_one_view(self, X, reset=True)
         dual = None if self.dual == "auto" else bool(self.dual)
-        road = ProjectionOptions(
+        options = ProjectionOptions(
             "linear", self.approximation, self.tol, self.max_iter, self.random_state, dual, floor=1e-7
         )
-        self._fit_form(view, source, y, False, road, self.scaled)
+        self._fit_form(view, source, y, False, options, self.scaled)
         return self
 
     @property

@@ -140,6 +140,6 @@ class MORP(RegularizedProjection):
         """
         check_parameters(self)
         view, source = check_one_view(self, X, reset=True)
-        road = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
-        self._fit_form(view, source, y, bool(self.center), road)
+        options = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
+        self._fit_form(view, source, y, bool(self.center), options)
         return self

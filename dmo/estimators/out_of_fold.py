@@ -105,7 +105,7 @@ def held_out_part(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Numbers of some of the `rows` and their raw label scores by one fit on others: at most `most`, and half as many.
 
-    They are read once, into memory, where exact kernels of theirs are as well. Three of four rows are learnt from, with every
+    They are read once, into memory, where exact kernels of theirs are as well. Three of four rows are learned from, with every
     label in its share, so that the fit costs less than the one whose scores it stands for. None where there are not enough
     samples, or kernels are precomputed, whose columns are samples too. `maps`: low-rank kernels to take, which know nothing of
     labels; finding them anew took longer than all else.

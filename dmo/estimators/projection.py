@@ -36,22 +36,22 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     expansion_: Expansion
     eigenvalues_: np.ndarray
 
-    def _learn(self, learnt: Projected) -> None:
-        if not learnt.fit.converged:
+    def _learn(self, learned: Projected) -> None:
+        if not learned.fit.converged:
             self._warn(
-                f"the eigenproblem stopped after {learnt.fit.steps} block steps with a residual of "
-                f"{learnt.fit.residual:.1e}; raise max_iter, or tol (Krylov's own: steps, or tol)",
+                f"the eigenproblem stopped after {learned.fit.steps} block steps with a residual of "
+                f"{learned.fit.residual:.1e}; raise max_iter, or tol (Krylov's own: steps, or tol)",
                 ConvergenceWarning,
             )
-        self.expansion_, self.eigenvalues_ = learnt.expansion, learnt.fit.values
-        self.n_components_ = self._n_features_out = len(learnt.fit.values)
-        self.n_iter_ = max(1, learnt.fit.steps)
+        self.expansion_, self.eigenvalues_ = learned.expansion, learned.fit.values
+        self.n_components_ = self._n_features_out = len(learned.fit.values)
+        self.n_iter_ = max(1, learned.fit.steps)
         for name in ("embedding_", "decoder_", "decoder_offset_"):
             self.__dict__.pop(name, None)
-        if learnt.decoder is not None:
-            self.decoder_, self.decoder_offset_ = learnt.decoder
-        if learnt.embedding is not None:
-            self.embedding_ = np.asarray(learnt.embedding, np.float64)
+        if learned.decoder is not None:
+            self.decoder_, self.decoder_offset_ = learned.decoder
+        if learned.embedding is not None:
+            self.embedding_ = np.asarray(learned.embedding, np.float64)
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
         """See `row_by_row`."""

@@ -1,4 +1,4 @@
-"""The roads to a projection of one view: an exact kernel, a linear kernel's dual or primal, or a low-rank kernel."""
+"""The ways to a projection of one view: an exact kernel, a linear kernel's dual or primal, or a low-rank kernel."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ProjectionOptions:
 
 @dataclass(frozen=True)
 class Projected:
-    """What was learnt: the function of new rows, the fit, the training coordinates where they come at no cost, and a
+    """What was learned: the function of new rows, the fit, the training coordinates where they come at no cost, and a
     least-squares decoder of the label columns (k x q) from coordinates, with its offset (q); None without labels."""
 
     expansion: Expansion
@@ -55,36 +55,36 @@ class Projected:
     decoder: Decoder | None = None
 
 
-def project(task: Task, view: str, X: Rows, labels: np.ndarray | None, k: int, road: ProjectionOptions) -> Projected:
+def project(task: Task, view: str, X: Rows, labels: np.ndarray | None, k: int, options: ProjectionOptions) -> Projected:
     """Solve a task on rows X (n x d) and a label factor (n x q, or None)."""
     samples = Samples(X.shape[0], None, labels, 1.0, task.center)
-    kernel = parse(road.kernel)
+    kernel = parse(options.kernel)
     linear = isinstance(kernel, Linear) and kernel.normalize is None
-    if isinstance(road.approximation, str) and road.approximation == "auto":
+    if isinstance(options.approximation, str) and options.approximation == "auto":
         chosen = _linear_engine(task, X) if linear else choose_engine("auto", samples.n, 1)
-        road = replace(road, approximation=chosen)
-    if isinstance(road.approximation, Krylov) and not linear:
-        raise UserError(f"Krylov is for linear functions; with kernel {road.kernel!r} take Nystrom or Meka")
-    if linear and not isinstance(road.approximation, Krylov) and is_exact(road.approximation):
-        dual = X.shape[1] > X.shape[0] if road.dual is None else road.dual
+        options = replace(options, approximation=chosen)
+    if isinstance(options.approximation, Krylov) and not linear:
+        raise UserError(f"Krylov is for linear functions; with kernel {options.kernel!r} take Nystrom or Meka")
+    if linear and not isinstance(options.approximation, Krylov) and is_exact(options.approximation):
+        dual = X.shape[1] > X.shape[0] if options.dual is None else options.dual
         if dual:
-            return _by_dual(task, view, X, samples, k, road)
+            return _by_dual(task, view, X, samples, k, options)
         return _by_moments(task, FeatureColumns.of(view, X, task.center), X, samples, k)
-    return _by_kernel(task, view, X, samples, k, road)
+    return _by_kernel(task, view, X, samples, k, options)
 
 
-def _by_kernel(task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
+def _by_kernel(task: Task, view: str, X: Rows, samples: Samples, k: int, options: ProjectionOptions) -> Projected:
     """Through a subspace of linear functions, factor rows of a low-rank kernel, or the n x n kernel."""
-    seed = road.random_state
-    if isinstance(road.approximation, Krylov):
-        return _by_subspace(task, view, X, samples, k, road.approximation, seed)
-    if not is_exact(road.approximation):
-        columns = FactorColumns.fit(road.approximation, view, X, road.kernel, task.center, seed)
+    seed = options.random_state
+    if isinstance(options.approximation, Krylov):
+        return _by_subspace(task, view, X, samples, k, options.approximation, seed)
+    if not is_exact(options.approximation):
+        columns = FactorColumns.fit(options.approximation, view, X, options.kernel, task.center, seed)
         return _by_moments(task, columns, X, samples, k)
-    built = KernelView.build(road.approximation, view, X, road.kernel, task.ridge, task.center, seed)
+    built = KernelView.build(options.approximation, view, X, options.kernel, task.ridge, task.center, seed)
     if built.dtype == np.float32:
-        road = replace(road, tol=max(road.tol, _SINGLE))
-    return _by_products(task, built, samples, k, road)
+        options = replace(options, tol=max(options.tol, _SINGLE))
+    return _by_products(task, built, samples, k, options)
 
 
 def _by_subspace(
@@ -107,16 +107,16 @@ def _by_subspace(
     return replace(done, fit=replace(done.fit, steps=steps, converged=growth <= method.tol, residual=growth))
 
 
-def _by_dual(task: Task, view: str, X: Rows, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
+def _by_dual(task: Task, view: str, X: Rows, samples: Samples, k: int, options: ProjectionOptions) -> Projected:
     """Through products with the rows of a linear kernel."""
     built = DualView.build(view, X, task.center)
-    if road.floor and isinstance(task, FormTask):
-        task = task.floored(road.floor * float(built.operator.diagonal().mean()))
-    return _by_products(task, built, samples, k, road)
+    if options.floor and isinstance(task, FormTask):
+        task = task.floored(options.floor * float(built.operator.diagonal().mean()))
+    return _by_products(task, built, samples, k, options)
 
 
-def _by_products(task: Task, built: ViewOperator, samples: Samples, k: int, road: ProjectionOptions) -> Projected:
-    fit = solve_operator(task, samples, built.operator, k, road.tol, road.max_iter, road.random_state)
+def _by_products(task: Task, built: ViewOperator, samples: Samples, k: int, options: ProjectionOptions) -> Projected:
+    fit = solve_operator(task, samples, built.operator, k, options.tol, options.max_iter, options.random_state)
     expansion, embedding = built.function(fit.coefficients)
     return Projected(expansion, fit, embedding, decode_rows(task, samples, embedding))
 

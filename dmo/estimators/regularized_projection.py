@@ -57,7 +57,7 @@ class RegularizedProjection(Projection):
     classes_: np.ndarray
 
     def _fit_form(
-        self, view: str, source: Rows, y: Any, center: bool, road: ProjectionOptions, scaled: bool = True
+        self, view: str, source: Rows, y: Any, center: bool, options: ProjectionOptions, scaled: bool = True
     ) -> None:
         """Solve the form for its mixing, ridge, n_components and label kernel."""
         n = source.shape[0]
@@ -67,7 +67,7 @@ class RegularizedProjection(Projection):
         self.has_labels_ = bool(((labels == 0) | (labels == 1)).all())
         self.flat_ = not self.has_labels_ and np.ndim(y) == 1
         task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
-        self._learn(project(task, view, source, labels, k, road))
+        self._learn(project(task, view, source, labels, k, options))
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
         if method == "transform":

@@ -77,7 +77,7 @@ class MultiViewRidge(Incremental, Annotator):
     combine : {"predictions", "kernels", "product"}, default="predictions"
         Average the views' predictions (the paper's), their kernels, or take the kernels' geometric mean.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
-        Weights of the views, scaled to sum 1; None: equal ones. Learnt by `distances`: "tagprop", those under which the
+        Weights of the views, scaled to sum 1; None: equal ones. Learned by `distances`: "tagprop", those under which the
         neighbors of the training samples predict their labels best [Guillaumin et al. 2009]; "alignment", those under
         which the sum of the views' distances aligns best with the labels [Cortes et al. 2012].
     center : bool, default=True
@@ -96,7 +96,7 @@ class MultiViewRidge(Incremental, Annotator):
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
     decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
-        Learnt from leave-one-out scores of all training samples, what ranks the labels; None: their scores do.
+        Learned from leave-one-out scores of all training samples, what ranks the labels; None: their scores do.
     label_sets : bool, default=True
         Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from leave-one-out scores of
         training samples, for which low-rank kernels read up to 4096 rows once more. False: `predict` gives every sample
@@ -205,7 +205,7 @@ class MultiViewRidge(Incremental, Annotator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the regressions.
 
-        Every label is learnt from the samples where it is known, every view from the samples that it has.
+        Every label is learned from the samples where it is known, every view from the samples that it has.
 
         Parameters
         ----------
@@ -506,7 +506,7 @@ class MultiViewRidge(Incremental, Annotator):
         if not learns(self.weights):
             self.view_weights_ = given_weights(self.weights, views)
         elif not hasattr(self, "view_weights_"):  # in a sweep, where no fit has seen the samples
-            raise UserError(f"weights = {self.weights!r} are not learnt from moments; give numbers, or exact kernels")
+            raise UserError(f"weights = {self.weights!r} are not learned from moments; give numbers, or exact kernels")
         kernels = self._kernels(views)
         ridges = self._ridges(views, list(kernels))
         if self.combine == "kernels":

@@ -46,7 +46,7 @@ class TagProp(DistanceAnnotator):
     weights_ : dict of str to float
         w_v of the views; empty with weighting "rank".
     fit_ : TagPropFit
-        What was learnt: weights (V), or logarithms of the weights of the ranks (k), and the logistic functions.
+        What was learned: weights (V), or logarithms of the weights of the ranks (k), and the logistic functions.
     rule_ : ScoreRule
         Which labels a training sample carries.
     classes_ : ndarray of shape (L,)

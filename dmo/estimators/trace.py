@@ -275,8 +275,8 @@ class TraceEmbedding(Projection):
         """The methods that know the samples by their kernel and their labels alone."""
         kernel = "linear" if self.label_kernel is None else self.label_kernel
         labels = check_label_factor(self, y, source.shape[0], kernel) if entry.labels else None
-        road = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
-        self._learn(project(MethodTask(entry, chosen), view, source, labels, k, road))
+        options = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
+        self._learn(project(MethodTask(entry, chosen), view, source, labels, k, options))
 
     def _fit_rows(self, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int) -> None:
         """The methods that look at the rows: neighbor graphs, classes of samples."""
@@ -295,8 +295,8 @@ class TraceEmbedding(Projection):
         if entry.direct:
             self._learn_direct(solve_direct(problem_of(read(source))[0], k))
         else:
-            road = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
-            self._learn(embed(problem_of, view, source, k, *road))
+            options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
+            self._learn(embed(problem_of, view, source, k, *options))
 
     def _learn_direct(self, found: TracePairs) -> None:
         self.__dict__.pop("expansion_", None)

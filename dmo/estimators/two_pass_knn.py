@@ -33,7 +33,7 @@ class TwoPassKNN(DistanceAnnotator):
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
         w_v, scaled to sum 1; None: equal ones. "tagprop" and "alignment" learn them, see `MultiViewRidge`.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        From scores to decisions, learnt from the scores that a training sample gets from the others.
+        From scores to decisions, learned from the scores that a training sample gets from the others.
     random_state : int or None, default=0
         Seed of the samples from which the mean distances are taken.
     views : mapping of view to slice, list of int or list of str, or None, default=None

@@ -42,7 +42,7 @@ PART = "images"
 """Where a store or model keeps the recipe and the vocabularies of its images."""
 _AGAIN = "make the store again with dmo extract, and fit again"
 SAMPLE_IMAGES, SAMPLE_DESCRIPTORS = 1000, 120_000
-"""Training images and local descriptors of each kind that a vocabulary is learnt from, at most."""
+"""Training images and local descriptors of each kind that a vocabulary is learned from, at most."""
 Unreadable = Literal["skip", "refuse"]
 T = TypeVar("T")
 Failures = dict[str, str]

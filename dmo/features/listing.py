@@ -175,7 +175,7 @@ def list_images(folder: str | os.PathLike[str], labels: str | os.PathLike[str] |
         raise UserError(f"{labels} names no image in {folder}; its first column holds paths relative to that folder")
     names = sorted({label for name in listed for label in entries[name][0]})
     if not names:
-        raise UserError(f"{labels} gives no image in {folder} a label; nothing could be learnt from it")
+        raise UserError(f"{labels} gives no image in {folder} a label; nothing could be learned from it")
     column = {name: j for j, name in enumerate(names)}
     Y = np.zeros((len(listed), len(names)), dtype=np.uint8)
     for i, name in enumerate(listed):

@@ -1,4 +1,4 @@
-"""Visual words: a vocabulary of local descriptors, learnt by mini-batch k-means, and the words of an image."""
+"""Visual words: a vocabulary of local descriptors, learned by mini-batch k-means, and the words of an image."""
 
 from __future__ import annotations
 

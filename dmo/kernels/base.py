@@ -325,7 +325,7 @@ class BandwidthKernel(RowKernel):
 
 @dataclass(frozen=True)
 class CenteredKernel(BandwidthKernel):
-    """A kernel of the Euclidean distance: dense rows are taken less an offset learnt by `fit`, which keeps digits.
+    """A kernel of the Euclidean distance: dense rows are taken less an offset learned by `fit`, which keeps digits.
 
     Argument `offset`: a number per feature, subtracted after normalization; None for CSR rows. A kernel that was
     fitted on dense rows makes CSR rows dense.

@@ -34,7 +34,7 @@ class RBF(CenteredKernel):
     scale : float, default=1.0
         A factor on the bandwidth, above 0.
     offset : tuple of float of length d, or None, default=None
-        Subtracted from normalized dense rows, which keeps float32 exact far from the origin; learnt by `fit`.
+        Subtracted from normalized dense rows, which keeps float32 exact far from the origin; learned by `fit`.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class Exponential(CenteredKernel):
     scale : float, default=1.0
         A factor on the bandwidth, above 0.
     offset : tuple of float of length d, or None, default=None
-        Subtracted from normalized dense rows, which keeps float32 exact far from the origin; learnt by `fit`.
+        Subtracted from normalized dense rows, which keeps float32 exact far from the origin; learned by `fit`.
 
     Examples
     --------

@@ -156,7 +156,7 @@ class Nystrom(_Approximation):
     memory : float or None, default=None
         Bytes of the n x rank factor that rank="auto" stays within.
     fit_rows : int or None, default=None
-        Rows that the map is learnt from, a random sample where there are more; None: 16 per
+        Rows that the map is learned from, a random sample where there are more; None: 16 per
         column (8 with "rpcholesky"), within 4096 to 20 000.
     precision : {"float32", "float64"} or None, default=None
         Of the factor rows; None: as X by itself, float32 as an `approximation`.
@@ -230,7 +230,7 @@ class Meka(_Approximation):
     memory : float or None, default=None
         Bytes of bases and links that rank="auto" stays within.
     fit_rows : int or None, default=None
-        Rows that the map is learnt from, a random sample where there are more; None: 16 per column, within 4096 to
+        Rows that the map is learned from, a random sample where there are more; None: 16 per column, within 4096 to
         20 000.
     precision : {"float32", "float64"} or None, default=None
         Of the factor rows; None: as X by itself, float32 as an `approximation`.
@@ -318,7 +318,7 @@ class BestLowRank(_Approximation):
     clusters : int, default=10
         Clusters of MEKA.
     fit_rows : int or None, default=None
-        Rows that the map is learnt from, a random sample where there are more; None: 16 per
+        Rows that the map is learned from, a random sample where there are more; None: 16 per
         column (8 of Nystrom), within 4096 to 20 000.
     precision : {"float32", "float64"} or None, default=None
         Of the factor rows; None: as X by itself, float32 as an `approximation`.

@@ -163,7 +163,7 @@ class FeatureMap:
         Parameters
         ----------
         arrays : mapping of str to ndarray or csr_array
-            What was learnt.
+            What was learned.
         meta : mapping
             Its JSON.
 

@@ -81,7 +81,7 @@ def meka(
     memory : float or None, default=None
         Bytes of n k + (S k)^2 numbers for rank="auto".
     fit_rows : int or None, default=None
-        Everything is learnt from a random sample of this size where X has more rows (None: as for `nystrom`, per column of
+        Everything is learned from a random sample of this size where X has more rows (None: as for `nystrom`, per column of
         all clusters together).
 
     Returns

@@ -273,7 +273,7 @@ def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.nda
 
 
 def learning_sample(X: Rows, size: int, rng: np.random.Generator) -> tuple[np.ndarray, Rows, tuple[int, int]]:
-    """What a map is learnt from: numbers of `size` rows, X with these and those for bandwidth and error in memory, and the
+    """What a map is learned from: numbers of `size` rows, X with these and those for bandwidth and error in memory, and the
     seeds that `fit_kernel` and `sampled_error` draw them by."""
     n = X.shape[0]
     index = draw(n, size, rng)

@@ -1,4 +1,4 @@
-"""Rows of a row source by number, read block by block, and checked; how many of them a map is learnt from."""
+"""Rows of a row source by number, read block by block, and checked; how many of them a map is learned from."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dmo.errors import UserError
 from dmo.kernels import Kernel, Precomputed, parse
 from dmo.validation import COUNT, check_parameter
 
-_LEAST, _MOST = 4096, 20_000  # rows that a map is learnt from
+_LEAST, _MOST = 4096, 20_000  # rows that a map is learned from
 _PER_COLUMN, _PER_PIVOT = 16, 8  # of them per column of its factor, and per landmark by pivoted Cholesky
 
 
 def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], landmarks: str | None, clusters: int = 1) -> int:
-    """Count the rows that a map of so many columns per cluster is learnt from, at most.
+    """Count the rows that a map of so many columns per cluster is learned from, at most.
 
     With fewer than 16 per column, MEKA's error grows (by a tenth at 6 per column); with more, the time does. Pivoted
     Cholesky finds as good landmarks among 8 per landmark as among 16, in half the time; among 4, clusters of ten rows

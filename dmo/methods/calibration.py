@@ -82,7 +82,7 @@ class PooledProbabilities:
             The entries of Y that are known; the others take no part. None: all.
 
         entries : int or None, default=None
-            About how many of them, by sample, the few coefficients are learnt from; None: all.
+            About how many of them, by sample, the few coefficients are learned from; None: all.
 
         Returns
         -------

@@ -50,7 +50,7 @@ def ridge(
     (array([[2.]]), array([-2.]))
     """
     columns, scale, gram, small = moments.weighted_system(weights, center)
-    right = scale[:, None] * gram[:, moments.places()[LABELS]]
+    right = scale[:, None] * gram[:, moments.slices()[LABELS]]
     beta = scale[:, None] * positive_solve(small, c, right)
     offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
     edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
@@ -159,7 +159,7 @@ def masked_ridge(
     columns, scale, _, small = moments.weighted_system(weights, center)
     plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale
     sums, n = scale * moments.sums[columns], moments.n
-    labels = moments.places()[LABELS]
+    labels = moments.slices()[LABELS]
     B = np.vstack([scale[:, None] * moments.gram[columns, labels], moments.sums[labels]]) * some
     small.flat[:: len(small) + 1] += c
     system = Equilibrated(small)

@@ -23,7 +23,7 @@ from scipy.special import expit
 _EPSILON = 1e-4  # a label that no neighbor carries has this probability: its logarithm stays finite
 _STEPS = 100
 NEIGHBORS = 200
-"""Neighbors that weights are learnt from."""
+"""Neighbors that weights are learned from."""
 
 
 @dataclass(frozen=True)

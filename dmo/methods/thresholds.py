@@ -45,9 +45,9 @@ def learn_thresholds(probabilities: np.ndarray, Y: np.ndarray, known: np.ndarray
         probabilities, Y = np.where(known, probabilities, 0.0), Y & known
     half = np.random.default_rng(0).permutation(len(Y)) % 2 == 0
     counts = np.zeros((2, 2), dtype=np.int64)  # hits, labels given plus positives: of one threshold, of one per label
-    for learnt in (half, ~half) if len(Y) > 1 else ():
-        p, y = probabilities[~learnt], Y[~learnt]
-        for kind, threshold in enumerate(_both(probabilities[learnt], Y[learnt])):
+    for learned in (half, ~half) if len(Y) > 1 else ():
+        p, y = probabilities[~learned], Y[~learned]
+        for kind, threshold in enumerate(_both(probabilities[learned], Y[learned])):
             given = p > threshold
             counts[kind] += (given & y).sum(), given.sum() + y.sum()
     f1 = 2 * counts[:, 0] / np.maximum(counts[:, 1], 1)

@@ -1,4 +1,4 @@
-"""Weights of views: given, equal, or learnt from the distances of the training samples; and the kernel of the product."""
+"""Weights of views: given, equal, or learned from the distances of the training samples; and the kernel of the product."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dmo.methods.tagprop import NEIGHBORS, Neighborhoods, fit_tagprop
 from dmo.validation import NOT_NEGATIVE, per_view
 
 LEARNERS = ("tagprop", "alignment")
-"""Weights that are learnt, by name."""
+"""Weights that are learned, by name."""
 
 
 def learns(given: Any) -> bool:
-    """Tell whether weights are learnt.
+    """Tell whether weights are learned.
 
     Parameters
     ----------
@@ -110,11 +110,11 @@ def view_weights(
     if not learns(given):
         return given_weights(given, views)
     if given == "alignment":
-        learnt = aligned_weights(near.blocks(near.sources), Y)
+        learned = aligned_weights(near.blocks(near.sources), Y)
     else:
         k = min(NEIGHBORS, len(Y) - 1)
-        learnt = fit_tagprop(Neighborhoods.of(*near.nearest(near.sources, k, same=True), Y), Y).weights
-    return given_weights(learnt.tolist() if learnt.any() else None, views)
+        learned = fit_tagprop(Neighborhoods.of(*near.nearest(near.sources, k, same=True), Y), Y).weights
+    return given_weights(learned.tolist() if learned.any() else None, views)
 
 
 def product_kernel(distances: Mapping[str, str], weights: Mapping[str, float], gamma: float) -> MultiKernel:

@@ -40,14 +40,14 @@ def check_labels(
 ) -> np.ndarray:
     """Read the labels of n samples as 0 and 1.
 
-    With `reset`, what the columns stand for is learnt, else compared: `classes_` (L), the classes, the labels' names or
+    With `reset`, what the columns stand for is learned, else compared: `classes_` (L), the classes, the labels' names or
     0..L-1; `multilabel_`, False for a vector of classes; `label_names_`, a list, where labels have names; `label_dtype_`,
     the type of a matrix, by name.
 
     Parameters
     ----------
     estimator : object
-        Where what is learnt is kept.
+        Where what is learned is kept.
     y : array-like of shape (n, L) or (n,), or n lists or sets of labels
         0 and 1; or n classes, one column each; or labels, one column each as scikit-learn's MultiLabelBinarizer makes them.
         NumPy, SciPy sparse, dask, Zarr; the columns of a DataFrame name the labels.
@@ -92,14 +92,14 @@ def check_labels(
 
 
 def check_known_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read labels of n samples of which some are not known, learnt as by `check_labels`.
+    """Read labels of n samples of which some are not known, learned as by `check_labels`.
 
     Not known are the labels of a sample whose class is -1, NaN or None, or whose row is wholly -1 or NaN.
 
     Parameters
     ----------
     estimator : object
-        Where what is learnt is kept.
+        Where what is learned is kept.
     y : array-like of shape (n, L) or (n,), or n lists or sets of labels
         As for `check_labels`.
     n : int
@@ -153,12 +153,12 @@ def check_known_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.n
 
 
 def check_partial_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Read the labels of n samples, of which single entries may be unknown, learnt as by `check_labels`.
+    """Read the labels of n samples, of which single entries may be unknown, learned as by `check_labels`.
 
     Parameters
     ----------
     estimator : object
-        Where what is learnt is kept.
+        Where what is learned is kept.
     y : array-like of shape (n, L) or (n,), or n lists or sets of labels
         As for `check_labels`; in a matrix NaN, None, pandas.NA and the masked entries of a NumPy masked array are unknown.
     n : int
@@ -200,12 +200,12 @@ def check_partial_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np
 
 
 def check_many_labels(estimator: Any, y: Any, n: int) -> scipy.sparse.csr_array | None:
-    """Read very many labels that are sparse, as they are; learnt as by `check_labels`.
+    """Read very many labels that are sparse, as they are; learned as by `check_labels`.
 
     Parameters
     ----------
     estimator : object
-        Where what is learnt is kept.
+        Where what is learned is kept.
     y : object
         Labels in any form.
     n : int
@@ -240,7 +240,7 @@ def check_many_labels(estimator: Any, y: Any, n: int) -> scipy.sparse.csr_array 
     if wrong.size:
         row = int(np.searchsorted(Y.indptr, wrong[0], side="right")) - 1
         column, value = Y.indices[wrong[0]], Y.data[wrong[0]]
-        raise UserError(f"labels must be 0 or 1, got {value:g} at row {row}, column {column}; binarize them first")
+        raise _not_binary(estimator, value, row, column)
     Y = Y.astype(np.uint8)
     Y.eliminate_zeros()
     if not Y.nnz:
@@ -370,13 +370,13 @@ def check_label_factor(estimator: Any, y: Any, n: int, kernel: LabelKernel) -> n
     """Read outputs as a factor of their kernel.
 
     For "linear": numbers, where NaN in a matrix (a rating that was not given) counts as 0; a vector of classes, and lists
-    of labels, become one column per class; what the columns stand for is learnt as by `check_labels`. For another kernel:
+    of labels, become one column per class; what the columns stand for is learned as by `check_labels`. For another kernel:
     what it compares.
 
     Parameters
     ----------
     estimator : object
-        Where what is learnt is kept.
+        Where what is learned is kept.
     y : array-like, or what the kernel compares
         n outputs.
     n : int
@@ -587,7 +587,7 @@ def _from_matrix(
     grow: bool,
     row_numbers: np.ndarray | None = None,
 ) -> np.ndarray:
-    given, Y = Y.dtype, _binary(Y, row_numbers, hasattr(estimator, "targets"))
+    given, Y = Y.dtype, _binary(estimator, Y, row_numbers)
     L = Y.shape[1]
     if reset:
         if not Y.any():
@@ -614,8 +614,8 @@ def _from_matrix(
     return Y
 
 
-def _binary(Y: np.ndarray, row_numbers: np.ndarray | None = None, real: bool = False) -> np.ndarray:
-    """Y, which must be 0 and 1; `row_numbers` of a part of the rows, for messages, as whether `real` ones can be learnt."""
+def _binary(estimator: Any, Y: np.ndarray, row_numbers: np.ndarray | None = None) -> np.ndarray:
+    """Y, which must be 0 and 1; `row_numbers` of a part of the rows, for messages."""
     if Y.dtype.kind not in "bu":
         try:
             Y = Y.astype(np.float64)
@@ -627,12 +627,15 @@ def _binary(Y: np.ndarray, row_numbers: np.ndarray | None = None, real: bool = F
         wrong = np.argwhere((Y[where] != 0) & (Y[where] != 1))
         if len(wrong):
             i, j = wrong[0] + (where.start, 0)
-            number = i if row_numbers is None else row_numbers[i]
-            cure = "binarize them first" + (", or pass targets='real'" if real else "")
-            if np.isnan(Y[i, j]):
-                cure = "drop samples of unknown labels, or fit a KGHA or MultiViewRidge, which take them"
-            raise UserError(f"labels must be 0 or 1, got {Y[i, j]:g} at row {number}, column {j}; {cure}")
+            raise _not_binary(estimator, Y[i, j], i if row_numbers is None else row_numbers[i], j)
     return Y
+
+
+def _not_binary(estimator: Any, value: Any, row: int, column: int) -> UserError:
+    cure = "binarize them first" + (", or pass targets='real'" if hasattr(estimator, "targets") else "")
+    if np.isnan(value):
+        cure = "drop samples of unknown labels, or fit a KGHA or MultiViewRidge, which take them"
+    return UserError(f"labels must be 0 or 1, got {value:g} at row {row}, column {column}; {cure}")
 
 
 def _columns(estimator: Any, values: np.ndarray | list[Collection[Any]], names: list[str] | None) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""What is done to the rows of views before anything is learnt from them: gaps filled, columns scaled.
+"""What is done to the rows of views before anything is learned from them: gaps filled, columns scaled.
 
-Learnt from the training rows, kept in the model, done to new rows as they are read. The formulas are those of scikit-learn's
+Learned from the training rows, kept in the model, done to new rows as they are read. The formulas are those of scikit-learn's
 SimpleImputer, StandardScaler, MaxAbsScaler and Normalizer, which hold all rows in memory where these read blocks.
 """
 
@@ -125,7 +125,7 @@ class Preparation:
         Returns
         -------
         dict of str to ndarray
-            What was learnt.
+            What was learned.
         """
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "scale"}
         return {name: value for name, value in found.items() if value is not None}
@@ -137,7 +137,7 @@ class Preparation:
         Parameters
         ----------
         arrays : mapping of str to ndarray
-            What was learnt.
+            What was learned.
         scale : str
             Which scale it is.
         width : int

@@ -23,15 +23,15 @@ SINGLE = "x"
 
 
 def check_views(estimator: Any, X: Any, reset: bool, partial: bool = False) -> dict[str, Rows]:
-    """Read X as views, checked and prepared; with `reset` what the views are is learnt, else compared.
+    """Read X as views, checked and prepared; with `reset` what the views are is learned, else compared.
 
-    Learnt are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array, `view_feature_names_`
+    Learned are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array, `view_feature_names_`
     of several), `n_features_in_` of one array, and `preparations_` where the estimator has `scale` and `impute`.
 
     Parameters
     ----------
     estimator : object
-        Where what is learnt is kept.
+        Where what is learned is kept.
     X : mapping, list of arrays, `Views` or what it takes, or one array
         One array is the view "x", unless the estimator's parameter `views` names several, or the fit had several, which may
         stand side by side. An array is NumPy, SciPy sparse, pandas, dask, Zarr or any row source. It must be finite; what is
@@ -71,7 +71,7 @@ def prepare_views(estimator: Any, views: Mapping[str, Rows], reset: bool) -> dic
     Parameters
     ----------
     estimator : object
-        Where what is learnt is kept, as `preparations_`.
+        Where what is learned is kept, as `preparations_`.
     views : mapping of str to row source
         Views as they are.
     reset : bool
@@ -109,7 +109,7 @@ def check_raw_views(estimator: Any, X: Any, reset: bool, partial: bool = False) 
     Parameters
     ----------
     estimator : object
-        Where what is learnt is kept.
+        Where what is learned is kept.
     X : mapping, list of arrays, or one array (view "x")
         As for `check_views`.
     reset : bool
@@ -224,7 +224,7 @@ def check_one_view(estimator: Any, X: Any, reset: bool) -> tuple[str, Rows]:
     Parameters
     ----------
     estimator : object
-        Where what is learnt is kept.
+        Where what is learned is kept.
     X : array, or a mapping with one view
         As for `check_views`.
     reset : bool

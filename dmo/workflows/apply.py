@@ -224,7 +224,7 @@ def label_names(model: Any) -> list[str]:
         if hasattr(model, offsets):
             return [str(label) for label in range(len(getattr(model, offsets)))]
     raise stores.StoreError(
-        f"this {type(model).__name__} learnt from outputs without columns and cannot score labels; fit it on labels"
+        f"this {type(model).__name__} learned from outputs without columns and cannot score labels; fit it on labels"
     )
 
 
@@ -258,7 +258,7 @@ def label_count(wanted: int | None, model: Any) -> int:
     """
     if getattr(model, "outputs_", None) is not None:
         raise UserError(
-            "the model learnt real targets, not labels to choose from; take dmo evaluate, or predict in Python"
+            "the model learned real targets, not labels to choose from; take dmo evaluate, or predict in Python"
         )
     labels = getattr(model, "n_seen_labels_", None) or len(label_names(model))
     if wanted is not None and wanted > labels:

@@ -172,7 +172,7 @@ def decisions(model: Any, views: Any) -> np.ndarray:
     if hasattr(model, "scores_and_sets"):
         return np.hstack(model.scores_and_sets(views))
     scores = label_scores(model, views)
-    return np.hstack([scores, scores > 0]) if is_regressor(model) else scores  # it learnt +1 and -1
+    return np.hstack([scores, scores > 0]) if is_regressor(model) else scores  # it learned +1 and -1
 
 
 def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int) -> dict[str, Any]:

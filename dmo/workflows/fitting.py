@@ -327,7 +327,7 @@ def save(
     estimator.save(path, stores.Provenance(source.parents, parameters, seed), overwrite, attached_recipe(store))
 
 
-def learnt(estimator: Any) -> dict[str, Any]:
+def learned(estimator: Any) -> dict[str, Any]:
     """Collect the figures of a fitted estimator for a report.
 
     Parameters
@@ -344,8 +344,8 @@ def learnt(estimator: Any) -> dict[str, Any]:
     --------
     >>> import numpy as np
     >>> import dmo
-    >>> from dmo.workflows.fitting import learnt
-    >>> learnt(dmo.MultiViewRidge("linear").fit({"x": np.eye(3)}, np.eye(3)))
+    >>> from dmo.workflows.fitting import learned
+    >>> learned(dmo.MultiViewRidge("linear").fit({"x": np.eye(3)}, np.eye(3)))
     {'views': {'x': 3}, 'scales': {}, 'imputed': [], 'n_labels': 3}
     """
     found: dict[str, Any] = {"views": dict(estimator.view_widths_)}

@@ -419,7 +419,7 @@ def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
 
 
 def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows], kernels: Mapping[str, Any]) -> Plan:
-    """Costs of the moment engine: feature maps learnt from a sample, one pass over n rows, small algebra."""
+    """Costs of the moment engine: feature maps learned from a sample, one pass over n rows, small algebra."""
     clusters = getattr(engine, "clusters", 1) if isinstance(engine, Meka) else 1
     per_cluster = 1000 if engine.rank == "auto" else engine.rank
     rank = min(n, per_cluster * clusters)

@@ -18,7 +18,7 @@ _MAPPED = 400
 
 
 def draw(run: Session, evidence: Evaluation, sweeps: Sequence[Mapping[str, Any]]) -> list[PageFigure]:
-    """All figures: annotations, curves, co-occurrence, the learnt space, and the heat maps of sweeps."""
+    """All figures: annotations, curves, co-occurrence, the learned space, and the heat maps of sweeps."""
     first, Y, names = evidence.first, evidence.Y, evidence.names
     known = evidence.store.labels
     plane = _plane(first.scores)
@@ -43,7 +43,7 @@ def draw(run: Session, evidence: Evaluation, sweeps: Sequence[Mapping[str, Any]]
 
 
 def _plane(scores: np.ndarray) -> np.ndarray:
-    """Samples on the plane of the learnt space in which the label scores differ most: m x 2."""
+    """Samples on the plane of the learned space in which the label scores differ most: m x 2."""
     left, lengths, _ = np.linalg.svd(scores - scores.mean(axis=0), full_matrices=False)
     plane = left[:, :2] * lengths[:2]
     return plane if plane.shape[1] == 2 else np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
@@ -71,7 +71,7 @@ def _map(run: Session, evidence: Evaluation, plane: np.ndarray) -> list[PageFigu
     shown = set(np.linspace(0, len(plane) - 1, min(_MAPPED, len(plane))).astype(int).tolist())
     images = [_small(evidence.image(i)) if i in shown else None for i in range(len(plane))]
     figure = report.thumbnail_map(plane, images, "first direction of the label scores", "second direction")
-    caption = "Samples in the plane of the learnt space in which the label scores differ most."
+    caption = "Samples in the plane of the learned space in which the label scores differ most."
     return [PageFigure("space", figure, caption)]
 
 

@@ -1,4 +1,4 @@
-"""Search in a learnt space: the samples nearest to a sample, and those that labels ask for."""
+"""Search in a learned space: the samples nearest to a sample, and those that labels ask for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def similar(Z: np.ndarray, query: np.ndarray) -> np.ndarray:
 def answering(scores: np.ndarray, labels: Sequence[int]) -> np.ndarray:
     """Work out how well samples answer to several labels: the mean of these labels' scores, each standardized.
 
-    For scores that are linear in the learnt space this ranks by the inner product with one direction, the sum of the
+    For scores that are linear in the learned space this ranks by the inner product with one direction, the sum of the
     labels' own.
 
     Parameters
@@ -174,8 +174,8 @@ def of_image(model: str, path: str) -> dict[str, Any]:
     return {view: row[None, :] for view, row in model_extractor(model).describe(path).items()}
 
 
-def learnt_space(applied: AppliedModel, query: dict[str, Any] | None) -> np.ndarray:
-    """Place samples in the learnt space; a model without one has its label scores instead.
+def learned_space(applied: AppliedModel, query: dict[str, Any] | None) -> np.ndarray:
+    """Place samples in the learned space; a model without one has its label scores instead.
 
     Parameters
     ----------
@@ -198,8 +198,8 @@ def learnt_space(applied: AppliedModel, query: dict[str, Any] | None) -> np.ndar
     >>> store = write(Source({"x": X}, Y), "set.zarr")
     >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
     >>> from dmo.workflows.apply import open_applied
-    >>> from dmo.workflows.search import learnt_space
-    >>> learnt_space(open_applied("model.zarr", "set.zarr", None, "all", "scores"), None).shape
+    >>> from dmo.workflows.search import learned_space
+    >>> learned_space(open_applied("model.zarr", "set.zarr", None, "all", "scores"), None).shape
     (30, 1)
     """
     if not hasattr(applied.model, "transform"):

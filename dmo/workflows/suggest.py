@@ -26,7 +26,7 @@ def suggestions(applied: AppliedModel, count: int, kinds: Sequence[str] = KINDS)
 
     "uncertain": samples without labels of which most decisions are expected to be wrong, sum_l min(p_l, 1 - p_l). "wrong":
     labeled samples with a label that probabilities from other folds contradict most, max_l |y_l - p_l|. "different": samples
-    without labels that are farthest, in the learnt space or that of the scores, from the labeled samples and from those that
+    without labels that are farthest, in the learned space or that of the scores, from the labeled samples and from those that
     were suggested before them.
 
     Parameters

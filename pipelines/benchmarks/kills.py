@@ -113,19 +113,19 @@ def kill_workers(asked: argparse.Namespace, store: stores.FeatureStore) -> bool:
     calm, disturbed = list[float](), list[float]()
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
-        connect(cluster.scheduler_address) as place,
+        connect(cluster.scheduler_address) as backend,
     ):
-        place.client.wait_for_workers(2, timeout=PATIENCE)
+        backend.client.wait_for_workers(2, timeout=PATIENCE)
         _, expected = timed_fit(store, asked.rank)  # also warms the workers up
         usual = timed_fit(store, asked.rank)[0]
         while killed < asked.worker_kills:
             number = 1 if len(disturbed) < asked.timed else min(asked.deaths, asked.worker_kills - killed)
             if number == 1:
-                place.client.wait_for_workers(2, timeout=PATIENCE)
+                backend.client.wait_for_workers(2, timeout=PATIENCE)
                 seconds, found = timed_fit(store, asked.rank)
                 calm.append(seconds)
                 compared.add(found, expected)
-            place.client.wait_for_workers(2, timeout=PATIENCE)
+            backend.client.wait_for_workers(2, timeout=PATIENCE)
             moments = [chance.uniform(0, usual * max(1, number / 2)) for _ in range(number)]
             with Deaths(cluster, moments, chance) as deaths:
                 seconds, found = timed_fit(store, asked.rank)

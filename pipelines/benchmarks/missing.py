@@ -1,4 +1,4 @@
-"""What unknown labels and missing views cost: a table and a picture.
+"""What unknown labels and missing views cost: a table and a figure.
 
 Labels: a share of the training entries is hidden, at random or among the positives alone. (a) Unknown counts as absent; (b)
 samples with unknown labels are dropped; (c) unknown is unknown. Views: every view is taken from a share of the samples, of
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["corel5k", "yeast", "bibtex"])
     parser.add_argument("--models", nargs="+", default=["ridge", "kgha"], choices=["ridge", "kgha"])
     parser.add_argument("--repeats", type=int, default=1, help="random choices of what is hidden")
-    parser.add_argument("--picture", help="file of the picture, such as missing.png")
+    parser.add_argument("--figure", help="file of the figure, such as missing.png")
     options = parser.parse_args()
     curves: dict[str, dict[str, list[tuple[str, float]]]] = {}
     for name in options.sets:
@@ -158,14 +158,14 @@ def main() -> None:
                         found.setdefault((what, way), []).append((figures[0], figures[1], figures[2]))
                 title = f"{name}, {kind}, {topic}"
                 curves[title] = report(title, found)
-    if options.picture:
-        draw(curves, options.picture)
+    if options.figure:
+        draw(curves, options.figure)
 
 
 def report(
     title: str, found: dict[tuple[str, str], list[tuple[float, float, float]]]
 ) -> dict[str, list[tuple[str, float]]]:
-    """Print one table; LRAP by way, for the picture."""
+    """Print one table; LRAP by way, for the figure."""
     table = Table(title=title)
     for column in ("missing", *(f"{figure} {way[0]}" for figure in ("F1", "LRAP", "CPU s") for way in WAYS)):
         table.add_column(column, justify="left" if column == "missing" else "right")

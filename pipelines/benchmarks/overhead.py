@@ -47,19 +47,19 @@ def shares(scale: float, rank: int, repeats: int, work: Path) -> None:
     )
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
-        connect(cluster.scheduler_address) as place,
+        connect(cluster.scheduler_address) as backend,
     ):
-        place.client.wait_for_workers(2)
-        place.client.get_task_stream()  # from now on it is kept
+        backend.client.wait_for_workers(2)
+        backend.client.get_task_stream()  # from now on it is kept
         fit(store, rank)
         for _ in range(repeats):
-            before = place.client.run_on_scheduler(_scheduler_seconds)
+            before = backend.client.run_on_scheduler(_scheduler_seconds)
             start, began = time.time(), time.perf_counter()
             with bars(disable=True) as stages:
                 fit(store, rank)
             whole = time.perf_counter() - began
-            used = place.client.run_on_scheduler(_scheduler_seconds) - before
-            stream = place.client.get_task_stream(start=start)
+            used = backend.client.run_on_scheduler(_scheduler_seconds) - before
+            stream = backend.client.get_task_stream(start=start)
             spans = [
                 (s["stop"] - s["start"]) for task in stream for s in task["startstops"] if s["action"] == "compute"
             ]

@@ -699,8 +699,8 @@ def test_every_model_that_scores_labels_is_evaluated_and_annotates(nameless, tmp
     folder, X, Y = nameless
     store, model, kind = folder / "f.zarr", tmp_path / "m.zarr", getattr(dmo, ESTIMATORS[method][0])
     run("fit", method, store, model)
-    learnt = 2.0 * Y - 1 if method.endswith("svr") else Y
-    fitted = kind().fit(X.astype(np.float32), learnt)
+    learned = 2.0 * Y - 1 if method.endswith("svr") else Y
+    fitted = kind().fit(X.astype(np.float32), learned)
     scores = fitted.predict(X) if method.endswith("svr") else fitted.decision_function(X)
     assert record("evaluate", model, store)["auc_macro"] == pytest.approx(auc_scores(Y, scores).macro, abs=1e-3)
     run("annotate", model, store, tmp_path / "s.zarr", "--scores")
@@ -797,7 +797,7 @@ def test_corel5k_from_its_files(dmo_data, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ridge", "kgha", "lltsvr"])
-def test_real_targets_are_learnt_and_judged_in_their_units(name, tmp_path):
+def test_real_targets_are_learned_and_judged_in_their_units(name, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 5))
     T = np.c_[1000 + 100 * X[:, 0] + X[:, 1], 0.01 * X[:, 2]]

@@ -1,4 +1,4 @@
-"""Search in the learnt space, both ways: what is found is what brute force over the library finds."""
+"""Search in the learned space, both ways: what is found is what brute force over the library finds."""
 
 import numpy as np
 import pytest

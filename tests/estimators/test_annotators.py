@@ -299,7 +299,7 @@ def test_fasttag_is_the_fixed_point_of_the_papers_alternation():
     np.testing.assert_allclose(model._raw_scores({"x": X}), A @ W, atol=1e-6)
     again = FastTag(base, dropout=0.3, strength=1.5, rounds=2).fit(X, Y).enrichment_
     once = FastTag(base, dropout=0.3, strength=1.5).fit(X, Y)
-    assert np.abs(again - once.enrichment_ @ once.enrichment_).max() > 1e-3  # the second is learnt from richer labels
+    assert np.abs(again - once.enrichment_ @ once.enrichment_).max() > 1e-3  # the second is learned from richer labels
     for wrong in (FastTag(KGHA()), FastTag(dropout=1.0)):
         with pytest.raises(UserError, match="needed is"):
             wrong.fit(X, Y)

@@ -80,7 +80,7 @@ def test_dask_ml_s_decompositions_go_before_ours_in_a_pipeline(before: Any) -> N
     np.testing.assert_allclose(found.compute(), KGHA("rbf", n_components=2).fit(rows, Y).transform(rows), atol=1e-6)
 
 
-def test_blocks_that_dask_ml_splits_are_learnt() -> None:
+def test_blocks_that_dask_ml_splits_are_learned() -> None:
     targets = da.from_array(Y, chunks=(30, 3))
     old, new, Y_old, Y_new = train_test_split(LAZY, targets, test_size=0.25, random_state=0, shuffle=True)
     model = MultiViewRidge("linear").fit(old, Y_old)

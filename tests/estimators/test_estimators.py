@@ -503,7 +503,7 @@ KINDS = {
 }
 
 
-def learnt(model, X, Y):
+def learned(model, X, Y):
     model.fit(X, Y)
     apply = next(getattr(model, name) for name in ("decision_function", "predict", "transform") if hasattr(model, name))
     return apply(X)
@@ -514,7 +514,7 @@ def learnt(model, X, Y):
 @pytest.mark.parametrize("d", [4, 60])
 def test_rows_of_every_type_are_taken_as_the_numbers_that_they_are(estimator, kind, d):
     X, Y = whole_numbers(n=90, d=d)
-    wanted, got = (learnt(LINEAR[estimator](), rows, Y) for rows in (X, KINDS[kind](X)))
+    wanted, got = (learned(LINEAR[estimator](), rows, Y) for rows in (X, KINDS[kind](X)))
     tol = 1e-4 if estimator == "svr" else 1e-7
     assert_allclose(got, wanted, atol=tol * np.abs(wanted).max())
 
@@ -582,12 +582,12 @@ MOVED = [(1e-6, 0.0), (1e-3, 0.0), (1e3, 0.0), (1e6, 0.0), (1.0, 1e6), (1e-3, 1e
 def test_units_and_offsets_of_the_features_change_no_decision(name, how):
     make, centers = UNITS[name]
     X, Y = whole_numbers(n=90, d=6)
-    wanted = learnt(make(500.0, "exact"), X, Y)
+    wanted = learned(make(500.0, "exact"), X, Y)
     wanted = wanted / np.linalg.norm(wanted, axis=0)
     for factor, offset in [(1.0, 0.0), *MOVED]:
         if offset and not centers:
             continue
-        got = learnt(make(500.0 * factor**2, how), X * factor + offset, Y)
+        got = learned(make(500.0 * factor**2, how), X * factor + offset, Y)
         got = got / np.linalg.norm(got, axis=0)  # coordinates have the features' unit
         if name not in ("ridge", "leave-one-out", "kgha", "svr"):
             got = got * np.sign((got * wanted).sum(axis=0))

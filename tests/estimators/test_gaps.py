@@ -1,4 +1,4 @@
-"""Weights of samples, unknown labels and missing views: each label and view is learnt from what is known, exactly."""
+"""Weights of samples, unknown labels and missing views: each label and view is learned from what is known, exactly."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Label sets and probabilities, learnt from held-out scores of the training samples."""
+"""Label sets and probabilities, learned from held-out scores of the training samples."""
 
 import numpy as np
 import pytest

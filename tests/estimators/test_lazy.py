@@ -144,7 +144,7 @@ def test_dask_data_frames():
         assert_allclose(found.compute(), getattr(plain, name)(frame), atol=1e-8)
 
 
-def test_blocks_are_learnt_one_after_the_other():
+def test_blocks_are_learned_one_after_the_other():
     model = MultiViewRidge(approximation=Nystrom(rank=15))
     X, targets = _lazy(VIEWS, 35), da.from_array(Y, chunks=(35, 2))
     blocks = zip(

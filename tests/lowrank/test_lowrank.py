@@ -211,7 +211,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("fit", [lambda X: nystrom("rbf", X, 40, random_state=0), lambda X: meka("rbf", X, 3, 20)])
-def test_a_map_is_learnt_in_one_reading(fit):
+def test_a_map_is_learned_in_one_reading(fit):
     source = Counting(clustered(20_000, d=3))
     fit(source)
     assert 10_000 < source.given <= 20_000
@@ -227,7 +227,7 @@ def test_a_map_is_learnt_in_one_reading(fit):
         ("auto", "kmeans", 20_000),
     ],
 )
-def test_more_columns_are_learnt_from_more_rows(rank, landmarks, rows):
+def test_more_columns_are_learned_from_more_rows(rank, landmarks, rows):
     assert learning_rows(None, rank, landmarks) == rows
     assert learning_rows(300, rank, landmarks) == 300
 

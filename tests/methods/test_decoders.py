@@ -1,4 +1,4 @@
-"""Decoders learnt from held-out scores: probabilities, the plug-in rule, votes in score space, TagProp's likelihood."""
+"""Decoders learned from held-out scores: probabilities, the plug-in rule, votes in score space, TagProp's likelihood."""
 
 import numpy as np
 import pytest

@@ -37,8 +37,8 @@ def morp_moments(form: Form, samples: Samples, options: Options, moments: Moment
     if form != "regularized":
         problem = (morp_simplified if form == "simplified" else morp_direct)(samples, options)
         return fit_moments(problem, moments, k)
-    places, gram = moments.places(), (moments.centered() if samples.center else moments).gram
-    G = gram[places[ROWS], places[ROWS]]
+    slices, gram = moments.slices(), (moments.centered() if samples.center else moments).gram
+    G = gram[slices[ROWS], slices[ROWS]]
     spectrum = np.linalg.eigvalsh(G)
     rank, full = int((spectrum > CUTOFF * spectrum[-1]).sum()), samples.n - int(samples.center)
     if rank < full and options.mixing:
@@ -48,7 +48,7 @@ def morp_moments(form: Form, samples: Samples, options: Options, moments: Moment
         )
     smoothness = np.zeros((0, 0))
     if options.mixing:
-        half = power_of(G, -1.0) @ gram[places[ROWS], places[LABELS]]
+        half = power_of(G, -1.0) @ gram[slices[ROWS], slices[LABELS]]
         smoothness = half.T @ half
     return fit_moments(regularized(samples, options, smoothness), moments, k)
 

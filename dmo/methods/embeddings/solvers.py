@@ -75,12 +75,12 @@ def fit_moments(problem: TraceProblem, moments: Moments, k: int) -> EmbeddingFit
 
     Raises ValueError where the problem has fewer than k directions.
     """
-    places, form = moments.places(), problem.A
+    slices, form = moments.slices(), problem.A
     gram = moments.centered().gram if problem.center else moments.gram
-    G = gram[places[ROWS], places[ROWS]]
-    N = gram[places[ROWS], places[LABELS]] if form.factor is not None else np.zeros((len(G), 0))
+    G = gram[slices[ROWS], slices[ROWS]]
+    N = gram[slices[ROWS], slices[LABELS]] if form.factor is not None else np.zeros((len(G), 0))
     if problem.direct:
-        T = gram[places[LABELS], places[LABELS]] if form.factor is not None else np.zeros((0, 0))
+        T = gram[slices[LABELS], slices[LABELS]] if form.factor is not None else np.zeros((0, 0))
         if form.core is not None:
             root = power_of(form.core, 0.5)
             N, T = N @ root, root @ T @ root
@@ -99,11 +99,11 @@ def fit_moments(problem: TraceProblem, moments: Moments, k: int) -> EmbeddingFit
 
 def _weighted(diagonal: np.ndarray, moments: Moments, center: bool) -> np.ndarray:
     """X'diag(d)X of the (centered) rows."""
-    places = moments.places()
-    whole = moments.gram[places[ROWS], places[WEIGHTED]]
+    slices = moments.slices()
+    whole = moments.gram[slices[ROWS], slices[WEIGHTED]]
     if not center:
         return whole
-    mean, sums = moments.mean()[places[ROWS]], moments.sums[places[WEIGHTED]]
+    mean, sums = moments.mean()[slices[ROWS]], moments.sums[slices[WEIGHTED]]
     border = np.outer(mean, sums)
     return whole - border - border.T + diagonal.sum() * np.outer(mean, mean)
 

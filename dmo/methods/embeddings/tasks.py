@@ -231,11 +231,11 @@ def decode(moments: Moments) -> Decoder | None:
     """Least squares of LABELS on ROWS with an intercept, from their moments: coefficients (k x q) and offset (q)."""
     if LABELS not in moments.widths:
         return None
-    places, centered = moments.places(), moments.centered().gram
-    Z = places[ROWS]
-    B = power_of(centered[Z, Z], -1.0) @ centered[Z, places[LABELS]]
+    slices, centered = moments.slices(), moments.centered().gram
+    Z = slices[ROWS]
+    B = power_of(centered[Z, Z], -1.0) @ centered[Z, slices[LABELS]]
     mean = moments.mean()
-    return B, mean[places[LABELS]] - mean[Z] @ B
+    return B, mean[slices[LABELS]] - mean[Z] @ B
 
 
 def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> Decoder | None:
@@ -309,7 +309,7 @@ def solve_moments(
     >>> fit.coefficients, offset
     (array([[1.]]), array([-3.]))
     """
-    where = moments.places()[ROWS]
+    where = moments.slices()[ROWS]
     if trace is None:
         inner = moments.centered() if task.center else moments
         trace = float(np.trace(inner.gram[where, where]))

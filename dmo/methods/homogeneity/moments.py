@@ -34,7 +34,7 @@ class RotatedMoments:
         Centered Gram matrix of all groups in these coordinates.
     means : dict of str to ndarray of shape (d_j,)
         Column means.
-    places : dict of str to slice
+    slices : dict of str to slice
         Columns of the groups.
     center : bool
         Whether spectra are of rows less their means.
@@ -54,7 +54,7 @@ class RotatedMoments:
     spectra: dict[str, np.ndarray]
     gram: np.ndarray
     means: dict[str, np.ndarray]
-    places: dict[str, slice]
+    slices: dict[str, slice]
     center: bool
 
     @classmethod
@@ -76,13 +76,13 @@ class RotatedMoments:
         centered = moments.centered()
         inner = centered if center else moments
         bases, spectra = {}, {}
-        for name, where in moments.places().items():
+        for name, where in moments.slices().items():
             values, vectors = scipy.linalg.eigh(inner.gram[where, where], check_finite=False)
             keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
             bases[name], spectra[name] = vectors[:, keep], values[keep]
         rotated = centered.mixed(bases)
-        means = {name: moments.mean()[where] for name, where in moments.places().items()}
-        return cls(bases, spectra, rotated.gram, means, rotated.places(), center)
+        means = {name: moments.mean()[where] for name, where in moments.slices().items()}
+        return cls(bases, spectra, rotated.gram, means, rotated.slices(), center)
 
     @classmethod
     def passive(
@@ -126,14 +126,14 @@ class RotatedMoments:
         """
         bases, spectra, means, sums = {}, {}, {}, []
         turn = np.zeros((len(joint.gram), 0))
-        places = joint.places()
-        presence = places[next(reversed(places))].start
+        slices = joint.slices()
+        presence = slices[next(reversed(slices))].start
         for j, (name, moments) in enumerate(own.items()):
             values, vectors = scipy.linalg.eigh(moments.centered().gram if center else moments.gram, check_finite=False)
             keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
             bases[name], spectra[name], means[name] = vectors[:, keep], values[keep], moments.mean()
             block = np.zeros((len(joint.gram), int(keep.sum())))
-            block[places[name]] = bases[name]
+            block[slices[name]] = bases[name]
             if center:
                 block[presence + j] = -(means[name] @ bases[name])
             else:
@@ -169,7 +169,7 @@ class RotatedMoments:
         ndarray of shape (sum r_j, r)
             Columns.
         """
-        return self.gram[:, self.places[LABELS]]
+        return self.gram[:, self.slices[LABELS]]
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class RotatedRows:
 
     Attributes
     ----------
-    bases, spectra, means, places, center
+    bases, spectra, means, slices, center
         As in `RotatedMoments`.
     columns : ndarray of shape (n, sum r_j)
         Rows in these coordinates, less their mean.
@@ -198,7 +198,7 @@ class RotatedRows:
     spectra: dict[str, np.ndarray]
     columns: np.ndarray
     means: dict[str, np.ndarray]
-    places: dict[str, slice]
+    slices: dict[str, slice]
     center: bool
 
     @classmethod
@@ -218,18 +218,18 @@ class RotatedRows:
             The same rows.
         """
         bases, spectra, means, columns = {}, {}, {}, []
-        places: dict[str, slice] = {}
+        slices: dict[str, slice] = {}
         for name, rows in groups.items():
             means[name] = rows.mean(axis=0)
             inner = rows - means[name] if center else rows
             U, s, Vt = scipy.linalg.svd(inner, full_matrices=False, check_finite=False)
             keep = s * s > CUTOFF * max(s[0] ** 2, np.finfo(float).tiny)
             bases[name], spectra[name] = Vt[keep].T, s[keep] ** 2
-            start = places[next(reversed(places))].stop if places else 0
-            places[name] = slice(start, start + len(spectra[name]))
+            start = slices[next(reversed(slices))].stop if slices else 0
+            slices[name] = slice(start, start + len(spectra[name]))
             columns.append(U[:, keep] * s[keep])
         stacked = np.hstack(columns)
-        return cls(bases, spectra, stacked - stacked.mean(axis=0), means, places, center)
+        return cls(bases, spectra, stacked - stacked.mean(axis=0), means, slices, center)
 
     def product(self, B: np.ndarray) -> np.ndarray:
         """Multiply with the Gram matrix.
@@ -254,7 +254,7 @@ class RotatedRows:
         ndarray of shape (sum r_j, r)
             Columns.
         """
-        return self.columns.T @ self.columns[:, self.places[LABELS]]
+        return self.columns.T @ self.columns[:, self.slices[LABELS]]
 
 
 Rotated = RotatedMoments | RotatedRows
@@ -343,12 +343,12 @@ def homogeneity(
     """
     total = sum(weights.values())
     D = np.concatenate(
-        [np.sqrt(weights[name] / total / (rotated.spectra[name] + ridges[name])) for name in rotated.places]
+        [np.sqrt(weights[name] / total / (rotated.spectra[name] + ridges[name])) for name in rotated.slices]
     )[:, None]
     if k > len(D):
         raise UserError(f"{k} components from factors of {len(D)} columns in all; lower n_components or raise the rank")
     start = np.zeros((len(D), 0))
-    if LABELS in rotated.places:
+    if LABELS in rotated.slices:
         # X = S D v: with v = D S'Y the search starts at S D^2 S'Y = M Y, one step of the map from the labels
         start = D * rotated.label_columns()
     if start.shape[1] < k:
@@ -364,7 +364,7 @@ def _expanded(
 ) -> HomogeneityFit:
     """Coefficients and offsets from F_j'X of every group, X orthonormal (`projected`, sum r_j x k)."""
     coefficients, offsets = {}, {}
-    for name, where in rotated.places.items():
+    for name, where in rotated.slices.items():
         beta = rotated.bases[name] @ (projected[where] / (rotated.spectra[name] + ridges[name])[:, None])
         coefficients[name] = beta
         offsets[name] = -(rotated.means[name] @ beta) if rotated.center else np.zeros(projected.shape[1])
@@ -395,7 +395,7 @@ class LabelSubspace:
     @classmethod
     def of(cls, rotated: RotatedMoments, ridges: Mapping[str, float]) -> LabelSubspace:
         """The first block: the labels themselves."""
-        where = rotated.places[LABELS]
+        where = rotated.slices[LABELS]
         basis = np.zeros((len(rotated.gram), where.stop - where.start))
         basis[where] = np.eye(where.stop - where.start)
         basis, image = _orthonormal(basis, rotated.gram[:, where], rotated.gram[where, where])
@@ -438,7 +438,7 @@ class LabelSubspace:
 
     def fit(self, balance: float, k: int) -> HomogeneityFit:
         """The Ritz pairs for this weight of every view against the labels' 1 (vectors in `basis`), with residuals."""
-        total, m = balance * (len(self.rotated.places) - 1) + 1.0, len(self.views)
+        total, m = balance * (len(self.rotated.slices) - 1) + 1.0, len(self.views)
         M = balance * self.views
         M[: len(self.labels), : len(self.labels)] += self.labels
         values, vectors = scipy.linalg.eigh(M / total, check_finite=False)
@@ -528,8 +528,8 @@ class SharedHomogeneity:
         HomogeneityFit
             Eigenpairs and functions of new rows.
         """
-        views = {weights[name] for name in self.rotated.places if name != LABELS}
-        if LABELS in self.rotated.places and len(views) == 1 and k <= len(self.rotated.spectra[LABELS]):
+        views = {weights[name] for name in self.rotated.slices if name != LABELS}
+        if LABELS in self.rotated.slices and len(views) == 1 and k <= len(self.rotated.spectra[LABELS]):
             balance = views.pop() / weights[LABELS]
             if self._last is None or self._last.ridges != dict(ridges):
                 self._last = LabelSubspace.of(self.rotated, ridges)
