@@ -187,12 +187,11 @@ def presence(source: Rows) -> np.ndarray | None:
     >>> presence(Subset(part, np.array([1, 1]))).tolist()
     [False, False]
     """
-    if isinstance(source, PartialRows):
-        return None if source.present.all() else source.present
     if isinstance(source, Subset):
         inner = presence(source.source)
         return None if inner is None or inner[source.index].all() else inner[source.index]
-    return None
+    present: np.ndarray | None = getattr(source, "present", None)
+    return None if present is None or present.all() else present
 
 
 def _gather(source: Rows, picked: np.ndarray) -> Block:

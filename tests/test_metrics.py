@@ -260,5 +260,36 @@ def test_unknown_labels_count_for_nothing():
         np.testing.assert_allclose(areas.per_label[label], sk.roc_auc_score(truth, S[some, label]), rtol=1e-12)
     np.testing.assert_allclose(metrics.auc_micro(hidden, S), sk.roc_auc_score(Y[known], S[known]), rtol=1e-12)
     np.testing.assert_allclose(metrics.f1_micro(hidden, given), sk.f1_score(Y[known], given[known]), rtol=1e-12)
-    with pytest.raises(ValueError, match="labels have the value nan"):
-        metrics.ranking_scores(hidden, S)
+    sets = metrics.set_scores(hidden, given)
+    np.testing.assert_allclose(sets.f1_micro, sk.f1_score(Y[known], given[known]), rtol=1e-12)
+    np.testing.assert_allclose(sets.hamming, (given != Y)[known].mean(), rtol=1e-12)
+    assert sets.subset == np.mean([np.array_equal(y[some], p[some]) for y, p, some in zip(Y, given, known)])
+
+
+def test_samples_are_ranked_by_their_known_labels_and_targets_judged_by_their_known_values():
+    rng = np.random.default_rng(4)
+    Y, S = (rng.random((60, 6)) < 0.4).astype(float), rng.random((60, 6))
+    known = rng.random(Y.shape) < 0.7
+    known[:, :2] = True
+    samples = [(Y[[i]][:, some], S[[i]][:, some]) for i, some in enumerate(known)]
+    found, best = (
+        metrics.ranking_scores(np.where(known, Y, np.nan), S),
+        metrics.top_scores(np.where(known, Y, np.nan), S, 2),
+    )
+    for got, oracle in (
+        (found.lrap, sk.label_ranking_average_precision_score),
+        (found.coverage, sk.coverage_error),
+        (found.ranking_loss, sk.label_ranking_loss),
+        (best.ndcg, lambda y, s: sk.ndcg_score(y, s, k=2)),
+        (best.precision, lambda y, s: y[0, np.argsort(-s[0])[:2]].mean()),
+    ):
+        np.testing.assert_allclose(got, np.mean([oracle(y, s) for y, s in samples]), rtol=1e-12)
+    targets = metrics.regression_scores(np.where(known, S, np.nan), Y)
+    for j, some in enumerate(known.T):
+        truth, given = S[some, j], Y[some, j]
+        oracle = [
+            sk.root_mean_squared_error(truth, given),
+            sk.mean_absolute_error(truth, given),
+            sk.r2_score(truth, given),
+        ]
+        np.testing.assert_allclose(targets.per_target[:3, j], oracle, rtol=1e-12)

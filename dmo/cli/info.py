@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from dmo import stores
+from dmo.blocks import Subset, presence
 from dmo.cli.options import Json
 from dmo.cli.session import grid, show
 from dmo.errors import amount
@@ -60,6 +61,8 @@ def _features(found: Mapping[str, Any]) -> Rows:
         else:
             rows.append(("", f"{labels['per_sample']:.2f} a sample"))
             rows.append(("", "rarest: " + ", ".join(f"{name} ({count})" for name, count in labels["rarest"].items())))
+        if labels["unknown"]:
+            rows.append(("", f"{labels['unknown']} not known ({labels['unlabeled']} samples without any that is)"))
         if labels["never"]:
             rows.append(("", f"never used: {_short(labels['never'])}"))
     for name, view in found["views"].items():
@@ -68,6 +71,8 @@ def _features(found: Mapping[str, Any]) -> Rows:
         gaps = view.get("missing_cells")
         if view.get("missing"):
             parts.append(f"{gaps} missing cells in {view['missing_columns']} columns" if gaps else "missing cells")
+        if view.get("missing_samples"):
+            parts.append(f"lacks {view['missing_samples']} samples")
         if view.get("spread", 1.0) > APART:
             parts.append(f"columns differ in size by a factor of {view['spread']:.2g}")
         rows.append((f"view {name}", ", ".join(parts)))
@@ -78,24 +83,31 @@ def contents_of(store: stores.FeatureStore) -> dict[str, Any]:
     """Of the labels: number, names, per sample, rarest, never used; of the views: gaps, and how far columns are apart."""
     views = {name: dict(view) for name, view in store.configuration["views"].items()}
     for name, view in views.items():
-        view["spread"] = spread(store.views[name])[0]
+        source: Any = store.views[name]
+        present = presence(source)
+        if present is not None:
+            source = Subset(source, np.flatnonzero(present))
+            view["missing_samples"] = int((~present).sum())
+        view["spread"] = spread(source)[0]
         gaps = store.attributes.get("missing", {}).get(name, {})
         if gaps:
             view |= {"missing_cells": sum(gaps.values()), "missing_columns": len(gaps)}
     Y = store.labels
     if Y is None:
         return {"views": views}
-    counts, names = Y.sum(axis=0), store.label_names or [str(j) for j in range(Y.shape[1])]
+    counts, names = np.nansum(Y, axis=0), store.label_names or [str(j) for j in range(Y.shape[1])]
     labels: dict[str, Any] = {
         "number": int(Y.shape[1]),
         "names": store.label_names,
         "real": store.real_labels,
         "never": [],
+        "unknown": int(np.isnan(Y).sum()),
+        "unlabeled": int(np.isnan(Y).all(axis=1).sum()),
     }
     if not store.real_labels:
         used = [int(j) for j in np.argsort(counts, kind="stable") if counts[j]]
         labels |= {
-            "per_sample": float(Y.sum(axis=1).mean()),
+            "per_sample": float(np.nansum(Y, axis=1).mean()),
             "rarest": {names[j]: int(counts[j]) for j in used[:3]},
             "never": [names[j] for j in np.flatnonzero(counts == 0)],
         }

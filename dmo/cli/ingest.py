@@ -9,6 +9,7 @@ import numpy as np
 import typer
 
 from dmo import stores
+from dmo.blocks import presence
 from dmo.cli.options import Block, Json, Overwrite
 from dmo.cli.session import cost_rows, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
@@ -240,7 +241,8 @@ def _report(run: Session, store: stores.FeatureStore, path: str, as_json: bool) 
         "store": path,
         "n_samples": store.n_samples,
         "n_labels": None if labels is None else int(labels.shape[1]),
-        "labels_per_sample": None if labels is None else round(float(labels.sum(axis=1).mean()), 4),
+        "labels_per_sample": None if labels is None else round(float(np.nansum(labels, axis=1).mean()), 4),
+        "unknown_labels": 0 if labels is None else int(np.isnan(labels).sum()),
         "split": None
         if store.split is None
         else {str(k): int(c) for k, c in zip(*np.unique(store.split, return_counts=True))},
@@ -257,8 +259,12 @@ def _report(run: Session, store: stores.FeatureStore, path: str, as_json: bool) 
         rows[0] = ("samples", f"{store.n_samples} ({', '.join(f'{c} {k}' for k, c in record['split'].items())})")
     if labels is not None:
         words = "real targets" if store.real_labels else f"{record['labels_per_sample']:.2f} a sample"
+        words += f", {record['unknown_labels']} not known" if record["unknown_labels"] else ""
         rows.append(("labels", f"{labels.shape[1]}, {words}"))
     for name, v in views.items():
         kind = ("sparse " if v.kind == "sparse" else "") + ("histogram" if v.histogram else "features")
+        kind += ", cells missing" if v.missing else ""
+        present = presence(store.views[name])
+        kind += "" if present is None else f", {(~present).sum()} samples missing"
         rows.append((f"view {name}", f"{v.dimension} x {v.dtype.name} {kind}"))
     show(record, [*rows, ("size", amount(record["bytes"])), *cost_rows(record)], f"feature store {path}", as_json)

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import rows
+from dmo.datasets.gaps import note_gaps
 from dmo.datasets.samples import label_matrix, read_samples, share_out
 from dmo.datasets.writing import ALL, Source, write
 from dmo.errors import UserError
@@ -143,20 +144,11 @@ def ingest_files(
             raise UserError("the files have a split already; leave test_share out")
         source.parts = share_out(Y, sum(counts.values()), test_share).tolist()
     source.feature_names = {view: table.feature_names for view in views if (table := tables[view]).feature_names}
-    source.missing = {view for view in views if tables[view].gaps is not None}
-    if source.missing:
-        source.attributes["missing"] = {view: _gaps(tables[view]) for view in source.missing}
+    note_gaps(source, [view for view in views if tables[view].gaps is not False])
     source.histograms = set(histograms)
     source.dtypes = {view: np.dtype(dtype) for view, dtype in dtypes.items()}
     source.provenance = provenance
     return write(source, store, block=block, overwrite=overwrite)
-
-
-def _gaps(table: Table) -> dict[str, int]:
-    """Column -> rows that lack its cell."""
-    assert table.gaps is not None
-    assert table.feature_names is not None
-    return {table.feature_names[j]: int(table.gaps[j]) for j in np.flatnonzero(table.gaps)}
 
 
 def _tables(files: Mapping[str, Any], labels: Any) -> bool:
@@ -308,7 +300,7 @@ def _labels(tables: Mapping[str, Table], labels: Any) -> tuple[np.ndarray | None
         if other.label_names != table.label_names or np.any(other.Y != table.Y):
             raise DataError(f"views {first!r} and {view!r} have different labels in their files, expected the same")
     assert table.Y is not None
-    real = not np.isin(table.Y, (0, 1)).all()
+    real = not (np.isin(table.Y, (0, 1)) | np.isnan(table.Y)).all()
     return table.Y, table.label_names, real
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import rows
+from dmo.datasets.gaps import gaps_of, note_gaps
 from dmo.datasets.text import Vocabulary
 from dmo.datasets.writing import Source, write
 from dmo.errors import UserError
@@ -40,9 +41,9 @@ class Samples:
     Parameters
     ----------
     views : dict of str to ndarray or csr_array of shape (n, d)
-        Rows by view, NaN where a cell is missing.
+        Rows by view, NaN where a cell is missing; a row of NaN is a sample that the view lacks.
     labels : ndarray of shape (n, L) or None, default=None
-        0 and 1, or with `real` targets.
+        0 and 1, or with `real` targets; NaN where one is not known.
     label_names : list of str or None, default=None
         L names.
     feature_names : dict of str to list of str, default={}
@@ -146,17 +147,14 @@ class Samples:
         Returns
         -------
         dict of str to dict of str to int
-            View -> column -> samples that lack the cell, for those that have such.
+            View -> column -> samples that lack the cell but have others of the view, for columns with such.
         """
-        found: dict[str, dict[str, int]] = {}
-        for view, X in self.views.items():
-            if scipy.sparse.issparse(X) or X.dtype.kind != "f":
-                continue
-            counts = np.isnan(X).sum(axis=0)
-            names = self.feature_names.get(view) or [str(j) for j in range(X.shape[1])]
-            if counts.any():
-                found[view] = {names[j]: int(counts[j]) for j in np.flatnonzero(counts)}
-        return found
+        found = {view: gaps_of(view, X) for view, X in self.views.items()}
+        return {
+            view: gaps.by_name(self.feature_names.get(view))
+            for view, gaps in found.items()
+            if gaps is not None and gaps.cells.any()
+        }
 
     def write(
         self,
@@ -195,15 +193,13 @@ class Samples:
         StoreError
             Where `store` cannot be written.
         """
-        gaps = self.missing()
         source = Source(dict(self.views), self.labels, self.label_names, self.ids)
         source.feature_names = {name: names for name, names in self.feature_names.items() if name in self.views}
-        source.real_labels, source.missing = self.real, set(gaps)
+        source.real_labels = self.real
+        note_gaps(source)
         source.parts = None if self.split is None else self.split.tolist()
         source.histograms = set(histograms)
         source.dtypes = {view: np.dtype(dtype) for view, dtype in (dtypes or {}).items()}
-        if gaps:
-            source.attributes["missing"] = gaps
         if self.vocabularies:
             source.attributes["idf"] = {view: known.idf.tolist() for view, known in self.vocabularies.items()}
         source.provenance = provenance or Provenance()
@@ -247,8 +243,8 @@ def read_samples(
     separator : str, default=None
         Between the labels of a sample; None: one of | ; , that occurs.
     how : {"inner", "outer"}, default=None
-        What becomes of samples that not every table has: "inner" leaves them out, "outer" gives NaN rows to the views that
-        lack them; None: they are refused, with their ids.
+        What becomes of samples that not every table has: "inner" leaves them out, "outer" gives NaN rows to the views and
+        labels that lack them; None: they are refused, with their ids.
     random_state : int or None, default=0
         Seed of the split.
 
@@ -316,7 +312,7 @@ def share_out(labels: np.ndarray | None, n: int, test_share: float, random_state
     >>> sorted(share_out(np.eye(4, 1), 4, 0.25).tolist())
     ['test', 'train', 'train', 'train']
     """
-    Y = np.ones((n, 1)) if labels is None else labels
+    Y = np.ones((n, 1)) if labels is None else np.nan_to_num(labels)
     return np.array(["train", "test"])[stratified_folds(Y, (1 - test_share, test_share), random_state)]
 
 
@@ -335,7 +331,7 @@ def label_matrix(where: str, given: Any, separator: str | None = None) -> tuple[
     Returns
     -------
     labels : ndarray of shape (n, L)
-        0 and 1 as uint8, or targets as float64.
+        0 and 1 as uint8, or targets as float64; as float64 with NaN where some are missing: these are not known.
     names : list of str or None
         L names, where they have some.
     real : bool
@@ -344,7 +340,7 @@ def label_matrix(where: str, given: Any, separator: str | None = None) -> tuple[
     Raises
     ------
     DataError
-        For a missing cell, by its row and column, and for labels of no known form.
+        For an infinite cell, by its row and column, and for labels of no known form.
 
     Examples
     --------
@@ -382,15 +378,18 @@ def label_matrix(where: str, given: Any, separator: str | None = None) -> tuple[
 
 
 def _numbers(where: str, array: np.ndarray, names: Sequence[str] | None) -> tuple[np.ndarray, bool]:
-    """(0 and 1, or targets; whether they are targets); DataError for a missing cell."""
+    """(0 and 1, or targets; whether they are targets); DataError for an infinite cell, and where nothing is known."""
     values = np.asarray(array, dtype=np.float64)
-    gaps = np.argwhere(~np.isfinite(values))
-    if len(gaps):
-        i, j = gaps[0]
+    wrong, unknown = np.argwhere(np.isinf(values)), np.isnan(values)
+    if len(wrong):
+        i, j = wrong[0]
         column = f"column {names[j]!r}" if names is not None else f"column {j}"
         raise DataError(f"{where}: the cell in row {i}, {column} is {values[i, j]}; fill it, or leave the sample out")
-    binary = bool(np.isin(values, (0, 1)).all())
-    return (values.astype(np.uint8), False) if binary else (values, True)
+    if unknown.all():
+        raise DataError(f"{where}: every cell is missing, expected labels of some samples")
+    if not np.isin(values[~unknown], (0, 1)).all():
+        return values, True
+    return (values if unknown.any() else values.astype(np.uint8)), False
 
 
 def _of_one_column(where: str, column: Any, separator: str | None) -> tuple[np.ndarray, list[str] | None, bool]:
@@ -399,20 +398,29 @@ def _of_one_column(where: str, column: Any, separator: str | None) -> tuple[np.n
     values = numbers_of(column)
     if values is not None:
         found, real = _numbers(where, values[:, None], [str(column.name)])
-        levels = np.unique(values)
+        levels = np.unique(values[~np.isnan(values)])
         if not real:
             return found, [str(column.name)], False
         if len(levels) <= _CLASSES and np.all(levels == np.round(levels)) and len(levels) < len(values):
-            return (values[:, None] == levels).astype(np.uint8), [f"{level:g}" for level in levels], False
+            classes = (values[:, None] == levels).astype(np.uint8)
+            return unknown_rows(classes, gap), [f"{level:g}" for level in levels], False
         return found, [str(column.name)], True
     texts = ["" if i in set(gap.tolist()) else str(text) for i, text in enumerate(column)]
     mark = (
         separator if separator is not None else next((m for m in _SEPARATORS if any(m in text for text in texts)), None)
     )
-    if mark is None and len(gap):
-        raise DataError(f"{where}: the class in row {gap[0]}, column {column.name!r} is missing; leave the sample out")
-    split = [[part.strip() for part in text.split(mark) if part.strip()] if mark else [text.strip()] for text in texts]
-    return (*_indicator(split), False)
+    split = [[part.strip() for part in text.split(mark) if part.strip()] if mark else [text] for text in texts]
+    found, names = _indicator([[] if row == [""] else row for row in split])
+    return (found if mark else unknown_rows(found, gap)), names, False
+
+
+def unknown_rows(labels: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Labels whose rows of the numbers `where` are not known: NaN; as they are where there are none."""
+    if not len(where):
+        return labels
+    found = labels.astype(np.float64)
+    found[where] = np.nan
+    return found
 
 
 def _indicator(sets: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[str]]:
@@ -564,16 +572,15 @@ class _Reader:
         """All tables, joined."""
         import pandas as pd
 
-        labels = self.labels
+        labels, unlabeled = self.labels, np.empty(0, np.intp)
         keyed = {name: table for name, table in self.tables.items() if isinstance(table, pd.DataFrame)}
         ids = None
         if self.id is not None:
             if isinstance(labels, pd.DataFrame | pd.Series):
                 keyed["labels"] = labels
             ids = self._joined({name: list(map(str, table.index)) for name, table in keyed.items()})
-            lacking = [] if "labels" not in keyed else [one for one in ids if one not in set(keyed["labels"].index)]
-            if lacking:
-                raise DataError(f"labels lack {_some(lacking)}; leave these samples out (how='inner')")
+            if "labels" in keyed:
+                unlabeled = np.flatnonzero(~np.isin(ids, keyed["labels"].index))
             keyed = {name: table.reindex(ids) for name, table in keyed.items()}
             labels = keyed.pop("labels", labels)
         views: dict[str, Any] = {}
@@ -593,8 +600,12 @@ class _Reader:
             raise DataError(f"no table has the column {lost[0]!r} of documents")
         Y, label_names, real = self.named or (None, None, False)
         if labels is not None:
-            given = list(labels) if isinstance(labels, pd.Series) else labels
+            given = labels
+            if isinstance(labels, pd.Series):  # of lists
+                given = [row if isinstance(row, list) else [] for row in labels]
             Y, label_names, real = label_matrix("labels", given, self.separator)
+            Y = unknown_rows(Y, unlabeled)
+            self._tell_unknown(Y, label_names, ids)
         n = len(next(iter(self.texts.values()))) if not views else 0
         Y = self._upright(views, Y, n)
         parts = self.parts
@@ -617,11 +628,24 @@ class _Reader:
             views[column], names[column] = vocabulary.rows(texts), list(vocabulary.words)
         return replace(samples, views=views, feature_names=names, vocabularies=known)
 
+    def _tell_unknown(self, Y: np.ndarray, names: Sequence[str] | None, ids: Sequence[str] | None) -> None:
+        """Note cells of labels that are missing."""
+        gaps = np.argwhere(np.isnan(Y))
+        if len(gaps):
+            i, j = gaps[0]
+            row = f"row {i}" if ids is None else repr(ids[i])
+            column = f"column {j}" if names is None else f"column {names[j]!r}"
+            self.notes.append(f"labels: {len(gaps)} cells are missing ({row}, {column} first): taken as not known")
+
     def _joined(self, ids: Mapping[str, list[str]]) -> list[str]:
         """The ids of all samples, in the order of the first table."""
         first, order = next(iter(ids.items()))
         if self.how == "outer":
-            return list(dict.fromkeys(one for some in ids.values() for one in some))
+            featured = dict.fromkeys(one for name, some in ids.items() if name != "labels" for one in some)
+            bare = [one for one in ids.get("labels", ()) if one not in featured]
+            if bare:
+                self.notes.append(f"labels: {_some(bare)} have labels and no features: left out")
+            return list(featured)
         if self.how == "inner":
             shared = set(order).intersection(*map(set, ids.values()))
             if not shared:

@@ -28,7 +28,7 @@ class Source:
     views : dict of str to row source
         Name -> n x d.
     labels : ndarray of shape (n, L), default=None
-        0 and 1.
+        0 and 1, NaN where one is not known.
     label_names : list of str, default=None
         L names.
     sample_ids : list of str, default=None
@@ -51,6 +51,8 @@ class Source:
         Views of which cells may be NaN.
     parts : list of str, default=None
         The split of each sample, where they are not in the order of `counts`.
+    present : dict of str to ndarray of shape (n,), bool, default={}
+        The samples that some views have; rows of the others are not kept.
 
     Examples
     --------
@@ -73,6 +75,7 @@ class Source:
     real_labels: bool = False
     missing: set[str] = field(default_factory=set)
     parts: list[str] | None = None
+    present: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def split(self) -> list[str] | None:
@@ -82,6 +85,24 @@ class Source:
         if list(self.counts) in ([], [ALL]):
             return None
         return [name for name, count in self.counts.items() for _ in range(count)]
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroedRows:
+    """A row source (n x d) with zeros in the place of the rows that it lacks: those that are not `present` (n)."""
+
+    source: Rows
+    present: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.source.shape[0], self.source.shape[1]
+
+    def __getitem__(self, where: slice) -> Block:
+        block = rows(self.source, where)
+        if scipy.sparse.issparse(block):
+            return scipy.sparse.csr_array(scipy.sparse.diags_array(self.present[where].astype(block.dtype)) @ block)
+        return np.where(self.present[where, None], block, block.dtype.type(0))
 
 
 def write(
@@ -154,11 +175,13 @@ def write(
         provenance=source.provenance,
         feature_names=source.feature_names,
         real_labels=source.real_labels,
+        present=source.present,
     )
     missing = set(writer.missing())
     fresh = len(missing) == len(specs) * writer.n_blocks
     try:
         for view, X in source.views.items():
+            X = X if view not in source.present else ZeroedRows(X, source.present[view])
             total = _write_view(writer, view, X, specs[view].dtype, missing, totals is not None)
             if totals is not None and not np.isclose(total, totals[view], rtol=1e-6, atol=1e-4):
                 raise DataError(

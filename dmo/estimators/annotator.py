@@ -548,6 +548,6 @@ def targets(model: Any, Y: np.ndarray | None) -> np.ndarray | None:
     >>> targets(KGHA(), Y).tolist(), targets(LLTSVR(), Y).tolist()
     ([[1, 0], [0, 1]], [[1.0, -1.0], [-1.0, 1.0]])
     """
-    if Y is None or not is_regressor(model) or not ((Y == 0) | (Y == 1)).all():
+    if Y is None or not is_regressor(model) or not ((Y == 0) | (Y == 1) | np.isnan(Y)).all():
         return Y
     return 2.0 * Y - 1.0

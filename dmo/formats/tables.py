@@ -44,8 +44,8 @@ class Table:
         L names.
     feature_names : list of str or None
         d names.
-    gaps : ndarray of int of shape (d,) or None
-        Rows that lack a cell of each column, where they were counted.
+    gaps : bool or None
+        Whether features are missing; None: it was not looked for.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Table:
     Y: np.ndarray | None = None
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
-    gaps: np.ndarray | None = None
+    gaps: bool | None = None
 
 
 def open_table(
@@ -110,10 +110,12 @@ def open_table(
     if endings and endings <= set(SVMLIGHT):
         return _svmlight_table(name, files, with_labels)
     parts = _scan(name, files, open_rows)
+    text = endings <= {".csv", ".tsv"}  # whose cells are not read twice
     counts = {split: part.shape[0] for split, part in parts.items()}
     first = str(next(iter(files.values()))).partition("::")[0]
     header = open_csv(first).names if suffix(first) in (".csv", ".tsv") else None
-    return Table(Stacked(list(parts.values()), name), counts, feature_names=None if header is None else list(header))
+    names = None if header is None else list(header)
+    return Table(Stacked(list(parts.values()), name), counts, None, None, names, False if text else None)
 
 
 def open_rows(spec: str | Path) -> Rows:
@@ -218,20 +220,17 @@ def _arff_table(name: str, files: Mapping[str, str | Path], labels: Sequence[str
         SequentialRows((len(Ys[split]), len(names)), np.dtype(np.float64), _Columns(arff, features), arff.path)
         for split, arff in headers.items()
     ]
-    table = Table(Stacked(parts, name), {split: len(Y) for split, Y in Ys.items()}, feature_names=names)
-    lost = sum(np.asarray(gaps) for blocks in passes.values() for *_, gaps in blocks)
-    if np.any(lost):
-        widths = [_width(first, j) for j in features]
-        table = replace(table, gaps=np.repeat(lost, widths))
+    lost = any(gaps for blocks in passes.values() for *_, gaps in blocks)
+    table = Table(Stacked(parts, name), {split: len(Y) for split, Y in Ys.items()}, None, None, names, lost)
     if len(outputs) == 0:
         return table
     return replace(table, Y=np.concatenate(list(Ys.values())), label_names=[first.names[j] for j in outputs])
 
 
-def _outputs(block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, bool, np.ndarray | int]:
-    """(the labels, whether the block is sparse, gaps by feature)."""
-    sparse = scipy.sparse.issparse(block)
-    return dense(block[:, outputs]), sparse, 0 if sparse else np.isnan(block[:, features]).sum(axis=0)
+def _outputs(block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, bool, bool]:
+    """(the labels, whether the block is sparse, whether features are missing)."""
+    sparse, cells = scipy.sparse.issparse(block), block[:, features]
+    return dense(block[:, outputs]), sparse, bool(np.isnan(cells.data if sparse else cells).any())
 
 
 def _scan(name: str, files: Mapping[str, T], read: Callable[[T], S]) -> dict[str, S]:
@@ -268,11 +267,6 @@ class _Columns:
         return np.hstack(parts)
 
 
-def _width(arff: Arff, column: int) -> int:
-    """Columns that an attribute becomes."""
-    return len(_names(arff, np.array([column])))
-
-
 def _names(arff: Arff, columns: np.ndarray) -> list[str]:
     """Names of features: of attributes, "NAME=WORD" of those whose values are words."""
     found: list[str] = []
@@ -292,6 +286,6 @@ def _svmlight_table(name: str, files: Mapping[str, str | Path], with_labels: boo
     X = Stacked(parts, name)
     ids = label_ids(list(opened.values()))
     if not with_labels or not ids:
-        return Table(X, counts)
+        return Table(X, counts, gaps=False)
     Y = np.concatenate([file.indicator(ids) for file in opened.values()])
-    return Table(X, counts, Y, [f"{label:g}" for label in ids])
+    return Table(X, counts, Y, [f"{label:g}" for label in ids], None, False)

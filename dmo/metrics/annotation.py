@@ -516,7 +516,7 @@ def jaccard_accuracy(Y: Rows, P: Rows) -> float:
     Parameters
     ----------
     Y, P : row source of shape (n, L)
-        Labels and predictions, 0/1.
+        Labels and predictions, 0/1; a label that is NaN is not known, which counts for nothing.
 
     Returns
     -------
@@ -541,7 +541,8 @@ def jaccard_accuracy(Y: Rows, P: Rows) -> float:
     """
     n, _ = _shapes(Y, P, "predictions")
     ratios = np.empty(n)
-    for where, y, p in _pairs("Jaccard accuracy", Y, P, "predictions"):
+    for where, y, p, known in _known_pairs("Jaccard accuracy", Y, P, "predictions"):
+        p = p if known is None else p & known
         ratios[where] = _ratio((y & p).sum(axis=1), (y | p).sum(axis=1), 1.0)
     return float(ratios.mean())
 
@@ -554,7 +555,7 @@ def precision_recall_curves(Y: Rows, S: Rows, labels: Sequence[int] | None = Non
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR.
+        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     S : row source of shape (n, L)
         Scores without NaN.
     labels : sequence of int, default=None
@@ -582,10 +583,11 @@ def precision_recall_curves(Y: Rows, S: Rows, labels: Sequence[int] | None = Non
     picked = np.arange(n_labels) if labels is None else np.asarray(labels, dtype=np.intp).reshape(-1)
     if ((picked < 0) | (picked >= n_labels)).any():
         raise UserError(f"labels must be numbers 0..{n_labels - 1}, got {picked.tolist()}; pass column numbers of Y")
-    truth, score = np.empty((len(picked), n), dtype=bool), np.empty((len(picked), n))
-    for where, y, s in _pairs("precision-recall curves", Y, S, "scores"):
+    truth, has, score = *np.ones((2, len(picked), n), bool), np.empty((len(picked), n))
+    for where, y, s, known in _known_pairs("precision-recall curves", Y, S, "scores"):
         truth[:, where], score[:, where] = y[:, picked].T, s[:, picked].T
-    return [_curve(int(l), t, s) for l, t, s in zip(picked, truth, score) if t.any()]
+        has[:, where] = True if known is None else known[:, picked].T
+    return [_curve(int(l), t[k], s[k]) for l, t, k, s in zip(picked, truth, has, score) if t.any()]
 
 
 def _curve(label: int, truth: np.ndarray, score: np.ndarray) -> PrecisionRecall:

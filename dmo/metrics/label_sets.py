@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmo.blocks import Rows
-from dmo.metrics.annotation import _pairs, _ratio, _shapes
+from dmo.metrics.annotation import _known_pairs, _ratio, _shapes
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def set_scores(Y: Rows, P: Rows) -> SetScores:
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR.
+        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     P : row source of shape (n, L)
         Predictions, 0/1, dense or CSR.
 
@@ -73,8 +73,9 @@ def set_scores(Y: Rows, P: Rows) -> SetScores:
     """
     n, L = _shapes(Y, P, "predictions")
     hits, given, positives = np.zeros((3, L), dtype=np.int64)
-    by_sample, wrong, right = np.empty(n), 0, 0
-    for where, y, p in _pairs("label sets", Y, P, "predictions"):
+    by_sample, wrong, right, compared = np.empty(n), 0, 0, 0
+    for where, y, p, known in _known_pairs("label sets", Y, P, "predictions"):
+        p, compared = (p, compared + p.size) if known is None else (p & known, compared + int(known.sum()))
         both = y & p
         hits, given, positives = hits + both.sum(axis=0), given + p.sum(axis=0), positives + y.sum(axis=0)
         by_sample[where] = _ratio(2 * both.sum(axis=1), y.sum(axis=1) + p.sum(axis=1), 0.0)
@@ -83,4 +84,6 @@ def set_scores(Y: Rows, P: Rows) -> SetScores:
     per_label, total = _ratio(2 * hits, given + positives, 0.0), int(given.sum() + positives.sum())
     micro = float(2 * hits.sum() / total) if total else 0.0
     samples = float(by_sample.mean())
-    return SetScores(micro, float(per_label.mean()), samples, wrong / (n * L), right / n, float(given.sum() / n))
+    return SetScores(
+        micro, float(per_label.mean()), samples, wrong / max(compared, 1), right / n, float(given.sum() / n)
+    )

@@ -27,12 +27,12 @@ def _lrap(Y: np.ndarray, S: np.ndarray) -> float:
 
 
 def _ranking(Y: np.ndarray, S: np.ndarray) -> float:
-    mixed = Y.any(axis=0) & (Y == 0).any(axis=0)
+    mixed = (Y == 1).any(axis=0) & (Y == 0).any(axis=0)
     return (ranking_scores(Y, S).lrap + (auc_macro(Y[:, mixed], S[:, mixed]) if mixed.any() else 1.0)) / 2
 
 
 def _accuracy(Y: np.ndarray, S: np.ndarray) -> float:
-    return float(Y[np.arange(len(Y)), S.argmax(axis=1)].mean())
+    return float(np.nanmean(Y[np.arange(len(Y)), S.argmax(axis=1)]))
 
 
 OF_SCORES: dict[str, Metric] = {"auc-macro": auc_macro, "auc-micro": auc_micro, "lrap": _lrap}

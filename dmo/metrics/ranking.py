@@ -8,7 +8,7 @@ import numpy as np
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.metrics.annotation import _pairs, _shapes, _whole, top_label_sets
+from dmo.metrics.annotation import _known_pairs, _shapes, _whole, top_label_sets
 
 _ENTRIES = 2**21  # scores that are compared at a time
 
@@ -85,7 +85,7 @@ def ranking_scores(Y: Rows, S: Rows) -> RankingScores:
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR.
+        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     S : row source of shape (n, L)
         Scores without NaN.
 
@@ -113,13 +113,13 @@ def ranking_scores(Y: Rows, S: Rows) -> RankingScores:
     """
     n, L = _shapes(Y, S, "scores")
     precision, coverage, loss = np.ones(n), np.zeros(n), np.zeros(n)
-    for where, y, s in _pairs("label ranking", Y, S, "scores"):
-        count = y.sum(axis=1)
-        sample, rank, above, _ = _places(y, s)
+    for where, y, s, known in _known_pairs("label ranking", Y, S, "scores"):
+        count, total = y.sum(axis=1), L if known is None else known.sum(axis=1)
+        sample, rank, above, _ = _places(y, _known_first(s, known))
         m = len(y)
-        mixed = (count > 0) & (count < L)
+        mixed = (count > 0) & (count < total)
         found = np.bincount(sample, above / rank, m) / np.maximum(count, 1)
-        wrong = np.bincount(sample, rank - above, m) / np.maximum(count * (L - count), 1)
+        wrong = np.bincount(sample, rank - above, m) / np.maximum(count * (total - count), 1)
         precision[where], loss[where] = np.where(mixed, found, 1.0), np.where(mixed, wrong, 0.0)
         deepest = np.zeros(m)
         np.maximum.at(deepest, sample, rank)
@@ -137,7 +137,7 @@ def top_scores(
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR.
+        Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     S : row source of shape (n, L)
         Scores without NaN.
     top : int, default=5
@@ -174,13 +174,14 @@ def top_scores(
     top = _whole("top", top, L, "labels")
     if frequency is None:
         positives = np.zeros(L)
-        for _, y, _ in _pairs("counting labels", Y, S, "scores"):
+        for _, y, _, _ in _known_pairs("counting labels", Y, S, "scores"):
             positives += y.sum(axis=0)
         frequency = positives / n
     weight = inverse_propensities(np.asarray(frequency, float), n if n_train is None else n_train)
     discount = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, top + 2)))])
     sums, labeled, gained, best_gain = np.zeros(4), 0, 0.0, 0.0
-    for _, y, s in _pairs("best labels", Y, S, "scores"):
+    for _, y, s, known in _known_pairs("best labels", Y, S, "scores"):
+        s = _known_first(s, known)
         given, count = top_label_sets(s, top).astype(bool), y.sum(axis=1)
         hits = (y & given).sum(axis=1)
         sample, rank, _, tied = _places(y, s)
@@ -189,7 +190,8 @@ def top_scores(
         has = count > 0
         ndcg = np.bincount(sample, share, len(y))[has] / ideal[has]
         recall, f1 = hits[has] / count[has], 2 * hits[has] / (count[has] + top)
-        sums += hits.sum() / top, recall.sum(), f1.sum(), ndcg.sum()
+        taken = top if known is None else np.clip(known.sum(axis=1), 1, top)
+        sums += (hits / taken).sum(), recall.sum(), f1.sum(), ndcg.sum()
         labeled += int(has.sum())
         own = np.where(y, weight, 0.0)
         gained += float(own[given].sum())
@@ -226,6 +228,11 @@ def suitable_top(cardinality: float, n_labels: int) -> int:
     """
     wanted = 5 if 2.5 <= cardinality <= 5 else max(1, round(cardinality))
     return max(1, min(wanted, max(round(cardinality), n_labels // 2), n_labels))
+
+
+def _known_first(s: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+    """Scores by which labels that are not known come after all others."""
+    return s if known is None else np.where(known, s, -np.inf)
 
 
 def _places(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

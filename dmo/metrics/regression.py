@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmo.blocks import Rows, row_blocks, rows
-from dmo.metrics.annotation import _numbers, _shapes
+from dmo.errors import UserError
+from dmo.metrics.annotation import _dense, _numbers, _shapes
 
 _BLOCK = 8192
 
@@ -50,7 +51,7 @@ def regression_scores(Y: Rows, P: Rows, baseline: np.ndarray | None = None) -> R
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Targets.
+        Targets; NaN is one that is not known, which counts for nothing.
     P : row source of shape (n, L)
         Predictions.
     baseline : ndarray of shape (L,), default=None
@@ -64,7 +65,7 @@ def regression_scores(Y: Rows, P: Rows, baseline: np.ndarray | None = None) -> R
     Raises
     ------
     UserError
-        For shapes that differ, and for NaN.
+        For shapes that differ, and for predictions that are NaN.
 
     References
     ----------
@@ -78,22 +79,28 @@ def regression_scores(Y: Rows, P: Rows, baseline: np.ndarray | None = None) -> R
     >>> round(found.r2, 2), round(found.arrmse, 2)
     (0.5, 0.71)
     """
-    n, L = _shapes(Y, P, "predictions")
-    mean = sum(y.sum(axis=0, dtype=np.float64) for y, _ in _blocks(Y, P)) / n
+    _, L = _shapes(Y, P, "predictions")
+    known, total = np.zeros(L), np.zeros(L)
+    for y, _ in _blocks(Y, P):
+        known, total = known + (~np.isnan(y)).sum(axis=0), total + np.nansum(y, axis=0)
+    if not known.all():
+        raise UserError(f"no sample has a value of target {int(np.argmin(known))}; leave the target out")
+    mean = total / known
     center = mean if baseline is None else np.asarray(baseline, float)
     squared, absolute, around, variance = np.zeros((4, L))
     for y, p in _blocks(Y, P):
-        error = y.astype(np.float64) - p
+        error = np.where(np.isnan(y), 0.0, y - p)
         squared, absolute = squared + (error**2).sum(axis=0), absolute + np.abs(error).sum(axis=0)
-        around, variance = around + ((y - center) ** 2).sum(axis=0), variance + ((y - mean) ** 2).sum(axis=0)
+        around, variance = around + np.nansum((y - center) ** 2, 0), variance + np.nansum((y - mean) ** 2, 0)
     perfect = (squared == 0).astype(float)
     r2 = np.where(variance > 0, 1 - squared / np.where(variance > 0, variance, 1.0), perfect)
     relative = np.where(around > 0, np.sqrt(squared / np.where(around > 0, around, 1.0)), 1 - perfect)
-    per_target = np.stack([np.sqrt(squared / n), absolute / n, r2, relative])
+    per_target = np.stack([np.sqrt(squared / known), absolute / known, r2, relative])
     rmse, mae, mean_r2, arrmse = (float(figure.mean()) for figure in per_target)
     return RegressionScores(rmse, mae, mean_r2, arrmse, per_target)
 
 
 def _blocks(Y: Rows, P: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for where in row_blocks(Y.shape[0], _BLOCK):
-        yield _numbers(rows(Y, where), "targets", where), _numbers(rows(P, where), "predictions", where)
+        y = np.asarray(_dense(rows(Y, where), "targets"), np.float64)
+        yield y, _numbers(rows(P, where), "predictions", where)

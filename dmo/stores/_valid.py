@@ -15,6 +15,8 @@ BLOCKS = 1 << 22
 """Blocks of an array: a list of their checksums takes 64 MiB."""
 SMALL = {"features": ("labels", "label", "sample", "split"), "results": ("column", "sample", "split"), "kernel": ()}
 """The arrays that are written in one go, by kind of store."""
+OF_VIEWS = ("feature", "present")
+"""Names of a view's columns, and which samples it has: of a view "gist" gist_feature and gist_present."""
 
 
 def check_attributes(url: str, root: Mapping[str, Any]) -> None:
@@ -63,9 +65,9 @@ def _whole(url: str, name: str, known: Any) -> None:
 
 
 def small_arrays(kind: str, configuration: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the arrays that a store of this kind may hold in one piece: those of `SMALL`, and names of views' columns."""
+    """Names of the arrays that a store of this kind may hold in one piece: those of `SMALL`, and those of views."""
     views = configuration.get("views", {}) if kind == "features" else {}
-    return (*SMALL[kind], *(f"{view}_feature" for view in views))
+    return (*SMALL[kind], *(f"{view}_{part}" for view in views for part in OF_VIEWS))
 
 
 def _smalls(url: str, kind: str, configuration: Mapping[str, Any]) -> None:
@@ -73,6 +75,8 @@ def _smalls(url: str, kind: str, configuration: Mapping[str, Any]) -> None:
         if name in configuration:
             _whole(url, name, configuration[name])
             _need(url, len(configuration[name]["shape"]) == (2 if name == "labels" else 1), f"{name}.shape")
+            if name.endswith("_present"):
+                _need(url, configuration[name]["shape"] == [configuration["n_samples"]], f"{name}.shape")
 
 
 def _features(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> None:

@@ -29,7 +29,8 @@ def _split(where: Any, n: int) -> tuple[range, Any]:
 
 def _contents(view: DenseView | SparseView) -> str:
     """SHA-256 of the shape, type and blocks' checksums of a view: tells whether it has changed, without reading it."""
-    return digest(view.shape, view.dtype.str, view.block, view.entries)
+    known = view.shape, view.dtype.str, view.block, view.entries
+    return digest(*known) if view.present is None else digest(*known, view.present)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -49,6 +50,8 @@ class DenseView:
         Whether rows are counts or masses.
     missing : bool, default=False
         Whether cells may be NaN.
+    present : ndarray of shape (n,), bool, or None, default=None
+        Samples that the view has, whose rows are zeros where it has not (see `dmo.blocks.presence`); None: all.
 
     Examples
     --------
@@ -69,6 +72,7 @@ class DenseView:
     entries: np.ndarray
     histogram: bool = False
     missing: bool = False
+    present: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -150,6 +154,8 @@ class SparseView:
         Whether rows are counts or masses.
     missing : bool, default=False
         Whether cells may be NaN.
+    present : ndarray of shape (n,), bool, or None, default=None
+        Samples that the view has, whose rows are zeros where it has not (see `dmo.blocks.presence`); None: all.
 
     Examples
     --------
@@ -168,6 +174,7 @@ class SparseView:
     entries: np.ndarray
     histogram: bool = False
     missing: bool = False
+    present: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -21,9 +21,12 @@ from dmo.stores._errors import StoreError
 from dmo.stores._folder import Folder
 from dmo.stores._schema import Provenance, begin, new_attributes, open_root
 from dmo.stores._stored import Stored
+from dmo.stores._valid import OF_VIEWS
 from dmo.stores._views import DenseView, SparseView, View
 from dmo.stores._writer import Blocks, ledger
 
+_UNKNOWN = -1
+"""Stands for a label that is not known, in labels of type int8."""
 RESERVED = ("sample", "label", "labels", "split", "manifest", "journal", "zarr.json")
 
 
@@ -94,6 +97,7 @@ def create_features(
     provenance: Provenance | None = None,
     feature_names: Mapping[str, Sequence[str]] | None = None,
     real_labels: bool = False,
+    present: Mapping[str, Any] | None = None,
 ) -> FeatureWriter:
     """Begin a feature store, or go on with the one at `path` that was begun with the same arguments.
 
@@ -106,7 +110,7 @@ def create_features(
     views : mapping of str to ViewSpec
         The views, by name.
     labels : array or sparse matrix of shape (n_samples, L), optional
-        0 and 1, or with `real_labels` numbers.
+        0 and 1, or with `real_labels` numbers; NaN where a label is not known.
     label_names : sequence of str, optional
         L names.
     sample_ids : sequence of str, optional
@@ -125,6 +129,8 @@ def create_features(
         Names of the columns of some views.
     real_labels : bool, default=False
         Labels are real targets, kept as float64.
+    present : mapping of view to array of shape (n_samples,), bool, optional
+        Which samples some views have; what is written for the others, best zeros, has no meaning.
 
     Returns
     -------
@@ -155,6 +161,12 @@ def create_features(
         array = f"{view}_feature"
         checked = check_strings(f"feature_names of view {view!r}", names, views[view].dimension)
         small[array] = _whole.strings(folder, array, checked, array)
+    for view, has in (present or {}).items():
+        name, marks = f"{view}_present", np.asarray(has, bool)
+        if view not in views or marks.shape != (n,) or not marks.any():
+            raise UserError(f"present: {view!r} needs a mark for each of {n} samples, at least one of them true")
+        if not marks.all():
+            small[name] = _whole.dense(folder, name, marks.astype(np.uint8), ("sample",))
     configuration = {
         "n_samples": n,
         "block": min(block, n),
@@ -347,7 +359,9 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
     views: dict[str, View] = {}
     for name, array in stored_arrays(folder, attributes["configuration"]).items():
         entries, spec = ledger(array).load(), attributes["configuration"]["views"][name]
-        about = spec["histogram"], spec.get("missing", False)
+        known = attributes["configuration"].get(f"{name}_present")
+        has = None if known is None else _whole.read_dense(folder, f"{name}_present", known).astype(bool)
+        about = spec["histogram"], spec.get("missing", False), has
         if isinstance(array, SparseArray):
             views[name] = SparseView(array, entries, *about)
         else:
@@ -429,9 +443,12 @@ class FeatureStore(Stored):
 
     @cached_property
     def labels(self) -> np.ndarray | None:
-        """n x L, uint8, or float64 where they are real targets; or None."""
+        """n x L, uint8, or float64 where they are real targets or some are not known (NaN); or None."""
         known = self.configuration.get("labels")
-        return None if known is None else _whole.read_dense(self.folder, "labels", known)
+        if known is None:
+            return None
+        found = _whole.read_dense(self.folder, "labels", known)
+        return found if found.dtype != np.int8 else np.where(found == _UNKNOWN, np.nan, found)
 
     @property
     def real_labels(self) -> bool:
@@ -532,6 +549,9 @@ class FeatureStore(Stored):
         coordinates: dict[str, Any] = {name: np.array(texts) for name, texts in known.items() if texts is not None}
         if self.split is not None:
             coordinates["split"] = ("sample", self.split)
+        for name in arrays:
+            if name in self.views and self.views[name].present is not None:
+                coordinates[f"{name}_present"] = ("sample", self.views[name].present)
         return xr.Dataset(arrays, coordinates, self.attributes)
 
     def select(self, split: str | None) -> tuple[dict[str, Subset], np.ndarray | None, np.ndarray]:
@@ -603,7 +623,8 @@ def _check_views(views: Mapping[str, ViewSpec]) -> None:
         check_name(name, "the view")
         if not isinstance(spec, ViewSpec):
             raise TypeError(f"view {name!r} is described by {type(spec).__name__}; pass a ViewSpec")
-        if name in RESERVED or name.removesuffix("_feature") in set(views) - {name}:
+        taken = {f"{view}_{part}" for view in views for part in OF_VIEWS}
+        if name in RESERVED or name in taken:
             raise UserError(f"view name {name!r} is taken by the store itself; choose another name")
 
 
@@ -613,13 +634,14 @@ def _check_labels(labels: Any, n: int, real: bool) -> np.ndarray:
         raise UserError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row a sample")
     if real:
         values = values.astype(np.float64)
-    bad = ~np.isfinite(values) if real else (values != 0) & (values != 1)
-    if bad.any() and real:
-        row, column = (int(axis[0]) for axis in np.nonzero(bad))
-        raise UserError(
-            f"labels, row {row}, column {column} is {values[row, column]}; drop the sample, or fill the target"
-        )
+    unknown = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+    bad = np.isinf(values) if real else (values != 0) & (values != 1) & ~unknown
     if bad.any():
         row, column = (int(axis[0]) for axis in np.nonzero(bad))
-        raise UserError(f"labels, row {row}, column {column} is {values[row, column]}; labels are 0 or 1")
-    return values if real else values.astype(np.uint8)
+        needed = "targets are finite numbers" if real else "labels are 0 or 1"
+        raise UserError(f"labels, row {row}, column {column} is {values[row, column]}; {needed}, or NaN if not known")
+    if unknown.all():
+        raise UserError("all labels are NaN, needs some that are known; leave the labels out")
+    if real:
+        return values
+    return np.where(unknown, _UNKNOWN, values).astype(np.int8) if unknown.any() else values.astype(np.uint8)

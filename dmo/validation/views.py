@@ -356,7 +356,15 @@ def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = F
     rows of NaN are missing samples."""
     view = _counted(view)
     if is_lazy(view):
-        return view if filled or _written_finite(view) else FiniteRows(view, key, fillable)
+        present = presence(view)
+        if present is not None and not partial:
+            i = int(np.flatnonzero(~present)[0])
+            raise UserError(
+                f"view {key!r} lacks {(~present).sum()} of {len(present)} samples, row {i} the first; leave them out, or "
+                "take KGHA, MultiViewRidge or MultiSetCCA on several views, which learn from those that a sample has"
+            )
+        source = view if filled or _written_finite(view) else FiniteRows(view, key, fillable)
+        return source if present is None or isinstance(source, PartialRows) else PartialRows(source, present)
     shape = getattr(view, "shape", (0, 0))
     if len(shape) != 2:
         raise UserError(f"view {key!r} has shape {tuple(shape)}; pass samples x features, one feature as n x 1")

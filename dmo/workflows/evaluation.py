@@ -53,6 +53,7 @@ class Evaluation:
     models: list[EvaluatedModel]
     names: list[str]
     Y: np.ndarray
+    """0 also where a label is not known, which the measures leave out."""
     top: int
 
     @property
@@ -246,7 +247,7 @@ def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]
 def _suitable(model: Any, Y: np.ndarray) -> int:
     """The k of figures at k: by the labels that a training sample has, or where the model does not know, one of these."""
     rule = getattr(model, "rule_", None)
-    cardinality = float(Y.sum(axis=1).mean() if rule is None else rule.frequency.sum())
+    cardinality = float(np.nansum(Y, axis=1).mean() if rule is None else rule.frequency.sum())
     return min(suitable_top(cardinality, Y.shape[1]), label_count(None, model) if cardinality <= 5 else Y.shape[1])
 
 
@@ -262,7 +263,7 @@ def _training_samples(applied: AppliedModel, made: Mapping[str, Any]) -> str | N
 
 def _cross_validated(applied: AppliedModel, Y: np.ndarray, cv: int) -> np.ndarray:
     """`decisions` of every sample by the model's estimator, fitted on the other folds."""
-    fold, found = stratified_folds(Y, cv), np.zeros((0, 0))
+    fold, found = stratified_folds(np.nan_to_num(Y), cv), np.zeros((0, 0))
     with stage("cross-validated fits", cv) as advance:
         for number in range(cv):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
@@ -286,7 +287,9 @@ def label_frequency(evidence: Evaluation) -> np.ndarray:
     if labels is None:
         return evidence.Y.mean(axis=0)
     training = store.split == "train" if store.split is not None else np.ones(len(labels), dtype=bool)
-    return (labels[training] if training.any() else labels).mean(axis=0)
+    labels = labels[training] if training.any() else labels
+    shares: np.ndarray = np.nansum(labels, axis=0) / np.maximum((~np.isnan(labels)).sum(axis=0), 1)
+    return shares
 
 
 def nearest_scores(evidence: Evaluation) -> np.ndarray:
@@ -353,7 +356,7 @@ def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> d
     (1.0, 3, 1.0)
     """
     annotated = annotation_scores(Y, scores, top)
-    mixed = area and (Y.any(axis=0) & (Y == 0).any(axis=0)).any()
+    mixed = area and ((Y == 1).any(axis=0) & (Y == 0).any(axis=0)).any()
     auc = auc_scores(Y, scores) if mixed else None
     return {
         "top": annotated.top,

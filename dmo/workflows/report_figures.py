@@ -28,7 +28,7 @@ def draw(run: Session, evidence: Evaluation, sweeps: Sequence[Mapping[str, Any]]
             f"Precision and recall of the labels with most samples ({first.name}); dashed: chance.",
         ),
         "co-occurrence": (
-            report.label_cooccurrence(Y if known is None else known, names),
+            report.label_cooccurrence(Y if known is None else np.nan_to_num(known), names),
             "Labels that come together: the share of the samples of the row's label that carry the column's.",
         ),
     }

@@ -94,7 +94,7 @@ def write_page(
     if first.store.real_labels:
         raise UserError(f"{features} has real targets, a report shows labels; take dmo evaluate")
     Y = known_labels(first, features)
-    evidence = Evaluation(judged, first.label_names(), Y, judged[0].measures["top"])
+    evidence = Evaluation(judged, first.label_names(), np.nan_to_num(Y), judged[0].measures["top"])
     baselines = {"the most frequent labels for all": np.broadcast_to(label_frequency(evidence), Y.shape)}
     if jec:
         baselines = {"JEC, nearest training samples": nearest_scores(evidence)} | baselines

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.metrics import pairwise_distances_argmin_min
 
 from dmo.errors import UserError
+from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.methods.decoding import top_labels
 from dmo.workflows.apply import AppliedModel, label_count, rows_of
@@ -69,7 +70,8 @@ def suggestions(applied: AppliedModel, count: int, kinds: Sequence[str] = KINDS)
             f"a {type(model).__name__} without probabilities cannot say what is doubtful; pass decoder= to its fit"
         )
     Y = np.zeros((applied.n, len(names)), np.uint8) if applied.Y is None else applied.Y
-    labeled = Y.any(axis=1)
+    unknown, Y = np.isnan(Y), np.nan_to_num(Y).astype(np.uint8)
+    labeled = (~unknown).any(axis=1) if unknown.any() else Y.any(axis=1)
     p = rows_of(applied, lambda views: np.asarray(model.predict_proba(views)))
     likeliest = top_labels(p, label_count(None, model))
     found: list[dict[str, Any]] = []
@@ -89,8 +91,10 @@ def suggestions(applied: AppliedModel, count: int, kinds: Sequence[str] = KINDS)
         elif why == "wrong" and labeled.sum() > 1:
             rows = np.flatnonzero(labeled)
             own = applied.some(rows)
-            held = model.decoding_.probabilities([out_of_fold_scores(model, own, Y[rows])])
-            off = np.abs(Y[rows] - held)
+            known = ~unknown[rows] if unknown[rows].any() else None
+            gaps = LabelGaps.of(known, None, list(own), len(rows))
+            held = model.decoding_.probabilities([out_of_fold_scores(model, own, Y[rows], gaps=gaps)])
+            off = np.where(unknown[rows], 0.0, np.abs(Y[rows] - held))
             best = np.argsort(-off.max(axis=1), kind="stable")[:count]
             doubts = [[names[label] for label in np.argsort(-off[i]) if off[i, label] > _DOUBTS] for i in best]
             add(why, rows[best], off[best].max(axis=1), doubts)

@@ -1080,12 +1080,12 @@ def test_refused_data_leave_no_store(tmp_path):
     bad = {**views, "hue": {"train": views["hue"]["train"], "test": tmp_path / "bad.hvecs"}}
     refuse(r"bad\.hvecs: row 4 at byte 40 says 7 values, expected 4", DataError, views=bad)
     G = RNG.random((25, 3))
-    G[17, 2] = np.nan
-    np.save(tmp_path / "nan.npy", G)
-    refuse(r"view 'x', row 17, column 2 is nan", views={"x": tmp_path / "nan.npy"})
+    G[17, 2] = np.inf
+    np.save(tmp_path / "inf.npy", G)
+    refuse(r"view 'x', row 17, column 2 is inf", views={"x": tmp_path / "inf.npy"})
     negative = put(tmp_path, "n.csv", "1,2\n" * 3 + "1,-1\n")
     refuse(r"view 'x' is a histogram, but row 3, column 1 is -1", views={"x": negative}, histograms=["x"])
-    fractions = {"x": tmp_path / "nan.npy"}
+    fractions = {"x": tmp_path / "inf.npy"}
     refuse(r"view 'x', rows 0 to 3 hold numbers that are no uint8", DataError, views=fractions, dtypes={"x": "uint8"})
     annotations = dict.fromkeys(("train", "test"), tmp_path / "test_annot.hvecs")
     refuse(r"'labels' has rows 9 train, 9 test, 'gist' has 16 train, 9 test", labels=annotations)

@@ -8,11 +8,11 @@ import pytest
 import scipy.io
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from dmo import MultiViewRidge
+from dmo import KGHA, MultiViewRidge
 from dmo.datasets import DataError, ingest_files, read_samples
 from dmo.errors import UserError
-from dmo.stores import describe, open_features, verify
-from tests.shell import run
+from dmo.stores import describe, open_features, open_results, verify
+from tests.shell import record, run
 
 RNG = np.random.default_rng(0)
 N = 60
@@ -139,10 +139,82 @@ def test_a_name_over_two_columns_and_a_header_of_numbers_are_noticed():
     assert "the first line counts the columns" in samples.notes[0]
 
 
-def test_missing_labels_are_named_by_row_and_column():
-    pd.DataFrame(np.where(np.arange(N)[:, None] == 7, np.nan, Y), columns=NAMES).to_csv("y.csv", index=False)
-    with pytest.raises(DataError, match="the cell in row 7, column 'boat' is nan"):
-        read_samples(TABLE.drop(columns="image"), labels="y.csv")
+SEEN = np.where(np.arange(N)[:, None] == 7, np.nan, Y)
+
+
+@pytest.mark.parametrize(
+    ("made", "seen"),
+    [
+        (pd.DataFrame(SEEN, columns=NAMES), SEEN),
+        (pd.DataFrame(np.where(np.isnan(SEEN), "", np.where(Y, "yes", "no")), columns=NAMES), SEEN),
+        (pd.DataFrame({"kind": np.where(np.isnan(SEEN[:, 0]), "", np.where(Y[:, 0], "a", "b"))}), SEEN[:, [0]]),
+        (pd.DataFrame({"kind": 3 - SEEN[:, 0]}), SEEN[:, [0]]),
+        (pd.DataFrame({"depth": SEEN[:, 0] + 0.5, "width": SEEN[:, 1]}), SEEN[:, :2] + [0.5, 0]),
+    ],
+    ids=["0/1", "words for 0/1", "classes", "numbers of classes", "targets"],
+)
+def test_missing_labels_are_not_known_and_the_first_is_named(made, seen):
+    made.assign(image=IDS).iloc[ORDER].to_csv("y.csv", index=False)
+    samples = read_samples("x.csv", labels="y.csv", id="image")
+    np.testing.assert_array_equal(samples.labels[:, : seen.shape[1]], seen)
+    assert np.isnan(samples.labels[7]).all()
+    assert any("('img07.jpg', column '" in note and "not known" in note for note in samples.notes)
+    store = samples.write("s.zarr")
+    np.testing.assert_array_equal(store.labels, samples.labels)
+    assert store.real_labels == samples.real
+    assert verify("s.zarr") == []
+    with pytest.raises(DataError, match="the cell in row 3, column 'boat' is inf"):
+        read_samples(
+            TABLE[["width"]], labels=pd.DataFrame(np.where(np.arange(N)[:, None] == 3, np.inf, Y), columns=NAMES)
+        )
+
+
+def test_a_view_that_lacks_samples_goes_through_every_command():
+    """As in memory, where rows of NaN are samples that the view lacks."""
+    pixels = RNG.random((N, 4)) + Y[:, [0, 1, 2, 0]]
+    pd.DataFrame(pixels).assign(image=IDS).drop(index=range(5, N, 6)).to_csv("b.csv", index=False)
+    TAGS[TAGS["image"] != IDS[3]].to_csv("tags.csv", index=False)
+    join = "--labels", "tags.csv", "--id", "image", "--how", "outer"
+    said = run("ingest", "files", "s.zarr", "--view", "a=x.csv", "--view", "b=b.csv", *join, "--test-share", "0.3")
+    assert "10 samples missing" in said.stdout
+    assert "3 not known" in said.stdout
+    samples = read_samples({"a": "x.csv", "b": "b.csv"}, "tags.csv", id="image", how="outer", test_share=0.3)
+    assert np.isnan(samples.labels[3]).all()
+    store = open_features("s.zarr")
+    np.testing.assert_array_equal(store.views["b"].present, ~np.isnan(samples.views["b"]).any(axis=1))
+    np.testing.assert_array_equal(store.to_xarray()["b_present"], store.views["b"].present)
+    info = run("info", "s.zarr").stdout
+    assert "lacks 10 samples" in info
+    assert "3 not known (1 samples without any that is)" in info
+    assert verify("s.zarr") == []
+    for command, scored in (("ridge", MultiViewRidge), ("kgha", KGHA)):
+        run("fit", command, "s.zarr", "m.zarr", "--overwrite")
+        oracle = scored().fit(samples.train.views, samples.train.labels).decision_function(samples.test.views)
+        run("annotate", "m.zarr", "s.zarr", "z.zarr", "--scores", "--overwrite")
+        np.testing.assert_allclose(open_results("z.zarr")[:], oracle, rtol=1e-5, atol=1e-6)
+    for command in (
+        "transform m.zarr s.zarr t.zarr",
+        "search m.zarr s.zarr --sample img05.jpg",
+        "suggest m.zarr s.zarr",
+    ):
+        run(*command.split())
+    assert record("evaluate", "m.zarr", "s.zarr", "--split", "all")["n_samples"] == N
+    run("report", "m.zarr", "s.zarr", "page.html", "--split", "all")
+    refused = run("fit", "embedding", "s.zarr", "n.zarr", "--view", "b", "--overwrite", code=2).stderr
+    assert "view 'b' lacks" in refused
+
+
+def test_arrays_with_missing_cells_rows_and_labels_are_ingested():
+    X, seen = RNG.random((N, 3)).astype(np.float32), np.where(RNG.random((N, 3)) < 0.1, np.nan, Y)
+    X[4, 1], X[6:8], X[9, 2] = np.nan, np.nan, np.nan
+    np.savez("x.npz", X=X)
+    np.save("y.npy", seen)
+    store = ingest_files({"x": "x.npz", "words": "x.npz"}, "s.zarr", labels="y.npy")
+    assert store.attributes["missing"]["x"] == {"1": 1, "2": 1}
+    assert np.flatnonzero(~store.views["x"].present).tolist() == [6, 7]
+    np.testing.assert_array_equal(store.labels, seen)
+    assert "pass --impute mean, median or zero" in run("fit", "ridge", "s.zarr", "m.zarr", code=2).stderr
+    run("fit", "ridge", "s.zarr", "m.zarr", "--impute", "median")
 
 
 def test_tables_with_other_samples_are_joined_as_asked():
