@@ -456,7 +456,7 @@ BAD = {
         ("ingest", "files", "{out}", "--view", "a={a}", "--view", "b={b}"),
         "pass the same samples and splits",
     ),
-    "not finite": (("ingest", "files", "{out}", "--view", "a={nan}"), "view 'a', row 3, column 1 is nan"),
+    "not finite": (("ingest", "files", "{out}", "--view", "a={inf}"), "view 'a', row 3, column 1 is inf"),
     "no such file": (("ingest", "files", "{out}", "--view", "a={out}.npy"), "no such file"),
     "no view": (("ingest", "files", "{out}"), "pass --view NAME=FILE at least once"),
     "view twice": (("ingest", "files", "{out}", "--view", "a={a}", "--view", "a:test={b}"), "view 'a' is given twice"),
@@ -506,10 +506,10 @@ def places(work, data, tmp_path_factory):
     run("transform", work / "m.zarr", work / "f.zarr", folder / "rows.zarr")
     np.save(folder / "a.npy", shape[:9])
     np.save(folder / "b.npy", shape[:8])
-    np.save(folder / "nan.npy", np.where(np.arange(18).reshape(9, 2) == 7, np.nan, 1.0))
+    np.save(folder / "inf.npy", np.where(np.arange(18).reshape(9, 2) == 7, np.inf, 1.0))
     (folder / "txt").write_text("text")
     names = {name: folder / f"{name}.zarr" for name in ("other", "few", "bare", "narrow", "ms", "no", "out", "rows")}
-    files = {name: folder / f"{name}.npy" for name in ("a", "b", "nan")}
+    files = {name: folder / f"{name}.npy" for name in ("a", "b", "inf")}
     stores_ = {"f": work / "f.zarr", "m": work / "m.zarr"}
     return names | files | stores_ | {"txt": folder / "txt", "tmp": folder}
 
