@@ -610,8 +610,14 @@ class WeightedView:
 
     def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
         """Work out left-out values at the samples of positive weight; zeros elsewhere."""
-        found = self._back(self.inner.leave_one_out(self._scaled(B), coefficients))
-        return found if where is None else found[where]
+        if where is None:
+            return self._back(self.inner.leave_one_out(self._scaled(B), coefficients))
+        has = np.isin(where, self.index)
+        place = np.searchsorted(self.index, where[has])
+        found = np.zeros((len(where), B.shape[1]))
+        values = self.inner.leave_one_out(self._scaled(B), coefficients, place)
+        found[has] = values / np.sqrt(self.weights[place])[:, None]
+        return found
 
 
 def is_linear(kernel: MultiKernel) -> bool:

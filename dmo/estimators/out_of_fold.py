@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from dmo.blocks import PartialRows, Rows, Subset, sampled
+from dmo.engines.exact import exact_engine
 from dmo.engines.lowrank import FOLDS
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.kernels import Precomputed
@@ -75,15 +77,18 @@ def out_of_fold_scores(
     return scores
 
 
-ALL_ROWS, SOME_ROWS = 6144, 1024
-"""Rows of an exact kernel up to which all are scored (the inverse's diagonal costs what the factor did), and as many above."""
+ALL_ROWS, SOLVED_ROWS, SOME_ROWS = 6144, 2048, 1024
+"""Rows of an exact kernel up to which all are scored (the inverse's diagonal costs what the factor did), the same where it is
+solved by iteration (a solve per row), and as many above."""
 PASSED_ROWS, _RUN = 4096, 256
 """Rows that the moment engine reads again for held-out scores, in runs of some, since stores are read by blocks."""
 
 
-def some_rows(n: int) -> np.ndarray | None:
+def some_rows(n: int, factorized: bool = True) -> np.ndarray | None:
     """Numbers of the rows of an exact kernel that a fit without a decoder scores; None: all."""
-    return None if n <= ALL_ROWS else np.sort(np.random.default_rng(0).choice(n, SOME_ROWS, replace=False))
+    if n <= (ALL_ROWS if factorized else SOLVED_ROWS):
+        return None
+    return np.sort(np.random.default_rng(0).choice(n, SOME_ROWS, replace=False))
 
 
 def rows_in_runs(n: int, most: int = PASSED_ROWS) -> np.ndarray | None:
@@ -121,7 +126,8 @@ def held_out_part(
     read = {name: _read(source, index) for name, source in views.items()}
     model = _scoring(estimator)
     if estimator.is_exact:
-        model.set_params(approximation="exact")  # few rows: their kernels need neither stores nor workers
+        # few rows: their kernels need neither stores nor workers, but the precision that was asked for
+        model.set_params(approximation=replace(exact_engine(estimator.approximation_), storage="memory", path=None))
     elif maps is not None:
         model._given_maps = maps
     places = np.searchsorted(index, train), np.searchsorted(index, test)

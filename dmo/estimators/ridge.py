@@ -372,8 +372,8 @@ class MultiViewRidge(Incremental, Annotator):
         elif held_out and gaps is not None:
             if held_out == "folds":
                 loo, seen = out_of_fold_scores(self, views, Y, gaps=gaps), 1.0 * gaps.any_weight[:, None]
-            rows = np.flatnonzero(seen[:, 0] > 0)
-            loo = loo[rows] / seen[rows]
+            has = seen[:, 0] > 0
+            rows, loo = rows[has], loo[has] / seen[has]
         if gaps is not None and gaps.known is not None:
             known = gaps.known[rows]
         self.rule_ = ScoreRule.learn(frequency, loo, self.intercept, self.standardize, self.prior_power)
@@ -389,7 +389,8 @@ class MultiViewRidge(Incremental, Annotator):
         ridges = self._ridges(list(views), list(kernels))
         storage = choose_storage(engine, n, len(kernels))
         expansions: dict[str, Expansion] = {}
-        some = some_rows(n) if gaps is None and not self.standardize and self.decoder is None else None
+        whole = held_out != "left out" or self.standardize or self.decoder is not None
+        some = None if whole else some_rows(n, storage == "memory")
         m = n if some is None else len(some)
         loo, seen = np.zeros((m, Y.shape[1])), np.zeros((m, 1))
         with stage("kernels and solves", len(kernels)) as advance:

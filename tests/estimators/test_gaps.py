@@ -16,7 +16,9 @@ from sklearn.model_selection import GridSearchCV
 
 import dmo
 from dmo import KGHA, Exact, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge, Nystrom
+from dmo.engines import exact
 from dmo.errors import UserError
+from dmo.estimators import out_of_fold
 from dmo.kernels import RBF
 from dmo.linalg.operators import Operator
 
@@ -323,3 +325,43 @@ def test_kernels_in_tiles_take_weights_and_views_that_lack_samples() -> None:
     tiles.fit(views, Y, sample_weight=WEIGHTS)
     assert_allclose(tiles.decision_function(NEW), model.decision_function(NEW), atol=1e-6)
     np.testing.assert_array_equal(tiles.predict(NEW), model.predict(NEW))
+
+
+@pytest.mark.filterwarnings("ignore:a kernel solve with ridge")
+def test_held_out_scores_of_kernels_that_are_solved_by_iteration_are_those_of_factorized_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    monkeypatch.setattr(
+        MultiViewRidge, "_learn_decoder", lambda self, d, held, Y, known=None: found.append((held[0], Y))
+    )
+    monkeypatch.setattr("dmo.engines.exact._SMALL", 50)  # of which rows more are not solved for one by one
+    monkeypatch.setattr(out_of_fold, "SOLVED_ROWS", 50)
+    monkeypatch.setattr(out_of_fold, "SOME_ROWS", 30)
+    views, _ = with_gaps()
+    model = MultiViewRidge(RBF(2.0), ridge=0.5)
+    for given, weights in ((views, WEIGHTS), (VIEWS, None)):
+        for storage in ("memory", "recomputed"):
+            model.set_params(approximation=Exact(storage=storage, precision="float64", block=32))
+            model.fit(given, Y, sample_weight=weights)
+        (held, labels), (some, some_labels) = found[-2:]
+        present = np.arange(N) if weights is None else np.flatnonzero(weights)
+        rows = np.searchsorted(present, np.intersect1d(out_of_fold.some_rows(N, False), present))
+        assert_allclose(some, held[rows], atol=1e-6)
+        np.testing.assert_array_equal(some_labels, labels[rows])
+
+
+def test_fits_on_held_out_samples_keep_the_precision_of_the_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engines: list[Any] = []
+    build = exact.build
+
+    def built(engine: Exact, *rest: Any) -> Any:
+        engines.append((engine.precision, rest[3]))
+        return build(engine, *rest)
+
+    monkeypatch.setattr(exact, "build", built)
+    model = KGHA(RBF(2.0), n_components=2, ridge=1.0)
+    model.set_params(approximation=Exact("stored", "float32", 64, str(tmp_path))).fit(VIEWS["b"], Y)
+    assert engines == [("float32", "stored"), ("float32", "memory")]
