@@ -93,7 +93,7 @@ class _Products:
 
 @dataclass(frozen=True)
 class _FirstStep:
-    """Adds X'[labels, random columns] of a block; the random columns depend on the place of the block alone."""
+    """Adds X'S[labels, random columns] of a block; the random columns depend on the place of the block alone."""
 
     X: InOrder
     extra: int
@@ -101,26 +101,25 @@ class _FirstStep:
 
     def __call__(self, total: _Products | None, where: slice, beside: Beside) -> _Products:
         block = double(self.X[where])
-        (labels,) = beside
+        labels, weights = beside
         random = np.random.default_rng([self.seed, where.start]).standard_normal((block.shape[0], self.extra))
-        new = _Products(
-            block.T @ (random if labels is None else np.hstack([labels, random])),
-            np.asarray(block.sum(axis=0)).ravel(),
-            _squares(block),
-        )
+        right = random if labels is None else np.hstack([labels, random])
+        counts = np.ones(block.shape[0]) if weights is None else weights
+        new = _Products(block.T @ (counts[:, None] * right), np.asarray(block.T @ counts), _squares(block, weights))
         return new if total is None else total + new
 
 
 @dataclass(frozen=True)
 class _NextStep:
-    """Adds X'X Q of a block."""
+    """Adds X'S X Q of a block."""
 
     X: InOrder
     Q: np.ndarray
 
     def __call__(self, total: _Products | None, where: slice, beside: Beside) -> _Products:
         block = double(self.X[where])
-        image = block.T @ (block @ self.Q)
+        (weights,) = beside
+        image = block.T @ (block @ self.Q if weights is None else weights[:, None] * (block @ self.Q))
         if total is None:
             return _Products(image, np.zeros(0), 0.0)
         np.add(total.image, image, out=total.image)
@@ -128,7 +127,12 @@ class _NextStep:
 
 
 def subspaces(
-    method: Krylov, X: Rows, labels: np.ndarray | None, center: bool, random_state: int | None
+    method: Krylov,
+    X: Rows,
+    labels: np.ndarray | None,
+    center: bool,
+    random_state: int | None,
+    weights: np.ndarray | None = None,
 ) -> Iterator[Subspace]:
     """Find the Krylov subspaces of rows and label columns after 1, 2, ... steps, until no direction is left.
 
@@ -146,6 +150,8 @@ def subspaces(
         Take rows and labels less their mean.
     random_state : int or None
         Seed of the random columns.
+    weights : ndarray of shape (n,) or None, default=None
+        S: how often every row counts; None: once each.
 
     Yields
     ------
@@ -165,36 +171,36 @@ def subspaces(
     >>> [found.basis.shape for found in subspaces(Krylov(steps=2, extra=2), X, X[:, :1], True, 0)]
     [(8, 3), (8, 6)]
     """
-    n = X.shape[0]
+    n = X.shape[0] if weights is None else float(weights.sum())
     if labels is not None:
-        labels = _strongest(labels - labels.mean(axis=0) if center else labels)
+        labels = _strongest(labels - np.average(labels, axis=0, weights=weights) if center else labels, weights)
     seed = int(np.random.default_rng(random_state).integers(2**63))
 
     def step(add: _FirstStep | _NextStep, beside: Beside, *what: Any) -> _Products:
         return add_up(
             "subspace (pass over the rows)",
-            n,
+            X.shape[0],
             add,
             beside,
             lambda arrays, meta: _Products(arrays["image"], arrays["sums"], meta["squares"]),
-            lambda: digest("subspace", fingerprint(X), *what),
+            lambda: digest("subspace", fingerprint(X), *what, *([] if weights is None else [weights])),
             current_client(),
         )
 
-    first = step(_FirstStep(InOrder(X), method.extra, seed), (labels,), seed, method.extra, labels)
+    first = step(_FirstStep(InOrder(X), method.extra, seed), (labels, weights), seed, method.extra, labels)
     mean = first.sums / n if center else np.zeros(X.shape[1])
     trace = first.squares - n * float(mean @ mean)
     basis = last = _orthonormal(first.image)
     if not basis.shape[1]:
         raise UserError("the rows, or their products with the labels, are all zero: there is no direction to find")
-    most = min(n, X.shape[1])
+    most = min(X.shape)
     for left in range(method.steps - 1, -1, -1):
         whole = basis.shape[1] >= most
         yield Subspace(basis, mean, trace, whole or not left)
         if whole or not left:
             return
         # products with an orthonormal basis: else the largest eigenvalue drowns the others
-        image = step(_NextStep(InOrder(X), last), (), last).image
+        image = step(_NextStep(InOrder(X), last), (weights,), last).image
         last = _beyond(image - n * np.outer(mean, mean @ last), basis)
         if not last.shape[1]:
             yield Subspace(basis, mean, trace, True)
@@ -202,15 +208,19 @@ def subspaces(
         basis = np.hstack([basis, last])
 
 
-def _strongest(labels: np.ndarray) -> np.ndarray:
+def _strongest(labels: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """The label columns, or the combinations of largest variance where there are more than `_LABELS`."""
     if labels.shape[1] <= _LABELS:
         return labels
-    _, vectors = np.linalg.eigh(labels.T @ labels)
+    _, vectors = np.linalg.eigh(labels.T @ (labels if weights is None else weights[:, None] * labels))
     return labels @ vectors[:, -_LABELS:]
 
 
-def _squares(block: Any) -> float:
+def _squares(block: Any, weights: np.ndarray | None) -> float:
+    """|S^1/2 X|^2 of rows."""
+    if weights is not None:
+        lengths = block.multiply(block).sum(axis=1) if scipy.sparse.issparse(block) else np.square(block).sum(axis=1)
+        return float(weights @ np.asarray(lengths).ravel())
     values = block.data if scipy.sparse.issparse(block) else block
     return float(np.vdot(values, values))
 

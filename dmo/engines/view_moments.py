@@ -272,7 +272,11 @@ class FactorColumns:
 
 
 def collect_view(
-    columns: ViewColumns, X: Rows, labels: np.ndarray | None, diagonal: np.ndarray | None = None
+    columns: ViewColumns,
+    X: Rows,
+    labels: np.ndarray | None,
+    diagonal: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> Moments:
     """Collect moments of a view's columns and label columns in one pass over the rows.
 
@@ -285,7 +289,9 @@ def collect_view(
     labels : ndarray of shape (n, q) or None
         Label columns.
     diagonal : ndarray of shape (n,) or None, default=None
-        Weights under which the same columns are collected once more.
+        Factors by which the same columns are collected once more.
+    weights : ndarray of shape (n,) or None, default=None
+        How often every row counts; None: once each.
 
     Returns
     -------
@@ -300,9 +306,9 @@ def collect_view(
     >>> collect_view(FeatureColumns.of("x", X, center=False), X, np.ones((5, 1))).gram.shape
     (3, 3)
     """
-    weights = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
-    passed = FeatureRows({ROWS: X}, {ROWS: columns.row_map}, weights=weights)
-    moments = collect_moments(passed, labels, client=current_client())[0]
+    twice = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
+    passed = FeatureRows({ROWS: X}, {ROWS: columns.row_map}, weights=twice)
+    moments = collect_moments(passed, labels, client=current_client(), weights=weights)[0]
     mixing = getattr(columns.row_map, "mixing", None)
     if mixing is None:
         return moments

@@ -92,7 +92,15 @@ class KernelView:
 
     @classmethod
     def build(
-        cls, approximation: Any, view: str, X: Rows, kernel: Any, ridge: float, center: bool, random_state: int | None
+        cls,
+        approximation: Any,
+        view: str,
+        X: Rows,
+        kernel: Any,
+        ridge: float,
+        center: bool,
+        random_state: int | None,
+        weights: np.ndarray | None = None,
     ) -> KernelView:
         """Fit the kernel and put its tiles in place.
 
@@ -112,6 +120,8 @@ class KernelView:
             Center the kernel.
         random_state : int or None
             Seed.
+        weights : ndarray of shape (n,) or None, default=None
+            Of the rows, above 0: the operator is that of their images times the roots. None: 1 each.
 
         Returns
         -------
@@ -122,6 +132,8 @@ class KernelView:
         storage = choose_storage(engine, X.shape[0], 1)
         built = build(engine, MultiKernel.of(view, parse(kernel)), sources, ridge, storage, random_state)
         operator = built.operator.centered() if center else built.operator
+        if weights is not None:
+            operator = built.operator.weighted(weights, center)
         return cls(operator, np.dtype(built.dtype), built.kernel, sources)
 
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
@@ -137,7 +149,7 @@ class KernelView:
         function : Expansion
             Of new rows.
         values : ndarray of shape (n, k)
-            On the training rows.
+            On the training rows; times the roots of their weights.
         """
         C, offset = self.operator.expansion(coefficients)
         expansion = KernelExpansion(self.kernel, self.sources, np.ascontiguousarray(C), offset, self.dtype)
@@ -167,7 +179,7 @@ class DualView:
     operator: RowGram
 
     @classmethod
-    def build(cls, view: str, X: Rows, center: bool) -> DualView:
+    def build(cls, view: str, X: Rows, center: bool, weights: np.ndarray | None = None) -> DualView:
         """Read the rows into memory, sparse ones as they are.
 
         Parameters
@@ -178,13 +190,15 @@ class DualView:
             Rows, in chunks of whole rows.
         center : bool
             Take them less their mean.
+        weights : ndarray of shape (n,) or None, default=None
+            Of the rows, above 0: the operator is that of the rows times the roots. None: 1 each.
 
         Returns
         -------
         DualView
             The view.
         """
-        return cls(view, RowGram.of(rows(X), center))
+        return cls(view, RowGram.of(rows(X), center, weights))
 
     @property
     def dtype(self) -> np.dtype:
@@ -204,7 +218,7 @@ class DualView:
         function : Expansion
             Of new rows.
         values : ndarray of shape (n, k)
-            On the training rows.
+            On the training rows; times the roots of their weights.
         """
         factor = self.operator.factor
         W = factor.t_dot(coefficients)

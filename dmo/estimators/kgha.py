@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from dmo.blocks import Rows, Subset
+from dmo.blocks import Rows
 from dmo.engines.exact import Exact, fit_view
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
@@ -16,11 +16,13 @@ from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weights
+from dmo.estimators.filling import filled_labels
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import held_out_part, out_of_fold_scores
 from dmo.estimators.real_outputs import Targets, read_real
+from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion
 from dmo.kernels import Linear
@@ -47,6 +49,7 @@ from dmo.validation import (
     Columns,
     Gaps,
     Need,
+    SampleWeights,
     Scales,
     check_parameters,
     check_partial_labels,
@@ -59,9 +62,6 @@ from dmo.validation import (
     sample_count,
 )
 
-_ROUNDS = 30
-_STANDS = 1e-3
-"""Fits that fill unknown labels, at most; relative change of the labels at which they stand."""
 _KEPT = 2**30
 """Bytes of factor rows that are kept for the next pass of this process."""
 _HELD_OUT = 2000
@@ -244,8 +244,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """Learn the space and its decoder.
 
         A view takes no part in the coordinates of samples that it lacks, nor do labels in those of samples without a known
-        one (missing data passive). Single unknown labels of other samples are filled: with the label's mean first, then
-        with the model's own scores, fit by fit, until they stand; that is a guess, not the solution of a problem.
+        one (missing data passive). Single unknown labels of other samples take what a ridge regression of each label on its
+        own known samples predicts, with the same kernels.
 
         Parameters
         ----------
@@ -272,10 +272,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         views = check_views(self, X, reset=True, partial=True)
         n = sample_count(views)
         Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
-        if self.outputs_ is not None and known is not None:
-            raise UserError(
-                "the space needs all real outputs of all samples; fill the missing values, or drop the samples"
-            )
         gaps = LabelGaps.of(known, check_weights(sample_weight, views), list(views), n, passive=True)
         self._forget_pass()
         if gaps is not None and self.kernel == "product" and learns(self.weights):
@@ -314,78 +310,51 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         return {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
 
     def _fit_gaps(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
-        """Missing samples are passive; unknown labels of labeled samples are filled until they stand."""
+        """Missing samples are passive; unknown labels of labeled samples are filled."""
         if self.kernel == "product" and not self.is_exact:
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
-        frequency, known = gaps.frequency(Y), gaps.known
-        labels = Y.astype(np.float64) if known is None else np.where(known, Y, frequency)
+        labels = Y.astype(np.float64)
+        if gaps.known is not None:
+            regression = MultiViewRidge(
+                self.kernel,
+                approximation=self.approximation_,
+                random_state=self.random_state,
+                distances=self.distances,
+                gamma=self.gamma,
+                weights=self.view_weights_ if self.kernel == "product" else None,
+            )
+            labels = filled_labels(regression, views, labels, gaps.known, gaps.weights.by_name())
         labeled = gaps.weights.labels > 0
         k = self.count_components(Y.shape[1], label_rank(labels[labeled]), len(Y))
-        fit = self._exact_gaps(views, gaps, k) if self.is_exact else self._moment_gaps(views, gaps, k)
-        for _ in range(_ROUNDS):
-            scores = fit(labels)
-            if known is None:
-                break
-            filled = np.where(known, labels, np.clip(scores + frequency, 0.0, 1.0))
-            change = float(np.sqrt(np.mean((filled - labels)[labeled] ** 2) / np.mean(labels[labeled] ** 2)))
-            labels = filled
-            if change <= _STANDS:
-                break
+        fit = self._fit_exact_gaps if self.is_exact else self._fit_moment_gaps
+        fit(views, gaps.weights, labels, k)
         loo = None
         if self.standardize:
             loo = out_of_fold_scores(self, views, Y, gaps=gaps)[labeled & gaps.any_weight]
+        frequency = gaps.frequency(Y)
         self.rule_ = ScoreRule.learn(frequency, loo, self.intercept, self.standardize, self.prior_power)
 
-    def _exact_gaps(self, views: Mapping[str, Rows], gaps: LabelGaps, k: int) -> Callable[[np.ndarray], np.ndarray]:
-        """A function that fits labels (n x L) on kernels that are factorized once, and gives the samples' raw scores."""
-        fitted = self._fit_views(views, gaps.weights)
-        own = [gaps.weights.of_views(list(kernel.kernels)) for kernel in self._kernels(list(views)).values()]
-        has = [weights[:, None] > 0 for weights in own]
-        count = np.maximum(np.sum(has, axis=0), 1)
-        ridge = self._label_ridge(self._ridges(list(fitted)))
-        weights, linear = gaps.weights.labels, MultiKernel.of(LABELS, Linear())
+    def _fit_exact_gaps(self, views: Mapping[str, Rows], weights: SampleWeights, Y: np.ndarray, k: int) -> None:
+        fitted = self._fit_views(views, weights)
+        own = [weights.of_views(list(kernel.kernels)) for kernel in self._kernels(list(views)).values()]
+        ridge, counts = self._label_ridge(self._ridges(list(fitted))), weights.labels
+        linear, seed = MultiKernel.of(LABELS, Linear()), self.random_state
+        label_view = fit_view(
+            Exact(), LABELS, linear, {LABELS: Y}, ridge, self.center, "memory", "auto", seed, weights=counts
+        )
+        start = np.where(counts[:, None] > 0, Y - counts @ Y / counts.sum(), 0.0)
+        groups = [*fitted.values(), label_view]
+        X = self._embed_passive(groups, self._weights(len(fitted)), [*own, counts], k, start)
+        self.decoder_ = decoder(label_view.coefficients(X))
+        self.expansions_ = {}
+        for view in fitted.values():
+            self.expansions_ |= view.expansions(view.coefficients(X))
 
-        def fit(Y: np.ndarray) -> np.ndarray:
-            label_view = fit_view(
-                Exact(),
-                LABELS,
-                linear,
-                {LABELS: Y},
-                ridge,
-                self.center,
-                "memory",
-                "auto",
-                self.random_state,
-                weights=weights,
-            )
-            groups, mean = [*fitted.values(), label_view], weights @ Y / weights.sum()
-            start = np.where(weights[:, None] > 0, Y - mean, 0.0)
-            X = self._embed_passive(groups, self._weights(len(fitted)), [*own, weights], k, start)
-            self.decoder_ = decoder(label_view.coefficients(X))
-            self.expansions_, placed = {}, np.zeros_like(X)
-            for view, some in zip(fitted.values(), has, strict=True):
-                self.expansions_ |= view.expansions(view.coefficients(X))
-                placed += some * view.smoother(X)
-            return np.asarray(placed / count @ self.decoder_)
-
-        return fit
-
-    def _moment_gaps(self, views: Mapping[str, Rows], gaps: LabelGaps, k: int) -> Callable[[np.ndarray], np.ndarray]:
-        """The same from low-rank kernels that are fitted once: a pass for the fit, one for the scores."""
-        maps = self._partial_maps(views, gaps.weights)
-        raw, groups = FeatureRows(views, maps, _KEPT), gaps.weights.views | {LABELS: gaps.weights.labels}
-        index = np.flatnonzero(gaps.any_weight)
-        some = {view: Subset(source, index) for view, source in views.items()}
-
-        def fit(Y: np.ndarray) -> np.ndarray:
-            rotated = self._rotated(maps, raw, Y, groups, self._weights(len(maps)))
-            self._learn_low_rank(maps, self._solve(rotated, k))
-            scores = np.zeros(Y.shape)
-            if gaps.known is not None:
-                scores[index] = self._raw_scores(some)
-            return scores
-
-        return fit
+    def _fit_moment_gaps(self, views: Mapping[str, Rows], weights: SampleWeights, Y: np.ndarray, k: int) -> None:
+        maps = self._partial_maps(views, weights)
+        groups = weights.views | {LABELS: weights.labels}
+        rotated = self._rotated(maps, FeatureRows(views, maps, _KEPT), Y, groups, self._weights(len(maps)))
+        self._learn_low_rank(maps, self._solve(rotated, k))
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         if self.kernel == "product":

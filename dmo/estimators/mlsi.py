@@ -16,7 +16,8 @@ class MLSI(RegularizedProjection):
     """Multi-label informed latent semantic indexing: a few directions of word space that reflect the labels.
 
     They are the top directions of C = (1 - mixing) X X' + mixing (tr X X' / tr Y Y') Y Y', as linear functions
-    of the words, nothing centered. mixing = 0 is latent semantic indexing. Sparse rows stay sparse.
+    of the words, nothing centered. mixing = 0 is latent semantic indexing. Sparse rows stay sparse. Unknown entries of a matrix
+    of labels take what a ridge regression of each label on its own known documents predicts.
 
     Parameters
     ----------
@@ -124,7 +125,7 @@ class MLSI(RegularizedProjection):
         self.scale = scale
         self.impute = impute
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the directions.
 
         Parameters
@@ -132,7 +133,10 @@ class MLSI(RegularizedProjection):
         X : rows of shape (n, d)
             Documents, sparse or dense: a SciPy sparse, NumPy, dask or Zarr array in chunks of whole rows.
         y : array-like of shape (n, L) or (n,)
-            Labels: numbers, n classes, or what the label kernel asks for.
+            Labels: numbers, n classes, or what the label kernel asks for. In a matrix NaN, None and masked entries are
+            unknown.
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every document counts. Landmarks are drawn among all documents alike.
 
         Returns
         -------
@@ -150,7 +154,7 @@ class MLSI(RegularizedProjection):
         options = ProjectionOptions(
             "linear", self.approximation, self.tol, self.max_iter, self.random_state, dual, floor=1e-7
         )
-        self._fit_form(view, source, y, False, options, self.scaled)
+        self._fit_form(view, source, y, sample_weight, False, options, self.scaled)
         return self
 
     @property

@@ -16,8 +16,9 @@ class MORP(RegularizedProjection):
     """Multi-output regularized projection: a few features that keep the inputs and predict all outputs.
 
     They are the top directions of C = (1 - mixing) K + mixing (tr K / tr K_Y) K_Y, for K a kernel of the
-    inputs and K_Y a kernel of the outputs, as functions of new inputs. mixing = 0 is kernel PCA. In a numeric y, NaN is a
-    value that was not given (a missing rating) and counts as 0.
+    inputs and K_Y a kernel of the outputs, as functions of new inputs. mixing = 0 is kernel PCA. Unknown entries of a matrix
+    of outputs (missing ratings) take what a ridge regression of each output on its own known samples predicts, with the
+    same kernel, before the directions are sought; the paper's ratings that were not given are zeros.
 
     Parameters
     ----------
@@ -118,7 +119,7 @@ class MORP(RegularizedProjection):
         self.scale = scale
         self.impute = impute
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the projection.
 
         Parameters
@@ -126,7 +127,10 @@ class MORP(RegularizedProjection):
         X : rows of shape (n, d)
             Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
         y : array-like of shape (n, L) or (n,)
-            Outputs: numbers, n classes, or what the label kernel asks for.
+            Outputs: numbers, n classes, or what the label kernel asks for. In a matrix NaN, None and masked entries are
+            unknown.
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every sample counts. Bandwidths and landmarks take all samples alike.
 
         Returns
         -------
@@ -141,5 +145,5 @@ class MORP(RegularizedProjection):
         check_parameters(self)
         view, source = check_one_view(self, X, reset=True)
         options = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
-        self._fit_form(view, source, y, bool(self.center), options)
+        self._fit_form(view, source, y, sample_weight, bool(self.center), options)
         return self

@@ -25,7 +25,6 @@ from dmo.labels.stratification import stratified_folds
 from dmo.lowrank import FeatureMap
 from dmo.progress import stage
 from dmo.validation import per_view
-from dmo.validation.weights import LABEL_WEIGHTS
 
 
 def out_of_fold_scores(
@@ -172,4 +171,4 @@ def _fit(model: Any, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps |
         return model.fit(views, Y)
     model.set_params(standardize=0.0)  # raw scores are the same without held-out statistics
     known = Y if gaps.known is None else np.where(gaps.known, Y, np.nan)
-    return model.fit(views, known, sample_weight=gaps.weights.views | {LABEL_WEIGHTS: gaps.weights.labels})
+    return model.fit(views, known, sample_weight=gaps.weights.by_name())

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dmo.blocks import Rows
+from dmo.blocks import Rows, Subset
 from dmo.engines.krylov import Krylov, subspaces
 from dmo.engines.lowrank import choose_engine, is_exact
 from dmo.engines.relations import relation_features
@@ -55,9 +55,22 @@ class Projected:
     decoder: Decoder | None = None
 
 
-def project(task: Task, view: str, X: Rows, labels: np.ndarray | None, k: int, options: ProjectionOptions) -> Projected:
-    """Solve a task on rows X (n x d) and a label factor (n x q, or None)."""
-    samples = Samples(X.shape[0], None, labels, 1.0, task.center)
+def project(
+    task: Task,
+    view: str,
+    X: Rows,
+    labels: np.ndarray | None,
+    k: int,
+    options: ProjectionOptions,
+    weights: np.ndarray | None = None,
+) -> Projected:
+    """Solve a task on rows X (n x d) and a label factor (n x q, or None); `weights` (n) say how often every row counts."""
+    if weights is not None and not weights.all():
+        index = np.flatnonzero(weights)
+        some = None if labels is None else labels[index]
+        found = project(task, view, Subset(X, index), some, k, options, weights[index])
+        return replace(found, embedding=None)  # which lacks samples
+    samples = Samples(X.shape[0], None, labels, 1.0, task.center, weights)
     kernel = parse(options.kernel)
     linear = isinstance(kernel, Linear) and kernel.normalize is None
     if isinstance(options.approximation, str) and options.approximation == "auto":
@@ -81,7 +94,9 @@ def _by_kernel(task: Task, view: str, X: Rows, samples: Samples, k: int, options
     if not is_exact(options.approximation):
         columns = FactorColumns.fit(options.approximation, view, X, options.kernel, task.center, seed)
         return _by_moments(task, columns, X, samples, k)
-    built = KernelView.build(options.approximation, view, X, options.kernel, task.ridge, task.center, seed)
+    built = KernelView.build(
+        options.approximation, view, X, options.kernel, task.ridge, task.center, seed, samples.weights
+    )
     if built.dtype == np.float32:
         options = replace(options, tol=max(options.tol, _SINGLE))
     return _by_products(task, built, samples, k, options)
@@ -94,7 +109,9 @@ def _by_subspace(
     rows each time, until the eigenvalues stay."""
     labels, _ = task.columns(samples)
     values, growth, steps = None, 0.0, 0
-    for steps, found in enumerate(subspaces(method, X, labels, task.center, random_state), 1):
+    for steps, found in enumerate(
+        subspaces(method, X, labels, task.center, random_state, samples.weights), 1
+    ):
         if found.basis.shape[1] < k and not found.last:
             continue
         done = _by_moments(task, SubspaceColumns(view, found), X, samples, k)
@@ -109,20 +126,22 @@ def _by_subspace(
 
 def _by_dual(task: Task, view: str, X: Rows, samples: Samples, k: int, options: ProjectionOptions) -> Projected:
     """Through products with the rows of a linear kernel."""
-    built = DualView.build(view, X, task.center)
+    built = DualView.build(view, X, task.center, samples.weights)
     if options.floor and isinstance(task, FormTask):
-        task = task.floored(options.floor * float(built.operator.diagonal().mean()))
+        task = task.floored(options.floor * float(built.operator.diagonal().sum()) / samples.size)
     return _by_products(task, built, samples, k, options)
 
 
 def _by_products(task: Task, built: ViewOperator, samples: Samples, k: int, options: ProjectionOptions) -> Projected:
     fit = solve_operator(task, samples, built.operator, k, options.tol, options.max_iter, options.random_state)
     expansion, embedding = built.function(fit.coefficients)
+    if samples.weights is not None:
+        embedding = embedding / np.sqrt(samples.weights)[:, None]
     return Projected(expansion, fit, embedding, decode_rows(task, samples, embedding))
 
 
 def _by_moments(task: Task, columns: ViewColumns, X: Rows, samples: Samples, k: int) -> Projected:
-    moments = collect_view(columns, X, *task.columns(samples))
+    moments = collect_view(columns, X, *task.columns(samples), samples.weights)
     fit, offset, decoder = solve_moments(task, samples, moments, k, columns.trace)
     return Projected(columns.function(fit.coefficients, offset), fit, None, decoder)
 

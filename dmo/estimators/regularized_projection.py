@@ -11,11 +11,14 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows
+from dmo.engines.krylov import Krylov
 from dmo.errors import UserError
 from dmo.estimators.annotator import best_labels
+from dmo.estimators.filling import filled_labels
 from dmo.estimators.lazy import row_by_row
 from dmo.estimators.projection import Projection
 from dmo.estimators.projector import ProjectionOptions, project
+from dmo.estimators.ridge import MultiViewRidge
 from dmo.labels.kernels import LabelKernel
 from dmo.methods.decoding import unseen_last
 from dmo.methods.embeddings.morp import FORMS, Form
@@ -31,6 +34,7 @@ from dmo.validation import (
     Need,
     check_label_factor,
     check_labels,
+    check_row_weights,
     count_components,
     one_of,
 )
@@ -57,17 +61,30 @@ class RegularizedProjection(Projection):
     classes_: np.ndarray
 
     def _fit_form(
-        self, view: str, source: Rows, y: Any, center: bool, options: ProjectionOptions, scaled: bool = True
+        self,
+        view: str,
+        source: Rows,
+        y: Any,
+        sample_weight: Any,
+        center: bool,
+        options: ProjectionOptions,
+        scaled: bool = True,
     ) -> None:
         """Solve the form for its mixing, ridge, n_components and label kernel."""
         n = source.shape[0]
         k = count_components(self.n_components, 1, n, n)
-        labels = check_label_factor(self, y, n, self.label_kernel)
-        self.label_means_ = labels.mean(axis=0)
-        self.has_labels_ = bool(((labels == 0) | (labels == 1)).all())
+        weights = check_row_weights(sample_weight, n)
+        labels, known = check_label_factor(self, y, n, self.label_kernel, weights)
+        given = labels if known is None else np.where(known, labels, 0.0)
+        self.label_means_ = np.average(labels, axis=0, weights=weights)
+        self.has_labels_ = bool(((given == 0) | (given == 1)).all())
         self.flat_ = not self.has_labels_ and np.ndim(y) == 1
+        if known is not None:
+            engine = "auto" if isinstance(options.approximation, Krylov) else options.approximation
+            regression = MultiViewRidge(options.kernel, approximation=engine, random_state=options.random_state)
+            labels = filled_labels(regression, {view: source}, labels, known, weights)
         task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
-        self._learn(project(task, view, source, labels, k, options))
+        self._learn(project(task, view, source, labels, k, options, weights))
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
         if method == "transform":

@@ -32,6 +32,7 @@ from dmo.validation import (
     check_label_factor,
     check_one_view,
     check_parameters,
+    check_row_weights,
     count_components,
     one_of,
     optional,
@@ -241,7 +242,7 @@ class TraceEmbedding(Projection):
         """
         return catalog.methods()
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the projection, or embed the samples.
 
         Parameters
@@ -249,7 +250,10 @@ class TraceEmbedding(Projection):
         X : rows of shape (n, d)
             Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
         y : array-like of shape (n, L) or (n,), default=None
-            Outputs, where the method is supervised: labels of 0 and 1, n classes, or what the label kernel asks for.
+            Outputs, where the method is supervised: labels of 0 and 1, n classes, or what the label kernel asks for. Of global
+            methods unknown entries of a matrix (NaN, None, masked) take the mean of their column, which says nothing.
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every sample counts, of global methods; the others look at single samples, or at neighbors.
 
         Returns
         -------
@@ -267,16 +271,31 @@ class TraceEmbedding(Projection):
         chosen = Options.of(self)
         view, source = check_one_view(self, X, reset=True)
         k = count_components(self.n_components, 1, source.shape[0], source.shape[0])
-        fit = self._fit_global if entry.family == "global" else self._fit_rows
-        fit(entry, chosen, view, source, y, k)
+        weights = check_row_weights(sample_weight, source.shape[0])
+        if entry.family == "global":
+            self._fit_global(entry, chosen, view, source, y, k, weights)
+        elif weights is not None:
+            known = ", ".join(name for name, other in METHODS.items() if other.family == "global")
+            raise UserError(f"method {self.method!r} takes no sample_weight; repeat rows, or take one of {known}")
+        else:
+            self._fit_rows(entry, chosen, view, source, y, k)
         return self
 
-    def _fit_global(self, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int) -> None:
+    def _fit_global(
+        self,
+        entry: CatalogEntry,
+        chosen: Options,
+        view: str,
+        source: Rows,
+        y: Any,
+        k: int,
+        weights: np.ndarray | None,
+    ) -> None:
         """The methods that know the samples by their kernel and their labels alone."""
         kernel = "linear" if self.label_kernel is None else self.label_kernel
-        labels = check_label_factor(self, y, source.shape[0], kernel) if entry.labels else None
+        labels = check_label_factor(self, y, source.shape[0], kernel, weights)[0] if entry.labels else None
         options = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
-        self._learn(project(MethodTask(entry, chosen), view, source, labels, k, options))
+        self._learn(project(MethodTask(entry, chosen), view, source, labels, k, options, weights))
 
     def _fit_rows(self, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int) -> None:
         """The methods that look at the rows: neighbor graphs, classes of samples."""

@@ -164,9 +164,9 @@ class Operator:
         return Shifted(self, c)
 
     @property
-    def is_centered(self) -> bool:
-        """Whether A 1 = 0 by construction."""
-        return False
+    def null(self) -> np.ndarray | None:
+        """A vector v (n) with A v = 0 by construction, such as that which centering takes; None where there is none."""
+        return None
 
     def centered(self, weights: np.ndarray | None = None) -> Operator:
         """Center the matrix.
@@ -406,8 +406,8 @@ class Centered(Operator):
         self._means: np.ndarray | None = None
 
     @property
-    def is_centered(self) -> bool:
-        return self.weights is None
+    def null(self) -> np.ndarray:
+        return np.ones(self.n) if self.weights is None else self.weights
 
     @property
     def means(self) -> np.ndarray:
@@ -478,6 +478,10 @@ class Congruent(Operator):
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
         roots = self.roots.astype(dtype).reshape(-1, *[1] * (B.ndim - 1))
         return roots * self.inner._apply(roots * B, dtype)
+
+    @property
+    def null(self) -> np.ndarray | None:
+        return None if self.inner.null is None else self.inner.null / self.roots
 
     def diagonal(self) -> np.ndarray:
         return self.roots**2 * self.inner.diagonal()

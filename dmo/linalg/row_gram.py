@@ -202,7 +202,7 @@ class RowGram(Operator):
         self.factor, self.n, self.dtype = factor, factor.shape[0], np.dtype(np.float64)
 
     @classmethod
-    def of(cls, X: Any, center: bool = False) -> RowGram:
+    def of(cls, X: Any, center: bool = False, weights: np.ndarray | None = None) -> RowGram:
         """Make it from rows in memory.
 
         Parameters
@@ -211,17 +211,19 @@ class RowGram(Operator):
             Of any real type.
         center : bool, default=False
             Take the mean.
+        weights : ndarray of shape (n,) or None, default=None
+            Of the rows, above 0; None: 1 each.
 
         Returns
         -------
         RowGram
             Their Gram matrix.
         """
-        return cls(CenteredRows.of(X, center))
+        return cls(CenteredRows.of(X, center, weights))
 
     @property
-    def is_centered(self) -> bool:
-        return self.factor.mean is not None
+    def null(self) -> np.ndarray | None:
+        return None if self.factor.mean is None else self.factor.ones
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return np.asarray(self.factor.dot(self.factor.t_dot(B)), dtype)

@@ -43,7 +43,7 @@ from dmo.validation.views import (
     prepare_views,
     sample_count,
 )
-from dmo.validation.weights import SampleWeights, check_weights
+from dmo.validation.weights import SampleWeights, check_row_weights, check_weights
 
 __all__ = [
     "COUNT",
@@ -75,6 +75,7 @@ __all__ = [
     "check_parameters",
     "check_partial_labels",
     "check_raw_views",
+    "check_row_weights",
     "check_view_names",
     "check_views",
     "check_weights",

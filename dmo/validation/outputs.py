@@ -185,8 +185,7 @@ def check_partial_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np
     >>> Y.tolist(), known.tolist()
     ([[1, 0], [0, 1]], [[True, False], [True, True]])
     """
-    mask = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else False
-    values, names = _read(np.ma.getdata(y) if isinstance(y, np.ma.MaskedArray) else y, n)
+    values, names, mask = _read_masked(y, n)
     values = values if isinstance(values, list) else _class_vector(values)
     if isinstance(values, list) or values.ndim == 1:
         if np.any(mask):
@@ -366,12 +365,14 @@ def are_real(y: Any) -> bool:
     return y.dtype.kind == "f" and not (np.isin(y, (-1, 0, 1)) | np.isnan(y)).all()
 
 
-def check_label_factor(estimator: Any, y: Any, n: int, kernel: LabelKernel) -> np.ndarray:
+def check_label_factor(
+    estimator: Any, y: Any, n: int, kernel: LabelKernel, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Read outputs as a factor of their kernel.
 
-    For "linear": numbers, where NaN in a matrix (a rating that was not given) counts as 0; a vector of classes, and lists
-    of labels, become one column per class; what the columns stand for is learned as by `check_labels`. For another kernel:
-    what it compares.
+    For "linear": numbers, where unknown entries of a matrix (NaN, None, masked) take the mean of the column's others; a
+    vector of classes, and lists of labels, become one column per class; what the columns stand for is learned as by
+    `check_labels`. For another kernel: what it compares.
 
     Parameters
     ----------
@@ -383,11 +384,15 @@ def check_label_factor(estimator: Any, y: Any, n: int, kernel: LabelKernel) -> n
         Samples.
     kernel : str, Kernel, SetKernel or SequenceKernel
         Kernel of the outputs.
+    weights : ndarray of shape (n,) or None, default=None
+        Of the samples in the means; None: 1 each.
 
     Returns
     -------
-    ndarray of shape (n, q), float64
-        The factor.
+    factor : ndarray of shape (n, q), float64
+        Of the kernel.
+    known : ndarray of shape (n, q), bool, or None
+        Which of its entries are; None: all.
 
     Raises
     ------
@@ -398,11 +403,18 @@ def check_label_factor(estimator: Any, y: Any, n: int, kernel: LabelKernel) -> n
     --------
     >>> from dmo import MORP
     >>> from dmo.validation import check_label_factor
-    >>> check_label_factor(MORP(), ["sea", "sky", "sea"], 3, "linear").shape
+    >>> check_label_factor(MORP(), ["sea", "sky", "sea"], 3, "linear")[0].shape
     (3, 2)
     """
     if kernel == "linear":
-        return label_factor(kernel, _columns(estimator, *_read(y, n)))
+        factor, known = _columns(estimator, *_read_masked(y, n))
+        if known is not None:
+            nowhere = np.flatnonzero(~known.any(axis=0))
+            if nowhere.size:
+                raise UserError(f"output {nowhere[0]} is unknown in all samples; leave it out")
+            counts = known if weights is None else known * weights[:, None]
+            factor = np.where(known, factor, (counts * factor).sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-300))
+        return label_factor(kernel, factor), known
     for name in ("classes_", "multilabel_", "label_names_"):
         estimator.__dict__.pop(name, None)
     _check_presence(y)
@@ -410,7 +422,7 @@ def check_label_factor(estimator: Any, y: Any, n: int, kernel: LabelKernel) -> n
     if isinstance(kernel, str) and hasattr(given, "__array__") and not scipy.sparse.issparse(given):
         given = np.asarray(given)
     _check_rows(given.shape[0] if hasattr(given, "shape") else len(given), n)
-    return label_factor(kernel, given)
+    return label_factor(kernel, given), None
 
 
 def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
@@ -477,6 +489,13 @@ def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str]
     if values.ndim > 2:
         raise UserError(f"y has shape {values.shape}; pass samples x labels")
     return values, names
+
+
+def _read_masked(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None, Any]:
+    """Values and names of the columns, and where a masked array has nothing."""
+    if not isinstance(y, np.ma.MaskedArray):
+        return *_read(y, n), False
+    return *_read(np.ma.getdata(y), n), np.ma.getmaskarray(y)
 
 
 def _class_vector(values: np.ndarray) -> np.ndarray:
@@ -634,26 +653,30 @@ def _binary(estimator: Any, Y: np.ndarray, row_numbers: np.ndarray | None = None
 def _not_binary(estimator: Any, value: Any, row: int, column: int) -> UserError:
     cure = "binarize them first" + (", or pass targets='real'" if hasattr(estimator, "targets") else "")
     if np.isnan(value):
-        cure = "drop samples of unknown labels, or fit a KGHA or MultiViewRidge, which take them"
+        cure = "drop samples of unknown labels, or fit a KGHA, MultiViewRidge, MORP or MLSI, which take them"
     return UserError(f"labels must be 0 or 1, got {value:g} at row {row}, column {column}; {cure}")
 
 
-def _columns(estimator: Any, values: np.ndarray | list[Collection[Any]], names: list[str] | None) -> np.ndarray:
-    """Numbers as they are, classes and lists of labels as one column each."""
+def _columns(
+    estimator: Any, values: np.ndarray | list[Collection[Any]], names: list[str] | None, mask: Any
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Numbers as they are, 0 where they are unknown, and where they are known (None: all); classes and lists of labels as one
+    column each."""
     if isinstance(values, list):
-        return np.asarray(_from_sets(estimator, values, True, False, None), np.float64)
+        return np.asarray(_from_sets(estimator, values, True, False, None), np.float64), None
     if values.ndim == 2 and values.shape[1] > 1:
         _learn(estimator, np.arange(values.shape[1]) if names is None else names, True, names)
+        unknown = missing_entries(values) | mask
         try:
-            return np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+            return np.where(unknown, 0, values).astype(np.float64), ~unknown if unknown.any() else None
         except (TypeError, ValueError) as error:
             raise UserError(f"outputs must be numbers, got {values.ravel()[0]!r}; pass classes as a vector") from error
     y = values.reshape(len(values))
     _check_finite(y)
     if type_of_target(y) == "continuous":
         _learn(estimator, np.arange(1) if names is None else names, True, names)
-        return y[:, None]
-    return _from_classes(estimator, y, True, False, None).astype(np.float64)
+        return y[:, None], None
+    return _from_classes(estimator, y, True, False, None).astype(np.float64), None
 
 
 def _check_classes(y: np.ndarray) -> None:

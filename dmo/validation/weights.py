@@ -64,6 +64,16 @@ class SampleWeights:
                 )
         return first
 
+    def by_name(self) -> dict[str, np.ndarray]:
+        """Name all of them, as `check_weights` takes them.
+
+        Returns
+        -------
+        dict of str to ndarray of shape (n,)
+            By view, and of the labels.
+        """
+        return self.views | {LABEL_WEIGHTS: self.labels}
+
     def rows(self, index: np.ndarray) -> SampleWeights:
         """Take those of some samples.
 
@@ -129,6 +139,40 @@ def check_weights(sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeight
         return None
     labels = weights.pop(LABEL_WEIGHTS)
     return SampleWeights(weights, labels)
+
+
+def check_row_weights(sample_weight: Any, n: int) -> np.ndarray | None:
+    """Read the weights of samples that all views and the labels have in common.
+
+    Parameters
+    ----------
+    sample_weight : array-like of shape (n,), number, or None
+        Weights.
+    n : int
+        Samples.
+
+    Returns
+    -------
+    ndarray of shape (n,), float64, or None
+        None where all weights are 1.
+
+    Raises
+    ------
+    UserError
+        For weights that are negative, not finite, of another number of samples, or all 0.
+
+    Examples
+    --------
+    >>> from dmo.validation import check_row_weights
+    >>> check_row_weights([1, 2, 1], 3).tolist(), check_row_weights([1, 1, 1], 3)
+    ([1.0, 2.0, 1.0], None)
+    """
+    if sample_weight is None:
+        return None
+    weights = _weights(sample_weight, n)
+    if not weights.any():
+        raise UserError("the weights of all samples are zero; give some of them a weight above 0")
+    return None if (weights == 1).all() else weights
 
 
 def _weights(given: Any, n: int) -> np.ndarray:

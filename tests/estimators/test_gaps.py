@@ -10,15 +10,18 @@ from numpy.testing import assert_allclose
 from scipy.linalg import eigh, null_space
 from scipy.sparse import csr_array, issparse
 from sklearn import config_context
+from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
 import dmo
-from dmo import KGHA, Exact, HomogeneityAnalysis, MultiSetCCA, MultiViewRidge, Nystrom
+from dmo import KGHA, MLSI, MORP, Exact, HomogeneityAnalysis, Krylov, MultiSetCCA, MultiViewRidge, Nystrom, TraceEmbedding
 from dmo.engines import exact
+from dmo.engines.lowrank import fit_maps
 from dmo.errors import UserError
 from dmo.estimators import out_of_fold
+from dmo.estimators.filling import filled_labels
 from dmo.kernels import RBF
 from dmo.linalg.operators import Operator
 
@@ -242,19 +245,60 @@ def test_weights_of_an_embedding_are_repeated_samples(approximation: Any) -> Non
     assert_allclose(weighted, model.fit(rows, Y[repeated]).decision_function(NEW), atol=1e-8)
 
 
-def test_filled_labels_of_kgha_stand_where_its_scores_put_them() -> None:
+GLOBAL = [entry["name"] for entry in TraceEmbedding.methods() if entry["family"] == "global"]
+PROJECTIONS = {
+    **{f"MORP {form}": MORP(RBF(2.0), form=form, ridge=0.2) for form in ("simplified", "direct")},
+    "MORP linear": MORP("linear", ridge=0.2),
+    "MORP low rank": MORP(RBF(2.0), ridge=0.2, approximation=Nystrom(rank=40, landmarks="uniform", precision="float64")),
+    "MLSI words": MLSI(ridge=0.3, dual=False),
+    "MLSI documents": MLSI(ridge=0.3, dual=True),
+    "MLSI dual without a ridge": MLSI(dual=True),
+    "MLSI subspace": MLSI(ridge=0.3, approximation=Krylov(steps=40, extra=5, tol=1e-15)),
+    "kernel CCA": TraceEmbedding("cca", kernel=RBF(2.0), ridge=0.2),
+    **{f"TraceEmbedding {name}": TraceEmbedding(name) for name in GLOBAL},
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # of a subspace that is already whole
+@pytest.mark.parametrize("name", PROJECTIONS)
+def test_weights_of_a_projection_are_repeated_samples(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
+    X, new = VIEWS["b"][:, :6], NEW["b"][:, :6]
+    model = clone(PROJECTIONS[name]).set_params(n_components=2, tol=1e-10)
+    if "low rank" in name:  # whose landmarks would be others
+        maps = fit_maps(model.approximation, model.kernel, {"x": X}, 0, True)
+        monkeypatch.setattr("dmo.engines.view_moments.fit_maps", lambda *given: maps)
+    weighted, wanted = model.fit(X, Y, sample_weight=WEIGHTS), clone(model).fit(X[repeated], Y[repeated])
+    signs = np.sign((weighted.transform(new) * wanted.transform(new)).sum(axis=0))
+    scale = np.abs(wanted.transform(new)).max()
+    assert_allclose(weighted.transform(new) * signs, wanted.transform(new), atol=1e-6 * scale)
+    if hasattr(model, "decoder_"):
+        assert_allclose(weighted.decision_function(new), wanted.decision_function(new), atol=1e-6)
+
+
+def test_neighbors_take_no_weights() -> None:
+    with pytest.raises(UserError, match="method 'lfda' takes no sample_weight; repeat rows, or take one of pca"):
+        TraceEmbedding("lfda").fit(VIEWS["a"], Y.argmax(axis=1), sample_weight=WEIGHTS)
+
+
+def test_unknown_labels_of_kgha_are_filled_alike_in_both_engines() -> None:
     views, labels = with_gaps()
     model = KGHA("linear", ridge=1.0, balance=0.3, n_components=3, intercept=True, approximation="exact")
     exact = model.fit(views, labels).decision_function(NEW)
     low_rank = model.set_params(approximation=Nystrom(rank=200)).fit(views, labels).decision_function(NEW)
     assert_allclose(low_rank, exact, atol=1e-6)
-    filled = labels.copy()
-    hidden = np.isnan(labels) & ~np.isnan(labels).all(axis=1, keepdims=True)
-    has = (~np.isnan(views["a"][:, 0]) | ~np.isnan(views["b"][:, 0]))[:, None]
-    scores = model.decision_function({view: X[has[:, 0]] for view, X in views.items()})
-    assert has.all()
-    filled[hidden] = np.clip(scores, 0, 1)[hidden]
-    assert np.abs(filled[hidden] - Y[hidden]).mean() < np.abs(np.nanmean(labels, axis=0) - Y)[hidden].mean()
+
+
+def test_unknown_labels_of_kgha_are_what_the_regressions_of_their_known_samples_say() -> None:
+    _, labels = with_gaps()
+    labels[:, 3], X = np.nan, VIEWS["a"]
+    full, alpha = labels.copy(), ((X - X.mean(axis=0)) ** 2).sum() / N
+    for y in full.T[:3]:
+        has = ~np.isnan(y) & (WEIGHTS > 0)
+        said = Ridge(alpha).fit(X[has], y[has], sample_weight=WEIGHTS[has]).predict(X)
+        y[np.isnan(y)] = np.clip(said, 0, 1)[np.isnan(y)]
+    found = filled_labels(MultiViewRidge("linear"), {"x": X}, labels, ~np.isnan(labels), {"x": WEIGHTS})
+    assert_allclose(found, np.nan_to_num(full), atol=1e-8)
 
 
 def test_very_many_sparse_labels_are_ridge_regressions_and_their_best_come_by_blocks() -> None:

@@ -7,6 +7,7 @@ import scipy.sparse
 from sklearn.base import clone
 from sklearn.cross_decomposition import PLSSVD
 from sklearn.decomposition import PCA, KernelPCA
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -141,11 +142,34 @@ def test_a_label_kernel_is_its_matrix_whatever_its_name():
     np.testing.assert_allclose(np.abs(a), np.abs(c), atol=1e-8)
 
 
-def test_a_rating_that_was_not_given_counts_as_zero():
+@pytest.mark.parametrize("approximation", ["exact", FULL], ids=["exact", "moments"])
+@pytest.mark.parametrize("weights", [None, np.random.default_rng(4).integers(0, 3, N).astype(float)], ids=["", "weights"])
+def test_unknown_outputs_take_what_kernel_ridge_says_of_their_column(approximation, weights):
     ratings = RNG.integers(-2, 3, (N, L)).astype(float)
-    missing = ratings.copy()
-    missing[ratings == 0] = np.nan
-    np.testing.assert_array_equal(morp().fit_transform(X, missing), morp().fit_transform(X, ratings))
+    unknown = RNG.random((N, L)) < 0.3
+    full, counts = ratings.copy(), np.ones(N) if weights is None else weights
+    share = counts / counts.sum()
+    centered = KERNEL - KERNEL.mean(axis=0)
+    ridge = np.trace(centered - centered.mean(axis=1)[:, None]) / N
+    for j in range(L):
+        has = np.flatnonzero(~unknown[:, j] & (counts > 0))
+        own = (share / share[has].sum())[has]
+        K = KERNEL - own @ KERNEL[has]
+        K = K - (KERNEL[:, has] @ own - own @ KERNEL[np.ix_(has, has)] @ own)[:, None]
+        mean = own @ ratings[has, j]
+        oracle = KernelRidge(alpha=ridge, kernel="precomputed")
+        oracle.fit(K[np.ix_(has, has)], ratings[has, j] - mean, sample_weight=counts[has])
+        said = np.clip(oracle.predict(K[:, has]) + mean, ratings[has, j].min(), ratings[has, j].max())
+        full[unknown[:, j], j] = said[unknown[:, j]]
+    given = np.where(unknown, np.nan, ratings)
+    model = morp(approximation=approximation)
+    wanted = model.fit(X, full, sample_weight=weights).transform(NEW)
+    for form in (given, np.ma.masked_array(ratings, unknown), [[None if v != v else v for v in row] for row in given]):
+        found = model.fit(X, form, sample_weight=weights).transform(NEW)
+        np.testing.assert_allclose(np.abs(found), np.abs(wanted), atol=1e-6)
+    assert not model.has_labels_
+    with pytest.raises(ValueError, match="output 2 is unknown in all samples"):
+        model.fit(X, np.where(np.arange(L) == 2, np.nan, given))
 
 
 def test_linear_forms_by_features_by_products_and_by_kernel_are_one():

@@ -36,8 +36,9 @@ def opls(samples: Samples, options: Options) -> TraceProblem:
 
 def cca(samples: Samples, options: Options) -> TraceProblem:
     """X'Y (Y'Y)^-1 Y'X | X'X + c I; the ridge stands on X alone, and dependent labels take the pseudo-inverse."""
-    Y = samples.factor
-    return _correlated(samples, QuadraticForm(samples.n, factor=Y @ power_of(Y.T @ Y, -0.5)), options.ridge)
+    Y, rooted = samples.factor, samples.rooted(samples.factor)
+    form = QuadraticForm(samples.n, factor=Y @ power_of(rooted.T @ rooted, -0.5))
+    return _correlated(samples, form, options.ridge)
 
 
 def mddm(samples: Samples, options: Options) -> TraceProblem:
@@ -50,7 +51,8 @@ def mddm(samples: Samples, options: Options) -> TraceProblem:
 
 def hsic_biased(samples: Samples, options: Options) -> TraceProblem:
     """X'H K_Y H X / (n - 1)^2 | I: the eigenvalues are estimates HSIC_0."""
-    return TraceProblem(QuadraticForm(samples.n, factor=samples.factor / max(samples.n - 1, 1)), center=samples.center)
+    factor = samples.factor / max(samples.size - 1, 1)
+    return TraceProblem(QuadraticForm(samples.n, factor=factor), center=samples.center)
 
 
 def hsic_unbiased(samples: Samples, options: Options) -> TraceProblem:
@@ -58,12 +60,12 @@ def hsic_unbiased(samples: Samples, options: Options) -> TraceProblem:
 
     Q = [L + s/((n-1)(n-2)) (11' - I) - (l1' + 1l' - 2 diag(l))/(n-2)] / (n(n-3)), L = K_Y - diag(K_Y), l = L1, s = 1'l.
     """
-    n, T = samples.n, samples.factor  # centering K_Y changes nothing: Q is blind to it
+    n, T = samples.size, samples.factor  # centering K_Y changes nothing: Q is blind to it
     if n < 4:
-        raise UserError(f"hsic-1 needs at least 4 samples, got {n}; take hsic-0")
+        raise UserError(f"hsic-1 needs at least 4 samples, got {n:g}; take hsic-0")
     own = np.einsum("ij,ij->i", T, T)
-    sums = T @ T.sum(axis=0) - own
-    total = sums.sum() / ((n - 1) * (n - 2))
+    sums = T @ samples.total(T) - own
+    total = samples.total(sums) / ((n - 1) * (n - 2))
     q = T.shape[1]
     core = np.zeros((q + 2, q + 2))
     core[:q, :q] = np.eye(q)
@@ -71,7 +73,8 @@ def hsic_unbiased(samples: Samples, options: Options) -> TraceProblem:
     core[q + 1, q + 1] = total
     scale = n * (n - 3)
     diagonal = (2 * sums / (n - 2) - own - total) / scale
-    form = QuadraticForm(n, factor=np.column_stack([T, sums, np.ones(n)]), core=core / scale, diagonal=diagonal)
+    factor = np.column_stack([T, sums, np.ones(samples.n)])
+    form = QuadraticForm(samples.n, factor=factor, core=core / scale, diagonal=diagonal)
     return TraceProblem(form, center=samples.center)
 
 
@@ -82,13 +85,13 @@ def hypergraph(expansion: Literal["clique", "star", "zhou"]) -> Callable[[Sample
         Y = samples.Y
         if ((Y != 0) & (Y != 1)).any():
             raise UserError("hypergraph methods need labels of 0 and 1 without a label kernel; binarise y")
-        size = Y.sum(axis=0)
+        size = samples.total(Y)
         inverse = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
         weights = {"clique": np.ones_like(size), "star": inverse**2, "zhou": inverse}[expansion]
         degrees = Y @ {"clique": size, "star": inverse, "zhou": np.ones_like(size)}[expansion]
         shares = np.divide(1.0, np.sqrt(degrees), out=np.zeros_like(degrees), where=degrees > 0)
         T = shares[:, None] * Y * np.sqrt(weights)
-        form = QuadraticForm(samples.n, factor=T - T.mean(axis=0) if samples.center else T)
+        form = QuadraticForm(samples.n, factor=T - samples.mean(T) if samples.center else T)
         return _correlated(samples, form, options.ridge)
 
     problem.__doc__ = f"X'Dv^-1/2 Y W Y'Dv^-1/2 X | X'X + c I, the {expansion} expansion."

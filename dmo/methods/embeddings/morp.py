@@ -72,12 +72,12 @@ def morp_operator(
                 f"form 'regularized' needs a kernel of full rank: with a rank-deficient kernel it loses the labels "
                 f"altogether ({error}); take form='direct' (or 'simplified')"
             ) from error
-        T = samples.factor
-        problem = regularized(samples, options, T.T @ full(T))
+        T = samples.rooted(samples.factor)
+        problem = regularized(samples, options, T.T @ full(T)).rooted(samples.weights)
     elif form == "regularized":
         problem = regularized(samples, options, np.zeros((0, 0)))
     else:
-        problem = (morp_simplified if form == "simplified" else morp_direct)(samples, options)
+        problem = (morp_simplified if form == "simplified" else morp_direct)(samples, options).rooted(samples.weights)
     return fit_operator(problem, K, k, tol, max_steps, random_state)
 
 

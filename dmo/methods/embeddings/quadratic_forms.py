@@ -279,6 +279,23 @@ class TraceProblem:
         """
         return replace(self, A=self.A.spread(index, n), B=None if self.B is None else self.B.spread(index, n))
 
+    def rooted(self, weights: np.ndarray | None) -> TraceProblem:
+        """Pose the problem of samples that count by weights on their rows times the roots of these.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n,) or None
+            Of the samples, above 0; None: 1 each.
+
+        Returns
+        -------
+        TraceProblem
+            Of a kernel R K R, R the roots: its products are the weighted ones.
+        """
+        if weights is None or self.A.factor is None:
+            return self
+        return replace(self, A=replace(self.A, factor=np.sqrt(weights)[:, None] * self.A.factor))
+
     def weighted(self, shares: np.ndarray) -> TraceProblem:
         """Multiply both forms entry by entry.
 

@@ -132,6 +132,8 @@ class Samples:
         Of the kernel X X'; None: worked out from the rows.
     center : bool, default=True
         Take rows and labels less their means.
+    weights : ndarray of shape (n,), optional
+        How often every sample counts, above 0; None: once each.
 
     Examples
     --------
@@ -147,6 +149,7 @@ class Samples:
     labels: np.ndarray | None = None
     trace: float | None = None
     center: bool = True
+    weights: np.ndarray | None = None
 
     @property
     def Y(self) -> np.ndarray:
@@ -158,12 +161,63 @@ class Samples:
     @property
     def factor(self) -> np.ndarray:
         """The label factor, centered where the samples are."""
-        return self.Y - self.Y.mean(axis=0) if self.center else self.Y
+        return self.Y - self.mean(self.Y) if self.center else self.Y
+
+    @property
+    def size(self) -> float:
+        """Sum of the weights: the number of samples, each as often as it counts."""
+        return self.n if self.weights is None else float(self.weights.sum())
+
+    def total(self, T: np.ndarray) -> np.ndarray:
+        """Add up rows, each as often as it counts.
+
+        Parameters
+        ----------
+        T : ndarray of shape (n, ...)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (...)
+            Their sum.
+        """
+        return np.asarray(T.sum(axis=0) if self.weights is None else self.weights @ T)
+
+    def mean(self, T: np.ndarray) -> np.ndarray:
+        """Average rows, each as often as it counts.
+
+        Parameters
+        ----------
+        T : ndarray of shape (n, ...)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (...)
+            Their mean.
+        """
+        return np.asarray(T.mean(axis=0) if self.weights is None else self.total(T) / self.size)
+
+    def rooted(self, T: np.ndarray) -> np.ndarray:
+        """Multiply rows by the roots of their weights, so that plain products of them are weighted ones.
+
+        Parameters
+        ----------
+        T : ndarray of shape (n, q)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, q)
+            The products.
+        """
+        return T if self.weights is None else np.sqrt(self.weights)[:, None] * T
 
     @property
     def label_scale(self) -> float:
         """tr K / tr K_Y, which gives both kernels the same trace; 0 where the labels are constant."""
-        own = float(np.einsum("ij,ij->", self.factor, self.factor))
+        factor = self.rooted(self.factor)
+        own = float(np.einsum("ij,ij->", factor, factor))
         trace = self._spread() if self.trace is None else self.trace
         return trace / own if own > 0 else 0.0
 

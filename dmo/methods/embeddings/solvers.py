@@ -70,8 +70,12 @@ class EmbeddingFit:
         return replace(self, coefficients=self.coefficients / np.sqrt(np.maximum(self.values, np.finfo(float).tiny)))
 
 
-def fit_moments(problem: TraceProblem, moments: Moments, k: int) -> EmbeddingFit:
+def fit_moments(
+    problem: TraceProblem, moments: Moments, k: int, weights: np.ndarray | None = None
+) -> EmbeddingFit:
     """Solve a problem from the moments of groups ROWS (F, n x r), LABELS (T, n x q) and, if S has a diagonal, WEIGHTED.
+
+    `weights` of the samples are those that the moments were collected with.
 
     Raises ValueError where the problem has fewer than k directions.
     """
@@ -89,7 +93,8 @@ def fit_moments(problem: TraceProblem, moments: Moments, k: int) -> EmbeddingFit
     if form.kernel:
         A = A + form.kernel * (G @ G)
     if form.diagonal is not None:
-        A = A + _weighted(form.diagonal, moments, problem.center)
+        total = form.diagonal.sum() if weights is None else weights @ form.diagonal
+        A = A + _weighted(total, moments, problem.center)
     B = None if problem.B is None else problem.B.identity * G + problem.ridge * np.eye(len(G))
     found = solve_trace(A, B, k)
     if form.diagonal is None:  # A is semidefinite: what is left over is no direction of the problem
@@ -97,15 +102,15 @@ def fit_moments(problem: TraceProblem, moments: Moments, k: int) -> EmbeddingFit
     return EmbeddingFit(found.values, _scale(problem, found.values, found.vectors))
 
 
-def _weighted(diagonal: np.ndarray, moments: Moments, center: bool) -> np.ndarray:
-    """X'diag(d)X of the (centered) rows."""
+def _weighted(total: float, moments: Moments, center: bool) -> np.ndarray:
+    """X'diag(d)X of the (centered) rows, d of sum `total`."""
     slices = moments.slices()
     whole = moments.gram[slices[ROWS], slices[WEIGHTED]]
     if not center:
         return whole
     mean, sums = moments.mean()[slices[ROWS]], moments.sums[slices[WEIGHTED]]
     border = np.outer(mean, sums)
-    return whole - border - border.T + diagonal.sum() * np.outer(mean, mean)
+    return whole - border - border.T + total * np.outer(mean, mean)
 
 
 def _regress_moments(problem: TraceProblem, G: np.ndarray, N: np.ndarray, T: np.ndarray, k: int) -> EmbeddingFit:
@@ -284,7 +289,7 @@ class Inverse:
 
 
 class FullRank:
-    """B -> K^-1 B by a dense float64 Cholesky factorization (8 n^2 bytes); of a centered kernel, on the mean's complement.
+    """B -> K^-1 B by a dense float64 Cholesky factorization (8 n^2 bytes); of a centered kernel, beside what that takes.
 
     Raises ValueError where K lacks full rank in float64: what an inverse would amplify is noise.
     """
@@ -292,8 +297,8 @@ class FullRank:
     def __init__(self, K: Operator):
         matrix = K.dense(np.float64)
         n, scale = len(matrix), float(np.trace(matrix)) / len(matrix)
-        if K.is_centered:
-            matrix += scale / n  # the null direction 1 / sqrt(n) gets the mean eigenvalue
+        if K.null is not None:
+            matrix += np.multiply.outer(K.null, scale / (K.null @ K.null) * K.null)  # it gets the mean eigenvalue
         norm = float(np.abs(matrix).sum(axis=0).max())
         factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
         condition = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")[0] if info == 0 else 0.0

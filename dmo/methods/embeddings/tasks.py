@@ -149,12 +149,13 @@ class MethodTask(Task):
         return form.factor, form.diagonal
 
     def moments(self, samples: Samples, moments: Moments, k: int) -> EmbeddingFit:
-        return fit_moments(self.entry.problem(samples, self.options), moments, k)
+        return fit_moments(self.entry.problem(samples, self.options), moments, k, samples.weights)
 
     def operator(
         self, samples: Samples, K: Operator, k: int, tol: float, max_steps: int, random_state: int | None
     ) -> EmbeddingFit:
-        return fit_operator(self.entry.problem(samples, self.options), K, k, tol, max_steps, random_state)
+        problem = self.entry.problem(samples, self.options).rooted(samples.weights)
+        return fit_operator(problem, K, k, tol, max_steps, random_state)
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,9 @@ def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> Decoder 
     """
     if samples.labels is None or not task.decodes:
         return None
-    return decode(Moments.of({ROWS: np.asarray(embedding, np.float64), LABELS: samples.labels}))
+    groups = {ROWS: samples.rooted(np.asarray(embedding, np.float64)), LABELS: samples.rooted(samples.labels)}
+    roots = None if samples.weights is None else np.sqrt(samples.weights)
+    return decode(Moments.zeros({name: part.shape[1] for name, part in groups.items()}).absorb(groups, roots))
 
 
 def solve_moments(
@@ -318,7 +321,7 @@ def solve_moments(
     decoder = decode(moments.mixed({ROWS: fit.coefficients})) if task.decodes else None
     if decoder is not None and samples.labels is not None:
         B, rest = decoder  # of coordinates less their offset, for label columns that may be centered
-        mean = samples.labels.mean(axis=0) if task.center else np.zeros(B.shape[1])
+        mean = samples.mean(samples.labels) if task.center else np.zeros(B.shape[1])
         decoder = B, rest + mean - offset @ B
     return fit, offset, decoder
 
