@@ -4,10 +4,10 @@
 
 The paper's survey of users is not public, so ratings are generated from real features: every user likes the items (Corel5k
 images, the 491-d descriptor) where a function of the user, drawn from a Gaussian process over groups of tastes, is in its
-upper third. Each rating +1 / -1 of a training item is given with probability `--given`; all others are gaps, which count as
-0 as in the paper. MORP, kernel PCA and kernel CCA project the items; a ridge regression per user on the ratings that were given ranks the
-new items. Compared by the share of liked items among the top N, and by the area under the ROC curve. OUT gets
-morp_preferences.csv, .json, .png and the ROC curves.
+upper third. Each rating +1 / -1 of a training item is given with probability `--given`; all others are gaps, which count
+as 0, as in the paper. MORP, kernel PCA and kernel CCA project the items; a ridge regression per user on the ratings that
+were given ranks the new items. Compared by the share of liked items among the top N, and by the area under the ROC curve.
+OUT gets morp_preferences.csv, .json, .png and the ROC curves.
 Source: Yu, Yu, Tresp 2005, "Multi-output regularized feature projection", section 5 (preference prediction).
 """
 

@@ -2,9 +2,9 @@
 
 The space of KGHA, MORP and MLSI sees all labels of a sample at once, so that single unknown ones need a value. The exact
 regression of a label on its known samples is the fixed point of filling its unknown entries with the regression's own
-predictions and fitting again. Going on in the same way with the embedding's predictions made new samples worse: MORP on half of
-yeast with 70 % of the labels hidden had a macro AUC of .617 with the labels' means in their place, .639 with the regression's
-predictions, and .634 after a further round.
+predictions and fitting again. Going on in the same way with the embedding's predictions made new samples worse: MORP on
+half of yeast with 70 % of the labels hidden had a macro AUC of .617 with the labels' means in their place, .639 with the
+regression's predictions, and .634 after a further round.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ class MLSI(RegularizedProjection):
     """Multi-label informed latent semantic indexing: a few directions of word space that reflect the labels.
 
     They are the top directions of C = (1 - mixing) X X' + mixing (tr X X' / tr Y Y') Y Y', as linear functions
-    of the words, nothing centered. mixing = 0 is latent semantic indexing. Sparse rows stay sparse. Unknown entries of a matrix
-    of labels take what a ridge regression of each label on its own known documents predicts.
+    of the words, nothing centered. mixing = 0 is latent semantic indexing. Sparse rows stay sparse. Unknown entries of
+    a matrix of labels take what a ridge regression of each label on its own known documents predicts.
 
     Parameters
     ----------

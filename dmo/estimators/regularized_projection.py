@@ -80,7 +80,7 @@ class RegularizedProjection(Projection):
         self.has_labels_ = bool(((given == 0) | (given == 1)).all())
         self.flat_ = not self.has_labels_ and np.ndim(y) == 1
         if known is not None:
-            engine = "auto" if isinstance(options.approximation, Krylov) else options.approximation
+            engine: Any = "auto" if isinstance(options.approximation, Krylov) else options.approximation
             regression = MultiViewRidge(options.kernel, approximation=engine, random_state=options.random_state)
             labels = filled_labels(regression, {view: source}, labels, known, weights)
         task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)

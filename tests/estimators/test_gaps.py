@@ -16,7 +16,18 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
 import dmo
-from dmo import KGHA, MLSI, MORP, Exact, HomogeneityAnalysis, Krylov, MultiSetCCA, MultiViewRidge, Nystrom, TraceEmbedding
+from dmo import (
+    KGHA,
+    MLSI,
+    MORP,
+    Exact,
+    HomogeneityAnalysis,
+    Krylov,
+    MultiSetCCA,
+    MultiViewRidge,
+    Nystrom,
+    TraceEmbedding,
+)
 from dmo.engines import exact
 from dmo.engines.lowrank import fit_maps
 from dmo.errors import UserError
@@ -249,7 +260,9 @@ GLOBAL = [entry["name"] for entry in TraceEmbedding.methods() if entry["family"]
 PROJECTIONS = {
     **{f"MORP {form}": MORP(RBF(2.0), form=form, ridge=0.2) for form in ("simplified", "direct")},
     "MORP linear": MORP("linear", ridge=0.2),
-    "MORP low rank": MORP(RBF(2.0), ridge=0.2, approximation=Nystrom(rank=40, landmarks="uniform", precision="float64")),
+    "MORP low rank": MORP(
+        RBF(2.0), ridge=0.2, approximation=Nystrom(rank=40, landmarks="uniform", precision="float64")
+    ),
     "MLSI words": MLSI(ridge=0.3, dual=False),
     "MLSI documents": MLSI(ridge=0.3, dual=True),
     "MLSI dual without a ridge": MLSI(dual=True),

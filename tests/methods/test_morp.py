@@ -143,7 +143,9 @@ def test_a_label_kernel_is_its_matrix_whatever_its_name():
 
 
 @pytest.mark.parametrize("approximation", ["exact", FULL], ids=["exact", "moments"])
-@pytest.mark.parametrize("weights", [None, np.random.default_rng(4).integers(0, 3, N).astype(float)], ids=["", "weights"])
+@pytest.mark.parametrize(
+    "weights", [None, np.random.default_rng(4).integers(0, 3, N).astype(float)], ids=["", "weights"]
+)
 def test_unknown_outputs_take_what_kernel_ridge_says_of_their_column(approximation, weights):
     ratings = RNG.integers(-2, 3, (N, L)).astype(float)
     unknown = RNG.random((N, L)) < 0.3

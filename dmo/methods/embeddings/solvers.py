@@ -70,9 +70,7 @@ class EmbeddingFit:
         return replace(self, coefficients=self.coefficients / np.sqrt(np.maximum(self.values, np.finfo(float).tiny)))
 
 
-def fit_moments(
-    problem: TraceProblem, moments: Moments, k: int, weights: np.ndarray | None = None
-) -> EmbeddingFit:
+def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.ndarray | None = None) -> EmbeddingFit:
     """Solve a problem from the moments of groups ROWS (F, n x r), LABELS (T, n x q) and, if S has a diagonal, WEIGHTED.
 
     `weights` of the samples are those that the moments were collected with.
