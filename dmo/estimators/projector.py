@@ -109,9 +109,7 @@ def _by_subspace(
     rows each time, until the eigenvalues stay."""
     labels, _ = task.columns(samples)
     values, growth, steps = None, 0.0, 0
-    for steps, found in enumerate(
-        subspaces(method, X, labels, task.center, random_state, samples.weights), 1
-    ):
+    for steps, found in enumerate(subspaces(method, X, labels, task.center, random_state, samples.weights), 1):
         if found.basis.shape[1] < k and not found.last:
             continue
         done = _by_moments(task, SubspaceColumns(view, found), X, samples, k)
