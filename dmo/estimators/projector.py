@@ -19,6 +19,7 @@ from dmo.errors import UserError
 from dmo.functions import Expansion
 from dmo.graphs.rows import read
 from dmo.kernels import Linear, parse
+from dmo.linalg.eigen import fix_signs
 from dmo.methods.embeddings.projected import solve_projected
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import Samples
@@ -132,9 +133,11 @@ def _by_dual(task: Task, view: str, X: Rows, samples: Samples, k: int, options: 
 
 def _by_products(task: Task, built: ViewOperator, samples: Samples, k: int, options: ProjectionOptions) -> Projected:
     fit = solve_operator(task, samples, built.operator, k, options.tol, options.max_iter, options.random_state)
+    roots = np.ones(1) if samples.weights is None else np.sqrt(samples.weights)[:, None]
+    if samples.weights is not None:  # the signs that repeated samples would have
+        fit = replace(fit, coefficients=fix_signs(fit.coefficients / roots) * roots)
     expansion, embedding = built.function(fit.coefficients)
-    if samples.weights is not None:
-        embedding = embedding / np.sqrt(samples.weights)[:, None]
+    embedding = embedding / roots
     return Projected(expansion, fit, embedding, decode_rows(task, samples, embedding))
 
 

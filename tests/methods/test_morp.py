@@ -47,7 +47,7 @@ def morp(**parameters):
     return MORP(**({"kernel": RBF(bandwidth=WIDTH), "n_components": 4, "tol": 1e-12} | parameters))
 
 
-@parametrize_with_checks([MORP(), TraceEmbedding(n_components=1), TraceEmbedding("cca", n_components=1)])
+@parametrize_with_checks([MORP(RBF(2.0)), TraceEmbedding(n_components=1), TraceEmbedding("cca", n_components=1)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
