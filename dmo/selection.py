@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+import scipy.sparse
+from sklearn.base import clone, is_regressor
 from sklearn.utils import _safe_indexing
 
 from dmo.blocks import Rows, Subset
@@ -26,6 +27,7 @@ from dmo.estimators.annotator import label_scores, targets
 from dmo.estimators.distance_annotator import DistanceAnnotator
 from dmo.estimators.kgha import KGHA
 from dmo.estimators.neighbor_votes import NeighborVotes
+from dmo.estimators.real_outputs import RealOutputs
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import ExactFolds, HeldOut, MomentFolds
 from dmo.hashing import digest, fingerprint
@@ -37,7 +39,17 @@ from dmo.metrics import Metric, metric_of
 from dmo.persistence import encode
 from dmo.progress import stage
 from dmo.stores.checkpoints import Checkpoint, part_of_more
-from dmo.validation import are_real, check_labels, check_parameter, check_raw_views, naming, prepare_views, sample_count
+from dmo.validation import (
+    are_real,
+    check_labels,
+    check_outputs,
+    check_parameter,
+    check_raw_views,
+    is_label_sets,
+    naming,
+    prepare_views,
+    sample_count,
+)
 
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
 _VOTES = ("sharpness", "visual", "decoder")
@@ -130,7 +142,7 @@ class SweepResult:
         return found
 
 
-def default_metric(labels: np.ndarray, multilabel: bool = True) -> str:
+def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = False) -> str:
     """Choose what settings are compared by where nothing is said, right for one label a sample or three hundred.
 
     Parameters
@@ -139,12 +151,15 @@ def default_metric(labels: np.ndarray, multilabel: bool = True) -> str:
         Of the samples.
     multilabel : bool, default=True
         False for a vector of classes.
+    real : bool, default=False
+        True for real outputs.
 
     Returns
     -------
     str
-        "accuracy" of classes, "auc-macro" of one label, else "ranking": with five labels and less F1 of the best five is
-        constant, LRAP alone says little about rare labels, and AUC nothing about what label means add to a ranking.
+        "r2" of real outputs, "accuracy" of classes, "auc-macro" of one label, else "ranking": with five labels and less F1
+        of the best five is constant, LRAP alone says little about rare labels, and AUC nothing about what label means add
+        to a ranking.
 
     Examples
     --------
@@ -153,43 +168,83 @@ def default_metric(labels: np.ndarray, multilabel: bool = True) -> str:
     >>> default_metric(np.eye(3)), default_metric(np.eye(3), False)
     ('ranking', 'accuracy')
     """
+    if real:
+        return "r2"
     if not multilabel:
         return "accuracy"
     return "auc-macro" if labels.shape[1] == 1 else "ranking"
 
 
-def searched_labels(estimator: Any, y: Any, n: int) -> np.ndarray:
-    """Read the labels by which settings are compared.
+def searched_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, RealOutputs | None]:
+    """Read what settings are compared by: labels, or real outputs and their units.
 
     Parameters
     ----------
     estimator : estimator
-        Where what is learned is kept.
+        Where what is learned of labels is kept.
     y : object
-        As for `check_labels`.
+        As for `check_labels` or `check_outputs`.
     n : int
         Samples.
 
     Returns
     -------
-    ndarray of shape (n, L), 0/1
-        The labels.
+    labels : ndarray of shape (n, L)
+        Labels, 0/1; or outputs of mean 0 and deviation 1, which all folds then share.
+    units : RealOutputs or None
+        Of outputs; None for labels.
 
     Raises
     ------
     UserError
-        For real outputs, which no metric here compares, and as `check_labels`.
+        As `check_labels` and `check_outputs`.
 
     Examples
     --------
+    >>> import numpy as np
     >>> from dmo import MultiViewRidge
     >>> from dmo.selection import searched_labels
-    >>> searched_labels(MultiViewRidge(), ["sea", "sky"], 2).shape
+    >>> searched_labels(MultiViewRidge(), ["sea", "sky"], 2)[0].shape
     (2, 2)
+    >>> searched_labels(MultiViewRidge(), np.array([[1.5], [2.5]]), 2)[0].tolist()
+    [[-1.0], [1.0]]
     """
-    if are_real(y) or getattr(estimator, "targets", None) == "real":
-        raise UserError("settings are compared by labels, and y has real values; take GridSearchCV of scikit-learn")
-    return check_labels(estimator, y, n)
+    asked = getattr(estimator, "targets", "auto")
+    if asked != "labels" and (asked == "real" or are_real(y) or (is_regressor(estimator) and not _of_two_values(y))):
+        Y, flat, _ = check_outputs(y, n)
+        units = RealOutputs.of(Y, flat)
+        return units.scaled(Y), units
+    return check_labels(estimator, y, n), None
+
+
+def _of_two_values(y: Any) -> bool:
+    """Whether y has labels for a regression: 0 and 1, or no numbers."""
+    if is_label_sets(y) or scipy.sparse.issparse(y):
+        return True
+    values = np.asarray(y.compute() if hasattr(y, "compute") else y)
+    return values.dtype.kind not in "iuf" or bool(((values == 0) | (values == 1)).all())
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What settings are compared on: labels (n x L, or outputs in `units`), as given, fold of each sample, the metric."""
+
+    labels: np.ndarray
+    given: Any
+    fold: np.ndarray
+    metric: Metric
+    units: RealOutputs | None
+
+    @property
+    def folds(self) -> int:
+        return int(self.fold.max()) + 1
+
+    def score(self, truth: np.ndarray, found: np.ndarray) -> float:
+        """By the metric, of outputs in their units."""
+        if self.units is None:
+            return self.metric(truth.astype(np.uint8), found)
+        shift, scale = self.units.shift, self.units.scale
+        return self.metric(truth * scale + shift, found * scale + shift)
 
 
 def sweep(
@@ -217,7 +272,7 @@ def sweep(
     views : mapping of view to rows, list of rows, or rows
         n samples, as for its `fit`.
     Y : array-like of shape (n, L) or (n,)
-        Labels, as for its `fit`.
+        Labels or real outputs, as for its `fit`.
     grid : mapping of str to sequence
         Values by parameter; "bandwidth" of an estimator with kernels: factors of their bandwidths.
     folds : int, default=4
@@ -261,16 +316,14 @@ def sweep(
             probe.set_params(impute=next((value for value in grid["impute"] if value is not None), None))
         raw = check_raw_views(probe, views, reset=True)
         n = sample_count(raw)
-        labels = searched_labels(probe, Y, n)
-    fold = stratified_folds(labels, folds, random_state)
+        labels, units = searched_labels(probe, Y, n)
+    task = _Task(labels, Y, stratified_folds(labels, folds, random_state), score, units)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
     fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast
     slow = [key for key in grid if key not in fast]
     outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}
     table: list[dict[str, Any]] = []
-    scores = _Scores(
-        _description(estimator, raw, labels, grid, fold, metric), len(outer), len(list(settings(inner))), folds
-    )
+    scores = _Scores(_description(estimator, raw, task, grid, metric), len(outer), len(list(settings(inner))), folds)
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
         for number, fixed in enumerate(outer):
             model = with_setting(estimator, fixed)
@@ -285,7 +338,7 @@ def sweep(
             scores.begin(number, advance)
             with part_of_more(scores.save), naming(estimator):
                 sources = prepare_views(model, raw, reset=True) if runs is _shared else raw
-                tried = runs(model, sources, views, labels, Y, inner, fold, score, scores)
+                tried = runs(model, sources, views, task, inner, scores)
             found = zip(tried, scores.values[number], strict=True)
             table += [{**fixed, **setting, **_summary(values)} for setting, values in found]
     scores.finish()
@@ -295,7 +348,7 @@ def sweep(
     params = {key: best[key] for key in grid}
     final = with_setting(estimator, params)
     if refit:
-        final.fit(views, targets(final, Y))
+        final.fit(views, targets(final, Y) if units is None else Y)
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     return SweepResult(table, name, params, best["mean"], final)
 
@@ -372,9 +425,8 @@ def _summary(scores: Sequence[float]) -> dict[str, Any]:
 def _description(
     estimator: Any,
     sources: Mapping[str, Rows],
-    labels: np.ndarray,
+    task: _Task,
     grid: Mapping[str, Sequence[Any]],
-    fold: np.ndarray,
     metric: str | Metric,
 ) -> Callable[[], str] | None:
     """A function that returns a digest of all that the scores depend on; None where there is none."""
@@ -386,9 +438,11 @@ def _description(
         return None
 
     def describe() -> str:
-        engine = encode(choose_engine("auto", len(labels), len(sources)))  # may change with the memory that is free
+        engine = encode(
+            choose_engine("auto", len(task.labels), len(sources))
+        )  # may change with the memory that is free
         rows = {name: fingerprint(source) for name, source in sources.items()}
-        return digest(known, engine, rows, labels, fold)
+        return digest(known, engine, rows, task.labels, task.fold)
 
     return describe
 
@@ -434,11 +488,8 @@ def _shared(
     model: Any,
     sources: Mapping[str, Rows],
     views: Any,
-    labels: np.ndarray,
-    Y: Any,
+    task: _Task,
     grid: Mapping[str, Sequence[Any]],
-    fold: np.ndarray,
-    score: Metric,
     scores: _Scores,
 ) -> list[dict[str, Any]]:
     """Score all settings, which it returns, from shared kernels (exact) or shared moments (low rank)."""
@@ -450,15 +501,20 @@ def _shared(
                 any(scores.wanted(i * len(decoders) + j, number) for j in range(len(decoders)))
                 for i in range(len(algebra))
             ]
-            for number in range(int(fold.max()) + 1)
+            for number in range(task.folds)
         ]
     )
-    for number, i, held in _fits(model, sources, labels, fold, algebra, decoders, wanted):
-        truth = labels[fold == number].astype(np.uint8)
+    for number, i, held in _fits(model, sources, task.labels, task.fold, algebra, decoders, wanted):
+        truth = task.labels[task.fold == number]
         left = [j for j in range(len(decoders)) if scores.wanted(i * len(decoders) + j, number)]
 
-        def one(j: int, truth: np.ndarray = truth, held: HeldOut = held) -> float:
-            return score(truth, _decoded(model, held, decoders[j]))
+        center = algebra[i].get("center", model.center)
+
+        def one(j: int, truth: np.ndarray = truth, held: HeldOut = held, center: bool = center) -> float:
+            if task.units is None:
+                return task.score(truth, _decoded(model, held, decoders[j]))
+            values, _ = held.scores(decoders[j].get("n_components", getattr(model, "n_components", None)))
+            return task.score(truth, values + held.frequency if center else values)
 
         for j, found in zip(left, in_threads(one, left), strict=True):
             scores.put(i * len(decoders) + j, number, found)
@@ -509,28 +565,25 @@ def _left_out(
     model: Any,
     sources: Mapping[str, Rows],
     views: Any,
-    labels: np.ndarray,
-    Y: Any,
+    task: _Task,
     grid: Mapping[str, Sequence[Any]],
-    fold: np.ndarray,
-    score: Metric,
     scores: _Scores,
 ) -> list[dict[str, Any]]:
     """Score every setting by what training samples say of each other, decoded in a fold by what the others teach."""
     tried = list(settings(grid))
-    left = [i for i in range(len(tried)) if any(scores.wanted(i, number) for number in range(int(fold.max()) + 1))]
-    found = clone(model).left_out_scores(views, Y, [tried[i] for i in left]) if left else iter(())
+    left = [i for i in range(len(tried)) if any(scores.wanted(i, number) for number in range(task.folds))]
+    found = clone(model).left_out_scores(views, task.given, [tried[i] for i in left]) if left else iter(())
     for i, (held_out, decoder) in zip(left, found, strict=True):
-        for number in range(int(fold.max()) + 1):
-            others, own = fold != number, fold == number
+        for number in range(task.folds):
+            others, own = task.fold != number, task.fold == number
             decide = as_decoder(decoder)
             decoded = held_out[-1][own]
             if decide is not None:
-                decoded = decide.learn([part[others] for part in held_out], labels[others])(
+                decoded = decide.learn([part[others] for part in held_out], task.labels[others])(
                     [part[own] for part in held_out]
                 )
-            decoded = unseen_last(decoded, labels[others].any(axis=0))
-            scores.put(i, number, score(labels[own].astype(np.uint8), decoded))
+            decoded = unseen_last(decoded, task.labels[others].any(axis=0))
+            scores.put(i, number, task.score(task.labels[own], decoded))
     return tried
 
 
@@ -538,26 +591,26 @@ def _one_by_one(
     model: Any,
     sources: Mapping[str, Rows],
     views: Any,
-    labels: np.ndarray,
-    Y: Any,
+    task: _Task,
     grid: Mapping[str, Sequence[Any]],
-    fold: np.ndarray,
-    score: Metric,
     scores: _Scores,
 ) -> list[dict[str, Any]]:
     """Score every setting, fitted for itself: estimators whose fits share nothing. Returns the settings."""
     tried = list(settings(grid))
-    for i, number in itertools.product(range(len(tried)), range(int(fold.max()) + 1)):
+    for i, number in itertools.product(range(len(tried)), range(task.folds)):
         if not scores.wanted(i, number):
             continue
         with part_of_more(scores.save):
-            train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+            train, test = np.flatnonzero(task.fold != number), np.flatnonzero(task.fold == number)
             old: Any = {name: Subset(source, train) for name, source in sources.items()}
             new: Any = {name: Subset(source, test) for name, source in sources.items()}
             fitted = with_setting(model, tried[i])
             fitted._only_scores = True  # nobody asks it for label sets
             if not isinstance(views, (Mapping, list, tuple)):
                 old, new = next(iter(old.values()))[:], next(iter(new.values()))[:]
-            fitted.fit(old, targets(fitted, _safe_indexing(Y, train)))
-            scores.put(i, number, score(labels[test].astype(np.uint8), label_scores(fitted, new)))
+            y = _safe_indexing(task.given, train)
+            fitted.fit(old, targets(fitted, y) if task.units is None else y)
+            found = label_scores(fitted, new)
+            found = found if task.units is None else task.units.scaled(found)
+            scores.put(i, number, task.score(task.labels[test], found))
     return tried

@@ -1,8 +1,8 @@
 """Tuning without options: which kernel, width, ridge and decoding suit these samples, by cross-validation.
 
-A search goes on in rounds, each a sweep of `dmo.selection` over what the round before left: kernels and their widths with
-few ridges, on some samples where there are many; then the parameters of the best two on more; then values beyond an edge
-where the best one lies; then what decodes the scores. The estimator's own settings are among the settings of every
+A search goes on in rounds, each a sweep of `dmo.selection`: kernels and their widths, scales and few ridges, on some samples
+where there are many; then widths and ridges beside those of the best two kinds, as long as they get better, without an edge;
+then ridges on more samples; then what decodes the scores. The estimator's own settings are among the settings of every
 search, so that none ends with a model that scores worse on its folds.
 """
 
@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
@@ -23,6 +24,8 @@ from dmo.blocks import Rows, Subset, rows
 from dmo.errors import UserError
 from dmo.estimators.annotator import targets
 from dmo.estimators.kgha import KGHA
+from dmo.estimators.llt_svr import LLTSVR
+from dmo.estimators.output_svr import OutputSVR
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.kernels import rescaled
 from dmo.selection import (
@@ -31,6 +34,7 @@ from dmo.selection import (
     SweepResult,
     default_metric,
     searched_labels,
+    settings,
     stratified_folds,
     sweep,
     with_setting,
@@ -39,9 +43,11 @@ from dmo.validation import check_raw_views, naming, prepare_views, sample_count
 
 log = logging.getLogger("dmo")
 Grid = Mapping[str, Sequence[Any]]
-_WIDTHS = (0.4, 1.0)
+_WIDTHS = (0.4, 1.0, 2.5)
 _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _FEW, _MANY = 1500, 5000  # samples of the first round, and of the others
+_ROUGH = 1e-3  # relative duality gap at which machines are compared
+_STEP = {"ridge": 3.0, "bandwidth": 1.6}
 _STEPS, _FACTOR = 4, 3.0  # how often a grid is extended, and by how much
 
 
@@ -63,7 +69,7 @@ def tune(
     X : mapping of view to rows, list of rows, or rows
         n samples.
     Y : array-like of shape (n, L) or (n,), or n lists of labels
-        Labels, as for its `fit`.
+        Labels or real outputs, as for its `fit`.
     grid : mapping of str to sequence, default=None
         Values by parameter, all of whose combinations are tried. None: kernels, widths, scales of the columns, ridges,
         intercepts and what decodes scores, see `search`.
@@ -119,7 +125,8 @@ def search(
     grid : mapping of str to sequence, default=None
         Values by parameter; None: for MultiViewRidge and KGHA the estimator's kernel at two widths and "linear", rows as
         they come and with columns of deviation 1, ridges (of linear kernels as multiples of the rows' mean square), and
-        decoding by scores, with or without label means, or by calibrated probabilities; for others `GRIDS`.
+        decoding by scores, with or without label means, or by calibrated probabilities; for support vector regressions the
+        kernel, width and scale of such a search of ridge regressions, C, epsilon and frames; for others `GRIDS`.
     metric : str or callable, default=None
         As for `tune`.
     cv : int, default=4
@@ -148,6 +155,8 @@ def search(
         problem.tell_edges(found, grid)
     elif isinstance(estimator, (MultiViewRidge, KGHA)):
         found = _kernel_search(problem)
+    elif isinstance(estimator, OutputSVR):
+        found = _machine_search(problem)
     else:
         found = problem.extended([GRIDS[type(estimator).__name__]])
     return problem.finished(found)
@@ -162,6 +171,7 @@ class _Problem:
     Y: Any
     views: Mapping[str, Rows]
     labels: np.ndarray
+    real: bool
     metric: str | Metric
     cv: int
     random_state: int | None
@@ -177,10 +187,10 @@ class _Problem:
             if "impute" in probe.get_params():
                 probe.set_params(impute="mean")
             views = check_raw_views(probe, X, reset=True)
-            labels = searched_labels(probe, Y, sample_count(views))
+            labels, units = searched_labels(probe, Y, sample_count(views))
         if metric is None:
-            metric = default_metric(labels, probe.multilabel_)
-        return cls(estimator, X, Y, views, labels, metric, cv, random_state)
+            metric = default_metric(labels, getattr(probe, "multilabel_", True), units is not None)
+        return cls(estimator, X, Y, views, labels, units is not None, metric, cv, random_state)
 
     def on(self, most: int) -> _Problem:
         """The same on at most so many of the samples, with every label in its share, and with a table of its own."""
@@ -189,8 +199,7 @@ class _Problem:
         if n > most:
             part = stratified_folds(self.labels, (most / n, 1 - most / n), self.random_state)
             chosen = np.flatnonzero(part == 0)
-        about = (self.estimator, self.X, self.Y, self.views, self.labels, self.metric, self.cv, self.random_state)
-        return _Problem(*about, chosen)
+        return replace(self, chosen=chosen, table=[])
 
     def sweep(self, grids: Sequence[Grid]) -> dict[str, Any]:
         """The best row of all settings so far, with those of the grids that are new."""
@@ -226,6 +235,34 @@ class _Problem:
             best = self.sweep([{**{key: [value] for key, value in rest.items()}, name: [beyond]}])
         return best
 
+    def climbed(self, row: dict[str, Any], names: Sequence[str] = ("bandwidth", "ridge")) -> dict[str, Any]:
+        """The best row after steps from one to the best of its neighbors in ridge and width, those that were not tried."""
+        for _ in range(2 * _STEPS):
+            given = setting_of(row)
+            around = {name: _around(given[name], _STEP[name]) for name in names if _is_number(given.get(name))}
+            fixed = {key: value for key, value in given.items() if key not in around}
+            known = [other for other in self.table if _agrees(other, fixed) and other.keys() == row.keys()]
+            new = [
+                setting
+                for setting in settings(around)
+                if not any(all(np.isclose(other[key], setting[key], rtol=0.15) for key in around) for other in known)
+            ]
+            widths = dict.fromkeys(setting.get("bandwidth") for setting in new)
+            self.sweep(
+                [
+                    {**{key: [value] for key, value in (fixed | at).items()}, "ridge": ridges}
+                    for width in widths
+                    for at in [{} if width is None or "bandwidth" in fixed else {"bandwidth": width}]
+                    if (ridges := [setting["ridge"] for setting in new if setting.get("bandwidth") == width])
+                ]
+            )
+            alike = [other for other in self.table if _agrees(other, fixed) and other.keys() == row.keys()]
+            best = max(alike, key=lambda other: other["mean"])
+            if best is row or best["mean"] <= row["mean"]:
+                break
+            row = best
+        return self.best()
+
     def tell_edges(self, best: Mapping[str, Any], grid: Grid) -> None:
         """Say where a given grid may be too narrow."""
         for name, values in grid.items():
@@ -240,7 +277,7 @@ class _Problem:
         """The result with the best setting fitted on all samples."""
         params = setting_of(best)
         final = with_setting(self.estimator, params)
-        final.fit(self.X, targets(final, self.Y))
+        final.fit(self.X, self.Y if self.real else targets(final, self.Y))
         name = self.metric if isinstance(self.metric, str) else getattr(self.metric, "__name__", "metric")
         result = SweepResult(self.table, name, params, best["mean"], final)
         final.tuning_ = result
@@ -292,47 +329,83 @@ def _named(estimator: Any) -> Any:
 
 def _kernel_search(problem: _Problem) -> dict[str, Any]:
     """Rounds over kernels, widths, scales, ridges and decoders."""
-    kgha = isinstance(problem.estimator, KGHA)
-    first = problem.on(_FEW)
+    estimator, first = problem.estimator, problem.on(_FEW)
     first.sweep(_first_round(problem))
-    ranked = sorted(first.table, key=lambda row: -row["mean"])
-    outer: list[dict[str, Any]] = []
-    for row in ranked:
-        fixed: dict[str, Any] = {key: row[key] for key in ("kernel", "bandwidth", "scale") if key in row}
-        if fixed not in outer:
-            outer.append(fixed)
-    best_ridge = {str(fixed): next(row["ridge"] for row in ranked if _agrees(row, fixed)) for fixed in outer}
-    last = problem.on(_MANY)
-    grids: list[Grid] = []
-    for fixed in outer[:2]:
-        at = best_ridge[str(fixed)]
-        grid: dict[str, Sequence[Any]] = {key: [value] for key, value in fixed.items()}
-        grid |= {"ridge": sorted({float(f"{at * step:.3g}") for step in (1 / _FACTOR, 1.0, _FACTOR)})}
-        grid |= {"intercept": [True]}
-        grids.append(grid | ({"n_components": [0.8, 1.0], "balance": [0.001, 0.01, 0.1]} if kgha else {}))
-    best = last.extended(grids)
-    chosen = {key: [value] for key, value in setting_of(best).items()}
-    best = last.sweep([chosen | {"intercept": [False]}, chosen | {"decoder": ["calibrated"]}, _own(problem.estimator)])
+    if isinstance(estimator, MultiViewRidge) and len(problem.views) > 1 and estimator.kernel != "product":
+        first.sweep([_fixed(first.best()) | {"ridge": _RIDGES, "combine": ["kernels", "product"]}])
+    kinds: list[dict[str, Any]] = []
+    for row in sorted(first.table, key=lambda row: -row["mean"]):
+        if all(_kind(row) != _kind(other) for other in kinds):
+            kinds.append(row)
+    for row in kinds[:2]:  # each may be better than the other once its width suits it
+        first.climbed(row)
+    last = first
+    if len(problem.labels) > _FEW:
+        last = problem.on(_MANY)
+        best = {_kind(row): row for row in sorted(first.table, key=lambda row: row["mean"])}
+        last.sweep([_fixed(best[_kind(row)]) | {"ridge": _around(best[_kind(row)]["ridge"])} for row in kinds[:2]])
+        last.climbed(last.best(), ("ridge",))
+    chosen = _fixed(last.best())
+    if isinstance(estimator, KGHA):
+        chosen = _fixed(last.sweep([chosen | {"n_components": [0.8, 1.0], "balance": [0.001, 0.01, 0.1]}]))
+    if not problem.real:
+        last.sweep([chosen | {"intercept": [False]}, chosen | {"decoder": ["calibrated"]}])
+    found = last.sweep([{"ridge": [estimator.ridge]}])  # its own settings are among them
     problem.table, problem.chosen = last.table, last.chosen
     if last.chosen is not None:
         log.info("tune: chosen on %d of %d samples", len(last.chosen), len(problem.labels))
-    kind = "" if len(outer) == 1 else f", best of {len(outer)} kernels and scales"
-    log.info("tune: %d settings%s, each on %d folds", len(first.table) + len(last.table), kind, problem.cv)
-    return best
+    kind = "" if len(kinds) == 1 else f", best of {len(kinds)} kernels and scales"
+    tried = len(first.table) + (0 if last is first else len(last.table))
+    log.info("tune: %d settings%s, each on %d folds", tried, kind, problem.cv)
+    return found
 
 
-def _own(estimator: Any) -> Grid:
-    """The settings that the estimator came with."""
-    return {"ridge": [estimator.ridge]}
+def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The kernel, scale and combination of views of a setting."""
+    return tuple(str(row.get(key)) for key in ("kernel", "scale", "combine"))
+
+
+def _fixed(row: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    """A grid of one setting."""
+    return {key: [value] for key, value in setting_of(row).items()}
+
+
+def _around(value: float, factor: float = _FACTOR) -> list[float]:
+    return [float(f"{value * step:.3g}") for step in (1 / factor, 1.0, factor)]
+
+
+def _machine_search(problem: _Problem) -> dict[str, Any]:
+    """Kernel, width and scale by ridge regressions, which cost a small part of a fit; then C, epsilon and frames.
+
+    The loss of a ridge regression, error^2 / (2 ridge), has the slope C where the error is C ridge: around 1 / ridge.
+    """
+    machine = problem.estimator
+    like = {"scale": machine.scale, "impute": machine.impute, "random_state": machine.random_state}
+    regression = MultiViewRidge(machine.kernel, combine="kernels", targets="real" if problem.real else "labels", **like)
+    best = _kernel_search(replace(problem, estimator=regression, table=[]))
+    grid: dict[str, Sequence[Any]] = {key: [best[key]] for key in ("kernel", "bandwidth", "scale") if key in best}
+    grid |= {"C": [float(f"{share / best['ridge']:.3g}") for share in (0.1, 0.3, 1.0)], "epsilon": [0.01, 0.1]}
+    if isinstance(machine, LLTSVR):
+        grid["frame"] = ["local", "identity"]
+    own = {name: [getattr(machine, name)] for name in ("C", "epsilon")}
+    last = replace(problem, estimator=clone(machine).set_params(tol=max(machine.tol, _ROUGH))).on(_FEW)
+    last.sweep([own])
+    found = last.extended([grid])
+    problem.table, problem.chosen = last.table, last.chosen
+    return found
 
 
 def _first_round(problem: _Problem) -> list[Grid]:
     """Kernels with their widths, and scales, each with a few ridges."""
     estimator = problem.estimator
     grids: list[Grid] = []
-    more: dict[str, Sequence[Any]] = {"intercept": [True]}
+    more: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
     more |= {"n_components": [1.0], "balance": [0.01]} if isinstance(estimator, KGHA) else {}
     scales = [estimator.scale] if estimator.scale != "auto" else ["auto", "standard"]
+    if estimator.scale == "auto" and any(
+        scipy.sparse.issparse(rows(part, slice(0, 1))) for part in problem.views.values()
+    ):
+        scales.append("l2")  # counts of words: a document says the same twice as long
     for scale in scales:
         own: dict[str, Sequence[Any]] = {"scale": [scale]} | more
         if estimator.kernel not in ("linear", "precomputed"):

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TypeVar
 
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from dmo.errors import UserError
 
@@ -112,5 +112,8 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
     if not items:
         return []
     threads = min(thread_count(n_threads), len(items))
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(task, items))
+    with _blas().limit(limits=1):  # looking for the libraries anew takes 10 ms
+        if threads == 1:
+            return [task(item) for item in items]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(task, items))

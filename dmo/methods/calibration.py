@@ -4,7 +4,9 @@ logit p_il = sum_k (b_k z_kil + b'_k z_kil^2 + b''_k z_kil phi_l) + eta phi_l + 
 matrices k at hand, z_k the scores standardized per label, phi_l the standardized log frequency of label l. A logistic
 regression per label (Platt) has too few positives to learn from where labels are rare; this one has 3 K + 3 numbers.
 What single labels have enough samples for is added to it: logit p_il <- (1 + a_l) logit p_il + c_l, the largest posterior
-under a normal prior of a_l and c_l around 0 (`refined`).
+under a normal prior of a_l and c_l around 0 (`refined`). Then a label's probability grows with its score, as a parabola does
+not: past its vertex it goes on with a small slope, and 1 + a_l is above 0. Leave-one-out scores of a label that cannot be
+learnt fall with the label, since the mean of the others does, which new samples do not repeat.
 
 Measured on test samples with ridge scores, log loss of the pooled regression -> refined, and LRAP of raw scores -> ranked by
 the refined probabilities: enron .1445 -> .1425, .662 -> .674; yeast .4403 -> .4316, .766 -> .769; scene .1986 -> .1974,
@@ -27,6 +29,7 @@ from dmo.blocks import row_blocks
 _ENTRIES = 2**18  # sample-label pairs whose regressors are in memory at a time
 _STEPS = 50
 _PRIOR = 5.0  # precision of a label's own slope and offset; 20 samples with p = 1/2 weigh as much
+_SLOPE = 0.05  # least slope of the logit of a label in its standardized score, and least of 1 + a
 _SMALLEST = 1e-9  # a relative ridge: a score matrix that repeats another would make the Newton system singular
 
 
@@ -46,6 +49,8 @@ class PooledProbabilities:
         b, b', b'' of every score matrix, then eta, theta, zeta.
     own : ndarray of shape (2, L)
         a, c of every label.
+    ordered : bool
+        Whether a label's probability grows with its score everywhere.
 
     Examples
     --------
@@ -65,6 +70,7 @@ class PooledProbabilities:
     seen: np.ndarray
     coefficients: np.ndarray
     own: np.ndarray
+    ordered: bool = False
 
     @classmethod
     def fit(
@@ -124,7 +130,8 @@ class PooledProbabilities:
         PooledProbabilities
             The same regression, refined.
         """
-        return replace(self, own=_own_lines(self._logits(scores), np.asarray(Y, np.float64), known))
+        ordered = replace(self, ordered=True)
+        return replace(ordered, own=_own_lines(ordered._logits(scores), np.asarray(Y, np.float64), known))
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
         """Probabilities (m x L, float64) of K score matrices (m x L); 0 for labels without a training sample."""
@@ -136,8 +143,23 @@ class PooledProbabilities:
         """Of the pooled regression (m x L)."""
         out = np.empty(scores[0].shape)
         for where in self._blocks(len(out)):
-            out[where] = (self._regressors(scores, where) @ self.coefficients).reshape(-1, len(self.rarity))
+            if not self.ordered:
+                out[where] = (self._regressors(scores, where) @ self.coefficients).reshape(-1, len(self.rarity))
+                continue
+            out[where] = self.coefficients[-3:] @ np.stack([self.rarity, self.rarity**2, np.ones_like(self.rarity)])
+            for k, (part, mean, deviation) in enumerate(zip(scores, self.mean, self.deviation, strict=True)):
+                out[where] += self._rising(k, (part[where] - mean) / deviation)
         return out
+
+    def _rising(self, k: int, z: np.ndarray) -> np.ndarray:
+        """What score matrix k adds to the logits: its parabola from the mean on, straight past the vertex."""
+        linear, square, by_rarity = self.coefficients[3 * k : 3 * k + 3]
+        slope = np.maximum(linear + by_rarity * self.rarity, _SLOPE)
+        if square == 0:
+            return np.asarray(slope * z)
+        vertex = -slope / (2 * square)
+        inside = np.maximum(z, vertex) if square > 0 else np.minimum(z, vertex)
+        return np.asarray((slope + square * inside) * inside + _SLOPE * (z - inside))
 
     def _blocks(self, n: int) -> list[slice]:
         return row_blocks(n, max(1, _ENTRIES // len(self.rarity)))
@@ -159,7 +181,9 @@ class PooledProbabilities:
         dict of str to ndarray
             Its attributes.
         """
-        return {key: getattr(self, key) for key in ("mean", "deviation", "rarity", "seen", "coefficients", "own")}
+        return {key: getattr(self, key) for key in ("mean", "deviation", "rarity", "seen", "coefficients", "own")} | {
+            "ordered": np.array(self.ordered)
+        }
 
 
 @dataclass(frozen=True)
@@ -315,7 +339,7 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, known: np.ndarray | None) -> n
         step = np.stack([bb * first[0] - ab * first[1], aa * first[1] - ab * first[0]]) / (aa * bb - ab**2)
         largest = np.abs(step).max(axis=0)
         step /= np.maximum(largest, 1.0)
-        slope, offset = slope - step[0], offset - step[1]
-        if largest.max() < 1e-8:
+        before, slope, offset = slope, np.maximum(slope - step[0], _SLOPE - 1), offset - step[1]
+        if max(np.abs(slope - before).max(), np.abs(step[1]).max()) < 1e-8:
             break
     return np.stack([slope, offset - slope * center])

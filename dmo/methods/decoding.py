@@ -174,12 +174,16 @@ class ScoreRule:
         return cls(**arrays, **meta)
 
 
+_LOWEST = -1e6
+"""Below scores of labels, which are around 0 and 1, also divided by the frequency of a label of a million samples."""
+
+
 def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Put every label without a training sample below the others of its row.
 
     Nothing is known of such a label, but its raw score, 0, would rank above the negative scores of the others. It gets
-    a finite score, so that means and sorts of scores stay defined, and one that depends on its own row alone, so that
-    blocks of rows do not matter.
+    a finite score, so that means and sorts of scores stay defined, the same in all rows, so that it ranks no sample above
+    another (AUC 1/2); but one below its own row's where that has scores as low, so that blocks of rows do not matter.
 
     Parameters
     ----------
@@ -198,14 +202,14 @@ def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
     >>> import numpy as np
     >>> from dmo.methods.decoding import unseen_last
     >>> unseen_last(np.array([[-1.0, 0.0, -2.0]]), np.array([True, False, True]))
-    array([[-1., -5., -2.]])
+    array([[-1.e+00, -1.e+06, -2.e+00]])
     """
     if seen.all() or not seen.any():
         return scores
     least, most = scores[:, seen].min(axis=1), scores[:, seen].max(axis=1)
     gap = np.where(least == most, 1.0, most - least) + np.abs(least)  # far more than the rounding of `least`
     out = scores.copy()
-    out[:, ~seen] = (least - gap)[:, None]
+    out[:, ~seen] = np.minimum(least - gap, _LOWEST)[:, None]
     return out
 
 

@@ -17,6 +17,7 @@ from dmo.metrics.annotation import (
     top_label_sets,
 )
 from dmo.metrics.ranking import ranking_scores, top_scores
+from dmo.metrics.regression import regression_scores
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 """(labels of shape (n, L), scores of shape (n, L)) -> a number to maximize."""
@@ -45,6 +46,10 @@ OF_ANNOTATIONS = {"f1": "f1", "precision": "precision", "recall": "recall", "n+"
 """Fields of `AnnotationScores`."""
 
 
+ERRORS = ("rmse", "mae", "arrmse")
+"""Fields of `RegressionScores` that are better the smaller they are."""
+
+
 def metric_of(name: str | Metric) -> Metric:
     """Look up a score to maximize by its name.
 
@@ -54,7 +59,8 @@ def metric_of(name: str | Metric) -> Metric:
         "f1@5" (any number), "precision@5", "recall@5", "n+@5", "f1-macro@5", "f1-micro@5", "jaccard@5" (of the labels that
         the top scores set), "auc-macro", "auc-micro", "lrap", "p@5", "r@5", "ndcg@5" (means over samples), "accuracy" (of
         the best class), "ranking" (mean of "lrap" and "auc-macro": the labels of a sample, and the samples of a label);
-        or a function (Y, scores), which is returned.
+        of real outputs "r2", and "rmse", "mae", "arrmse", which count as negative; or a function (Y, scores), which is
+        returned.
 
     Returns
     -------
@@ -79,6 +85,9 @@ def metric_of(name: str | Metric) -> Metric:
     base, _, at = name.partition("@")
     if base in OF_SCORES and not at:
         return OF_SCORES[base]
+    if (base in ERRORS or base == "r2") and not at:
+        sign = -1.0 if base in ERRORS else 1.0
+        return lambda Y, S: sign * float(getattr(regression_scores(Y, S), base))
     top = int(at) if at.isdigit() else 0
     if top and base in OF_ANNOTATIONS:
         return lambda Y, S: float(getattr(annotation_scores(Y, S, top), OF_ANNOTATIONS[base]))
@@ -86,5 +95,7 @@ def metric_of(name: str | Metric) -> Metric:
         return lambda Y, S: float(OF_LABEL_SETS[base](Y, top_label_sets(S, top)))
     if top and base in OF_SAMPLES:
         return lambda Y, S: float(getattr(top_scores(Y, S, top), OF_SAMPLES[base]))
-    known = ", ".join([*(f"{key}@5" for key in (*OF_ANNOTATIONS, *OF_LABEL_SETS, *OF_SAMPLES)), *OF_SCORES])
+    known = ", ".join(
+        [*(f"{key}@5" for key in (*OF_ANNOTATIONS, *OF_LABEL_SETS, *OF_SAMPLES)), *OF_SCORES, "r2", *ERRORS]
+    )
     raise UserError(f"unknown metric {name!r}; known: {known}")

@@ -1,140 +1,311 @@
 """`dmo.tune` without options beside scikit-learn's estimators, each tuned on the training rows by the same metric.
 
-    python -m pipelines.benchmarks.against_sklearn --data FOLDER --sets emotions,scene,yeast
+    python -m pipelines.benchmarks.against_sklearn --data FOLDER --rows rows.json --sets emotions,scene,yeast
+    python -m pipelines.benchmarks.against_sklearn --rows rows.json --table table.md
 
-Sets are the multi-label sets of the cards that `dmo ingest` knows, in the split that they come with; rows beyond --rows of
-either part are left out (the table says how many are used). Every rival gets standardized columns where they are dense, a
-grid over powers of ten and 3 folds by the mean of LRAP and macro AUC, the metric that `dmo.tune` takes by itself; label
-sets of the rivals come from one threshold of their cross-validated scores. Test rows are scored once, by the final settings.
-CPU seconds are of tuning and the final fit, of all threads; run it with OPENBLAS_NUM_THREADS=1.
+Sets of labels, of classes and of real targets, in the split that they come with, else a quarter of the rows is the test.
+Rows beyond 2000 of either part are left out, beyond 1000 where there are more than 60 labels or 1500 columns (500: 500
+labels). A rival gets rows as they come and with columns of deviation 1 (the latter alone where columns differ by more than a factor of 100), a
+grid over powers of ten and 3 folds by the metric that `dmo.tune` takes by itself; its label sets come from the one threshold
+that is best for its cross-validated scores. Test rows are scored once, by the final settings. CPU seconds are of tuning,
+final fit and scores, of all threads: run it with OPENBLAS_NUM_THREADS=1. What the file of rows has is not done again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import scipy.sparse
+from sklearn import datasets
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVR
 
 import dmo
-from dmo import stores
 from dmo.blocks import rows
+from dmo.datasets import ingest
+from dmo.datasets.reuters import ingest_reuters
+from dmo.datasets.samples import read_samples, share_out
+from dmo.formats.arff import read_arff, read_label_list
 from dmo.methods.thresholds import best_threshold
-from dmo.metrics import metric_of, ranking_scores, set_scores
+from dmo.metrics import metric_of, ranking_scores, regression_scores, set_scores
 from dmo.metrics.annotation import auc_macro
 from dmo.selection import settings, stratified_folds
 
 FOLDS = 3
 POWERS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+MULAN = ("emotions", "flags", "foodtruck", "scene", "yeast", "enron", "bibtex", "delicious")
+CLASSES = {"iris": datasets.load_iris, "wine": datasets.load_wine, "cancer": datasets.load_breast_cancer}
+CLASSES |= {"digits": datasets.load_digits}
+REAL = {"edm": 2, "enb": 2, "jura": 3, "slump": 3, "sf1": 3, "scpf": 3, "osales": 12}
+COREL = ("dense_hue", "harris_hue", "gist")
+FIGURES = {"labels": ("LRAP", "micro F1", "macro AUC"), "real": ("RMSE", "aRRMSE", "R2")}
+"""Of labels and classes (whose micro F1 is the accuracy), and of real targets."""
 
 
-def rivals(d: int) -> dict[str, tuple[Any, Mapping[str, Any]]]:
-    """Estimator and grid by name, for d columns of deviation 1."""
-    widths = [0.3 / d, 1.0 / d, 3.0 / d]
-    return {
+@dataclass
+class Problem:
+    """Training rows and test rows by view, their labels, and whether these are "labels", "classes" or "real"."""
+
+    views: dict[str, Any]
+    Y: np.ndarray
+    new: dict[str, Any]
+    truth: np.ndarray
+    kind: str
+    of: int
+
+    def stacked(self) -> tuple[Any, Any]:
+        """Training and test rows in one array each, without gaps."""
+        sparse = any(scipy.sparse.issparse(block) for block in self.views.values())
+        if sparse:
+            return tuple(scipy.sparse.hstack(list(part.values()), "csr") for part in (self.views, self.new))
+        old, new = (np.hstack(list(part.values())).astype(float) for part in (self.views, self.new))
+        filled = SimpleImputer(keep_empty_features=True).fit(old)
+        return filled.transform(old), filled.transform(new)
+
+
+def read(name: str, data: Path) -> Problem:
+    """A set, of at most so many rows."""
+    split, kind = None, "labels"
+    if name in CLASSES:
+        X, y = CLASSES[name](return_X_y=True)
+        views, Y, kind = {"x": X}, np.eye(y.max() + 1, dtype=np.uint8)[y], "classes"
+    elif name in REAL:
+        X, Y = read_arff(data / f"multi_target/{name}.arff", -REAL[name])
+        views, kind = {"x": rows(X)}, "real"
+    elif name in MULAN:
+        files = {part: data / f"mulan/{name}/{name}-{part}.arff.xz" for part in ("train", "test")}
+        whole = data / f"mulan/{name}/{name}.arff.xz"
+        samples = read_samples(
+            whole if whole.exists() else files, labels=read_label_list(data / f"mulan/{name}/{name}.xml.xz")
+        )
+        views, Y, split = samples.views, samples.labels, samples.split
+    else:
+        views, Y, split = _ingested(name, data)
+    split = share_out(Y, len(Y), 0.25) if split is None else split
+    wide = sum(view.shape[1] for view in views.values()) > 1500
+    most = 500 if Y.shape[1] > 500 else 1000 if Y.shape[1] > 60 or wide else 2000
+    parts = []
+    for part in ("train", "test"):
+        index = np.flatnonzero(np.asarray(split) == part)
+        index = np.sort(np.random.default_rng(0).permutation(index)[:most])
+        parts += [{view: _part(block, index) for view, block in views.items()}, np.asarray(Y)[index]]
+    return Problem(*parts, kind, len(Y))
+
+
+def _ingested(name: str, data: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray | None]:
+    """Views, labels and split of a set that has a card."""
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/{name}.zarr"
+        if name == "reuters":
+            store = ingest_reuters(data / "reuters21578", path, selection="modapte-90", min_documents=3)
+        else:
+            where = data / {"rcv1subset": "rcv1"}.get(name, name)
+            store = ingest(name, where, path, views=COREL if name == "corel5k" else None)
+        views, Y, _ = store.select(None)
+        assert Y is not None
+        return {view: rows(block) for view, block in views.items()}, np.asarray(Y), store.split
+
+
+def _part(block: Any, index: np.ndarray) -> Any:
+    return scipy.sparse.csr_array(block)[index] if scipy.sparse.issparse(block) else np.asarray(block)[index]
+
+
+def rivals(problem: Problem, X: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
+    """Estimator and grid by name; widths of kernels for columns of deviation 1, or as they come."""
+    real, many = problem.kind == "real", problem.Y.shape[1] > 20
+    trees = RandomForestRegressor(50 if many else 100, random_state=0)
+    found: dict[str, tuple[Any, Mapping[str, Any]]] = {
         "Ridge": (Ridge(), {"alpha": POWERS}),
-        "KernelRidge": (KernelRidge(kernel="rbf"), {"alpha": POWERS[:4], "gamma": widths}),
-        "logistic": (OneVsRestClassifier(LogisticRegression(max_iter=300)), {"estimator__C": (0.01, 0.1, 1.0, 10.0)}),
+        "KernelRidge": (KernelRidge(kernel="rbf"), {"alpha": (0.001, *POWERS[:4]), "gamma": (0.3, 1.0, 3.0)}),
         "kNN": (KNeighborsRegressor(weights="distance"), {"n_neighbors": (5, 10, 20, 40)}),
-        "forest": (RandomForestRegressor(100, random_state=0), {"max_features": ("sqrt", 0.2)}),
+        "forest": (trees, {"max_features": ("sqrt",) if many else ("sqrt", 0.3)}),
     }
+    if real:
+        machine = MultiOutputRegressor(SVR())
+        found["SVR"] = machine, {"estimator__C": (0.1, 1.0, 10.0, 100.0), "estimator__gamma": (0.3, 1.0, 3.0)}
+    else:
+        solver = "liblinear" if scipy.sparse.issparse(X) or many else "lbfgs"
+        one = OneVsRestClassifier(LogisticRegression(max_iter=200, solver=solver))
+        found["logistic"] = one, {"estimator__C": (0.1, 1.0, 10.0) if many else (0.01, 0.1, 1.0, 10.0)}
+    return found
 
 
-def scored(model: Any, X: np.ndarray) -> np.ndarray:
-    """Label scores of a rival."""
+def scales(X: Any) -> list[Any]:
+    """What rows go through: nothing, and division by deviations; the latter alone where these differ widely."""
+    if scipy.sparse.issparse(X):
+        return [StandardScaler(with_mean=False), "passthrough"]
+    deviation = X.std(axis=0)
+    deviation = deviation[deviation > 0]
+    return [StandardScaler()] if deviation.max() > 100 * deviation.min() else [StandardScaler(), "passthrough"]
+
+
+def fitted(model: Any, setting: Mapping[str, Any], scale: Any, X: Any, Y: np.ndarray) -> Any:
+    """A pipeline; widths are in units of the mean squared distance of the rows, targets of a kernel are centered."""
+    scale = clone(scale) if scale != "passthrough" else scale
+    rest = dict(setting)
+    for name in ("gamma", "estimator__gamma"):
+        if name in rest:
+            Z = X if scale == "passthrough" else scale.fit_transform(X)
+            mean = np.asarray(Z.mean(axis=0)).ravel()
+            squares = Z.multiply(Z).mean(axis=0).sum() if scipy.sparse.issparse(Z) else (Z**2).mean(axis=0).sum()
+            rest[name] = rest[name] / max(float(squares - mean @ mean), 1e-12)
+    return make_pipeline(scale, clone(model).set_params(**rest)).fit(X, Y)
+
+
+def scored(model: Any, X: Any) -> np.ndarray:
+    """Label scores, or predictions."""
     return np.asarray(model.decision_function(X) if hasattr(model, "decision_function") else model.predict(X))
 
 
-def tuned(model: Any, grid: Mapping[str, Any], X: np.ndarray, Y: np.ndarray) -> tuple[Any, float]:
+def judge(kind: str) -> Callable[[np.ndarray, np.ndarray], float]:
+    """What settings are chosen by."""
+    if kind == "real":
+        return lambda Y, S: regression_scores(Y, S).r2
+    return metric_of("accuracy" if kind == "classes" else "ranking")
+
+
+def tuned(model: Any, grid: Mapping[str, Any], X: Any, Y: np.ndarray, kind: str) -> tuple[Any, float]:
     """The best setting fitted on all rows, and the threshold of micro F1 of its cross-validated scores."""
-    fold, judge = stratified_folds(Y, FOLDS), metric_of("ranking")
-    best: tuple[float, dict[str, Any], np.ndarray] = (-1.0, {}, np.zeros(Y.shape))
-    for setting in settings(grid):
-        held = np.zeros(Y.shape)
-        for number in range(FOLDS):
-            old, new = fold != number, fold == number
-            held[new] = scored(clone(model).set_params(**setting).fit(X[old], Y[old]), X[new])
-        mean = float(np.mean([judge(Y[fold == number], held[fold == number]) for number in range(FOLDS)]))
-        if mean > best[0]:
-            best = mean, setting, held
-    return clone(model).set_params(**best[1]).fit(X, Y), best_threshold(best[2].ravel(), Y.ravel())
+    fold, rate = stratified_folds(Y, FOLDS), judge(kind)
+    best: tuple[float, Any, dict[str, Any], np.ndarray] = (-np.inf, None, {}, np.zeros(Y.shape))
+    for scale in scales(X) if not isinstance(model, RandomForestRegressor) else ["passthrough"]:
+        for setting in settings(grid):
+            held = np.zeros(Y.shape)
+            for number in range(FOLDS):
+                old, new = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+                held[new] = scored(fitted(model, setting, scale, X[old], Y[old]), X[new])
+            mean = float(np.mean([rate(Y[fold == number], held[fold == number]) for number in range(FOLDS)]))
+            if mean > best[0]:
+                best = mean, scale, setting, held
+    threshold = 0.0 if kind == "real" else best_threshold(best[3].ravel(), Y.ravel())
+    return fitted(model, best[2], best[1], X, Y), threshold
 
 
-def figures(Y: np.ndarray, scores: np.ndarray, sets: np.ndarray) -> tuple[float, float, float]:
-    """LRAP, micro F1, macro AUC of labels with both classes."""
+def theirs(model: Any, grid: Mapping[str, Any], problem: Problem) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scores, or predictions, and label sets of the test rows by a rival."""
+    X, new = problem.stacked()
+    if isinstance(model, Ridge) and scipy.sparse.issparse(X):  # of sparse rows it takes conjugate gradients by label
+        X, new = X.toarray(), new.toarray()
+    if problem.kind == "real":
+        mean, deviation = problem.Y.mean(axis=0), problem.Y.std(axis=0)
+        found, _ = tuned(model, grid, X, (problem.Y - mean) / deviation, "real")
+        return scored(found, new) * deviation + mean, None
+    occurs = problem.Y.any(axis=0) & ~problem.Y.all(axis=0)
+    found, threshold = tuned(model, grid, X, problem.Y[:, occurs], problem.kind)
+    scores = np.full(problem.truth.shape, -1e9)
+    scores[:, occurs] = scored(found, new)
+    if problem.kind == "classes":
+        return scores, np.eye(scores.shape[1], dtype=np.uint8)[scores.argmax(axis=1)]
+    return scores, (scores > threshold).astype(np.uint8)
+
+
+def ours(estimator: Any, problem: Problem) -> tuple[np.ndarray, np.ndarray | None]:
+    """The same by `dmo.tune`."""
+    X, new = problem.views, problem.new
+    if problem.kind == "real":
+        return np.asarray(dmo.tune(estimator, X, problem.Y).predict(new)), None
+    model = dmo.tune(estimator, X, problem.Y.argmax(axis=1) if problem.kind == "classes" else problem.Y)
+    return model.scores_and_sets(new)
+
+
+def figures(problem: Problem, scores: np.ndarray, sets: np.ndarray | None) -> tuple[float, float, float]:
+    """Those of FIGURES; AUC of labels with both classes."""
+    if sets is None:
+        found = regression_scores(problem.truth, scores, problem.Y.mean(axis=0))
+        return found.rmse, found.arrmse, found.r2
+    Y = problem.truth.astype(np.uint8)
     mixed = Y.any(axis=0) & ~Y.all(axis=0)
-    lrap, micro = ranking_scores(Y, scores).lrap, set_scores(Y, sets).f1_micro
-    return lrap, micro, auc_macro(Y[:, mixed], scores[:, mixed])
+    micro = set_scores(Y, sets.astype(np.uint8)).f1_micro
+    return ranking_scores(Y, scores).lrap, micro, auc_macro(Y[:, mixed], scores[:, mixed])
 
 
-def compare(name: str, X: np.ndarray, Y: np.ndarray, new: np.ndarray, truth: np.ndarray) -> None:
-    """Print a line per method."""
-
-    def line(method: str, work: Callable[[], tuple[np.ndarray, np.ndarray]]) -> None:
+def compare(name: str, problem: Problem, done: list[dict[str, Any]], kept: Path, only: str) -> None:
+    """A row per method, written as soon as it is there."""
+    known = {(row["set"], row["method"]) for row in done}
+    names = ("ridge", "kgha", "lltsvr") if problem.kind == "real" else ("ridge", "kgha")
+    gaps = {"impute": "mean"} if any(_gaps(block) for block in problem.views.values()) else {}
+    kinds = {"ridge": dmo.MultiViewRidge, "kgha": dmo.KGHA, "lltsvr": dmo.LLTSVR}
+    works: dict[str, Callable[[], tuple[np.ndarray, np.ndarray | None]]] = {
+        f"dmo {kind}": lambda kind=kind: ours(kinds[kind](**gaps), problem)  # type: ignore[misc]
+        for kind in names
+    }
+    for rival, (model, grid) in rivals(problem, problem.stacked()[0]).items():
+        works[rival] = lambda model=model, grid=grid: theirs(model, grid, problem)  # type: ignore[misc]
+    size = {"n": len(problem.Y), "d": sum(view.shape[1] for view in problem.views.values()), "of": problem.of}
+    for method, work in works.items():
+        if (name, method) in known or (only and method.split()[0] not in only.split(",")):
+            continue
         start = time.process_time()
-        scores, sets = work()
-        lrap, micro, auc = figures(truth, scores, sets.astype(np.uint8))
+        found = figures(problem, *work())
         took = time.process_time() - start
-        print(f"{name:<12}{method:<14}{len(Y):>6}{lrap:>9.4f}{micro:>9.4f}{auc:>9.4f}{took:>9.1f}", flush=True)
+        row = {"set": name, "kind": problem.kind, "method": method, **size, "L": problem.Y.shape[1]}
+        done.append(row | {"figures": [round(value, 4) for value in found], "cpu": round(took, 1)})
+        kept.write_text("[\n" + ",\n".join(json.dumps(row) for row in done) + "\n]\n")
+        print(f"{name:<12}{method:<14}{len(problem.Y):>6}" + "".join(f"{v:>10.4f}" for v in found) + f"{took:>9.1f}")
 
-    def ours(estimator: str) -> tuple[np.ndarray, np.ndarray]:
-        model = dmo.tune(estimator, X, Y)
-        return np.asarray(model.decision_function(new)), np.asarray(model.predict(new))
 
-    for estimator in ("ridge", "kgha"):
-        line(f"dmo {estimator}", lambda estimator=estimator: ours(estimator))  # type: ignore[misc]
-    deviation = X.std(axis=0)
-    scale = np.where(deviation > 0, deviation, 1.0)
-    A, B = (X - X.mean(axis=0)) / scale, (new - X.mean(axis=0)) / scale
-    occurs = Y.any(axis=0) & ~Y.all(axis=0)
+def _gaps(block: Any) -> bool:
+    return not scipy.sparse.issparse(block) and bool(np.isnan(block).any())
 
-    def theirs(model: Any, grid: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        fitted, threshold = tuned(model, grid, A, Y[:, occurs])
-        scores = np.full(truth.shape, -1e9)
-        scores[:, occurs] = scored(fitted, B)
-        return scores, scores > threshold
 
-    for method, (model, grid) in rivals(X.shape[1]).items():
-        line(method, lambda model=model, grid=grid: theirs(model, grid))  # type: ignore[misc]
+def table(done: list[dict[str, Any]]) -> str:
+    """A Markdown table per kind of figures, a block of rows per set."""
+    lines = []
+    for kinds in (("labels", "classes"), ("real",)):
+        mine = [row for row in done if row["kind"] in kinds]
+        if not mine:
+            continue
+        names = FIGURES["real" if "real" in kinds else "labels"]
+        lines += [f"| set | rows used | method | {' | '.join(names)} | CPU s | of the ridge's |", "|---" * 7 + "|"]
+        for name in dict.fromkeys(row["set"] for row in mine):
+            block = [row for row in mine if row["set"] == name]
+            unit = next((row["cpu"] for row in block if row["method"] == "dmo ridge"), None)
+            for row in block:
+                size = f"{row['n']} of {row['of']} x {row['d']}, {row['L']}" if row is block[0] else ""
+                cells = " | ".join(f"{value:.3f}" for value in row["figures"])
+                share = f"{row['cpu'] / unit:.2f}" if unit else ""
+                first = name if row is block[0] else ""
+                lines.append(f"| {first} | {size} | {row['method']} | {cells} | {row['cpu']} | {share} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Ingest the sets and compare."""
+    """Read the sets and compare."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True, help="folder with a folder of files per set")
-    parser.add_argument("--sets", default="emotions,scene,yeast,enron", help="names, comma-separated")
-    parser.add_argument("--rows", type=int, default=2000, help="rows of either part, at most")
+    parser.add_argument(
+        "--data", type=Path, help="folder with corel5k, espgame, mulan, multi_target, rcv1, reuters21578"
+    )
+    parser.add_argument("--sets", default="", help="names, comma-separated")
+    parser.add_argument("--methods", default="", help="methods to run, comma-separated (dmo: ours); default: all")
+    parser.add_argument("--rows", type=Path, required=True, help="JSON file of the rows that are done")
+    parser.add_argument("--table", type=Path, help="Markdown file to write")
     options = parser.parse_args()
-    print(f"{'set':<12}{'method':<14}{'rows':>6}{'LRAP':>9}{'micro F1':>9}{'AUC':>9}{'CPU s':>9}")
-    with TemporaryDirectory() as folder, warnings.catch_warnings():
+    done = json.loads(options.rows.read_text()) if options.rows.exists() else []
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in options.sets.split(","):
-            path = f"{folder}/{name}.zarr"
-            dmo.datasets.ingest(name, options.data / name, path)
-            store = stores.open_features(path)
-            parts = []
-            for split in ("train", "test"):
-                views, Y, _ = store.select(split)
-                X = np.hstack([np.asarray(_dense(rows(view)), np.float64) for view in views.values()])
-                some = np.sort(np.random.default_rng(0).permutation(len(X))[: options.rows])
-                assert Y is not None
-                parts += [X[some], Y[some].astype(np.uint8)]
-            compare(name, *parts)
-
-
-def _dense(block: Any) -> Any:
-    return block.toarray() if hasattr(block, "toarray") else block
+        for name in filter(None, options.sets.split(",")):
+            compare(name, read(name, options.data), done, options.rows, options.methods)
+    if options.table is not None:
+        options.table.write_text(table(done))
 
 
 if __name__ == "__main__":

@@ -161,6 +161,7 @@ def test_a_label_without_a_training_sample_ranks_last(case):
     unseen = [0, 5]
     assert (scores[:, unseen].max(axis=1) < np.delete(scores, unseen, axis=1).min(axis=1)).all()
     assert np.isfinite(scores).all()
+    assert np.ptp(scores[:, unseen]) == 0  # no sample above another
     assert model.n_seen_labels_ == 6
     if hasattr(model, "predict"):
         assert not model.predict(X, top=8)[:, unseen].any()

@@ -1,5 +1,7 @@
 """Label sets and probabilities, learned from held-out scores of the training samples."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -130,7 +132,7 @@ def test_slopes_and_offsets_of_labels_are_the_largest_posterior():
     scores = [Y * [0.5, 2.0, 1.0] + rng.normal(size=Y.shape)]
     pooled = PooledProbabilities.fit(scores, Y)
     found = pooled.refined(scores, Y)
-    x = logit(pooled(scores))
+    x = logit(replace(pooled, ordered=True)(scores))
     for l in range(3):
         center = x[:, l].mean()
 

@@ -6,7 +6,7 @@ from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from dmo.decoders import FittedDecoder, PlugIn, PooledCalibration
+from dmo.decoders import Calibration, FittedDecoder, PlugIn, PooledCalibration
 from dmo.errors import UserError
 from dmo.methods.alignment import aligned_weights
 from dmo.methods.calibration import PooledProbabilities
@@ -54,6 +54,20 @@ def test_a_label_without_a_training_sample_has_probability_0_and_a_constant_scor
     assert (p[:, 3] == 0).all()
     assert np.isfinite(p).all()
     assert np.ptp(p[:, 5]) < 1e-12
+
+
+@pytest.mark.parametrize("square", [-1.0, 1.0])
+def test_calibrated_probabilities_rank_the_samples_of_a_label_as_its_scores_do(square):
+    """Rare labels that cannot be learnt: parabolas with a vertex inside, and held-out scores that fall with the label."""
+    Y, (s, _) = drawn()
+    z = s + 0.4 * square * (s - s.mean()) ** 2 * (s > 0)
+    z[:, 0] -= 3 * Y[:, 0]
+    fitted = Calibration().learn([z], Y).probabilities
+    assert fitted.coefficients[1] != 0
+    new = np.sort(np.random.default_rng(1).normal(size=(400, Y.shape[1])) * 6 * z.std(axis=0) + z.mean(axis=0), axis=0)
+    assert (np.diff(fitted._logits([new]) * (1 + fitted.own[0]), axis=0) > 0).all()
+    again = FittedDecoder.from_arrays(*FittedDecoder(fitted, np.full(12, 0.5)).to_arrays())
+    np.testing.assert_array_equal(again([new]), fitted([new]))
 
 
 def expected_f1(predictions, hits, frequency, size):
