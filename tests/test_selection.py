@@ -304,12 +304,12 @@ def test_settings_are_compared_by_real_outputs_in_their_units(estimator, metric,
 @pytest.mark.parametrize("name", ["kgha", "lltsvr"])
 def test_real_outputs_are_tuned_without_options(name):
     X, _ = scattered(n=60)
-    Y = np.column_stack([np.sin(X[:, 0]) * 100, X[:, 1]]) + 0.1
+    Y = np.column_stack([np.sin(X[:, 0]) * 100, X[:, 1]]) + 0.2 * np.random.default_rng(1).normal(size=(60, 2))
     model = dmo.tune(name, X, Y, cv=2)
     assert model.tuning_.metric == "r2"
     default = sweep(type(model)(), X, Y, {"random_state": [0]}, 2, "r2", refit=False)
     assert model.tuning_.best_score_ >= default.best_score
-    assert r2_score(Y, model.predict(X)) > 0.8
+    assert r2_score(Y, model.predict(X)) > 0.7
 
 
 def test_unknown_labels_are_not_compared_and_names_are():

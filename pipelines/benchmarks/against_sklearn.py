@@ -5,10 +5,11 @@
 
 Sets of labels, of classes and of real targets, in the split that they come with, else a quarter of the rows is the test.
 Rows beyond 2000 of either part are left out, beyond 1000 where there are more than 60 labels or 1500 columns (500: 500
-labels). A rival gets rows as they come and with columns of deviation 1 (the latter alone where columns differ by more than a factor of 100), a
-grid over powers of ten and 3 folds by the metric that `dmo.tune` takes by itself; its label sets come from the one threshold
-that is best for its cross-validated scores. Test rows are scored once, by the final settings. CPU seconds are of tuning,
-final fit and scores, of all threads: run it with OPENBLAS_NUM_THREADS=1. What the file of rows has is not done again.
+labels). A rival gets rows as they come and with columns of deviation 1 (the latter alone where columns differ by more than
+a factor of 100), a grid over powers of ten and 3 folds by the metric that `dmo.tune` takes by itself; its label sets come
+from the one threshold that is best for its cross-validated scores. Test rows are scored once, by the final settings. CPU
+seconds are of tuning, final fit and scores, of all threads: run it with OPENBLAS_NUM_THREADS=1. What the file of rows has is
+not done again.
 """
 
 from __future__ import annotations
@@ -115,7 +116,9 @@ def _ingested(name: str, data: Path) -> tuple[dict[str, Any], np.ndarray, np.nda
     with TemporaryDirectory() as folder:
         path = f"{folder}/{name}.zarr"
         if name == "reuters":
-            store = ingest_reuters(data / "reuters21578", path, selection="modapte-90", min_documents=3)
+            store = ingest_reuters(
+                data / "reuters21578/reuters21578.tar.xz", path, selection="modapte-90", min_documents=3
+            )
         else:
             where = data / {"rcv1subset": "rcv1"}.get(name, name)
             store = ingest(name, where, path, views=COREL if name == "corel5k" else None)
@@ -202,7 +205,7 @@ def tuned(model: Any, grid: Mapping[str, Any], X: Any, Y: np.ndarray, kind: str)
 def theirs(model: Any, grid: Mapping[str, Any], problem: Problem) -> tuple[np.ndarray, np.ndarray | None]:
     """Scores, or predictions, and label sets of the test rows by a rival."""
     X, new = problem.stacked()
-    if isinstance(model, Ridge) and scipy.sparse.issparse(X):  # of sparse rows it takes conjugate gradients by label
+    if isinstance(model, (Ridge, RandomForestRegressor)) and scipy.sparse.issparse(X):  # slow of sparse rows
         X, new = X.toarray(), new.toarray()
     if problem.kind == "real":
         mean, deviation = problem.Y.mean(axis=0), problem.Y.std(axis=0)
