@@ -17,6 +17,7 @@ from dmo.cli.session import cost_rows, grid, show
 from dmo.cluster import connect
 from dmo.errors import UserError
 from dmo.selection import GRIDS, SweepResult
+from dmo.validation import are_real
 from dmo.workflows.apply import free
 from dmo.workflows.fitting import prepare
 from dmo.workflows.program import session
@@ -32,8 +33,9 @@ Folds = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation."
 Scoring = Annotated[
     str | None,
     typer.Option(
-        help="What to maximize: ranking, lrap, auc-macro, f1@5, p@5 ...; any number after the @ (default: accuracy for "
-        "classes, else ranking, the mean of lrap and auc-macro)."
+        help="What to maximize: ranking, lrap, auc-macro, f1@5, p@5 ...; any number after the @; of real targets r2, or rmse, "
+        "mae, arrmse, as negative numbers (default: accuracy for classes, r2 for real targets, else ranking, the mean of lrap "
+        "and auc-macro)."
     ),
 ]
 Report = Annotated[str | None, typer.Option("--report", help="HTML file to write: all settings and a heat map.")]
@@ -62,7 +64,7 @@ def tune_command(name: str) -> Callable[..., None]:
         title = f"{name} tuned on {store}"
         with session(json) as run, stores.reserve_model(model, overwrite), connect(scheduler):
             training = training_of(kind, store, split, given)
-            tried = _tried(kind, given, list(training.views), bandwidth_factors)
+            tried = _tried(kind, given, list(training.views), bandwidth_factors, are_real(training.Y))
             fixed = {
                 key: value if key in (*_FIXED, "kernel") and key not in (tried or ()) else None
                 for key, value in given.items()
@@ -93,10 +95,10 @@ def _without(command: Callable[..., None], name: str) -> inspect.Signature:
 
 
 def _tried(
-    kind: type, given: Mapping[str, Any], views: Sequence[str], factors: str | None
+    kind: type, given: Mapping[str, Any], views: Sequence[str], factors: str | None, real: bool
 ) -> dict[str, Sequence[Any]] | None:
     """Parameter -> values to try: those given, in the place of the defaults; None where nothing is given."""
-    tried = dict(GRIDS[kind.__name__])
+    tried = {name: values for name, values in GRIDS[kind.__name__].items() if not (real and name == "prior_power")}
     if factors is None and all(
         given[name] is None or name in _FIXED or (name == "kernel" and "," not in str(given[name]))
         for name in options_of(kind)

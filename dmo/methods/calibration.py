@@ -6,7 +6,7 @@ regression per label (Platt) has too few positives to learn from where labels ar
 What single labels have enough samples for is added to it: logit p_il <- (1 + a_l) logit p_il + c_l, the largest posterior
 under a normal prior of a_l and c_l around 0 (`refined`). Then a label's probability grows with its score, as a parabola does
 not: past its vertex it goes on with a small slope, and 1 + a_l is above 0. Leave-one-out scores of a label that cannot be
-learnt fall with the label, since the mean of the others does, which new samples do not repeat.
+learned fall with the label, since the mean of the others does, which new samples do not repeat.
 
 Measured on test samples with ridge scores, log loss of the pooled regression -> refined, and LRAP of raw scores -> ranked by
 the refined probabilities: enron .1445 -> .1425, .662 -> .674; yeast .4403 -> .4316, .766 -> .769; scene .1986 -> .1974,

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import dmo
 from dmo.cli.app import app
+from dmo.datasets.writing import Source, write
 
 RUN = CliRunner()
 
@@ -53,6 +54,32 @@ def test_tune_without_options_searches_and_says_in_a_line_what_it_did(store, tmp
     assert "tune: " in done.stderr
     assert record["best"]["mean"] == max(row["mean"] for row in record["table"])
     assert dmo.load(model).predict_proba({"fourier": np.zeros((1, 34))}).shape == (1, 14)
+
+
+def test_tune_takes_real_targets(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    path, model = str(tmp_path / "set.zarr"), str(tmp_path / "m.zarr")
+    Y = X @ rng.normal(size=(3, 2)) + 0.1 * rng.normal(size=(40, 2))
+    write(Source({"x": X}, Y, real_labels=True), path)
+    options = [
+        "--ridge",
+        "0.1,1",
+        "--kernel",
+        "linear",
+        "--combine",
+        "kernels",
+        "--center",
+        "true",
+        "--scoring",
+        "rmse",
+    ]
+    done = RUN.invoke(app, ["tune", "ridge", path, model, *options, "--json"])
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert [row["ridge"] for row in record["table"]] == [0.1, 1.0]
+    assert -0.3 < record["best"]["mean"] < 0
+    assert dmo.load(model).predict({"x": X}).shape == (40, 2)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_label_without_a_training_sample_has_probability_0_and_a_constant_scor
 
 @pytest.mark.parametrize("square", [-1.0, 1.0])
 def test_calibrated_probabilities_rank_the_samples_of_a_label_as_its_scores_do(square):
-    """Rare labels that cannot be learnt: parabolas with a vertex inside, and held-out scores that fall with the label."""
+    """Rare labels that cannot be learned: parabolas with a vertex inside, and held-out scores that fall with the label."""
     Y, (s, _) = drawn()
     z = s + 0.4 * square * (s - s.mean()) ** 2 * (s > 0)
     z[:, 0] -= 3 * Y[:, 0]
