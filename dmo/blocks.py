@@ -123,7 +123,53 @@ class Subset:
 
 
 @dataclass(frozen=True, eq=False)
-class PartialRows:
+class RowsOf:
+    """A row source that reads another one, and says something of its rows or does something to them.
+
+    Parameters
+    ----------
+    source : row source of shape (n, d)
+        What is read.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import RowsOf
+    >>> RowsOf(np.zeros((2, 3))).shape
+    (2, 3)
+    """
+
+    source: Rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.source.shape[0], self.source.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The source's."""
+        return self.source.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Axes: 2."""
+        return 2
+
+    @property
+    def chunks(self) -> Any:
+        """The source's, if it has some."""
+        return getattr(self.source, "chunks", None)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: slice) -> Block:
+        return rows(self.source, where)
+
+
+@dataclass(frozen=True, eq=False)
+class PartialRows(RowsOf):
     """A row source that lacks some samples: what it gives for them are numbers without a meaning.
 
     Parameters
@@ -141,29 +187,7 @@ class PartialRows:
     (2, 3)
     """
 
-    source: Rows
     present: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, d)."""
-        return self.source.shape[0], self.source.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The source's."""
-        return self.source.dtype
-
-    @property
-    def chunks(self) -> Any:
-        """The source's, if it has some."""
-        return getattr(self.source, "chunks", None)
-
-    def __len__(self) -> int:
-        return len(self.present)
-
-    def __getitem__(self, where: slice) -> Block:
-        return rows(self.source, where)
 
 
 def presence(source: Rows) -> np.ndarray | None:

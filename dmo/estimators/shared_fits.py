@@ -158,7 +158,18 @@ class SharedViews:
         return self._last[name][1]
 
 
-class ExactFolds:
+@dataclass(frozen=True, eq=False)
+class _Folds:
+    model: Any
+    sources: Mapping[str, Rows]
+    labels: np.ndarray
+    fold: np.ndarray
+    algebra: Sequence[Setting]
+    decoders: Sequence[Setting]
+    needs_loo: bool
+
+
+class ExactFolds(_Folds):
     """Iterate over fits of settings on exact kernels: kernels once per fold, factors once per ridge.
 
     Yields (fold, index of the algebra setting, HeldOut).
@@ -193,19 +204,6 @@ class ExactFolds:
     [(0, 0, (10, 2)), (0, 1, (10, 2)), (1, 0, (10, 2)), (1, 1, (10, 2))]
     """
 
-    def __init__(
-        self,
-        model: Any,
-        sources: Mapping[str, Rows],
-        labels: np.ndarray,
-        fold: np.ndarray,
-        algebra: Sequence[Setting],
-        decoders: Sequence[Setting],
-        needs_loo: bool,
-    ):
-        self.model, self.sources, self.labels, self.fold = model, sources, labels, fold
-        self.algebra, self.decoders, self.needs_loo = algebra, decoders, needs_loo
-
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         for number in range(int(self.fold.max()) + 1):
             train, test = np.flatnonzero(self.fold != number), np.flatnonzero(self.fold == number)
@@ -218,7 +216,7 @@ class ExactFolds:
                 yield number, i, runner(clone(self.model).set_params(**setting))
 
 
-class MomentFolds:
+class MomentFolds(_Folds):
     """Iterate over the same fits from moments per fold: one pass for all fits, one (or few) to evaluate them.
 
     The feature maps are fitted once, on all rows without their labels. Yields (fold, index of the algebra setting,
@@ -254,20 +252,9 @@ class MomentFolds:
     [(0, 0, (10, 2)), (1, 0, (10, 2))]
     """
 
-    def __init__(
-        self,
-        model: Any,
-        sources: Mapping[str, Rows],
-        labels: np.ndarray,
-        fold: np.ndarray,
-        algebra: Sequence[Setting],
-        decoders: Sequence[Setting],
-        needs_loo: bool,
-    ):
-        if needs_loo:
+    def __post_init__(self) -> None:
+        if self.needs_loo:
             raise UserError("a sweep over low-rank kernels cannot share fits where standardize > 0; take exact kernels")
-        self.model, self.sources, self.labels, self.fold = model, sources, labels, fold
-        self.algebra, self.decoders = algebra, decoders
 
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         model = self.model

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Block, Rows, rows, sampled
+from dmo.blocks import Block, Rows, RowsOf, sampled
 from dmo.errors import UserError
 from dmo.kernels import Kernel, Precomputed, parse
 from dmo.validation import COUNT, check_parameter
@@ -60,10 +60,9 @@ def gather(source: Rows, index: np.ndarray) -> Block:
 
 
 @dataclass(frozen=True, eq=False)
-class SampledRows:
+class SampledRows(RowsOf):
     """A row source of which some lists of rows are in memory: `gather` of such a list reads nothing."""
 
-    source: Rows
     lists: Sequence[np.ndarray]
     blocks: Sequence[Block]
 
@@ -75,17 +74,6 @@ class SampledRows:
         together = np.unique(np.concatenate(lists))
         block = gather(source, together)
         return cls(source, lists, [block[np.searchsorted(together, index)] for index in lists])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.source.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.source.dtype
-
-    def __getitem__(self, where: slice) -> Block:
-        return rows(self.source, where)
 
     def take(self, index: np.ndarray) -> Block:
         """Rows of one list."""

@@ -27,14 +27,57 @@ def _split(where: Any, n: int) -> tuple[range, Any]:
     return range(*rows.indices(n)), columns
 
 
-def _contents(view: DenseView | SparseView) -> str:
-    """SHA-256 of the shape, type and blocks' checksums of a view: tells whether it has changed, without reading it."""
-    known = view.shape, view.dtype.str, view.block, view.entries
-    return digest(*known) if view.present is None else digest(*known, view.present)
+@dataclass(frozen=True, repr=False, eq=False)
+class _StoredView:
+    """What both kinds of views say of themselves."""
+
+    array: Any
+    entries: np.ndarray
+    histogram: bool = False
+    missing: bool = False
+    present: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.array.shape[0], self.array.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the values."""
+        return self.array.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Always 2."""
+        return 2
+
+    @property
+    def url(self) -> str:
+        """Path or URL of the array, or of the group with the blocks, in Zarr's format."""
+        return f"{self.array.folder.url}/{self.array.name}"
+
+    @cached_property
+    def contents(self) -> str:
+        """SHA-256 of the shape, type and blocks' checksums: tells whether the view has changed, without reading it."""
+        known = self.shape, self.dtype.str, self.block, self.entries
+        return digest(*known) if self.present is None else digest(*known, self.present)
+
+    @property
+    def block(self) -> int:
+        """Rows that are read together."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__.removesuffix("View").lower()
+        return f"<{kind} view {self.url}, {self.shape[0]} x {self.shape[1]} {self.dtype}, {self.block} rows a block>"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class DenseView:
+class DenseView(_StoredView):
     """A stored n x d array as a row source; `view[a:b]` reads the chunks it needs into a NumPy array.
 
     Reads that start and end at multiples of `block` rows are the fastest. `dask.array.from_array(view)` works, and so does
@@ -69,25 +112,6 @@ class DenseView:
     """
 
     array: DenseArray
-    entries: np.ndarray
-    histogram: bool = False
-    missing: bool = False
-    present: np.ndarray | None = None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.array.shape[0], self.array.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the values."""
-        return self.array.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Always 2."""
-        return 2
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -98,19 +122,6 @@ class DenseView:
     def block(self) -> int:
         """Rows of a chunk."""
         return self.array.chunk[0]
-
-    @property
-    def url(self) -> str:
-        """Path or URL of the Zarr array."""
-        return f"{self.array.folder.url}/{self.array.name}"
-
-    contents = cached_property(_contents)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __repr__(self) -> str:
-        return f"<dense view {self.url}, {self.shape[0]} x {self.shape[1]} {self.dtype}, {self.block} rows a block>"
 
     def __getitem__(self, where: Any) -> np.ndarray:
         rows, columns = _split(where, self.shape[0])
@@ -139,7 +150,7 @@ class DenseView:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SparseView:
+class SparseView(_StoredView):
     """A stored n x d sparse matrix as a row source; `view[a:b]` reads the row blocks it needs into a CSR array.
 
     A read raises StoreError for a missing or damaged block.
@@ -171,43 +182,11 @@ class SparseView:
     """
 
     array: SparseArray
-    entries: np.ndarray
-    histogram: bool = False
-    missing: bool = False
-    present: np.ndarray | None = None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.array.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the values."""
-        return self.array.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Always 2."""
-        return 2
 
     @property
     def block(self) -> int:
         """Rows of a block."""
         return self.array.block
-
-    @property
-    def url(self) -> str:
-        """Path or URL of the Zarr group with the blocks."""
-        return f"{self.array.folder.url}/{self.array.name}"
-
-    contents = cached_property(_contents)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __repr__(self) -> str:
-        return f"<sparse view {self.url}, {self.shape[0]} x {self.shape[1]} {self.dtype}, {self.block} rows a block>"
 
     def __getitem__(self, where: Any) -> scipy.sparse.csr_array:
         rows, columns = _split(where, self.shape[0])

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.preprocessing import normalize
 
-from dmo.blocks import Block, Rows, Subset, double, presence, row_blocks, rows, sampled
+from dmo.blocks import Block, Rows, RowsOf, Subset, double, presence, row_blocks, rows, sampled
 from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.kernels import parse
@@ -164,7 +164,7 @@ class Preparation:
 
 
 @dataclass(frozen=True, eq=False)
-class PreparedRows:
+class PreparedRows(RowsOf):
     """A row source whose rows are prepared as they are read, and refused where they are not finite then.
 
     Parameters
@@ -185,7 +185,6 @@ class PreparedRows:
     [[0.5], [1.0]]
     """
 
-    source: Rows
     preparation: Preparation
     check: Callable[[Block, int], None]
 
@@ -201,22 +200,9 @@ class PreparedRows:
         return self.preparation.dtype(np.dtype(self.source.dtype))
 
     @property
-    def ndim(self) -> int:
-        """Axes: 2."""
-        return 2
-
-    @property
-    def chunks(self) -> Any:
-        """The source's, if it has some."""
-        return getattr(self.source, "chunks", None)
-
-    @property
     def block(self) -> int:
         """Rows that the source reads together."""
         return int(getattr(self.source, "block", 1024))
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, where: slice) -> Block:
         found = self.preparation(rows(self.source, where))

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import check_array, validate_data
 
-from dmo.blocks import Block, PartialRows, Rows, Subset, presence, rows
+from dmo.blocks import Block, PartialRows, Rows, RowsOf, Subset, presence, rows
 from dmo.errors import UserError
 from dmo.stores import DenseView, SparseView
 from dmo.validation.containers import as_views, split_columns
@@ -403,35 +403,14 @@ def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | Non
 
 
 @dataclass(frozen=True, eq=False)
-class FiniteRows:
+class FiniteRows(RowsOf):
     """A row source that refuses NaN and infinity in the rows that are read, so that no reading is needed for that alone.
 
     `view`: the name of the source, `fillable`: whether its reader could fill gaps, for the message.
     """
 
-    source: Rows
     view: str
     fillable: bool = False
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.source.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.source.dtype
-
-    @property
-    def ndim(self) -> int:
-        return 2
-
-    @property
-    def chunks(self) -> Any:
-        """The source's, if it has some."""
-        return getattr(self.source, "chunks", None)
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, where: slice) -> Block:
         block = rows(self.source, where)
