@@ -11,6 +11,7 @@ import scipy.sparse
 
 from dmo.blocks import InOrder, Rows, double
 from dmo.cluster import current_client
+from dmo.engines.moments import LABELS, ROWS, Moments
 from dmo.engines.row_sums import Beside, add_up
 from dmo.errors import UserError
 from dmo.hashing import digest, fingerprint
@@ -22,9 +23,9 @@ _LABELS = 256
 class Krylov:
     """w in the span of X'B, X'X X'B, ..., (X'X)^(steps - 1) X'B for B the labels and `extra` random columns.
 
-    As an `approximation` of a linear problem: a pass over the rows widens the subspace by a step, another solves in it,
-    until the eigenvalues, which grow with the subspace, grow by no more than `tol`; where they still do after the last
-    step, a ConvergenceWarning says by how much. Neither an n x n nor a d x d matrix is formed, memory is 8 d steps
+    As an `approximation` of a linear problem: a pass over the rows finds what the problem is in the subspace and widens it
+    by a step, until the eigenvalues, which grow with the subspace, grow by no more than `tol`; where they still do after the
+    last step, a ConvergenceWarning says by how much. Neither an n x n nor a d x d matrix is formed, memory is 8 d steps
     (L + extra) bytes. Of more than 256 label columns the 256 strongest combinations are taken.
 
     Parameters
@@ -68,12 +69,13 @@ class Krylov:
 @dataclass(frozen=True)
 class Subspace:
     """An orthonormal `basis` (d x r) of linear functions, the rows' `mean` (d) and the `trace` of (centered) X X'; `last`:
-    no wider one follows."""
+    no wider one follows; `moments` of the coordinates (ROWS) and label columns (LABELS), None for very many of these."""
 
     basis: np.ndarray
     mean: np.ndarray
     trace: float
     last: bool
+    moments: Moments | None = None
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,9 @@ def subspaces(
 ) -> Iterator[Subspace]:
     """Find the Krylov subspaces of rows and label columns after 1, 2, ... steps, until no direction is left.
 
-    Every step is a pass over the rows, on the workers of the current cluster where there is one.
+    Every step is a pass over the rows, on the workers of the current cluster where there is one, after a first that starts.
+    The image X'X Q of a basis, from which the next step is made, also has the moments Q'X'X Q of the rows' coordinates: no
+    row is mapped for them. As X'X is symmetric, the image of a step lies in the step before, itself and the next one.
 
     Parameters
     ----------
@@ -156,7 +160,7 @@ def subspaces(
     Yields
     ------
     Subspace
-        An orthonormal basis, the rows' mean and trace.
+        An orthonormal basis, the rows' mean and trace, and moments in its coordinates.
 
     Raises
     ------
@@ -172,8 +176,9 @@ def subspaces(
     [(8, 3), (8, 6)]
     """
     n = X.shape[0] if weights is None else float(weights.sum())
+    start = labels
     if labels is not None:
-        labels = _strongest(labels - np.average(labels, axis=0, weights=weights) if center else labels, weights)
+        start = _strongest(labels - np.average(labels, axis=0, weights=weights) if center else labels, weights)
     seed = int(np.random.default_rng(random_state).integers(2**63))
 
     def step(add: _FirstStep | _NextStep, beside: Beside, *what: Any) -> _Products:
@@ -187,25 +192,85 @@ def subspaces(
             current_client(),
         )
 
-    first = step(_FirstStep(InOrder(X), method.extra, seed), (labels, weights), seed, method.extra, labels)
+    first = step(_FirstStep(InOrder(X), method.extra, seed), (start, weights), seed, method.extra, start)
     mean = first.sums / n if center else np.zeros(X.shape[1])
     trace = first.squares - n * float(mean @ mean)
-    basis = last = _orthonormal(first.image)
-    if not basis.shape[1]:
+    last = _orthonormal(first.image)
+    if not last.shape[1]:
         raise UserError("the rows, or their products with the labels, are all zero: there is no direction to find")
+    known = _KnownLabels.of(labels, start, weights, first, last, center)
     most = min(X.shape)
+    # columns of one array, which fills with the steps: growing it would copy all steps before each time
+    whole = np.empty((X.shape[1], min(most + last.shape[1], method.steps * last.shape[1])), order="F")
+    before, r, gram = 0, 0, np.zeros((0, 0))
     for left in range(method.steps - 1, -1, -1):
-        whole = basis.shape[1] >= most
-        yield Subspace(basis, mean, trace, whole or not left)
-        if whole or not left:
-            return
+        whole[:, r : r + last.shape[1]] = last
+        before, r, edge = r, r + last.shape[1], before
+        basis, recent = whole[:, :r], whole[:, edge:r]
         # products with an orthonormal basis: else the largest eigenvalue drowns the others
-        image = step(_NextStep(InOrder(X), last), (weights,), last).image
-        last = _beyond(image - n * np.outer(mean, mean @ last), basis)
-        if not last.shape[1]:
-            yield Subspace(basis, mean, trace, True)
+        image = step(_NextStep(InOrder(X), np.ascontiguousarray(last)), (weights,), last).image
+        image -= n * np.outer(mean, mean @ last)
+        column = recent.T @ image
+        gram = _extended(gram, column)
+        moments = None if known is None else known.beside(basis, gram, n)
+        done = r >= most or not left
+        yield Subspace(basis, mean, trace, done, moments)
+        if done:
             return
-        basis = np.hstack([basis, last])
+        last = _beyond(image, recent, column, basis)
+        if not last.shape[1]:
+            yield Subspace(basis, mean, trace, True, moments)
+            return
+
+
+@dataclass(frozen=True)
+class _KnownLabels:
+    """What moments need of the label columns: their Gram matrix (q x q) and sums, and Q'X'S labels of the first step's Q, in
+    whose span X'S labels lies; `row_sums` of the rows (d)."""
+
+    gram: np.ndarray
+    sums: np.ndarray
+    cross: np.ndarray
+    row_sums: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        labels: np.ndarray | None,
+        start: np.ndarray | None,
+        weights: np.ndarray | None,
+        first: _Products,
+        Q: np.ndarray,
+        center: bool,
+    ) -> _KnownLabels | None:
+        """From the first pass; None where it took combinations of labels."""
+        if labels is None or start is None:
+            labels = weighted = np.zeros((0, 0))
+        elif start.shape[1] < labels.shape[1]:
+            return None
+        else:
+            weighted = labels if weights is None else weights[:, None] * labels
+        rows = np.zeros(len(first.sums)) if center else first.sums  # coordinates are less the mean
+        return cls(labels.T @ weighted, weighted.sum(axis=0), Q.T @ first.image[:, : labels.shape[1]], rows)
+
+    def beside(self, basis: np.ndarray, gram: np.ndarray, n: float) -> Moments:
+        """Moments of coordinates, whose Gram matrix is known, and labels."""
+        r, q = basis.shape[1], len(self.sums)
+        whole, sums = np.zeros((r + q, r + q)), np.concatenate([self.row_sums @ basis, self.sums])
+        whole[:r, :r], whole[r:, r:] = gram, self.gram
+        whole[: len(self.cross), r:] = self.cross
+        whole[r:, : len(self.cross)] = self.cross.T
+        return Moments({ROWS: r, LABELS: q} if q else {ROWS: r}, n, sums, whole)
+
+
+def _extended(gram: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """Q'X'X Q with the columns of a further step, given at the last rows; the rows before have none."""
+    r, b = len(gram), column.shape[1]
+    found = np.zeros((r + b, r + b))
+    found[:r, :r] = gram
+    found[r + b - len(column) :, r:] = column
+    found[r:, r + b - len(column) :] = column.T
+    return found
 
 
 def _strongest(labels: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -225,23 +290,44 @@ def _squares(block: Any, weights: np.ndarray | None) -> float:
     return float(np.vdot(values, values))
 
 
-def _beyond(B: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of what the columns of B have outside of the span of an orthonormal `basis` (d x r).
+def _beyond(image: np.ndarray, recent: np.ndarray, column: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of what the image of the last step has outside of the span of `basis` (d x r).
 
-    Against the basis alone: orthonormalizing all blocks anew at every step costs several times as much. What is left of a
-    column is judged by the column's length, and is made orthogonal a second time, for the digits that it lost.
+    Its columns leave the span at the `recent` two steps (`column`: their products with it); what rounding left of the others
+    is small, and is taken off once the columns are orthonormal (again where it is not small: what remains of a short column).
+    Orthonormalizing all steps anew costs several times as much. What is left of a column is judged by its length.
     """
-    lengths = np.linalg.norm(B, axis=0)
-    B = B / np.where(lengths > 0, lengths, 1.0)
-    Q, R = np.linalg.qr(B - basis @ (basis.T @ B))
-    left, singular, _ = np.linalg.svd(R)
-    found = Q @ left[:, singular > 1e-10]
-    return np.linalg.qr(found - basis @ (basis.T @ found))[0]
+    lengths = np.linalg.norm(image, axis=0)
+    found = _spanned((image - recent @ column) / np.where(lengths > 0, lengths, 1.0), 1e-10)
+    rest = basis.T @ found
+    while np.abs(rest).max(initial=0.0) > 1e-3:
+        found = _spanned(found - basis @ rest, 1e-10)
+        rest = basis.T @ found
+    return _repaired(found - basis @ rest)
 
 
 def _orthonormal(B: np.ndarray) -> np.ndarray:
     """An orthonormal basis of the columns' span (d x r)."""
     lengths = np.linalg.norm(B, axis=0)
-    Q, R = np.linalg.qr(B / np.where(lengths > 0, lengths, 1.0))
+    return _repaired(_spanned(B / np.where(lengths > 0, lengths, 1.0), 1e-10))
+
+
+def _spanned(B: np.ndarray, least: float) -> np.ndarray:
+    """A nearly orthonormal basis of the columns of B but for what has singular values up to `least`.
+
+    From the Gram matrix, which is some times as fast as a QR factorization of so tall a matrix and keeps four digits of
+    orthogonality; by QR where squares of the singular values would drown in rounding.
+    """
+    if not B.shape[1]:
+        return B
+    values, vectors = np.linalg.eigh(B.T @ B)
+    if values[0] > max(1e-12 * values[-1], 1e2 * least**2):
+        return B @ (vectors / np.sqrt(values))
+    Q, R = np.linalg.qr(B)
     left, singular, _ = np.linalg.svd(R)
-    return Q @ left[:, singular > 1e-10 * singular.max(initial=1e-300)]
+    return Q @ left[:, singular > least * max(1.0, singular.max(initial=0.0))]
+
+
+def _repaired(Q: np.ndarray) -> np.ndarray:
+    """Orthonormal columns of the same span, of nearly orthonormal ones, by Cholesky QR."""
+    return Q @ np.linalg.inv(np.linalg.cholesky(Q.T @ Q)).T

@@ -12,6 +12,7 @@ import numpy as np
 from dmo.blocks import Rows, Subset
 from dmo.engines.krylov import Krylov, subspaces
 from dmo.engines.lowrank import choose_engine, is_exact
+from dmo.engines.moments import Moments
 from dmo.engines.relations import relation_features
 from dmo.engines.view_moments import FactorColumns, FeatureColumns, SubspaceColumns, ViewColumns, collect_view
 from dmo.engines.view_operators import DualView, KernelView, ViewOperator
@@ -108,12 +109,15 @@ def _by_subspace(
 ) -> Projected:
     """A linear kernel in a subspace of linear functions, from moments in its coordinates; it is widened, a pass over the
     rows each time, until the eigenvalues stay."""
-    labels, _ = task.columns(samples)
+    labels, diagonal = task.columns(samples)
     values, growth, steps = None, 0.0, 0
     for steps, found in enumerate(subspaces(method, X, labels, task.center, random_state, samples.weights), 1):
         if found.basis.shape[1] < k and not found.last:
             continue
-        done = _by_moments(task, SubspaceColumns(view, found), X, samples, k)
+        columns, moments = SubspaceColumns(view, found), found.moments
+        if moments is None or diagonal is not None:
+            moments = collect_view(columns, X, labels, diagonal, samples.weights)
+        done = _from_moments(task, columns, moments, samples, k)
         if values is not None:
             growth = float(np.abs(done.fit.values - values).max() / np.abs(done.fit.values).max())
             log.info("Krylov subspace: in step %d the eigenvalues grew by %.1e of the largest", steps, growth)
@@ -142,7 +146,10 @@ def _by_products(task: Task, built: ViewOperator, samples: Samples, k: int, opti
 
 
 def _by_moments(task: Task, columns: ViewColumns, X: Rows, samples: Samples, k: int) -> Projected:
-    moments = collect_view(columns, X, *task.columns(samples), samples.weights)
+    return _from_moments(task, columns, collect_view(columns, X, *task.columns(samples), samples.weights), samples, k)
+
+
+def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: Samples, k: int) -> Projected:
     fit, offset, decoder = solve_moments(task, samples, moments, k, columns.trace)
     return Projected(columns.function(fit.coefficients, offset), fit, None, decoder)
 
