@@ -135,6 +135,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="two views, 400 training and 100 test samples")
     made.add_argument("--protocol", choices=("views", "paper"), default="views", help="paper: see kgha_paper.py")
     made.add_argument("--rank", type=int, help="with --protocol paper: Nystrom kernels of this rank, not exact ones")
+    made.add_argument("--search-samples", type=int, help="with --protocol paper: see kgha_paper.py")
     for name, value in asdict(Parameters()).items():
         made.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     add_run_options(made)
@@ -171,8 +172,9 @@ def run_paper(options: argparse.Namespace) -> None:
     samples = select(store, used, quick=options.quick)
     methods = chosen_methods(options)
     engine = Nystrom(rank=options.rank, random_state=0) if options.rank else "exact"
-    name = Path(options.data).name
-    tables(name, samples.train, samples.Y_train, samples.test, samples.Y_test, methods, engine, work)
+    name = Path(options.data).name + ("-quick" if options.quick else "")  # the printed tables are of whole sets
+    few = options.search_samples
+    tables(name, samples.train, samples.Y_train, samples.test, samples.Y_test, methods, engine, work, few)
 
 
 def chosen_methods(options: argparse.Namespace) -> list[str]:

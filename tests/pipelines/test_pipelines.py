@@ -127,6 +127,8 @@ def test_the_papers_tables_choose_by_cross_validation(pipeline, tmp_path, monkey
     monkeypatch.setitem(paper.METHODS, "KGHA", (kgha, kernel, few | {"n_components": (0.2, 0.5)}))
     monkeypatch.setitem(paper.METHODS, "r-KMLR", (regression, kernel, {"ridge": (1e-2, 1e-1)}))
     pipeline.ingest_digits(tmp_path / "corel5k")
+    for printed in (paper.TABLE_3, paper.TABLE_4):
+        monkeypatch.setitem(printed, "corel5k-quick", printed["corel5k"])
     command = ["--data", str(tmp_path / "corel5k"), "--work", str(tmp_path), "--quick", "--protocol", "paper"]
     assert pipeline.main([*command, "--methods", "r-KMLR,KGHA"]) == 0
     written = json.loads((tmp_path / "kgha_paper.json").read_text())
@@ -137,8 +139,25 @@ def test_the_papers_tables_choose_by_cross_validation(pipeline, tmp_path, monkey
     assert rows["r-KMLR", None, "recall"]["paper"] == 35.1
     store = stores.open_features(tmp_path / "corel5k")
     samples = pipeline.select(store, list(store.views)[:2], quick=True)
-    setting = rows["KGHA", 0.5, "f1"]["chosen"]
-    model = KGHA(center=False, intercept=False, **setting).fit(samples.train, samples.Y_train)
+    setting = {key: float(value) for key, value in map(str.split, rows["KGHA", 0.5, "f1"]["chosen"].split(", "))}
+    model = KGHA(center=False, intercept=False, n_components=0.5, scale="none", **setting)
+    model.fit(samples.train, samples.Y_train)
     expected = annotation_scores(samples.Y_test, model.decision_function(samples.test), 5)
     assert rows["KGHA", 0.5, "f1"]["ours"] == pytest.approx(100 * expected.f1, abs=1e-6)
-    assert [claim["claim"] for claim in written["claims"]][1] == "p = .5 L is the best"
+    f1 = {key[:2]: row["ours"] for key, row in rows.items() if key[2] == "f1"}
+    others, _ = written["claims"]
+    assert others["claim"] == "KGHA at p = .5 L not below the other methods in F1"
+    assert others["holds"] == (f1["KGHA", 0.5] >= f1["r-KMLR", None])
+
+
+def test_one_search_is_shared_by_the_methods_of_a_family(pipeline):
+    """KGHA-d and KGHA-r are KGHA's form with other values: each takes the best line of its own grid."""
+    paper = sys.modules["kgha_paper"]
+    grid = paper.joint_grid(["KGHA", "KGHA-d", "KGHA-r"])
+    assert grid["n_components"] == [0.2, 0.4, 0.5, 0.6, 0.8, 1.0]
+    assert grid["balance"] == [1e-8, *paper.GRID]
+    lines = [{"ridge": 1e-2, "balance": b, "n_components": p} for b in grid["balance"] for p in grid["n_components"]]
+    table = [line | {"mean": i} for i, line in enumerate(lines)]
+    assert paper.chosen(table, "KGHA", 0.5) == {"ridge": 1e-2, "balance": 1e-1, "n_components": 0.5, "mean": 32}
+    assert paper.chosen(table, "KGHA-r", 0.5) == {"ridge": 1e-2, "balance": 1e-8, "n_components": 0.5, "mean": 2}
+    assert paper.chosen(table, "KGHA-d", 1.0) == {"ridge": 1e-2, "balance": 1e-1, "n_components": 1.0, "mean": 35}
