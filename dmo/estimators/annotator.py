@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import is_regressor
+from sklearn.base import clone, is_regressor
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
@@ -24,8 +24,8 @@ from dmo.estimators.lazy import row_by_row
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import metric_of, top_label_sets
-from dmo.persistence import with_prefix, without_prefix
-from dmo.validation import Gaps, check_labels, check_views, named, prepare_views
+from dmo.persistence import load, with_prefix, without_prefix
+from dmo.validation import Columns, Gaps, check_labels, check_views, named, prepare_views
 
 _MANY = 4096
 """Labels above which predictions are sparse."""
@@ -96,7 +96,8 @@ class Annotator(Estimator):
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
         """See `row_by_row`."""
         if self.outputs_ is not None:
-            return None if self.outputs_.flat else np.arange(len(self.outputs_.scale)), np.dtype(np.float64)
+            names = np.asarray(getattr(self, "label_names_", np.arange(len(self.outputs_.scale))))
+            return None if self.outputs_.flat else names, np.dtype(np.float64)
         if method == "predict" and not self.multilabel_ and options.get("top") is None:
             return None, self.classes_.dtype
         if method == "predict":
@@ -425,6 +426,17 @@ class OnBase(Annotator):
     def impute(self) -> Gaps:
         """What fills missing cells: the base's."""
         return getattr(self.__dict__.get("base_", self.base), "impute", None)
+
+    @property
+    def views(self) -> Mapping[str, Columns] | None:
+        """Which columns of one array are the views: the base says it."""
+        return getattr(self.__dict__.get("base_", self.base), "views", None)
+
+    def _take_base(self, default: Estimator) -> Any:
+        """A copy of `base` to be fitted, loaded where it is a path; before X is read, which is done as it says."""
+        given = load(self.base) if isinstance(self.base, str) else self.base
+        self.base_ = clone(default if given is None else given)
+        return self.base_
 
     def _prepared(self, views: Mapping[str, Rows]) -> dict[str, Rows]:
         """Rows as the fitted base takes them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ from dmo.errors import UserError
 from dmo.estimators.arguments import GivenEngine, KernelSpecs
 from dmo.estimators.output_svr import OutputSVR
 from dmo.methods.svr.losses import EPSILON_INSENSITIVE, LossName
-from dmo.validation import Gaps, Scales
+from dmo.validation import Columns, Gaps, Scales
 
 
 class CoupledSVR(OutputSVR):
@@ -43,6 +44,8 @@ class CoupledSVR(OutputSVR):
         Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
         multiplied by; "none" leaves outputs as they are, which is the paper's. "auto": standard, unless outputs have two
         values each, as labels have.
+    views : mapping of view to slice, list of int or list of str, or None, default=None
+        Columns of the views, where X is one array, or a DataFrame whose columns have these names.
     scale : see `KGHA`
         Of the columns of the views.
     impute : see `KGHA`
@@ -98,6 +101,7 @@ class CoupledSVR(OutputSVR):
         approximation: GivenEngine = "exact",
         random_state: int | None = 0,
         target_scale: Literal["auto", "standard", "none"] = "auto",
+        views: Mapping[str, Columns] | None = None,
         scale: Scales = "auto",
         impute: Gaps = None,
     ):
@@ -111,6 +115,7 @@ class CoupledSVR(OutputSVR):
         self.approximation = approximation
         self.random_state = random_state
         self.target_scale = target_scale
+        self.views = views
         self.scale = scale
         self.impute = impute
 

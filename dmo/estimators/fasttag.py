@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
@@ -17,7 +16,7 @@ from dmo.estimators.ridge import MultiViewRidge
 from dmo.functions import Expansion
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.fasttag import enrichment
-from dmo.persistence import described, load, rebuilt, with_prefix, without_prefix
+from dmo.persistence import described, rebuilt, with_prefix, without_prefix
 from dmo.validation import COUNT, POSITIVE, Need, check_labels, check_parameters, check_views, sample_count
 
 
@@ -108,10 +107,9 @@ class FastTag(OnBase):
         check_parameters(self)
         if not self.dropout < 1:
             raise UserError(f"dropout = {self.dropout}; needed is a probability below 1")
+        base = self._take_base(MultiViewRidge())
         views = check_views(self, X, reset=True)
         Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
-        given = load(self.base) if isinstance(self.base, str) else self.base
-        base = MultiViewRidge() if given is None else clone(given)
         if not isinstance(base, MultiViewRidge):
             raise UserError(f"base = {base!r}; needed is a MultiViewRidge, whose scores are linear in the labels")
         self.base_ = base.set_params(decoder=None, standardize=0.0).fit(views, Y)

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dmo.blocks import rows
 from dmo.errors import UserError
 from dmo.estimators.base import Estimator
+from dmo.estimators.lazy import row_by_row
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.methods.homogeneity.operators import krylov, passive_map
 from dmo.validation import (
@@ -164,6 +165,11 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         self.n_components_ = self._n_features_out = self.n_components
         return self
 
+    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
+        """See `row_by_row`."""
+        return self.get_feature_names_out(), np.dtype(np.float64)
+
+    @row_by_row
     def transform(self, X: Any) -> np.ndarray:
         """Give samples their object scores.
 

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import Tags
 
 from dmo.estimators.arguments import Engine, KernelSpec
-from dmo.estimators.projection import Projection
+from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import embed
 from dmo.methods.embeddings.catalog import METHODS, parameters
 from dmo.methods.embeddings.discriminant import DISCRIMINANTS, duplicated
@@ -32,7 +32,7 @@ from dmo.validation import (
 _OPTIONS = parameters("supervised")
 
 
-class MESD(Projection):
+class MESD(DecodingProjection):
     """Multi-label embedding by sample duplication: a single-label method in which a sample counts once per label.
 
     A parameter that the method does not use is refused. Samples without labels (rows of zeros or NaN) are left out of the
@@ -177,7 +177,7 @@ class MESD(Projection):
         view, source = check_one_view(self, X, reset=True)
         n = source.shape[0]
         k = count_components(self.n_components, 1, n, n)
-        Y, _ = check_known_labels(self, y, n)
+        Y, labeled = check_known_labels(self, y, n)
 
         def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray]:
             known, index = Samples(n, rows, Y[:, Y.any(axis=0)]).labeled()
@@ -185,6 +185,8 @@ class MESD(Projection):
 
         options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
         self._learn(embed(problem_of, view, source, k, *options))
+        self._learn_outputs(Y[labeled], y)
+        self._learn_decoder(view, source, Y, 1.0 * labeled)
         return self
 
     @property

@@ -10,7 +10,7 @@ from sklearn.utils import Tags
 from dmo.blocks import rows
 from dmo.errors import UserError
 from dmo.estimators.arguments import KernelSpec
-from dmo.estimators.projection import Projection
+from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import Projected
 from dmo.functions import KernelExpansion, LinearExpansion
 from dmo.graphs import adjacency, ends, local_scales, neighbors, root_mean_square, weigh
@@ -51,7 +51,7 @@ _SMALL = 6000  # features, or samples, of dense square matrices
 _ALL = 4000  # samples of which all pairs are taken
 
 
-class MOPE(Projection):
+class MOPE(DecodingProjection):
     """Multi-output proximity-based embedding: max tr(Z' Psi Z), Psi of label proximities and feature weights.
 
     Samples without labels (rows of 0, of NaN or of -1; class -1 or NaN) have proximity 0 to all, so that only the
@@ -290,9 +290,12 @@ class MOPE(Projection):
             raise UserError(f"ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")
         view, source = check_one_view(self, X, reset=True)
         n = source.shape[0]
-        Y, _ = check_known_labels(self, y, n)
+        Y, known = check_known_labels(self, y, n)
         k = count_components(self.n_components, 1, n, n)
-        self._solve(view, rows(source), Y, k)
+        X = rows(source)
+        self._solve(view, X, Y, k)
+        self._learn_outputs(Y[known], y)
+        self._learn_decoder(view, X, Y, 1.0 * known)
         return self
 
     def _solve(self, view: str, X: Any, Y: np.ndarray, k: int) -> None:

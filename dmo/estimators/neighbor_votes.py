@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 
 from dmo.blocks import Rows
 from dmo.decoders import PlugIn, PooledCalibration
@@ -17,7 +17,7 @@ from dmo.estimators.ridge import MultiViewRidge
 from dmo.functions import KernelDistances
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.neighbor_votes import label_directions, log_shares, votes
-from dmo.persistence import described, load, rebuilt, with_prefix, without_prefix
+from dmo.persistence import described, rebuilt, with_prefix, without_prefix
 from dmo.validation import (
     NOT_NEGATIVE,
     Need,
@@ -108,10 +108,9 @@ class NeighborVotes(OnBase):
             For parameters, views or labels that do not fit together, and for a base that takes no decoder.
         """
         check_parameters(self)
+        base = self._take_base(MultiViewRidge())
         views = check_views(self, X, reset=True)
         Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
-        given = load(self.base) if isinstance(self.base, str) else self.base
-        base = clone(MultiViewRidge() if given is None else given)
         if "decoder" not in base.get_params():
             raise UserError(f"base = {base!r}; needs a model that scores labels and takes a decoder, as MultiViewRidge")
         self.base_ = base.set_params(decoder=PooledCalibration()).fit(views, Y)

@@ -37,6 +37,13 @@ NUMBERS = ("flat_", "objective_", "dual_objective_", "gap_", "n_iter_", "n_facto
 """What a model keeps of a fit besides arrays."""
 
 
+_OF_DATA = (
+    *("view_widths_", "view_feature_names_", "n_features_in_", "feature_names_in_", "preparations_"),
+    *("flat_", "label_names_", "frame_ranks_", "coupling_"),
+)
+"""What the fits of a path have in common."""
+
+
 class OutputSVR(RegressorMixin, Estimator):
     """Validation, the shared solver, prediction and persistence; subclasses say how the outputs depend on each other."""
 
@@ -141,7 +148,7 @@ class OutputSVR(RegressorMixin, Estimator):
 
     def _adopt(self, other: Self) -> None:
         self._units = other._units
-        for name in ("view_widths_", "n_features_in_", "feature_names_in_", "flat_", "frame_ranks_", "coupling_"):
+        for name in _OF_DATA:
             if hasattr(other, name):
                 setattr(self, name, getattr(other, name))
 
@@ -152,7 +159,10 @@ class OutputSVR(RegressorMixin, Estimator):
     def _prepare(self, X: Any, y: Any) -> tuple[Problem, Factors, Fitted]:
         check_parameters(self)
         views = check_views(self, X, reset=True)
-        Y, self.flat_, _ = check_outputs(y, sample_count(views))
+        Y, self.flat_, names = check_outputs(y, sample_count(views))
+        self.__dict__.pop("label_names_", None)
+        if names is not None:
+            self.label_names_ = names
         cost = float(self.C)
         warn_of_outputs(self, Y)
         self._units = self._output_units(Y)
@@ -183,7 +193,8 @@ class OutputSVR(RegressorMixin, Estimator):
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
         """See `row_by_row`."""
         dtype = np.dtype(np.uint8 if method == "predict_labels" else np.float64)
-        return None if self.flat_ else np.arange(len(self.intercept_)), dtype
+        names = np.asarray(getattr(self, "label_names_", np.arange(len(self.intercept_))))
+        return None if self.flat_ else names, dtype
 
     @row_by_row
     def predict(self, X: Any) -> np.ndarray:

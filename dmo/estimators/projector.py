@@ -185,4 +185,5 @@ def embed(
     known = features.values if index is None or len(index) == X.shape[0] else features.values[index]
     found = solve_projected(problem, known, k, variance)
     expansion = features.function(found.coefficients, found.offset)
-    return Projected(expansion, EmbeddingFit(found.values, found.coefficients), None)
+    embedding = np.asarray(features.values @ found.coefficients) + found.offset
+    return Projected(expansion, EmbeddingFit(found.values, found.coefficients), embedding)

@@ -10,7 +10,7 @@ from sklearn.utils import Tags
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.estimators.arguments import AnyEngine, KernelSpec
-from dmo.estimators.projection import Projection
+from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import ProjectionOptions, embed, project
 from dmo.graphs.rows import read
 from dmo.labels.kernels import LabelKernel
@@ -42,7 +42,7 @@ from dmo.validation import (
 _OPTIONS = catalog.parameters()
 
 
-class TraceEmbedding(Projection):
+class TraceEmbedding(DecodingProjection):
     """A projection or an embedding of the samples, chosen by name: max tr(W'AW) subject to W'BW = I.
 
     A parameter that the method does not use is refused. Methods on a neighbor graph hold the rows in memory. Those that
@@ -296,17 +296,20 @@ class TraceEmbedding(Projection):
         labels = check_label_factor(self, y, source.shape[0], kernel, weights)[0] if entry.labels else None
         options = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
         self._learn(project(MethodTask(entry, chosen), view, source, labels, k, options, weights))
+        if labels is not None and self._decodes:
+            self._learn_outputs(labels, y, weights)
+            self._learn_decoder(view, source, labels, weights)
 
     def _fit_rows(self, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int) -> None:
         """The methods that look at the rows: neighbor graphs, classes of samples."""
-        Y = None
+        carried = None
         if entry.labels:
-            Y, _ = check_known_labels(self, y, source.shape[0])
-            Y = Y[:, Y.any(axis=0)]
+            Y, labeled = check_known_labels(self, y, source.shape[0])
+            carried = Y[:, Y.any(axis=0)]
 
         def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray | None]:
             """The problem, and the samples that it is about (None: all)."""
-            samples, index = Samples(rows.shape[0], rows, Y, center=entry.center), None
+            samples, index = Samples(rows.shape[0], rows, carried, center=entry.center), None
             if entry.family == "supervised":
                 samples, index = samples.labeled()
             return entry.problem(samples, chosen), index
@@ -316,6 +319,15 @@ class TraceEmbedding(Projection):
         else:
             options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
             self._learn(embed(problem_of, view, source, k, *options))
+            if entry.labels:
+                self._learn_outputs(Y[labeled], y)
+                self._learn_decoder(view, source, Y, 1.0 * labeled)
+
+    @property
+    def _decodes(self) -> bool:
+        """Methods that learn from outputs, and leave a function of new rows."""
+        entry = METHODS.get(self.method)
+        return entry is not None and entry.labels and not entry.direct and self.label_kernel in (None, "linear")
 
     def _learn_direct(self, found: TracePairs) -> None:
         self.__dict__.pop("expansion_", None)

@@ -280,8 +280,10 @@ def sample_count(views: Mapping[str, Rows]) -> int:
 
 
 def column_names(table: Any) -> list[str] | None:
-    """Names of the columns of a DataFrame, None where they are not all text, or there are none."""
+    """Names of the columns of a DataFrame or a DataArray, None where they are not all text, or there are none."""
     names = list(getattr(table, "columns", ()))
+    if not names and len(getattr(table, "dims", ())) == 2 and table.dims[1] in getattr(table, "coords", ()):
+        names = table.coords[table.dims[1]].values.tolist()
     return names if names and all(isinstance(name, str) for name in names) else None
 
 

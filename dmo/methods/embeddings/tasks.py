@@ -239,6 +239,29 @@ def decode(moments: Moments) -> Decoder | None:
     return B, mean[slices[LABELS]] - mean[Z] @ B
 
 
+_SHRINKAGE = 1e-3
+"""Share of the total scatter in the one within classes, which may be 0: training samples of a class can fall on a point."""
+
+
+def discriminants(moments: Moments) -> Decoder | None:
+    """Linear discriminants of the classes LABELS (one column of 0 and 1 each) on ROWS: coefficients (k x q), offset (q).
+
+    log-probabilities of Gaussian classes with one covariance, up to what all have in common [Fisher 1936].
+    """
+    if LABELS not in moments.widths:
+        return None
+    places, total = moments.places(), moments.centered().gram
+    Z, labels = places[ROWS], places[LABELS]
+    counts = moments.sums[labels]
+    means = moments.gram[labels, Z] / np.maximum(counts, 1.0)[:, None]
+    mean = moments.mean()[Z]
+    apart = means - mean
+    within = total[Z, Z] - apart.T @ (counts[:, None] * apart)
+    B = power_of((within + _SHRINKAGE * total[Z, Z]) / moments.n, -1.0) @ apart.T
+    offset = np.log(np.maximum(counts, 1.0) / moments.n) - np.einsum("qk,kq->q", apart / 2 + mean, B)
+    return B, offset
+
+
 def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> Decoder | None:
     """Decode the labels from coordinates in memory, by least squares with an intercept.
 
