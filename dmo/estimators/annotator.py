@@ -21,6 +21,7 @@ from dmo.errors import UserError
 from dmo.estimators.arguments import Decoder
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
+from dmo.estimators.out_of_fold import HELD_OUT_ROWS, held_out_part
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.metrics import metric_of, top_label_sets
@@ -58,7 +59,9 @@ class LazyScores:
 
 
 def _gives_probabilities(estimator: Any) -> bool:
-    return _scores_labels(estimator) and (estimator._learns_sets or getattr(estimator, "decoder", None) is not None)
+    """Of classes all annotators do; of labels those that learn them, or have a decoder."""
+    learns = estimator._learns_sets or getattr(estimator, "decoder", None) is not None
+    return _scores_labels(estimator) and (learns or not getattr(estimator, "multilabel_", False))
 
 
 def _scores_labels(estimator: Any) -> bool:
@@ -201,6 +204,14 @@ class Annotator(Estimator):
             self.decoding_ = Calibration().learn_aside(ranking, Y, self.rule_.seen, classes, known) if usable else None
             return
         self.decoding_, self.held_out_scores_ = learner.learn(held_out, Y, known), held_out[0]
+
+    def _learn_probabilities(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
+        """Of classes, without a decoder: from a fit on some of the samples, whose scores of others are held out."""
+        if self.multilabel_ or self._only_scores:
+            return
+        found = held_out_part(self, views, Y, np.arange(len(Y)), HELD_OUT_ROWS)
+        if found is not None:
+            self._learn_decoder(None, [found[1]], Y[found[0]])
 
     def _decoding_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The decoder for a model store; empty where there is none."""

@@ -68,6 +68,8 @@ class DistanceAnnotator(Annotator):
         held_out = self._learn_neighbors(views)
         if held_out is not None:
             self._learn_decoder(self.decoder, [held_out], self.labels_)
+        else:
+            self._learn_probabilities(views, self.labels_)
         return self
 
     def left_out_scores(

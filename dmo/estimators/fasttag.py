@@ -121,6 +121,8 @@ class FastTag(OnBase):
         self.decoding_ = None
         if self.decoder is not None:
             self._learn_decoder(self.decoder, [out_of_fold_scores(self, views, Y)], Y)
+        else:
+            self._learn_probabilities(views, Y)
         return self
 
     @property

@@ -20,7 +20,7 @@ from dmo.estimators.filling import filled_labels
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps
-from dmo.estimators.out_of_fold import held_out_part, out_of_fold_scores
+from dmo.estimators.out_of_fold import HELD_OUT_ROWS, held_out_part, out_of_fold_scores
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import HeldOut, SharedViews
@@ -64,8 +64,6 @@ from dmo.validation import (
 
 _KEPT = 2**30
 """Bytes of factor rows that are kept for the next pass of this process."""
-_HELD_OUT = 2000
-"""Rows of the fit whose scores decide label sets: a part of the whole fit's work."""
 
 
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
@@ -296,7 +294,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         if self.decoder is not None:
             held = out_of_fold_scores(self, views, Y, gaps=gaps)[rows]
         elif not self._skips_sets:
-            found = held_out_part(self, views, Y, rows, _HELD_OUT, gaps, self._fitted_maps() if gaps is None else None)
+            found = held_out_part(
+                self, views, Y, rows, HELD_OUT_ROWS, gaps, self._fitted_maps() if gaps is None else None
+            )
             if found is None:
                 return
             rows, held = found

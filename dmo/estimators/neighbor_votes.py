@@ -72,6 +72,7 @@ class NeighborVotes(OnBase):
     (597, 14)
     """
 
+    _learns_sets = True
     _needs: ClassVar[dict[str, Need]] = {"sharpness": NOT_NEGATIVE, "visual": NOT_NEGATIVE}
 
     def __init__(

@@ -79,6 +79,8 @@ def out_of_fold_scores(
 ALL_ROWS, SOLVED_ROWS, SOME_ROWS = 6144, 2048, 1024
 """Rows of an exact kernel up to which all are scored (the inverse's diagonal costs what the factor did), the same where it is
 solved by iteration (a solve per row), and as many above."""
+HELD_OUT_ROWS = 2000
+"""Rows of a further fit whose scores decide label sets and probabilities: a part of the whole fit's work."""
 PASSED_ROWS, _RUN = 4096, 256
 """Rows that the moment engine reads again for held-out scores, in runs of some, since stores are read by blocks."""
 
@@ -124,7 +126,7 @@ def held_out_part(
     index = np.sort(np.concatenate([train, test]))
     read = {name: _read(source, index) for name, source in views.items()}
     model = _scoring(estimator)
-    if estimator.is_exact:
+    if getattr(estimator, "is_exact", False):
         # few rows: their kernels need neither stores nor workers, but the precision that was asked for
         model.set_params(approximation=replace(exact_engine(estimator.approximation_), storage="memory", path=None))
     elif maps is not None:
@@ -146,7 +148,8 @@ def _read(source: Rows, index: np.ndarray) -> Rows:
 
 
 def _precomputed(estimator: Any, views: list[str]) -> bool:
-    specs = per_view("kernel", estimator.kernel, views).values()
+    kernel = getattr(getattr(estimator, "base_", estimator), "kernel", None)
+    specs = per_view("kernel", kernel, views).values()
     return any(isinstance(spec, Precomputed) or spec == "precomputed" for spec in specs)
 
 

@@ -9,10 +9,12 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
 
 from dmo.blocks import Rows, iterate, rows
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
+from dmo.estimators.lazy import row_by_row
 from dmo.graphs import adjacency, local_scales, nearest, neighbors, weigh
 from dmo.labels.proximities import Proximity, class_similarities
 from dmo.methods.decoding import ScoreRule
@@ -221,6 +223,26 @@ class LabelPropagation(Annotator):
         for where, block in iterate(source, _BLOCK):
             out[where] = self._means(block)
         return out
+
+    @available_if(lambda self: not getattr(self, "multilabel_", False))
+    @row_by_row
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Give the shares of the classes in the labels that reach a sample.
+
+        Parameters
+        ----------
+        X : rows of shape (m, d)
+            Samples, in chunks of whole rows.
+
+        Returns
+        -------
+        ndarray of shape (m, L)
+            Shares, of sum 1; scores below 0 (of classes that others speak against) count from the lowest of their row on.
+        """
+        scores = self._label_scores(X)
+        shares = scores - np.minimum(scores.min(axis=1, keepdims=True), 0.0)
+        total = shares.sum(axis=1, keepdims=True)
+        return np.divide(shares, total, out=np.full_like(shares, 1 / shares.shape[1]), where=total > 0)
 
     def _means(self, block: Any) -> np.ndarray:
         """Scores (m x L) of a block of new rows: edges from them to their nearest training rows, weighed like the graph."""

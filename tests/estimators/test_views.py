@@ -29,7 +29,19 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import _safe_indexing
 
 import dmo
-from dmo import JEC, KGHA, MultiSetCCA, MultiViewRidge, TagProp, UserError, Views
+from dmo import (
+    JEC,
+    KGHA,
+    LLTSVR,
+    CoupledSVR,
+    FastTag,
+    MultiSetCCA,
+    MultiViewRidge,
+    NeighborVotes,
+    TagProp,
+    UserError,
+    Views,
+)
 from dmo.stores import ViewSpec, create_features, open_features
 
 RNG = np.random.default_rng(0)
@@ -199,3 +211,30 @@ def test_a_model_keeps_which_columns_are_its_views(tmp_path):
 def test_what_are_no_views_is_told(make, message):
     with pytest.raises(UserError, match=message):
         make()
+
+
+OF_COLUMNS: dict[str, Any] = {  # how an estimator is told which columns of one array are its views
+    "NeighborVotes": lambda columns: NeighborVotes(MultiViewRidge(views=columns)),
+    "FastTag": lambda columns: FastTag(MultiViewRidge(views=columns)),
+    "LLTSVR": lambda columns: LLTSVR(tol=1e-3, views=columns),
+    "CoupledSVR": lambda columns: CoupledSVR(tol=1e-3, views=columns),
+}
+
+
+@pytest.mark.parametrize("name", OF_COLUMNS)
+def test_estimators_on_a_base_and_regressions_cut_one_array_into_views(name, tmp_path):
+    plain = OF_COLUMNS[name](None).fit(VIEWS, Y)
+    for columns, X in ((SLICES, WHOLE), (NAMES, NAMED)):
+        model = OF_COLUMNS[name](columns).fit(X, Y)
+        model.save(str(tmp_path / "m.zarr"))
+        assert_allclose(model.predict(X), plain.predict(VIEWS), atol=1e-6)
+        assert_array_equal(dmo.load(str(tmp_path / "m.zarr")).predict(X), model.predict(X))
+
+
+def test_what_a_base_says_of_its_rows_holds_from_the_first_fit_on(tmp_path):
+    gappy = A.copy()
+    gappy[0, 0] = np.nan
+    model = NeighborVotes(MultiViewRidge()).fit(A, Y).set_params(base=MultiViewRidge(impute="mean"))
+    assert np.isfinite(model.fit(gappy, Y).decision_function(gappy)).all()
+    MultiViewRidge(impute="mean").fit(gappy, Y).save(str(tmp_path / "base.zarr"))
+    assert NeighborVotes(str(tmp_path / "base.zarr")).fit(gappy, Y).impute == "mean"

@@ -250,8 +250,8 @@ def discriminants(moments: Moments) -> Decoder | None:
     """
     if LABELS not in moments.widths:
         return None
-    places, total = moments.places(), moments.centered().gram
-    Z, labels = places[ROWS], places[LABELS]
+    slices, total = moments.slices(), moments.centered().gram
+    Z, labels = slices[ROWS], slices[LABELS]
     counts = moments.sums[labels]
     means = moments.gram[labels, Z] / np.maximum(counts, 1.0)[:, None]
     mean = moments.mean()[Z]
