@@ -9,12 +9,10 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.metaestimators import available_if
 
-from dmo.blocks import Rows, iterate, rows
+from dmo.blocks import Rows, Subset, iterate, rows
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.lazy import row_by_row
 from dmo.graphs import adjacency, local_scales, nearest, neighbors, weigh
 from dmo.labels.proximities import Proximity, class_similarities
 from dmo.methods.decoding import ScoreRule
@@ -200,6 +198,9 @@ class LabelPropagation(Annotator):
         self.view_, self.scores_, self.correlation_ = view, found.scores, found.correlation
         self.n_iter_ = max(1, found.steps)
         self.rule_ = ScoreRule.learn(Y[known].mean(axis=0), None, False)
+        self.decoding_ = None
+        if isinstance(self.weight, str) and known.sum() > 2 * self.n_neighbors:
+            self._learn_probabilities({view: Subset(self.rows_, np.flatnonzero(known))}, Y[known])
         return self
 
     def _graph(self) -> csr_array:
@@ -223,26 +224,6 @@ class LabelPropagation(Annotator):
         for where, block in iterate(source, _BLOCK):
             out[where] = self._means(block)
         return out
-
-    @available_if(lambda self: not getattr(self, "multilabel_", False))
-    @row_by_row
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Give the shares of the classes in the labels that reach a sample.
-
-        Parameters
-        ----------
-        X : rows of shape (m, d)
-            Samples, in chunks of whole rows.
-
-        Returns
-        -------
-        ndarray of shape (m, L)
-            Shares, of sum 1; scores below 0 (of classes that others speak against) count from the lowest of their row on.
-        """
-        scores = self._label_scores(X)
-        shares = scores - np.minimum(scores.min(axis=1, keepdims=True), 0.0)
-        total = shares.sum(axis=1, keepdims=True)
-        return np.divide(shares, total, out=np.full_like(shares, 1 / shares.shape[1]), where=total > 0)
 
     def _means(self, block: Any) -> np.ndarray:
         """Scores (m x L) of a block of new rows: edges from them to their nearest training rows, weighed like the graph."""
@@ -272,8 +253,10 @@ class LabelPropagation(Annotator):
         arrays: dict[str, Any] = {"rows": self.rows_, "scores": self.scores_} | with_prefix("rule", rule)
         if self.scales_ is not None:
             arrays["scales"] = self.scales_
+        decoding, decoding_meta = self._decoding_arrays()
+        arrays |= decoding
         meta = {"rule": rule_meta, "multilabel": self.multilabel_, "view": self.view_, "n_iter": self.n_iter_}
-        return arrays, meta | {"bandwidth": self.bandwidth_, "correlation": self.correlation_}
+        return arrays, meta | decoding_meta | {"bandwidth": self.bandwidth_, "correlation": self.correlation_}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         check_parameters(self)  # new rows look for their neighbors by them
@@ -281,3 +264,4 @@ class LabelPropagation(Annotator):
         self.multilabel_, self.view_, self.n_iter_ = meta["multilabel"], meta["view"], meta["n_iter"]
         self.bandwidth_, self.correlation_ = meta["bandwidth"], meta["correlation"]
         self.rule_ = ScoreRule.from_arrays(without_prefix("rule", arrays), meta["rule"])
+        self._restore_decoding(arrays, meta)

@@ -229,7 +229,28 @@ class FormTask(Task):
 
 
 def decode(moments: Moments) -> Decoder | None:
-    """Least squares of LABELS on ROWS with an intercept, from their moments: coefficients (k x q) and offset (q)."""
+    """Decode labels by least squares with an intercept.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of the coordinates ROWS and of the LABELS.
+
+    Returns
+    -------
+    (ndarray of shape (k, q), ndarray of shape (q,)) or None
+        Coefficients and offset; None without LABELS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Moments
+    >>> from dmo.methods.embeddings.tasks import decode
+    >>> Z = np.array([[0.0], [1.0], [2.0]])
+    >>> B, offset = decode(Moments.of({"rows": Z, "labels": 2 * Z + 1}))
+    >>> B.round(6), offset.round(6)
+    (array([[2.]]), array([1.]))
+    """
     if LABELS not in moments.widths:
         return None
     slices, centered = moments.slices(), moments.centered().gram
@@ -244,9 +265,31 @@ _SHRINKAGE = 1e-3
 
 
 def discriminants(moments: Moments) -> Decoder | None:
-    """Linear discriminants of the classes LABELS (one column of 0 and 1 each) on ROWS: coefficients (k x q), offset (q).
+    """Discriminate classes by coordinates: logarithms of the densities of Gaussian classes with one covariance.
 
-    log-probabilities of Gaussian classes with one covariance, up to what all have in common [Fisher 1936].
+    Parameters
+    ----------
+    moments : Moments
+        Of the coordinates ROWS and of the classes LABELS, one column of 0 and 1 each.
+
+    Returns
+    -------
+    (ndarray of shape (k, q), ndarray of shape (q,)) or None
+        Coefficients and offset, up to what all classes have in common; None without LABELS.
+
+    References
+    ----------
+    Fisher 1936.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import Moments
+    >>> from dmo.methods.embeddings.tasks import discriminants
+    >>> Z = np.array([[0.0], [1.0], [9.0], [10.0]])
+    >>> B, offset = discriminants(Moments.of({"rows": Z, "labels": np.eye(2)[[0, 0, 1, 1]]}))
+    >>> (Z @ B + offset).argmax(axis=1)
+    array([0, 0, 1, 1])
     """
     if LABELS not in moments.widths:
         return None
