@@ -41,9 +41,9 @@ from dmo.progress import stage
 from dmo.stores.checkpoints import Checkpoint, part_of_more
 from dmo.validation import (
     are_real,
-    check_labels,
     check_outputs,
     check_parameter,
+    check_partial_labels,
     check_raw_views,
     is_label_sets,
     naming,
@@ -183,21 +183,21 @@ def searched_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, RealOut
     estimator : estimator
         Where what is learned of labels is kept.
     y : object
-        As for `check_labels` or `check_outputs`.
+        As for `check_partial_labels` or `check_outputs`.
     n : int
         Samples.
 
     Returns
     -------
     labels : ndarray of shape (n, L)
-        Labels, 0/1; or outputs of mean 0 and deviation 1, which all folds then share.
+        Labels, 0/1; or outputs of mean 0 and deviation 1, which all folds then share; NaN where they are unknown.
     units : RealOutputs or None
         Of outputs; None for labels.
 
     Raises
     ------
     UserError
-        As `check_labels` and `check_outputs`.
+        As `check_partial_labels` and `check_outputs`.
 
     Examples
     --------
@@ -211,10 +211,11 @@ def searched_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, RealOut
     """
     asked = getattr(estimator, "targets", "auto")
     if asked != "labels" and (asked == "real" or are_real(y) or (is_regressor(estimator) and not _of_two_values(y))):
-        Y, flat, _ = check_outputs(y, n)
+        Y, flat, _ = check_outputs(y, n, unknown=True)
         units = RealOutputs.of(Y, flat)
         return units.scaled(Y), units
-    return check_labels(estimator, y, n), None
+    labels, known = check_partial_labels(estimator, y, n)
+    return (labels.astype(np.float64) if known is None else np.where(known, labels, np.nan)), None
 
 
 def _of_two_values(y: Any) -> bool:
@@ -242,7 +243,7 @@ class _Task:
     def score(self, truth: np.ndarray, found: np.ndarray) -> float:
         """By the metric, of outputs in their units."""
         if self.units is None:
-            return self.metric(truth.astype(np.uint8), found)
+            return self.metric(truth if np.isnan(truth).any() else truth.astype(np.uint8), found)
         shift, scale = self.units.shift, self.units.scale
         return self.metric(truth * scale + shift, found * scale + shift)
 
@@ -272,7 +273,7 @@ def sweep(
     views : mapping of view to rows, list of rows, or rows
         n samples, as for its `fit`.
     Y : array-like of shape (n, L) or (n,)
-        Labels or real outputs, as for its `fit`.
+        Labels or real outputs, as for its `fit`; held-out scores are compared with known ones alone.
     grid : mapping of str to sequence
         Values by parameter; "bandwidth" of an estimator with kernels: factors of their bandwidths.
     folds : int, default=4
@@ -317,7 +318,8 @@ def sweep(
         raw = check_raw_views(probe, views, reset=True)
         n = sample_count(raw)
         labels, units = searched_labels(probe, Y, n)
-    task = _Task(labels, Y, stratified_folds(labels, folds, random_state), score, units)
+    unknown = bool(np.isnan(labels).any())
+    task = _Task(labels, Y, stratified_folds(np.nan_to_num(labels), folds, random_state), score, units)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
     fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast
     slow = [key for key in grid if key not in fast]
@@ -332,6 +334,7 @@ def sweep(
             decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
             # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
             shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
+            shared = shared and not unknown  # whose fits solve every label on samples of its own
             loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
             runs = _left_out if isinstance(model, (NeighborVotes, DistanceAnnotator)) else runs

@@ -197,7 +197,7 @@ class _Problem:
         n = len(self.labels)
         chosen = None
         if n > most:
-            part = stratified_folds(self.labels, (most / n, 1 - most / n), self.random_state)
+            part = stratified_folds(np.nan_to_num(self.labels), (most / n, 1 - most / n), self.random_state)
             chosen = np.flatnonzero(part == 0)
         return replace(self, chosen=chosen, table=[])
 

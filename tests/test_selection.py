@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import Ridge, RidgeClassifier
-from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+from sklearn.metrics import mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
 from sklearn.model_selection import StratifiedKFold
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.svm import SVR
@@ -14,7 +14,6 @@ import dmo.engines.row_sums
 import dmo.estimators.shared_fits
 from dmo import JEC, KGHA, LLTSVR, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
 from dmo.decoders import PlugIn
-from dmo.errors import UserError
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.metrics import annotation_scores
 from dmo.selection import default_metric, stratified_folds, sweep
@@ -312,11 +311,28 @@ def test_real_outputs_are_tuned_without_options(name):
     assert r2_score(Y, model.predict(X)) > 0.7
 
 
-def test_unknown_labels_are_not_compared_and_names_are():
+@pytest.mark.parametrize("estimator", [MultiViewRidge("rbf"), KGHA("rbf", n_components=2)])
+def test_settings_are_compared_by_known_labels_alone(estimator):
+    X, Y = scattered()
+    given = np.where(np.random.default_rng(3).random(Y.shape) < 0.3, np.nan, Y)
+    result = sweep(estimator, X, given, {"ridge": [0.1, 3.0]}, 2, "auc-macro")
+    fold = stratified_folds(np.nan_to_num(given), 2, 0)
+    for row in result.table:
+        for number, score in enumerate(row["folds"]):
+            old, new = fold != number, fold == number
+            fitted = clone(estimator).set_params(ridge=row["ridge"], label_sets=False).fit(X[old], given[old])
+            scores, areas = fitted.decision_function(X[new]), []
+            for y, s in zip(given[new].T, scores.T):
+                known = ~np.isnan(y)
+                if len(np.unique(y[known])) == 2:
+                    areas.append(roc_auc_score(y[known], s[known]))
+            assert score == pytest.approx(np.mean(areas), abs=1e-6)
+    alone = clone(estimator).set_params(**result.best_params).fit(X, given).decision_function(X)
+    np.testing.assert_allclose(result.best_estimator.decision_function(X), alone, atol=1e-8)
+    assert np.isfinite(dmo.tune(estimator, X[:60], given[:60], {"ridge": [0.1, 1.0]}, cv=2).tuning_.best_score_)
+
+
+def test_tuning_takes_names_of_labels():
     X = np.random.default_rng(0).normal(size=(30, 3))
-    unknown = np.eye(2)[np.arange(30) % 2]
-    unknown[3, 1] = np.nan
-    with pytest.raises(UserError, match="got nan at row 3, column 1; drop samples of unknown labels"):
-        dmo.tune("ridge", X, unknown)
     names = [["sky"] if i % 2 else ["sea", "boat"] for i in range(30)]
     assert set(dmo.tune("ridge", X, names, grid={"ridge": [0.1, 1.0]}).classes_) == {"sky", "sea", "boat"}
