@@ -20,6 +20,7 @@ from .estimators.jec import JEC
 from .estimators.kgha import KGHA
 from .estimators.llt_svr import LLTSVR
 from .estimators.mesd import MESD
+from .estimators.missing_views import impute_views
 from .estimators.mlsi import MLSI
 from .estimators.mope import MOPE
 from .estimators.morp import MORP
@@ -62,6 +63,7 @@ __all__ = [
     "TwoPassKNN",
     "UserError",
     "Views",
+    "impute_views",
     "load",
     "tune",
 ]

@@ -422,3 +422,28 @@ def test_fits_on_held_out_samples_keep_the_precision_of_the_kernels(
     model = KGHA(RBF(2.0), n_components=2, ridge=1.0)
     model.set_params(approximation=Exact("stored", "float32", 64, str(tmp_path))).fit(VIEWS["b"], Y)
     assert engines == [("float32", "stored"), ("float32", "memory")]
+
+
+def test_views_that_samples_lack_are_predicted_from_those_that_they_have() -> None:
+    third = VIEWS["a"] @ RNG.normal(size=(5, 3)) + 0.1 * RNG.normal(size=(N, 3))
+    b = VIEWS["b"][:, :4]
+    views = {"a": VIEWS["a"].copy(), "b": csr_array(b), "c": third.copy()}
+    views["a"][:20] = np.nan
+    views["c"][15:30] = np.nan
+    full = dmo.impute_views(views, estimator=MultiViewRidge("linear", ridge=0.3, scale="none"))
+    from_b = Ridge(0.3).fit(b[20:], VIEWS["a"][20:])
+    from_c = Ridge(0.3).fit(third[30:], VIEWS["a"][30:])
+    assert_allclose(full["a"][:15], (from_b.predict(b[:15]) + from_c.predict(third[:15])) / 2, atol=1e-8)
+    assert_allclose(full["a"][15:20], from_b.predict(b[15:20]), atol=1e-8)  # which lack the third view too
+    np.testing.assert_array_equal(full["a"][20:], VIEWS["a"][20:])
+    np.testing.assert_array_equal(full["b"], b)
+    chosen = dmo.impute_views({"a": views["a"], "c": third})["a"][:20]
+    error, spread = chosen - VIEWS["a"][:20], VIEWS["a"][:20] - np.nanmean(views["a"], axis=0)
+    assert np.square(error).sum() < 0.6 * np.square(spread).sum()
+    new = dmo.impute_views(views, {"b": csr_array(b[:3]), "a": None}, MultiViewRidge("linear", ridge=0.3, scale="none"))
+    assert_allclose(new["a"], from_b.predict(b[:3]), atol=1e-8)
+    assert new["c"].shape == (3, 3)
+    with pytest.raises(UserError, match="sample 15 has no view to predict others from"):
+        dmo.impute_views({"a": views["a"], "c": views["c"]})
+    with pytest.raises(UserError, match="X is one view, and a view is predicted from others"):
+        dmo.impute_views(VIEWS["a"])
