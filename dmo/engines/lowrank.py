@@ -229,7 +229,9 @@ class LowRankPass:
         """Share of the rows that carry each label (L)."""
         return self.total.mean()[self.total.slices()[LABELS]]
 
-    def extended(self, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None) -> LowRankPass:
+    def extended(
+        self, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None, weights: np.ndarray | None = None
+    ) -> LowRankPass:
         """Add further rows, in the same folds' shares.
 
         Parameters
@@ -240,14 +242,16 @@ class LowRankPass:
             Their labels; it may have more columns (earlier rows have zeros there).
         random_state : int or None
             Seed of their folds.
+        weights : ndarray of shape (m,) or None, default=None
+            How often every row counts; None: once.
 
         Returns
         -------
         LowRankPass
             Of all rows.
         """
-        seed = None if random_state is None else [random_state, self.total.n]
-        new = _folded_moments(self.maps, views, Y, len(self.folds), seed)
+        seed = None if random_state is None else [random_state, int(self.total.n)]
+        new = _folded_moments(self.maps, views, Y, len(self.folds), seed, weights)
         old = [part.widened(LABELS, Y.shape[1]) for part in self.folds]
         return LowRankPass(self.maps, [a + b for a, b in zip(old, new, strict=True)])
 
@@ -395,6 +399,7 @@ def low_rank_pass(
     n_folds: int,
     random_state: int | None,
     center: bool,
+    weights: np.ndarray | None = None,
 ) -> LowRankPass:
     """Fit the maps and pass once over the rows.
 
@@ -414,6 +419,8 @@ def low_rank_pass(
         Seed.
     center : bool
         Whether factor rows will be centered (see `LinearMap`).
+    weights : ndarray of shape (n,) or None, default=None
+        How often every row counts in the moments; None: once.
 
     Returns
     -------
@@ -430,11 +437,16 @@ def low_rank_pass(
     {'x': 5, 'labels': 2}
     """
     maps = fit_maps(approximation, kernel, views, random_state, center)
-    return pass_of(maps, views, Y, n_folds, random_state)
+    return pass_of(maps, views, Y, n_folds, random_state, weights)
 
 
 def pass_of(
-    maps: dict[str, FeatureMap], views: Mapping[str, Rows], Y: np.ndarray | None, n_folds: int, random_state: int | None
+    maps: dict[str, FeatureMap],
+    views: Mapping[str, Rows],
+    Y: np.ndarray | None,
+    n_folds: int,
+    random_state: int | None,
+    weights: np.ndarray | None = None,
 ) -> LowRankPass:
     """Pass once over the rows with fitted maps.
 
@@ -450,6 +462,8 @@ def pass_of(
         Random folds, each with moments of its own.
     random_state : int or None
         Seed of the folds.
+    weights : ndarray of shape (n,) or None, default=None
+        How often every row counts; None: once.
 
     Returns
     -------
@@ -465,7 +479,7 @@ def pass_of(
     >>> pass_of(fit_maps(Nystrom(rank=5), "rbf", views, 0, True), views, None, 2, 0).folds[0].n
     20
     """
-    return LowRankPass(maps, _folded_moments(maps, views, Y, n_folds, random_state))
+    return LowRankPass(maps, _folded_moments(maps, views, Y, n_folds, random_state, weights))
 
 
 def folds_of(n: int, n_folds: int, seed: Any) -> np.ndarray:
@@ -495,12 +509,17 @@ def folds_of(n: int, n_folds: int, seed: Any) -> np.ndarray:
 
 
 def _folded_moments(
-    maps: Mapping[str, FeatureMap], views: Mapping[str, Rows], Y: np.ndarray | None, n_folds: int, seed: Any
+    maps: Mapping[str, FeatureMap],
+    views: Mapping[str, Rows],
+    Y: np.ndarray | None,
+    n_folds: int,
+    seed: Any,
+    weights: np.ndarray | None = None,
 ) -> list[Moments]:
     """Moments of the rows, in n_folds random folds of equal sizes."""
     n = next(iter(views.values())).shape[0]
     folds = folds_of(n, n_folds, seed) if n_folds > 1 else None
-    raw = collect_moments(FeatureRows(views, maps), Y, folds, current_client())
+    raw = collect_moments(FeatureRows(views, maps), Y, folds, current_client(), weights)
     mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
     found = [part.mixed(mixings) for part in raw]
     return found + [Moments.zeros(found[0].widths)] * (n_folds - len(found))

@@ -13,7 +13,15 @@ from dmo.engines.moments import Moments
 from dmo.errors import UserError
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.persistence import with_prefix, without_prefix
-from dmo.validation import check_labels, check_parameters, check_views, is_label_sets, named, sample_count
+from dmo.validation import (
+    check_labels,
+    check_parameters,
+    check_row_weights,
+    check_views,
+    is_label_sets,
+    named,
+    sample_count,
+)
 
 _ENOUGH = 100
 """Rows of a further batch from which label sets are learned anew."""
@@ -46,7 +54,7 @@ class Incremental:
 
     @available_if(_of_low_rank)
     @named
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from further samples.
 
         The first call fits the kernels' feature maps, so its samples should stand for all; later ones pass once over
@@ -61,6 +69,8 @@ class Incremental:
             have more columns, or lists of more labels, than before: new labels, which no earlier sample carries.
         classes : array-like of shape (L,) or None, default=None
             All classes, needed at the first call where y is a vector.
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every sample counts. Bandwidths and landmarks take all samples of the first call alike.
 
         Returns
         -------
@@ -92,21 +102,25 @@ class Incremental:
             Y, known = found
             if known is not None:
                 raise UserError("partial_fit needs all outputs of all samples; fill the missing values, or use fit")
+        weights = check_row_weights(sample_weight, n)
         folds = FOLDS if self.standardize else 1
         if first:
             self.approximation_ = self.approximation
-            done = low_rank_pass(self.approximation, self.kernel, views, Y, folds, self.random_state, self.center)
+            kernels = self.approximation, self.kernel
+            done = low_rank_pass(*kernels, views, Y, folds, self.random_state, self.center, weights)
         else:
-            done = self.pass_.extended(views, Y, self.random_state)
+            done = self.pass_.extended(views, Y, self.random_state, weights)
         self._fit_pass(done)
         self.pass_ = done
         if len(Y) >= _ENOUGH or self.decoding_ is None or len(self.decoding_.thresholds) != Y.shape[1]:
             self.decoding_ = None
             if len(Y) >= _ENOUGH:
-                self._learn_from_pass(done, views, Y)
+                self._learn_from_pass(done, views, Y, weights)
         return self
 
-    def _learn_from_pass(self, done: LowRankPass, views: Mapping[str, Any], Y: np.ndarray) -> None:
+    def _learn_from_pass(
+        self, done: LowRankPass, views: Mapping[str, Any], Y: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
         """Learn label sets from some rows that are in the pass, where the estimator can."""
 
     def _forget_pass(self) -> None:

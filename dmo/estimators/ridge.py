@@ -436,15 +436,22 @@ class MultiViewRidge(Incremental, Annotator):
             mean, deviation = pooled(held)
         self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
 
-    def _learn_from_pass(self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray) -> None:
+    def _learn_from_pass(
+        self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray, weights: np.ndarray | None = None
+    ) -> None:
         if self._skips_sets and self.decoder is None:
             return
         some = rows_in_runs(len(Y)) if self.decoder is None else None
+        if weights is not None:
+            some = np.flatnonzero(weights) if some is None else some[weights[some] > 0]
+            weights = weights[some]
         if some is not None:
             views, Y = {view: Subset(source, some) for view, source in views.items()}, Y[some]
-        self._learn_decoder(self.decoder, [self._leave_one_out(done, views, Y)], Y)
+        self._learn_decoder(self.decoder, [self._leave_one_out(done, views, Y, weights)], Y)
 
-    def _leave_one_out(self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray) -> np.ndarray:
+    def _leave_one_out(
+        self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray, counts: np.ndarray | None = None
+    ) -> np.ndarray:
         """Scores of every training row by the regressions that have not seen it: one more pass over the rows."""
         total = done.total
         groups = [list(done.maps)] if self.combine == "kernels" else [[view] for view in done.maps]
@@ -455,7 +462,7 @@ class MultiViewRidge(Incremental, Annotator):
             c = ridges["all" if self.combine == "kernels" else group[0]]
             B, offset = ridge(total, weights, c, self.center)
             share = 1.0 if self.combine == "kernels" else self.view_weights_[group[0]]
-            scores += share * left_out_scores(total, done.maps, views, Y, weights, c, B, offset, self.center)
+            scores += share * left_out_scores(total, done.maps, views, Y, weights, c, B, offset, self.center, counts)
         return scores
 
     def prepare_moments(self, moments: Moments, center: bool) -> Moments:

@@ -1,5 +1,6 @@
 """partial_fit: rows and labels that come one after the other give what one fit of all of them gives."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from dmo import KGHA, MultiViewRidge, Nystrom, load
 from dmo.kernels import Linear
+from dmo.workflows.suggest import read_answers
 
 RNG = np.random.default_rng(0)
 VIEWS = {"a": RNG.standard_normal((120, 6)), "b": RNG.standard_normal((120, 6)) + 1}
@@ -37,6 +39,39 @@ def test_batches_give_the_fit_of_all_rows(kind: type) -> None:
     whole = kind(Linear(), ridge=0.3, approximation="exact", intercept=True).fit(VIEWS, Y)
     np.testing.assert_allclose(model.decision_function(NEW), whole.decision_function(NEW), atol=2e-5)
     np.testing.assert_array_equal(model.predict(NEW, top=2), whole.predict(NEW, top=2))
+
+
+@KINDS
+def test_weights_of_batches_are_those_of_one_fit(kind: type) -> None:
+    counts = RNG.integers(0, 3, 120)
+    model = made(kind, intercept=True)
+    for where in BATCHES:
+        model.partial_fit(some(where), Y[where], sample_weight=counts[where])
+    whole = kind(Linear(), ridge=0.3, approximation="exact", intercept=True)
+    whole.fit({view: np.repeat(X, counts, axis=0) for view, X in VIEWS.items()}, np.repeat(Y, counts, axis=0))
+    np.testing.assert_allclose(model.decision_function(NEW), whole.decision_function(NEW), atol=2e-5)
+
+
+def test_label_sets_of_a_weighted_batch_are_those_of_the_weighted_fit() -> None:
+    counts = RNG.integers(0, 3, 120)
+    batch = made(MultiViewRidge).partial_fit(VIEWS, Y, sample_weight=counts)
+    fitted = made(MultiViewRidge).fit(VIEWS, Y, sample_weight=counts)
+    np.testing.assert_allclose(batch.decoding_.thresholds, fitted.decoding_.thresholds, atol=1e-4)
+
+
+def test_answers_of_people_go_into_a_model_that_goes_on(tmp_path: Path) -> None:
+    names = [[f"label {j}" for j in np.flatnonzero(row)] for row in Y]
+    tasks = [
+        {"data": {"sample": f"{i}.jpg"}, "annotations": [{"result": [{"value": {"choices": names[i]}}]}]}
+        for i in range(50, 120)
+    ]
+    (tmp_path / "answers.json").write_text(json.dumps(tasks))
+    answers = read_answers(tmp_path / "answers.json")
+    rows = [int(sample.removesuffix(".jpg")) for sample in answers]
+    model = made(MultiViewRidge).partial_fit(some(slice(0, 50)), names[:50])
+    model.partial_fit({view: X[rows] for view, X in VIEWS.items()}, list(answers.values()))
+    whole = made(MultiViewRidge).partial_fit(some(slice(0, 50)), Y[:50]).partial_fit(some(slice(50, 120)), Y[50:])
+    np.testing.assert_allclose(model.decision_function(NEW), whole.decision_function(NEW), atol=1e-6)
 
 
 @KINDS
