@@ -334,7 +334,8 @@ def sweep(
             decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
             # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
             shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
-            shared = shared and not unknown  # whose fits solve every label on samples of its own
+            # unknown labels are solved each on samples of its own, and shared fits have no weights
+            shared = shared and not unknown and model.class_weight is None
             loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
             runs = _left_out if isinstance(model, (NeighborVotes, DistanceAnnotator)) else runs

@@ -19,6 +19,8 @@ Ridges = float | Mapping[str, float] | Sequence[float]
 """One ridge for all views, or one per view."""
 Weights = Mapping[str, float] | Sequence[float] | Literal["equal", "tagprop", "alignment"] | None
 """Weights of the views, or how they are learned."""
+ClassWeight = Literal["balanced"] | dict[Any, float] | None
+"""Weights of classes."""
 Decoder = str | Calibration | PlugIn | PooledCalibration | None
 """From held-out scores to decisions: an object of dmo.decoders, "calibrated", "probabilities", or a metric as "f1@5"."""
 Engine = Literal["auto", "exact"] | Exact | Nystrom | Meka | BestLowRank

@@ -87,6 +87,10 @@ class Incremental:
             raise UserError(
                 "a decoder learns from held-out scores of all samples, and partial_fit does not see them all; use fit"
             )
+        if getattr(self, "class_weight", None) is not None:
+            raise UserError(
+                "how often classes occur is not known before all samples; give their weights as sample_weight"
+            )
         first = not hasattr(self, "pass_")
         if first and hasattr(self, "expansions_"):
             raise UserError("fit kept no moments to add to; begin with partial_fit, or fit all rows again")

@@ -15,7 +15,7 @@ from dmo.engines.passes import FeatureRows
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weights
+from dmo.estimators.arguments import ClassWeight, Decoder, Engine, KernelSpecs, Ridges, Weights
 from dmo.estimators.filling import filled_labels
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
@@ -43,6 +43,7 @@ from dmo.methods.view_weights import given_weights, learns, product_kernel, view
 from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
 from dmo.validation import (
+    CLASS_WEIGHT,
     FLAG,
     POSITIVE,
     SHARE,
@@ -60,6 +61,7 @@ from dmo.validation import (
     one_of,
     optional,
     sample_count,
+    with_class_weights,
 )
 
 _KEPT = 2**30
@@ -132,6 +134,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     targets : {"auto", "labels", "real"}, default="auto"
         What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
         "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.
+    class_weight : {"balanced"}, dict of class to float, or None, default=None
+        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs.
 
     Attributes
     ----------
@@ -185,6 +189,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         "gamma": POSITIVE,
         "label_ridge": optional(POSITIVE),
         "targets": one_of("auto", "labels", "real"),
+        "class_weight": CLASS_WEIGHT,
     }
 
     def __init__(
@@ -213,6 +218,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         scale: Scales = "auto",
         impute: Gaps = None,
         targets: Targets = "auto",
+        class_weight: ClassWeight = None,
     ):
         self.kernel = kernel
         self.balance = balance
@@ -237,6 +243,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.scale = scale
         self.impute = impute
         self.targets = targets
+        self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the space and its decoder.
@@ -270,6 +277,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         views = check_views(self, X, reset=True, partial=True)
         n = sample_count(views)
         Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
+        sample_weight = with_class_weights(sample_weight, self.class_weight, self, Y)
         gaps = LabelGaps.of(known, check_weights(sample_weight, views), list(views), n, passive=True)
         self._forget_pass()
         if gaps is not None and self.kernel == "product" and learns(self.weights):

@@ -159,7 +159,7 @@ def _part(views: Mapping[str, Rows], index: np.ndarray) -> dict[str, Rows]:
 
 def _scoring(estimator: Any) -> Any:
     """A clone that scores labels, and learns nothing besides."""
-    bare = {"decoder": None, "scale": "none", "impute": None}
+    bare = {"decoder": None, "scale": "none", "impute": None, "class_weight": None}  # the weights of samples have it
     model = clone(estimator)
     model.set_params(**{name: value for name, value in bare.items() if name in model.get_params(deep=False)})
     model._only_scores = True

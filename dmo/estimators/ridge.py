@@ -24,7 +24,7 @@ from dmo.engines.moments import LABELS, Moments, pooled
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import Decoder, Engine, KernelSpecs, Ridges, Weights
+from dmo.estimators.arguments import ClassWeight, Decoder, Engine, KernelSpecs, Ridges, Weights
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps, PartialRidge, many_label_expansions
 from dmo.estimators.out_of_fold import PASSED_ROWS, held_out_part, out_of_fold_scores, rows_in_runs, some_rows
@@ -40,6 +40,7 @@ from dmo.methods.view_weights import given_weights, learns, product_kernel, view
 from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
 from dmo.validation import (
+    CLASS_WEIGHT,
     FLAG,
     POSITIVE,
     SEED,
@@ -58,6 +59,7 @@ from dmo.validation import (
     one_of,
     per_view,
     sample_count,
+    with_class_weights,
 )
 
 
@@ -115,6 +117,8 @@ class MultiViewRidge(Incremental, Annotator):
     targets : {"auto", "labels", "real"}, default="auto"
         What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
         "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.
+    class_weight : {"balanced"}, dict of class to float, or None, default=None
+        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs.
 
     Attributes
     ----------
@@ -159,6 +163,7 @@ class MultiViewRidge(Incremental, Annotator):
         "random_state": SEED,
         "gamma": POSITIVE,
         "targets": one_of("auto", "labels", "real"),
+        "class_weight": CLASS_WEIGHT,
     }
 
     def __init__(
@@ -182,6 +187,7 @@ class MultiViewRidge(Incremental, Annotator):
         scale: Scales = "auto",
         impute: Gaps = None,
         targets: Targets = "auto",
+        class_weight: ClassWeight = None,
     ):
         self.kernel = kernel
         self.ridge = ridge
@@ -201,6 +207,7 @@ class MultiViewRidge(Incremental, Annotator):
         self.scale = scale
         self.impute = impute
         self.targets = targets
+        self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the regressions.
@@ -238,6 +245,7 @@ class MultiViewRidge(Incremental, Annotator):
             self._fit_many(views, many, check_weights(sample_weight, views))
             return self
         Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
+        sample_weight = with_class_weights(sample_weight, self.class_weight, self, Y)
         gaps = LabelGaps.of(known, check_weights(sample_weight, views), list(views), n)
         self._forget_pass()
         if gaps is not None and learns(self.weights):
@@ -260,6 +268,7 @@ class MultiViewRidge(Incremental, Annotator):
             ("a decoder", self.decoder is not None),
             ("standardize", bool(self.standardize)),
             ("learning weights", learns(self.weights)),
+            ("class_weight", self.class_weight is not None),
             ("a product of kernels", self.kernel == "product" or self.combine == "product"),
         ):
             if asked:

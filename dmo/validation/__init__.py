@@ -15,6 +15,7 @@ from dmo.validation.outputs import (
     warn_of_outputs,
 )
 from dmo.validation.parameters import (
+    CLASS_WEIGHT,
     COUNT,
     FLAG,
     NOT_NEGATIVE,
@@ -43,9 +44,10 @@ from dmo.validation.views import (
     prepare_views,
     sample_count,
 )
-from dmo.validation.weights import SampleWeights, check_row_weights, check_weights
+from dmo.validation.weights import SampleWeights, check_row_weights, check_weights, with_class_weights
 
 __all__ = [
+    "CLASS_WEIGHT",
     "COUNT",
     "FLAG",
     "NOT_NEGATIVE",
@@ -93,4 +95,5 @@ __all__ = [
     "spread",
     "unused",
     "warn_of_outputs",
+    "with_class_weights",
 ]

@@ -124,6 +124,15 @@ SHARE = Need("needs a number from 0 to 1", lambda value: _is_number(value) and 0
 PART = Need("needs a number above 0 and at most 1", lambda value: _is_number(value) and 0 < value <= 1)
 COUNT = at_least(1)
 FLAG = Need("needs True or False", lambda value: isinstance(value, (bool, np.bool_)))
+CLASS_WEIGHT = Need(
+    "needs 'balanced', a dict of class to a number of at least 0, or None",
+    lambda value: (
+        value is None
+        or value == "balanced"
+        or (isinstance(value, dict) and all(_is_number(weight) and weight >= 0 for weight in value.values()))
+    ),
+    ("balanced",),
+)
 SEED = optional(at_least(0))
 
 

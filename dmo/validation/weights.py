@@ -141,6 +141,64 @@ def check_weights(sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeight
     return SampleWeights(weights, labels)
 
 
+def with_class_weights(sample_weight: Any, class_weight: Any, estimator: Any, Y: np.ndarray) -> Any:
+    """Multiply the weights of samples by those of their classes.
+
+    Parameters
+    ----------
+    sample_weight : array-like of shape (n,), number, mapping of view to such, or None
+        As for `check_weights`.
+    class_weight : {"balanced"}, dict of class to float, or None
+        "balanced": inversely to how often the class occurs, by the weights of its samples; 1 for classes that a dict lacks.
+    estimator : object
+        That has learned `classes_` and `multilabel_` from y.
+    Y : ndarray of shape (n, L), 0/1
+        Its labels.
+
+    Returns
+    -------
+    object
+        Weights as given, or times those of the classes.
+
+    Raises
+    ------
+    UserError
+        For labels of which a sample has several, and for what is no class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.validation import check_labels, with_class_weights
+    >>> model = MultiViewRidge()
+    >>> Y = check_labels(model, ["sea", "sky", "sea", "sea"], 4)
+    >>> with_class_weights(None, "balanced", model, Y).round(2).tolist()
+    [0.67, 2.0, 0.67, 0.67]
+    """
+    if class_weight is None:
+        return sample_weight
+    if estimator.multilabel_:
+        raise UserError(
+            "class_weight is for a vector of classes; where samples have several labels, sets are chosen by a threshold per "
+            "label, and rare ones favored by prior_power or a decoder"
+        )
+    own = Y.argmax(axis=1)
+    if isinstance(class_weight, Mapping):
+        classes = estimator.classes_.tolist()
+        unknown = [name for name in class_weight if name not in classes]
+        if unknown:
+            raise UserError(f"class_weight names {unknown[0]!r}, the classes are {classes}")
+        by_class = np.array([class_weight.get(name, 1.0) for name in classes], np.float64)
+    else:
+        of_labels = sample_weight.get(LABEL_WEIGHTS, 1.0) if isinstance(sample_weight, Mapping) else sample_weight
+        counts = _weights(1.0 if of_labels is None else of_labels, len(Y)) @ Y
+        by_class = np.divide(counts.sum(), (counts > 0).sum() * counts, out=np.zeros_like(counts), where=counts > 0)
+    if isinstance(sample_weight, Mapping):
+        named = dict.fromkeys([*estimator.view_widths_, LABEL_WEIGHTS], 1.0) | dict(sample_weight)
+        return {name: np.asarray(weights) * by_class[own] for name, weights in named.items()}
+    return by_class[own] if sample_weight is None else _weights(sample_weight, len(Y)) * by_class[own]
+
+
 def check_row_weights(sample_weight: Any, n: int) -> np.ndarray | None:
     """Read the weights of samples that all views and the labels have in common.
 

@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
+from sklearn.utils.class_weight import compute_sample_weight
 
 import dmo
 from dmo import (
@@ -35,6 +36,7 @@ from dmo.estimators import out_of_fold
 from dmo.estimators.filling import filled_labels
 from dmo.kernels import RBF
 from dmo.linalg.operators import Operator
+from dmo.selection import sweep
 
 N, L = 90, 4
 RNG = np.random.default_rng(0)
@@ -287,6 +289,30 @@ def test_weights_of_a_projection_are_repeated_samples(name: str, monkeypatch: py
     assert_allclose(weighted.transform(new) * signs, wanted.transform(new), atol=1e-6 * scale)
     if hasattr(model, "decoder_"):
         assert_allclose(weighted.decision_function(new), wanted.decision_function(new), atol=1e-6)
+
+
+@pytest.mark.parametrize("model", [MultiViewRidge("linear", ridge=0.3), KGHA("linear", ridge=0.7, n_components=2)])
+def test_weights_of_classes_are_scikit_learns_of_their_samples(model: Any, tmp_path: Path) -> None:
+    y = np.array(["sea", "sky", "tree"])[(VIEWS["a"][:, 0] > 2).astype(int) + (VIEWS["a"][:, 1] > 3)]
+    for given in ("balanced", {"sky": 2.0, "tree": 0.5}):
+        weights = compute_sample_weight(given, y)
+        wanted = clone(model).fit(VIEWS, y, sample_weight=weights)
+        found = clone(model).set_params(class_weight=given).fit(VIEWS, y)
+        assert_allclose(found.decision_function(NEW), wanted.decision_function(NEW), atol=1e-6)
+        assert_allclose(found.predict_proba(NEW), wanted.predict_proba(NEW), atol=1e-5)
+    found.save(str(tmp_path / "m.zarr"))
+    assert dmo.load(str(tmp_path / "m.zarr")).class_weight == given
+    repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
+    whole = clone(model).set_params(class_weight="balanced")
+    weighted = clone(whole).fit(VIEWS, y, sample_weight=WEIGHTS).decision_function(NEW)
+    rows = {view: X[repeated] for view, X in VIEWS.items()}
+    assert_allclose(weighted, whole.fit(rows, y[repeated]).decision_function(NEW), atol=1e-6)
+    scores = sweep(model, VIEWS, y, {"class_weight": [None, "balanced"]}, 2, "accuracy", refit=False).table
+    assert [row["class_weight"] for row in scores] == [None, "balanced"]
+    with pytest.raises(UserError, match="class_weight is for a vector of classes"):
+        found.fit(VIEWS, Y)
+    with pytest.raises(UserError, match="class_weight names 'lake', the classes are"):
+        found.set_params(class_weight={"lake": 2.0}).fit(VIEWS, y)
 
 
 def test_neighbors_take_no_weights() -> None:
