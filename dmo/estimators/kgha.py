@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import scipy.sparse
 
 from dmo.blocks import Rows
 from dmo.engines.exact import Exact, fit_view
@@ -27,6 +28,7 @@ from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel
+from dmo.labels.kernels import label_directions
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.lowrank import FeatureMap
 from dmo.methods.decoding import ScoreRule
@@ -52,6 +54,7 @@ from dmo.validation import (
     Need,
     SampleWeights,
     Scales,
+    check_many_labels,
     check_parameters,
     check_partial_labels,
     check_views,
@@ -64,6 +67,8 @@ from dmo.validation import (
     with_class_weights,
 )
 
+_DIRECTIONS = 512
+"""Directions of very many labels, at least; twice as many as components where these are more."""
 _KEPT = 2**30
 """Bytes of factor rows that are kept for the next pass of this process."""
 
@@ -259,7 +264,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             rows; or one view. Of several views in memory, rows of NaN are samples that a view lacks.
         y : array-like of shape (n, L) or (n,)
             Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
-            masked entries are unknown.
+            masked entries are unknown. A sparse matrix of more than 4096 labels, or 5e7 entries, stays sparse: the space is
+            learned from the 512 directions (or twice the components) in which they vary most.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view and for "labels", 0 where one lacks the sample.
 
@@ -276,6 +282,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         check_parameters(self)
         views = check_views(self, X, reset=True, partial=True)
         n = sample_count(views)
+        self.outputs_ = None
+        many = check_many_labels(self, y, n)
+        if many is not None:
+            self._fit_many(views, many, check_weights(sample_weight, views))
+            return self
         Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
         sample_weight = with_class_weights(sample_weight, self.class_weight, self, Y)
         gaps = LabelGaps.of(known, check_weights(sample_weight, views), list(views), n, passive=True)
@@ -295,6 +306,33 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.decoding_ = None
         self._learn_held_out(views, Y, gaps)
         return self
+
+    def _fit_many(self, views: Mapping[str, Rows], Y: scipy.sparse.csr_array, given: SampleWeights | None) -> None:
+        """Very many sparse labels, in the directions in which they vary most: nothing of n x L or L x L is formed."""
+        for what, asked in (
+            ("a decoder", self.decoder is not None),
+            ("standardize", bool(self.standardize)),
+            ("class_weight", self.class_weight is not None),
+            ("learning weights", self.kernel == "product" and learns(self.weights)),
+        ):
+            if asked:
+                raise UserError(f"{what} needs dense labels, and these are {Y.shape[1]}; pass fewer, or go without it")
+        self._forget_pass()
+        most = 2 * self.n_components if isinstance(self.n_components, int) else 0
+        V = label_directions(Y, max(_DIRECTIONS, most), self.random_state)
+        T = np.asarray(Y @ V)
+        self._learn_weights(views, T)
+        self.approximation_ = choose_engine(self.approximation, len(T), len(self._kernels(list(views))))
+        counts = np.ones(len(T)) if given is None else given.labels
+        if given is not None:
+            fit = self._fit_exact_gaps if self.is_exact else self._fit_moment_gaps
+            fit(views, given, T, self.count_components(T.shape[1], label_rank(T[counts > 0]), len(T)))
+        elif self.is_exact:
+            self._fit_exact(views, T, self.count_components(T.shape[1], label_rank(T), len(T)))
+        else:
+            self._fit_low_rank(views, T)
+        self.decoding_, self.decoder_ = None, self.decoder_ @ V.T
+        self.rule_ = ScoreRule.learn(Y.T @ counts / counts.sum(), None, self.intercept, 0.0, self.prior_power)
 
     def _learn_held_out(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
         """Decisions, from other fits: scores in the sample have seen its labels through the embedding."""

@@ -57,9 +57,31 @@ class LabelGaps:
         n: int,
         passive: bool = False,
     ) -> Self | None:
-        """From what is known of labels and views; None where nothing is missing and all samples count once.
+        """Join what is known of labels and views.
 
-        `passive`: samples without a known label keep their weights in the views."""
+        Parameters
+        ----------
+        known : ndarray of shape (n, L), bool, or None
+            Which labels are known; None: all.
+        weights : SampleWeights or None
+            Of the samples; None: 1 each.
+        views : sequence of str
+            Names of the views.
+        n : int
+            Samples.
+        passive : bool, default=False
+            Samples without a known label keep their weights in the views.
+
+        Returns
+        -------
+        LabelGaps or None
+            None where nothing is missing and all samples count once.
+
+        Raises
+        ------
+        UserError
+            For a view without a sample whose labels are known.
+        """
         if known is None and weights is None:
             return None
         given = SampleWeights({view: np.ones(n) for view in views}, np.ones(n)) if weights is None else weights
@@ -77,11 +99,33 @@ class LabelGaps:
         return np.any([own > 0 for own in self.weights.views.values()], axis=0)
 
     def rows(self, index: np.ndarray) -> LabelGaps:
-        """Those of some samples."""
+        """Take those of some samples.
+
+        Parameters
+        ----------
+        index : ndarray of shape (m,), int
+            Their numbers.
+
+        Returns
+        -------
+        LabelGaps
+            Of these samples.
+        """
         return LabelGaps(self.weights.rows(index), None if self.known is None else self.known[index])
 
     def frequency(self, Y: np.ndarray) -> np.ndarray:
-        """Share of the known samples, by their weights, that carry each label (L); 0 of labels known of none."""
+        """Work out how often labels are carried where they are known.
+
+        Parameters
+        ----------
+        Y : ndarray of shape (n, L), 0/1
+            Labels.
+
+        Returns
+        -------
+        ndarray of shape (L,)
+            Share of the known samples, by their weights; 0 of labels known of none.
+        """
         weights = self.weights.labels * self.any_weight
         if self.known is None:
             return np.asarray(weights @ Y / weights.sum())
@@ -91,9 +135,25 @@ class LabelGaps:
     def completed(
         self, smoother: LinearMap, targets: np.ndarray, weights: np.ndarray, center: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Targets (n x L) filled with the regression's own predictions, and their means (L), which are taken off.
+        """Fill targets with the regression's own predictions, and take their means off.
 
-        `smoother`: of centered targets where `center`. Means are None without centering.
+        Parameters
+        ----------
+        smoother : callable
+            (n x k) -> its fitted values; of centered targets where `center`.
+        targets : ndarray of shape (n, L)
+            Targets.
+        weights : ndarray of shape (n,)
+            Of the samples.
+        center : bool
+            Center them.
+
+        Returns
+        -------
+        targets : ndarray of shape (n, L)
+            Filled, less their means.
+        means : ndarray of shape (L,) or None
+            None without centering.
         """
         share = (weights / weights.sum())[None, :]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse
 from sklearn.utils import Tags
 
 from dmo.blocks import Rows
@@ -13,7 +14,7 @@ from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.filling import filled_labels
 from dmo.estimators.projector import ProjectionOptions, project
 from dmo.estimators.ridge import MultiViewRidge
-from dmo.labels.kernels import LabelKernel
+from dmo.labels.kernels import LabelKernel, label_directions
 from dmo.methods.embeddings.morp import FORMS, Form
 from dmo.methods.embeddings.samples import Options
 from dmo.methods.embeddings.tasks import FormTask
@@ -25,10 +26,14 @@ from dmo.validation import (
     SHARE,
     Need,
     check_label_factor,
+    check_many_labels,
     check_row_weights,
     count_components,
     one_of,
 )
+
+_DIRECTIONS = 512
+"""Directions of very many labels, at least; twice as many as components where these are more."""
 
 
 class RegularizedProjection(DecodingProjection):
@@ -64,6 +69,10 @@ class RegularizedProjection(DecodingProjection):
         n = source.shape[0]
         k = count_components(self.n_components, 1, n, n)
         weights = check_row_weights(sample_weight, n)
+        many = check_many_labels(self, y, n) if self.label_kernel == "linear" else None
+        if many is not None:
+            self._fit_many(view, source, many, weights, k, center, options, scaled)
+            return
         labels, known = check_label_factor(self, y, n, self.label_kernel, weights)
         given = labels if known is None else np.where(known, labels, 0.0)
         self._learn_outputs(given, y, weights)
@@ -76,6 +85,25 @@ class RegularizedProjection(DecodingProjection):
         self._learn(project(task, view, source, labels, k, options, weights))
         if self.has_labels_ and self.label_kernel == "linear" and not self.multilabel_:
             self._learn_decoder(view, source, labels, weights)
+
+    def _fit_many(
+        self,
+        view: str,
+        source: Rows,
+        Y: scipy.sparse.csr_array,
+        weights: np.ndarray | None,
+        k: int,
+        center: bool,
+        options: ProjectionOptions,
+        scaled: bool,
+    ) -> None:
+        """Very many sparse labels, in the directions in which they vary most: nothing of n x L or L x L is formed."""
+        V = label_directions(Y, max(_DIRECTIONS, 2 * k), options.random_state)
+        counts = np.ones(Y.shape[0]) if weights is None else weights
+        self.label_means_, self.has_labels_, self.flat_ = Y.T @ counts / counts.sum(), True, False
+        task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
+        self._learn(project(task, view, source, np.asarray(Y @ V), k, options, weights))
+        self.decoder_, self.decoder_offset_ = self.decoder_ @ V.T, self.decoder_offset_ @ V.T
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

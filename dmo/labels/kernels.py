@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
+from sklearn.utils.extmath import randomized_svd
 
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
@@ -293,3 +294,43 @@ def _numbers(outputs: Any) -> np.ndarray:
     if len(bad):
         raise UserError(f"outputs have {Y[tuple(bad[0])]} at row {bad[0][0]}, column {bad[0][1]}; fill or drop it")
     return Y
+
+
+def label_directions(Y: scipy.sparse.csr_array, most: int, random_state: int | None) -> np.ndarray:
+    """Find the directions in which very many sparse labels vary most: Y V has nearly the kernel of Y, in few columns.
+
+    Parameters
+    ----------
+    Y : csr_array of shape (n, L)
+        Labels.
+    most : int
+        Directions at most.
+    random_state : int or None
+        Seed.
+
+    Returns
+    -------
+    ndarray of shape (L, q), float64
+        V: leading right singular vectors, orthonormal; zeros for labels that no sample carries.
+
+    References
+    ----------
+    Halko, Martinsson, Tropp 2011.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import csr_array
+    >>> from dmo.labels.kernels import label_directions
+    >>> Y = csr_array(np.array([[1.0, 0, 1], [0, 0, 1], [1, 0, 0]]))
+    >>> T = Y @ label_directions(Y, 5, 0)
+    >>> bool(np.allclose(T @ T.T, (Y @ Y.T).toarray()))
+    True
+    """
+    some = np.flatnonzero(Y.sum(axis=0))
+    values = scipy.sparse.csr_array(Y[:, some], dtype=np.float64)
+    _, singular, right = randomized_svd(values, min(most, *values.shape), random_state=random_state)
+    right = right[singular > 1e-9 * singular[0]]
+    V = np.zeros((Y.shape[1], len(right)))
+    V[some] = right.T
+    return V

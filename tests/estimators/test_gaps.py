@@ -369,6 +369,33 @@ def test_very_many_labels_of_low_rank_kernels_are_those_of_dense_labels() -> Non
     assert_allclose(model.fit(VIEWS, many).decision_function(NEW)[:, seen], wanted, atol=1e-5)
 
 
+MANY = {
+    "KGHA": KGHA("linear", ridge=0.7, n_components=3, tol=1e-10, intercept=True),
+    "KGHA low rank": KGHA("linear", ridge=0.7, n_components=3, tol=1e-10, approximation=Nystrom(rank=200)),
+    "MORP": MORP(RBF(2.0), ridge=0.2, tol=1e-10),
+    "MLSI": MLSI(ridge=0.3),
+}
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weights"])
+@pytest.mark.parametrize("name", MANY)
+def test_very_many_labels_of_a_space_are_those_of_dense_labels(name: str, weights: Any) -> None:
+    places = np.random.default_rng(2).choice(20, (N, 2)) * 700 + np.arange(2)
+    many = csr_array((np.ones(2 * N), (np.repeat(np.arange(N), 2), places.ravel())), shape=(N, 14_001))
+    seen, X, new = np.unique(places), VIEWS["b"][:, :30], NEW["b"][:, :30]
+    model = clone(MANY[name])
+    dense = clone(model).fit(X, many[:, seen].toarray(), sample_weight=weights)
+    model.fit(X, many, sample_weight=weights)
+    scores = model.decision_function(new)
+    assert scores.shape == (7, 14_001)
+    assert_allclose(scores[:, seen], dense.decision_function(new), atol=1e-6)
+    assert_allclose(np.abs(model.transform(new)), np.abs(dense.transform(new)), atol=1e-6)
+    wanted = np.zeros((7, 14_001))
+    wanted[:, seen] = dense.predict(new, top=3)
+    predicted = model.predict(new, top=3)
+    np.testing.assert_array_equal(predicted.toarray() if issparse(predicted) else predicted, wanted)
+
+
 def test_homogeneity_analysis_leaves_missing_categories_out_and_counts_samples_by_weight() -> None:
     table = RNG.integers(0, 4, (N, 3)).astype(float)
     table[:, 1] = np.where(RNG.random(N) < 0.6, table[:, 0], table[:, 1])
