@@ -185,6 +185,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     """
 
     _learns_sets = True
+    decoder_: np.ndarray
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,
         "intercept": FLAG,

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import clone
 
 from dmo.blocks import Rows, Subset, presence, rows
 from dmo.errors import UserError
 from dmo.estimators.ridge import MultiViewRidge
-from dmo.linalg.operators import dense
 from dmo.validation import check_raw_views, sample_count
 
 _RIDGES = (0.03, 0.1, 0.3, 1.0)
@@ -114,9 +114,13 @@ def _others(views: Mapping[str, Rows], name: str, index: np.ndarray) -> dict[str
     for other in views:
         if other != name:
             has, part = _present(views, other)[index], Subset(views[other], index)
-            parts[other] = rows(part) if has.all() else np.where(has[:, None], dense(rows(part)), np.nan)
+            parts[other] = rows(part) if has.all() else np.where(has[:, None], _dense(rows(part)), np.nan)
     return parts
 
 
 def _rows(source: Rows, index: np.ndarray) -> np.ndarray:
-    return np.asarray(dense(rows(Subset(source, index))), np.float64)
+    return np.asarray(_dense(rows(Subset(source, index))), np.float64)
+
+
+def _dense(block: Any) -> np.ndarray:
+    return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
