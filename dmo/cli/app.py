@@ -139,10 +139,6 @@ TUNED = (
     *("kgha", "ridge", "morp", "mlsi", "lltsvr", "coupledsvr"),
     *("neighborvotes", "tagprop", "twopassknn", "fasttag", "jec", "labelpropagation"),
 )
-PLANNED = (
-    *("kgha", "ridge", "multisetcca", "homogeneityanalysis", "morp", "mlsi", "embedding", "lltsvr", "coupledsvr"),
-    *("tagprop", "jec", "twopassknn", "labelpropagation"),
-)
 
 
 def _of_estimators(target: str, names: Iterable[str]) -> dict[str, Lazy]:
@@ -150,7 +146,7 @@ def _of_estimators(target: str, names: Iterable[str]) -> dict[str, Lazy]:
 
 
 fit = lazy_group("dmo fit", COMMANDS["fit"].help, _of_estimators("dmo.cli.fit:fit_command", ESTIMATORS))
-plan = lazy_group("dmo plan", COMMANDS["plan"].help, _of_estimators("dmo.cli.plan:plan_command", PLANNED))
+plan = lazy_group("dmo plan", COMMANDS["plan"].help, _of_estimators("dmo.cli.plan:plan_command", ESTIMATORS))
 tune = lazy_group("dmo tune", COMMANDS["tune"].help, _of_estimators("dmo.cli.tune:tune_command", TUNED))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -19,13 +19,24 @@ from dmo.engines.lowrank import choose_engine, is_exact
 from dmo.engines.view_neighbors import QUERIES, distance_kernel, named_distances
 from dmo.errors import UserError, amount
 from dmo.estimators.distance_annotator import DistanceAnnotator
+from dmo.estimators.fasttag import FastTag
 from dmo.estimators.homogeneity import HomogeneityAnalysis
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding
+from dmo.estimators.kgha import KGHA
+from dmo.estimators.mesd import MESD
+from dmo.estimators.mope import MOPE
+from dmo.estimators.neighbor_votes import NeighborVotes
+from dmo.estimators.out_of_fold import HELD_OUT_ROWS
 from dmo.estimators.projection import Projection
 from dmo.estimators.propagation import LabelPropagation
-from dmo.kernels import Kernel, parse
+from dmo.estimators.ridge import MultiViewRidge
+from dmo.estimators.trace import TraceEmbedding
+from dmo.kernels import Kernel, Linear, parse, parse_relation
+from dmo.kernels.bandwidths import SAMPLE
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
+from dmo.methods.embeddings.catalog import METHODS
+from dmo.persistence import load
 from dmo.validation import Preparation, per_view
 from dmo.validation.preparation import PreparedRows
 from dmo.workflows.resources import Graph, pass_graph, tile_graph
@@ -37,6 +48,16 @@ _VECTORS = 4
 """Blocks of vectors that a step of conjugate gradients adds, beside its product."""
 _TABLE = 15
 """Multiplications per sample and pair of categories in a step of homogeneity analysis: orthonormal bases, projections."""
+_EDGE = 1e-9
+"""Seconds of one number of an edge: a feature, or a label, of one of its ends."""
+_CALIBRATION = 1.5e-6
+"""Seconds of a score that probabilities are learned from."""
+_ENTRY = 2e-8
+"""Seconds of a number of the features, beside products: rows are converted, centered, multiplied by their weights."""
+_EIGEN = 30.0
+"""Multiplications, by the cube of its side, of an eigenproblem of two matrices."""
+_INVERSE = 1.5
+"""Time of the diagonal of an inverse in that of its Cholesky factor."""
 PROPAGATION_STEPS = 15
 """Steps of label propagation's conjugate gradients to expect (11 at its defaults)."""
 _MEKA = 2.3
@@ -56,7 +77,8 @@ PRODUCTS = 25
 @dataclass(frozen=True)
 class Work:
     """What is to be fitted: `n` samples, `kernels` operators, of which `factors_held` at the same time, `columns`
-    right-hand sides in a block, `solves` blocks per operator, `storage` and `block` of `dmo.Exact`."""
+    right-hand sides in a block, `solves` blocks per operator, `storage` and `block` of `dmo.Exact`; `loo`: leave-one-out
+    values are needed, `held_out`: samples of a further fit that teaches label sets."""
 
     n: int
     kernels: int
@@ -65,6 +87,8 @@ class Work:
     solves: int
     storage: str
     block: int
+    loo: bool = False
+    held_out: int = 0
 
 
 Kind = Literal["exact", "low rank", "graph", "distances", "table"]
@@ -188,14 +212,14 @@ def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int) -> Plan | N
     """
     views = {name: _without_gaps(source) for name, source in views.items()}
     n, kernel = next(iter(views.values())).shape[0], getattr(estimator, "kernel", "linear")
-    if not hasattr(estimator, "approximation"):
-        found = _without_engine(estimator, views, n, labels)
-        if found is not None:
-            return found
+    if isinstance(estimator, (FastTag, NeighborVotes)):
+        base = base_of(estimator)
+        found = plan_fit(base, views, labels)
+        return None if found is None else _and_scores(found, estimator, base, n, labels, views)
+    if _on_samples(estimator) or not hasattr(estimator, "approximation"):
+        return _without_engine(estimator, views, n, labels)
     if isinstance(estimator, Projection) and kernel == "linear":
         return plan_linear(n, next(iter(views.values())), estimator.n_components)
-    if not hasattr(estimator, "approximation"):
-        return None
     kernels = _kernels(estimator, views)
     engine = choose_engine(estimator.approximation, n, 1 if kernel == "product" else len(views))
     if not is_exact(engine):
@@ -238,9 +262,21 @@ def plan_exact(
         solves=_solves(estimator),
         storage=choose_storage(engine, n, held),
         block=engine.block,
+        loo=isinstance(estimator, MultiViewRidge) and _judged(estimator, n) > 0,
+        held_out=_judged(estimator, n) if isinstance(estimator, KGHA) and estimator.decoder is None else 0,
     )
     width = sum(source.shape[1] * np.dtype(source.dtype).itemsize for source in views.values())
-    return plan(work, views, kernels, n * width + 8 * n * columns * held)
+    found = plan(work, views, kernels, n * width + 8 * n * columns * held)
+    return replace(found, solve_seconds=found.solve_seconds + _CALIBRATION * _judged(estimator, n) * labels)
+
+
+def _judged(estimator: Any, n: int) -> int:
+    """Samples whose held-out scores teach label sets, or a decoder."""
+    if getattr(estimator, "decoder", None) is not None or bool(getattr(estimator, "standardize", 0)):
+        return n
+    if not getattr(estimator, "label_sets", False):
+        return 0
+    return min(n, HELD_OUT_ROWS) if isinstance(estimator, KGHA) else n
 
 
 def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: int) -> Plan | None:
@@ -253,7 +289,70 @@ def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: i
     if isinstance(estimator, DistanceAnnotator):
         learns = type(estimator)._learn_neighbors is not DistanceAnnotator._learn_neighbors
         return plan_distances(estimator, n, labels, views, learns or estimator.decoder is not None)
-    return None
+    return plan_samples(estimator, n, source, labels) if _on_samples(estimator) else None
+
+
+def _on_samples(estimator: Any) -> bool:
+    """Whether it solves a problem of the samples on their features in memory, or their similarities to some of them."""
+    if isinstance(estimator, TraceEmbedding) and METHODS[estimator.method].family == "global":
+        return False
+    return isinstance(estimator, (MOPE, MESD, TraceEmbedding)) and is_exact(
+        getattr(estimator, "approximation", "exact")
+    )
+
+
+def plan_samples(estimator: Any, n: int, source: Rows, labels: int) -> Plan | None:
+    """Costs of such a problem: neighbors, the features (n x p), forms of them (p x p), eigenpairs. None where neighbors are
+    sought class by class, or every sample is reconstructed from others: how many, the labels decide."""
+    entry = METHODS.get(getattr(estimator, "method", ""))
+    if entry is not None and (entry.direct or entry.family != "supervised" or "n_neighbors" in entry.parameters):
+        return None
+    if entry is not None and "n_repelled" in entry.parameters:
+        return None
+    d, k = source.shape[1], getattr(estimator, "n_neighbors", None) if entry is None else 0
+    single, double = multiply_rate(np.float32), multiply_rate(np.float64)
+    edges = n * n if k is None else 2 * n * k
+    forming = n * n * (2.0 * d / single + _SELECT) + edges * (d + labels) * _EDGE if entry is None else 0.0
+    similarity = parse_relation(estimator.kernel)
+    p = d
+    if estimator.n_landmarks is not None or not isinstance(similarity, Linear) or similarity.normalize is not None:
+        p = min(n, estimator.n_landmarks or n)
+        forming += 2 * kernel_seconds({"x": source}, {"x": similarity})[0] * n * p  # in float64
+        forming += _bandwidth_seconds(similarity, source, n)
+    side = min(n, p)
+    products = 4.0 * n * n * p + 2.0 * n**3 if p > n else 2.0 * n * p * p
+    forming += _ENTRY * n * p
+    held = 8 * n * p
+    return Plan(
+        f"{n} x {p} {'features' if p == d else 'similarities'}",
+        held,
+        8 * 4 * side**2,
+        8 * p * estimator.n_components + (0 if p == d else n * d * 4),
+        0,
+        forming,
+        (2 * products + _EIGEN * side**3) / double,
+        "graph" if entry is None else "exact",
+    )
+
+
+def base_of(estimator: FastTag | NeighborVotes) -> Any:
+    """The model that its labels, or votes, start from."""
+    given = load(estimator.base) if isinstance(estimator.base, str) else estimator.base
+    return MultiViewRidge() if given is None else given
+
+
+def _and_scores(
+    found: Plan, estimator: FastTag | NeighborVotes, base: Any, n: int, labels: int, views: Mapping[str, Rows]
+) -> Plan:
+    """The plan of the base, and what comes after it: scores of the training samples, or all votes of all of them."""
+    single, double = multiply_rate(np.float32), multiply_rate(np.float64)
+    pairs, seconds = float(n) * n, 2.0 * labels**3 * 4 / double
+    if isinstance(estimator, NeighborVotes):
+        seconds += pairs * (4.0 * labels / single + 2 * _SELECT) + 2 * _CALIBRATION * n * labels
+    if is_exact(choose_engine(base.approximation, n, len(views))):
+        per_value, per_row = kernel_seconds(views, _kernels(base, views))
+        seconds += pairs * per_value + per_row * n
+    return replace(found, solve_seconds=found.solve_seconds + seconds)
 
 
 def plan_graph(n: int, source: Rows, k: int, labels: int) -> Plan:
@@ -343,7 +442,11 @@ def compare_engines(
     >>> list(plans), auto
     (['exact', 'nystrom', 'meka'], 'exact')
     """
-    if not hasattr(estimator, "approximation"):
+    if isinstance(estimator, (FastTag, NeighborVotes)):
+        base = base_of(estimator)
+        plans, auto = compare_engines(base, views, labels, n, rank, clusters)
+        return {name: _and_scores(found, estimator, base, n, labels, views) for name, found in plans.items()}, auto
+    if _on_samples(estimator) or not hasattr(estimator, "approximation"):
         found = _without_engine(estimator, views, n, labels)
         if found is None:
             raise UserError(f"nothing predicts what a fit of {type(estimator).__name__} takes; fit it on fewer samples")
@@ -395,10 +498,15 @@ def plan(work: Work, sources: Mapping[str, Rows], kernels: Mapping[str, Any], mo
     return (_in_memory if work.storage == "memory" else _tiled)(work, formation, model_bytes)
 
 
+def _factor_flops(n: int) -> float:
+    return n**3 / 3.0
+
+
 def _in_memory(work: Work, formation: float, model_bytes: int) -> Plan:
     """Kernels as NumPy arrays with their Cholesky factors, in this process."""
     n, held = work.n, work.factors_held
-    flops = work.kernels * (n**3 / 3 + 4.0 * n * n * work.columns * work.solves)
+    flops = work.kernels * (_factor_flops(n) + 4.0 * n * n * work.columns * work.solves)
+    flops += work.kernels * (_INVERSE * _factor_flops(n) * work.loo + _factor_flops(work.held_out))
     seconds = flops / multiply_rate(np.float64)
     return Plan(work.storage, 4 * n * n * held, 8 * n * n * held, model_bytes, 0, formation, seconds)
 
@@ -470,6 +578,12 @@ def kernel_seconds(sources: Mapping[str, Rows], kernels: Mapping[str, Any]) -> t
         per_value += _best(partial(kernel.tile, left, right)) / size**2
         per_row += _best(partial(_ready, kernel, source, size)) / size
     return per_value, per_row
+
+
+def _bandwidth_seconds(kernel: Kernel, source: Rows, n: int) -> float:
+    """Seconds of a fit of the kernel to n rows, timed on the first: all pairs of a sample are compared."""
+    first = rows(source, slice(0, _SAMPLE))
+    return _best(partial(kernel.fit, first)) * (min(n, SAMPLE) / first.shape[0]) ** 2
 
 
 def _ready(kernel: Kernel, source: Rows, size: int) -> Any:

@@ -18,7 +18,7 @@ import dmo.estimators
 import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
-from dmo.cli.app import COMMANDS, ESTIMATORS, PLANNED, TUNED
+from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED
 from dmo.cli.estimator_options import engine, engine_options, options_of
 from dmo.cli.fit import fit_command
 from dmo.cli.plan import plan_command
@@ -734,7 +734,7 @@ def test_the_table_of_estimators_says_what_their_docstrings_say(name):
     assert text == inspect.getdoc(getattr(dmo, kind)).partition("\n")[0]
 
 
-@pytest.mark.parametrize(("names", "command"), [(TUNED, tune_command), (PLANNED, plan_command)])
+@pytest.mark.parametrize(("names", "command"), [(TUNED, tune_command), (ESTIMATORS, plan_command)])
 def test_estimators_are_tuned_and_planned_with_options_of_their_own_names(names, command):
     for name in names:
         kind, _ = ESTIMATORS[name]

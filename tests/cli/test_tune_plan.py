@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import dmo
 from dmo.cli.app import app
 from dmo.datasets.writing import Source, write
+from dmo.workflows.plan import plan_fit
 
 RUN = CliRunner()
 
@@ -104,6 +105,10 @@ def test_tune_mistakes(store, tmp_path, options, sentence):
         ("homogeneityanalysis", ["--view", "pixels"], "table"),
         ("tagprop", [], "distances"),
         ("mlsi", ["--view", "pixels"], "exact"),
+        ("mope", ["--view", "pixels"], "graph"),
+        ("mesd", ["--view", "pixels"], "exact"),
+        ("fasttag", [], "exact"),
+        ("neighborvotes", [], "exact"),
     ],
 )
 def test_plans_of_fits_without_a_choice_of_engines_grow_with_samples(store, name, view, kind):
@@ -114,6 +119,12 @@ def test_plans_of_fits_without_a_choice_of_engines_grow_with_samples(store, name
     assert few["kind"] == many["kind"] == kind
     assert many["seconds"] > 20 * few["seconds"]
     assert many["model_bytes"] >= few["model_bytes"]
+
+
+def test_nothing_is_said_of_fits_whose_work_the_labels_decide():
+    views = {"x": np.random.default_rng(0).normal(size=(80, 4))}
+    assert plan_fit(dmo.MESD("fda"), views, 5) is not None
+    assert plan_fit(dmo.MESD("lfda"), views, 5) is None
 
 
 @pytest.mark.parametrize("name", ["ridge", "kgha"])
