@@ -108,6 +108,9 @@ def test_the_best_threshold_is_the_best_of_all():
     p, y = rng.random(40).round(1), rng.random(40) < 0.3
     found = f1_score(y, p > best_threshold(p, y))
     assert found == max(f1_score(y, p > t) for t in np.linspace(0, 0.95, 20))
+    ranked = np.array([0.8, 0.6, 0.4])  # halfway to the next value, below the last one to 0
+    assert best_threshold(ranked, np.array([True, True, False])) == 0.5
+    assert best_threshold(ranked, np.array([True, True, True])) == 0.2
 
 
 @pytest.mark.parametrize("power", [1.0, 3.0], ids=["true probabilities", "labels that need thresholds of their own"])

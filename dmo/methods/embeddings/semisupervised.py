@@ -13,7 +13,8 @@ def self_(samples: Samples, options: Options) -> TraceProblem:
     (known, index), n, share = samples.labeled(), samples.n, options.mixing
     local = lfda(known, options).spread(index, n)
     A = local.A.times(share) + QuadraticForm(n, identity=1 - share).centered()
-    return TraceProblem(A, None if local.B is None else local.B.times(share), 1 - share)
+    assert local.B is not None
+    return TraceProblem(A, local.B.times(share), 1 - share)
 
 
 def ssfda(samples: Samples, options: Options) -> TraceProblem:
