@@ -11,6 +11,7 @@ from sklearn import metrics as sk
 
 from dmo import metrics
 from dmo.blocks import Subset
+from dmo.metrics import checked_blocks
 
 
 @pytest.fixture
@@ -172,14 +173,14 @@ def everything(Y, S, P):
 @pytest.mark.parametrize("block", [1, 17, 120, 1000])
 def test_results_do_not_depend_on_blocks(problem, block, monkeypatch):
     whole = everything(*problem)
-    monkeypatch.setattr(metrics.annotation, "_block_rows", lambda n_labels: block)
+    monkeypatch.setattr(checked_blocks, "block_rows", lambda n_labels: block)
     np.testing.assert_array_equal(everything(*problem), whole)
 
 
 @pytest.mark.parametrize("kind", ["dask", "zarr", "csr", "bool", "float", "subset"])
 def test_every_row_source_gives_the_same_numbers(problem, kind, monkeypatch):
     whole = everything(*problem)
-    monkeypatch.setattr(metrics.annotation, "_block_rows", lambda n_labels: 50)
+    monkeypatch.setattr(checked_blocks, "block_rows", lambda n_labels: 50)
     make = {
         "dask": lambda a: da.from_array(a, chunks=(50, 4)),
         "zarr": lambda a: zarr.array(a, chunks=(32, 9)),

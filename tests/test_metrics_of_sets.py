@@ -6,6 +6,7 @@ import scipy.sparse
 from sklearn import metrics as sk
 
 from dmo import metrics
+from dmo.metrics import checked_blocks
 
 
 @pytest.fixture(params=["ties", "floats", "one label each"])
@@ -25,7 +26,7 @@ def problem(request):
 def in_blocks(monkeypatch, block):
     """Read so many rows at a time; None: as ever."""
     if block is not None:
-        monkeypatch.setattr(metrics.annotation, "_block_rows", lambda n_labels: block)
+        monkeypatch.setattr(checked_blocks, "block_rows", lambda n_labels: block)
 
 
 @pytest.mark.parametrize("block", [None, 17])

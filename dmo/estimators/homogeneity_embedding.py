@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmo.blocks import Rows, Subset
 from dmo.cluster import current_client
-from dmo.engines.exact import FittedView, choose_storage, exact_engine, fit_view
+from dmo.engines.exact import choose_storage, exact_engine
+from dmo.engines.fitted_views import FittedView, fit_view
 from dmo.engines.lowrank import decided, fit_maps, is_exact
 from dmo.engines.passes import FeatureRows, passive_moments
 from dmo.estimators.base import Estimator

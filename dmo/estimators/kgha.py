@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows
-from dmo.engines.exact import Exact, fit_view
+from dmo.engines.exact import Exact
+from dmo.engines.fitted_views import fit_view
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
 from dmo.engines.passes import FeatureRows

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, Subset
-from dmo.engines.exact import choose_storage, exact_engine, fit_view
+from dmo.engines.exact import choose_storage, exact_engine
+from dmo.engines.fitted_views import fit_view
 from dmo.engines.lowrank import (
     FOLDS,
     LowRankPass,

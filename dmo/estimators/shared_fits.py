@@ -11,7 +11,8 @@ from sklearn.base import clone
 
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster import current_client
-from dmo.engines.exact import FittedKernel, FittedView, KernelView, build, exact_engine, view_of
+from dmo.engines.exact import FittedKernel, build, exact_engine
+from dmo.engines.fitted_views import FittedView, KernelView, view_of
 from dmo.engines.lowrank import fit_maps
 from dmo.engines.moments import Moments
 from dmo.engines.passes import FeatureRows, collect_moments

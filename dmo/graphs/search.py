@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -129,9 +130,7 @@ def neighbors(
     if method not in ("exact", "approximate"):
         raise UserError(f"neighbors: method = {method!r}; known: exact, approximate")
     if method == "approximate":
-        from dmo.graphs.approximate import descend
-
-        return Neighbors(*descend(X, k, metric, random_state), metric)
+        return Neighbors(*_descend(X, k, metric, random_state), metric)
     ready = prepare(X, metric)
     m = min(k + _SPARE, n - 1)
     pairs = [(j, i) for i, j in lower_pairs(n, block)]
@@ -350,3 +349,28 @@ def _on_cluster(
         return parts[0].result()
 
     return retried(client, work, shared.forget)
+
+
+def _descend(X: Any, k: int, metric: Any, random_state: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and distances (n x k) of approximately the k nearest other rows; distances in float64.
+
+    Raises ImportError where pynndescent is not installed.
+    Source: Dong, Charikar, Li 2011.
+    """
+    try:
+        from pynndescent import NNDescent
+    except ImportError as error:
+        raise ImportError(
+            "neighbors: method='approximate' needs pynndescent; install dmo[approximate], or take method='exact'"
+        ) from error
+    n = X.shape[0]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Failed to correctly find n_neighbors.*")
+        index = NNDescent(X, metric=metric, n_neighbors=min(k + 1, n), random_state=random_state, n_jobs=thread_count())
+    found = index.neighbor_graph[0].astype(np.int64)
+    found[found == np.arange(n)[:, None]] = -1
+    ready: Ready = prepare(X, metric)
+    squared = distances_to(ready, ready, found)
+    order = np.argsort(squared, axis=1, kind="stable")[:, :k]
+    indices = np.take_along_axis(found, order, 1)
+    return indices, ready.as_distances(np.take_along_axis(squared, order, 1))

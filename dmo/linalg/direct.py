@@ -14,9 +14,8 @@ import scipy.linalg
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.linalg.cholesky import cholesky_in_place
 from dmo.linalg.factors import low_rank_factor
-from dmo.linalg.linear import FactorSystem
+from dmo.linalg.linear import FactorSystem, cholesky_in_place
 from dmo.linalg.operators import Operator
 from dmo.linalg.solution import (
     PROBES,

@@ -6,15 +6,23 @@ integers, so that no result depends on the blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse
 
-from dmo.blocks import Rows, row_blocks, rows
+from dmo.blocks import Rows, rows
 from dmo.errors import UserError
-from dmo.progress import stage
+from dmo.metrics.checked_blocks import (
+    binary,
+    known_pairs,
+    matrix,
+    numbers,
+    pairs,
+    ratio,
+    shapes,
+    whole,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,14 +216,14 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5) -> AnnotationScores:
     >>> round(found.precision, 3), found.recall, found.n_plus
     (0.667, 1.0, 3)
     """
-    _, n_labels = _shapes(Y, S, "scores")
-    top = _whole("top", top, n_labels, "labels")
+    _, n_labels = shapes(Y, S, "scores")
+    top = whole("top", top, n_labels, "labels")
     hits, given, positives = _counts(Y, S, top)
     occurs = positives > 0
     if not occurs.any():
         raise UserError("annotation_scores: no label occurs in Y, so nothing can be scored; pass samples with labels")
-    precision = _ratio(hits, given, 0.0)
-    recall = _ratio(hits, positives, np.nan)
+    precision = ratio(hits, given, 0.0)
+    recall = ratio(hits, positives, np.nan)
     p, r = float(precision[occurs].mean()), float(recall[occurs].mean())
     f1 = 2 * p * r / (p + r) if p + r > 0 else 0.0
     return AnnotationScores(p, r, f1, int((hits > 0).sum()), precision, recall, top, int(occurs.sum()))
@@ -249,9 +257,9 @@ def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
     array([[0, 1, 0],
            [1, 0, 0]], dtype=uint8)
     """
-    _matrix(S, "scores")
-    S = _numbers(S, "scores", slice(0, len(S)))
-    top = _whole("top", top, S.shape[1], "labels")
+    matrix(S, "scores")
+    S = numbers(S, "scores", slice(0, len(S)))
+    top = whole("top", top, S.shape[1], "labels")
     threshold = np.partition(S, -top, axis=1)[:, -top, None]
     reached = threshold <= S
     if reached.sum() == top * len(S):  # no ties
@@ -291,9 +299,9 @@ def f1_scores(Y: Rows, P: Rows) -> F1Scores:
     >>> round(found.macro, 3), found.micro
     (0.833, 0.8)
     """
-    _shapes(Y, P, "predictions")
+    shapes(Y, P, "predictions")
     hits, given, positives = _counts(Y, P, None)
-    per_label = _ratio(2 * hits, given + positives, 0.0)
+    per_label = ratio(2 * hits, given + positives, 0.0)
     total = int(given.sum() + positives.sum())
     return F1Scores(float(per_label.mean()), float(2 * hits.sum() / total) if total else 0.0, per_label)
 
@@ -376,9 +384,9 @@ def auc_scores(Y: Rows, S: Rows) -> AUCScores:
     >>> auc_scores(Y, S).per_label
     array([0.5, 1. ])
     """
-    _, n_labels = _shapes(Y, S, "scores")
+    _, n_labels = shapes(Y, S, "scores")
     labels, values, total = [], [], np.zeros(n_labels, np.int64)
-    for where, y, s, known in _known_pairs("AUC, positives", Y, S, "scores"):
+    for where, y, s, known in known_pairs("AUC, positives", Y, S, "scores"):
         total += where.stop - where.start if known is None else known.sum(axis=0)
         sample, label = np.nonzero(y)
         labels.append(label)
@@ -393,7 +401,7 @@ def auc_scores(Y: Rows, S: Rows) -> AUCScores:
     pooled = np.sort(value[both[label]])
     # Twice the pairs that a negative wins, ties counted once: the integers that no order of summation changes.
     lost, pooled_lost = np.zeros(n_labels, dtype=np.int64), 0
-    for _, y, s, known in _known_pairs("AUC, negatives", Y, S, "scores"):
+    for _, y, s, known in known_pairs("AUC, negatives", Y, S, "scores"):
         columns, negative = np.ascontiguousarray(s.T), ~y if known is None else ~y & known
         for l in np.flatnonzero(both):
             lost[l] += _twice_below(per_label_values[l], columns[l, negative[:, l]])
@@ -490,14 +498,14 @@ def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = No
     >>> top_n_accuracy(Y, S, top=2).mean
     0.5
     """
-    n, n_labels = _shapes(Y, S, "scores")
-    top = _whole("top", top, n, "rows")
+    n, n_labels = shapes(Y, S, "scores")
+    top = whole("top", top, n, "rows")
     if candidates is not None:
-        _shapes(Y, candidates, "candidates")
+        shapes(Y, candidates, "candidates")
     allowed, positive = np.zeros((0, n_labels), dtype=bool), np.zeros((0, n_labels), dtype=bool)
     score, liked = np.zeros((0, n_labels)), np.zeros(n_labels, dtype=np.int64)
-    for where, y, s in _pairs("top-N accuracy", Y, S, "scores"):
-        may = np.ones_like(y) if candidates is None else _binary(rows(candidates, where), "candidates", where)
+    for where, y, s in pairs("top-N accuracy", Y, S, "scores"):
+        may = np.ones_like(y) if candidates is None else binary(rows(candidates, where), "candidates", where)
         liked += (y & may).sum(axis=0)
         # The rows kept so far come first and in order of score, so that a stable sort leaves ties to the lower row.
         allowed, positive, score = np.vstack([allowed, may]), np.vstack([positive, y]), np.vstack([score, s])
@@ -505,7 +513,7 @@ def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = No
         allowed, positive, score = (np.take_along_axis(a, best, axis=0) for a in (allowed, positive, score))
     if not liked.any():
         raise UserError("top_n_accuracy: no label has a positive among its candidates; pass rows with positives")
-    per_label = _ratio((positive & allowed).sum(axis=0), allowed.sum(axis=0), np.nan)
+    per_label = ratio((positive & allowed).sum(axis=0), allowed.sum(axis=0), np.nan)
     per_label[liked == 0] = np.nan
     return TopNAccuracy(float(per_label[liked > 0].mean()), per_label, top, int((liked == 0).sum()))
 
@@ -539,11 +547,11 @@ def jaccard_accuracy(Y: Rows, P: Rows) -> float:
     >>> jaccard_accuracy(np.array([[1, 1], [0, 0]]), np.array([[1, 0], [0, 0]]))
     0.75
     """
-    n, _ = _shapes(Y, P, "predictions")
+    n, _ = shapes(Y, P, "predictions")
     ratios = np.empty(n)
-    for where, y, p, known in _known_pairs("Jaccard accuracy", Y, P, "predictions"):
+    for where, y, p, known in known_pairs("Jaccard accuracy", Y, P, "predictions"):
         p = p if known is None else p & known
-        ratios[where] = _ratio((y & p).sum(axis=1), (y | p).sum(axis=1), 1.0)
+        ratios[where] = ratio((y & p).sum(axis=1), (y | p).sum(axis=1), 1.0)
     return float(ratios.mean())
 
 
@@ -579,12 +587,12 @@ def precision_recall_curves(Y: Rows, S: Rows, labels: Sequence[int] | None = Non
     >>> [(curve.label, round(curve.average_precision, 3)) for curve in precision_recall_curves(Y, S)]
     [(0, 0.833)]
     """
-    n, n_labels = _shapes(Y, S, "scores")
+    n, n_labels = shapes(Y, S, "scores")
     picked = np.arange(n_labels) if labels is None else np.asarray(labels, dtype=np.intp).reshape(-1)
     if ((picked < 0) | (picked >= n_labels)).any():
         raise UserError(f"labels must be numbers 0..{n_labels - 1}, got {picked.tolist()}; pass column numbers of Y")
     truth, has, score = *np.ones((2, len(picked), n), bool), np.empty((len(picked), n))
-    for where, y, s, known in _known_pairs("precision-recall curves", Y, S, "scores"):
+    for where, y, s, known in known_pairs("precision-recall curves", Y, S, "scores"):
         truth[:, where], score[:, where] = y[:, picked].T, s[:, picked].T
         has[:, where] = True if known is None else known[:, picked].T
     return [_curve(int(l), t[k], s[k]) for l, t, k, s in zip(picked, truth, has, score) if t.any()]
@@ -604,111 +612,12 @@ def _counts(Y: Rows, S: Rows, top: int | None) -> tuple[np.ndarray, np.ndarray, 
     """Per label: true positives, predictions, positives. `S` holds scores when `top` is given, else predictions."""
     what = "predictions" if top is None else "scores"
     hits, given, positives = np.zeros((3, Y.shape[1]), dtype=np.int64)
-    for _, y, s, known in _known_pairs("counting labels", Y, S, what):
+    for _, y, s, known in known_pairs("counting labels", Y, S, what):
         p = s if top is None else top_label_sets(s, top).astype(bool)
         hits += (y & p).sum(axis=0)
         given += (p if known is None else p & known).sum(axis=0)
         positives += y.sum(axis=0)
     return hits, given, positives
-
-
-def _block_rows(n_labels: int) -> int:
-    """Rows of a block: about 4 million numbers."""
-    return min(8192, 1 << max(6, (2**22 // n_labels).bit_length() - 1))
-
-
-def _known_pairs(
-    name: str, Y: Rows, S: Rows, what: str
-) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray | None]]:
-    """As `_pairs`, where NaN is a label that is not known: False, with the known entries beside (None: all)."""
-    n, n_labels = _shapes(Y, S, what)
-    read = _binary if what == "predictions" else _numbers
-    with stage(name, n) as advance:
-        for where in row_blocks(n, _block_rows(n_labels)):
-            values, known = _dense(rows(Y, where), "labels"), None
-            if values.dtype.kind == "f" and np.isnan(values).any():
-                known = ~np.isnan(values)
-                values = np.where(known, values, 0.0)
-            yield where, _binary(values, "labels", where), read(rows(S, where), what, where), known
-            advance(where.stop - where.start)
-
-
-def _pairs(name: str, Y: Rows, S: Rows, what: str) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Checked blocks (slice, labels as bool, scores as floats or predictions as bool) under a progress stage."""
-    n, n_labels = _shapes(Y, S, what)
-    read = _binary if what == "predictions" else _numbers
-    with stage(name, n) as advance:
-        for where in row_blocks(n, _block_rows(n_labels)):
-            yield where, _binary(rows(Y, where), "labels", where), read(rows(S, where), what, where)
-            advance(where.stop - where.start)
-
-
-def _shapes(Y: Rows, S: Rows, what: str) -> tuple[int, int]:
-    """The common shape of labels and scores, both of at least one row and one label."""
-    _matrix(Y, "labels")
-    _matrix(S, what)
-    if tuple(Y.shape) != tuple(S.shape):
-        raise UserError(
-            f"labels are {Y.shape[0]} x {Y.shape[1]}, {what} are {S.shape[0]} x {S.shape[1]}; "
-            "pass the same samples and the same labels in both"
-        )
-    return int(Y.shape[0]), int(Y.shape[1])
-
-
-def _matrix(source: Rows, what: str) -> None:
-    if not hasattr(source, "shape"):
-        raise TypeError(f"{what} have no shape, got {type(source).__name__}; pass an array of samples x labels")
-    if len(source.shape) != 2:
-        raise UserError(f"{what} have {len(source.shape)} dimensions, need 2 (samples x labels); reshape them")
-    if 0 in source.shape:
-        raise UserError(f"{what} are {source.shape[0]} x {source.shape[1]}, need at least one sample and one label")
-
-
-def _dense(block: np.ndarray | scipy.sparse.csr_array, what: str) -> np.ndarray:
-    values = block if isinstance(block, np.ndarray) else block.toarray()
-    if values.dtype.kind not in "biuf":
-        raise TypeError(f"{what} have dtype {values.dtype}, need numbers; convert them first")
-    return values
-
-
-def _binary(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice) -> np.ndarray:
-    """A block as bool, refused unless it holds 0 and 1 only."""
-    values = _dense(block, what)
-    if values.dtype.kind == "b":
-        return values
-    wrong = (values != 0) & (values != 1)
-    if wrong.any():
-        row, label = np.argwhere(wrong)[0]
-        raise UserError(
-            f"{what} have the value {values[row, label]} at row {where.start + row}, label {label}; "
-            "they must be 0 or 1 (for -1/+1 pass them as > 0)"
-        )
-    return values.astype(bool)
-
-
-def _numbers(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice) -> np.ndarray:
-    """A block as float32 or float64, refused when it holds NaN."""
-    values = _dense(block, what)
-    if values.dtype.kind != "f" or values.dtype.itemsize < 4:
-        values = values.astype(np.float64)
-    missing = np.isnan(values)
-    if missing.any():
-        row, label = np.argwhere(missing)[0]
-        raise UserError(f"{what} are NaN at row {where.start + row}, label {label}; check the model that made them")
-    return values
-
-
-def _whole(name: str, value: int, most: int, unit: str) -> int:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if not 1 <= value <= most:
-        raise UserError(f"{name} is {value}, need 1..{most}: there are {most} {unit}; choose a number in that range")
-    return int(value)
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray, otherwise: float) -> np.ndarray:
-    """part / whole, `otherwise` where whole is 0."""
-    return np.divide(part, whole, out=np.full(len(part), otherwise), where=whole > 0)
 
 
 def _twice_below(positives: np.ndarray, negatives: np.ndarray) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmo.blocks import Rows
-from dmo.metrics.annotation import _known_pairs, _ratio, _shapes
+from dmo.metrics.checked_blocks import known_pairs, ratio, shapes
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,17 @@ def set_scores(Y: Rows, P: Rows) -> SetScores:
     >>> found.f1_micro, found.subset
     (0.8, 0.5)
     """
-    n, L = _shapes(Y, P, "predictions")
+    n, L = shapes(Y, P, "predictions")
     hits, given, positives = np.zeros((3, L), dtype=np.int64)
     by_sample, wrong, right, compared = np.empty(n), 0, 0, 0
-    for where, y, p, known in _known_pairs("label sets", Y, P, "predictions"):
+    for where, y, p, known in known_pairs("label sets", Y, P, "predictions"):
         p, compared = (p, compared + p.size) if known is None else (p & known, compared + int(known.sum()))
         both = y & p
         hits, given, positives = hits + both.sum(axis=0), given + p.sum(axis=0), positives + y.sum(axis=0)
-        by_sample[where] = _ratio(2 * both.sum(axis=1), y.sum(axis=1) + p.sum(axis=1), 0.0)
+        by_sample[where] = ratio(2 * both.sum(axis=1), y.sum(axis=1) + p.sum(axis=1), 0.0)
         different = (y != p).sum(axis=1)
         wrong, right = wrong + int(different.sum()), right + int((different == 0).sum())
-    per_label, total = _ratio(2 * hits, given + positives, 0.0), int(given.sum() + positives.sum())
+    per_label, total = ratio(2 * hits, given + positives, 0.0), int(given.sum() + positives.sum())
     micro = float(2 * hits.sum() / total) if total else 0.0
     samples = float(by_sample.mean())
     return SetScores(

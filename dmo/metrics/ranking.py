@@ -8,7 +8,8 @@ import numpy as np
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.metrics.annotation import _known_pairs, _shapes, _whole, top_label_sets
+from dmo.metrics.annotation import top_label_sets
+from dmo.metrics.checked_blocks import known_pairs, shapes, whole
 
 _ENTRIES = 2**21  # scores that are compared at a time
 
@@ -111,9 +112,9 @@ def ranking_scores(Y: Rows, S: Rows) -> RankingScores:
     >>> ranking_scores(Y, S)
     RankingScores(lrap=0.9166666666666666, coverage=2.0, ranking_loss=0.25)
     """
-    n, L = _shapes(Y, S, "scores")
+    n, L = shapes(Y, S, "scores")
     precision, coverage, loss = np.ones(n), np.zeros(n), np.zeros(n)
-    for where, y, s, known in _known_pairs("label ranking", Y, S, "scores"):
+    for where, y, s, known in known_pairs("label ranking", Y, S, "scores"):
         count, total = y.sum(axis=1), L if known is None else known.sum(axis=1)
         sample, rank, above, _ = _places(y, _known_first(s, known))
         m = len(y)
@@ -170,17 +171,17 @@ def top_scores(
     >>> found.precision, found.recall, round(found.ndcg, 3)
     (0.5, 0.75, 0.807)
     """
-    n, L = _shapes(Y, S, "scores")
-    top = _whole("top", top, L, "labels")
+    n, L = shapes(Y, S, "scores")
+    top = whole("top", top, L, "labels")
     if frequency is None:
         positives = np.zeros(L)
-        for _, y, _, _ in _known_pairs("counting labels", Y, S, "scores"):
+        for _, y, _, _ in known_pairs("counting labels", Y, S, "scores"):
             positives += y.sum(axis=0)
         frequency = positives / n
     weight = inverse_propensities(np.asarray(frequency, float), n if n_train is None else n_train)
     discount = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, top + 2)))])
     sums, labeled, gained, best_gain = np.zeros(4), 0, 0.0, 0.0
-    for _, y, s, known in _known_pairs("best labels", Y, S, "scores"):
+    for _, y, s, known in known_pairs("best labels", Y, S, "scores"):
         s = _known_first(s, known)
         given, count = top_label_sets(s, top).astype(bool), y.sum(axis=1)
         hits = (y & given).sum(axis=1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dmo.blocks import Rows, row_blocks, rows
 from dmo.errors import UserError
-from dmo.metrics.annotation import _dense, _numbers, _shapes
+from dmo.metrics.checked_blocks import dense, numbers, shapes
 
 _BLOCK = 8192
 
@@ -79,7 +79,7 @@ def regression_scores(Y: Rows, P: Rows, baseline: np.ndarray | None = None) -> R
     >>> round(found.r2, 2), round(found.arrmse, 2)
     (0.5, 0.71)
     """
-    _, L = _shapes(Y, P, "predictions")
+    _, L = shapes(Y, P, "predictions")
     known, total = np.zeros(L), np.zeros(L)
     for y, _ in _blocks(Y, P):
         known, total = known + (~np.isnan(y)).sum(axis=0), total + np.nansum(y, axis=0)
@@ -102,5 +102,5 @@ def regression_scores(Y: Rows, P: Rows, baseline: np.ndarray | None = None) -> R
 
 def _blocks(Y: Rows, P: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for where in row_blocks(Y.shape[0], _BLOCK):
-        y = np.asarray(_dense(rows(Y, where), "targets"), np.float64)
-        yield y, _numbers(rows(P, where), "predictions", where)
+        y = np.asarray(dense(rows(Y, where), "targets"), np.float64)
+        yield y, numbers(rows(P, where), "predictions", where)

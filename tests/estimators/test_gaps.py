@@ -29,7 +29,7 @@ from dmo import (
     Nystrom,
     TraceEmbedding,
 )
-from dmo.engines import exact
+from dmo.engines import fitted_views
 from dmo.engines.lowrank import fit_maps
 from dmo.errors import UserError
 from dmo.estimators import out_of_fold
@@ -445,7 +445,7 @@ def test_held_out_scores_of_kernels_that_are_solved_by_iteration_are_those_of_fa
     monkeypatch.setattr(
         MultiViewRidge, "_learn_decoder", lambda self, d, held, Y, known=None: found.append((held[0], Y))
     )
-    monkeypatch.setattr("dmo.engines.exact._SMALL", 50)  # of which rows more are not solved for one by one
+    monkeypatch.setattr("dmo.engines.fitted_views._FEW", 50)  # of which rows more are not solved for one by one
     monkeypatch.setattr(out_of_fold, "SOLVED_ROWS", 50)
     monkeypatch.setattr(out_of_fold, "SOME_ROWS", 30)
     views, _ = with_gaps()
@@ -465,13 +465,13 @@ def test_fits_on_held_out_samples_keep_the_precision_of_the_kernels(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     engines: list[Any] = []
-    build = exact.build
+    build = fitted_views.build
 
     def built(engine: Exact, *rest: Any) -> Any:
         engines.append((engine.precision, rest[3]))
         return build(engine, *rest)
 
-    monkeypatch.setattr(exact, "build", built)
+    monkeypatch.setattr(fitted_views, "build", built)
     model = KGHA(RBF(2.0), n_components=2, ridge=1.0)
     model.set_params(approximation=Exact("stored", "float32", 64, str(tmp_path))).fit(VIEWS["b"], Y)
     assert engines == [("float32", "stored"), ("float32", "memory")]

@@ -15,9 +15,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank
-from dmo.linalg.cholesky import cholesky_in_place
 from dmo.linalg.factors import DenseFactor, low_rank_factor
-from dmo.linalg.linear import FactorSystem, positive_solve
+from dmo.linalg.linear import FactorSystem, cholesky_in_place, positive_solve
 from dmo.linalg.operators import Dense, LowRank, Operator
 from dmo.linalg.row_gram import CenteredRows, RowGram
 from dmo.linalg.solution import IllConditioned, InaccurateSolve, Solution
@@ -445,11 +444,11 @@ def test_the_blocked_cholesky_is_numpy_s(monkeypatch):
     expected = np.linalg.cholesky(A)
     for block in (7, 25, 50, 64):
         factor = A.copy(order="F")
-        monkeypatch.setattr("dmo.linalg.cholesky._BLOCK", block)
+        monkeypatch.setattr("dmo.linalg.linear._BLOCK", block)
         assert cholesky_in_place(factor) == 0
         np.testing.assert_allclose(np.tril(factor), expected, rtol=1e-9, atol=1e-12)
     A[30, 30] = -1.0
-    monkeypatch.setattr("dmo.linalg.cholesky._BLOCK", 8)
+    monkeypatch.setattr("dmo.linalg.linear._BLOCK", 8)
     assert cholesky_in_place(A.copy(order="F")) == 31
 
 

@@ -1,0 +1,440 @@
+"""Views that the exact engine has fitted: a built kernel under a ridge, and the function of new rows that it smooths to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dmo.blocks import Rows, Subset
+from dmo.engines.exact import Exact, FittedKernel, Storage, build, linear_expansions
+from dmo.errors import UserError
+from dmo.functions import Expansion, KernelExpansion
+from dmo.kernels.multikernel import MultiKernel
+from dmo.linalg.operators import Centered, Congruent, Operator
+from dmo.linalg.row_gram import CenteredRows, RowGram
+from dmo.linalg.smoothers import LinearSmoother, Smoother, leave_one_out
+from dmo.linalg.solve import SolveMethod, factorize, small_side_fits
+from dmo.linalg.tiles import Tiles
+
+_FEW = 2048  # rows whose entries of the inverse are solved for one by one where there is no factor
+
+
+class FittedView(Protocol):
+    """One view of the exact engine under its ridge.
+
+    Parameters
+    ----------
+    *args : object
+        A protocol: see `KernelView` and `LinearView`.
+    **kwargs : object
+        A protocol: see `KernelView` and `LinearView`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact
+    >>> from dmo.engines.fitted_views import fit_view
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> X, B = np.random.default_rng(0).normal(size=(6, 2)), np.ones((6, 1))
+    >>> view = fit_view(Exact(), "x", MultiKernel.of("x", RBF()), {"x": X}, 0.1, False, "memory", "auto", 0)
+    >>> smooth = view.expansions(view.coefficients(B))["x"]({"x": X})
+    >>> bool(np.allclose(smooth, view.smoother(B)))
+    True
+    """
+
+    @property
+    def smoother(self) -> Callable[[np.ndarray], np.ndarray]:
+        """B -> K (K + c I)^-1 B, for blocks B of shape (n, k)."""
+
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        """Work out the coefficients of the function that smooths the columns of B; they are linear in B.
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, k)
+            Columns.
+
+        Returns
+        -------
+        ndarray of shape (n, k) or (d, k)
+            Coefficients, which the other methods take.
+        """
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        """Make the function of new rows, as a sum of expansions by name.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (n, k) or (d, k)
+            From `coefficients`.
+
+        Returns
+        -------
+        dict of str to Expansion
+            What adds up to the function.
+        """
+        ...
+
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+        """Work out the function's values at training rows, had each of them been left out.
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, k)
+            The columns that are smoothed.
+        coefficients : ndarray of shape (n, k) or (d, k)
+            From `coefficients`.
+        where : ndarray of shape (m,), int, or None, default=None
+            Numbers of the rows; None: all.
+
+        Returns
+        -------
+        ndarray of shape (n, k) or (m, k)
+            Values.
+        """
+        ...
+
+
+@dataclass
+class KernelView:
+    """A view known by the entries of its kernel: coefficients are dual ones, (K + c I)^-1 B.
+
+    Parameters
+    ----------
+    name : str
+        Of its expansion.
+    built : FittedKernel
+        The kernel as it was built.
+    sources : mapping of str to row source of shape (n, d)
+        The training rows by view.
+    operator : Operator
+        The kernel, centered where that is wanted.
+    smoother : Smoother
+        K (K + c I)^-1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact
+    >>> from dmo.engines.fitted_views import fit_view
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> X = np.random.default_rng(0).normal(size=(6, 2))
+    >>> view = fit_view(Exact(), "x", MultiKernel.of("x", RBF()), {"x": X}, 0.1, True, "memory", "auto", 0)
+    >>> type(view).__name__, view.coefficients(np.ones((6, 3))).shape
+    ('KernelView', (6, 3))
+    """
+
+    name: str
+    built: FittedKernel
+    sources: Mapping[str, Rows]
+    operator: Operator
+    smoother: Smoother
+
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        """Work out dual coefficients, (K + c I)^-1 B.
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, k)
+            Columns.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            Coefficients.
+        """
+        return self.smoother.dual(B)
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        """Make the function of new rows.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (n, k)
+            Dual ones.
+
+        Returns
+        -------
+        dict of str to Expansion
+            One, by the view's name.
+        """
+        dual, offset = self.operator.expansion(coefficients)
+        rows_first = np.ascontiguousarray(dual)  # as a store gives it back, so that a loaded model is bit-identical
+        return {self.name: KernelExpansion(self.built.kernel, self.sources, rows_first, offset, self.built.dtype)}
+
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+        """Work out the function's values at training rows, had each of them been left out.
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, k)
+            The columns that are smoothed.
+        coefficients : ndarray of shape (n, k)
+            Dual ones.
+        where : ndarray of shape (m,), int, or None, default=None
+            Numbers of the rows, whose entries of the inverse are solved for; None: all.
+
+        Returns
+        -------
+        ndarray of shape (n, k) or (m, k)
+            Values.
+        """
+        leverage = self._intercept_leverage() / self.smoother.ridge
+        if where is None and self.smoother.solver.method == "cg" and len(B) <= _FEW:
+            where = np.arange(len(B))  # a few solves more, where there is no factor to take the diagonal from
+        if where is None:
+            return leave_one_out(B, coefficients, self.smoother.inverse_diagonal(), leverage)
+        own = np.arange(len(where))
+        unit = np.zeros((len(B), len(where)))
+        unit[where, own] = 1.0
+        some = leverage[where] if isinstance(leverage, np.ndarray) else leverage
+        return leave_one_out(B[where], coefficients[where], self.smoother.dual(unit)[where, own], some)
+
+    def _intercept_leverage(self) -> float | np.ndarray:
+        """What the intercept, which centering stands for, adds to the leverages of the training rows."""
+        inner = self.operator.inner if isinstance(self.operator, Congruent) else self.operator
+        if not isinstance(inner, Centered):
+            return 0.0
+        return 1 / inner.n if inner.weights is None else inner.weights
+
+
+@dataclass
+class LinearView:
+    """A view of linear kernels, known by its rows: coefficients are those of the features, W = (X'X + c I)^-1 X'B.
+
+    Neither the n x n kernel nor dual coefficients are needed, and with them goes their cancellation: see `FactorSystem`.
+    """
+
+    kernel: MultiKernel
+    sources: Mapping[str, Rows]
+    factor: CenteredRows
+    smoother: LinearSmoother
+
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        return self.smoother.loadings(B)
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        return linear_expansions(self.kernel, self.sources, self.factor, coefficients, np.zeros(coefficients.shape[1]))
+
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+        ones = self.factor.ones
+        leverage = 0.0 if self.factor.mean is None else ones**2 / (ones @ ones)
+        found = self.smoother.leave_one_out(B, coefficients, leverage)
+        return found if where is None else found[where]
+
+
+@dataclass
+class WeightedView:
+    """A view whose samples have weights, those of weight 0 left out: min sum_i s_i |b_i - f(x_i)|^2 + c |f|^2.
+
+    With R = diag(s)^1/2 it is the plain problem of R B on the rows R F, centered with the weights.
+
+    Parameters
+    ----------
+    inner : KernelView or LinearView
+        Of the weighted rows.
+    index : ndarray of shape (m,), int
+        The samples of positive weight.
+    weights : ndarray of shape (m,)
+        Their weights.
+    n : int
+        Samples in all.
+    center : bool
+        Whether the view is centered, so that its functions need an intercept beside them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact
+    >>> from dmo.engines.fitted_views import fit_view
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> from dmo.kernels import RBF
+    >>> X, weights = np.random.default_rng(0).normal(size=(6, 2)), np.array([1.0, 0, 2, 1, 1, 1])
+    >>> kernel = MultiKernel.of("x", RBF(1.0))
+    >>> view = fit_view(Exact(), "x", kernel, {"x": X}, 0.1, True, "memory", "auto", 0, weights=weights)
+    >>> view.smoother(np.ones((6, 1))).shape
+    (6, 1)
+    """
+
+    inner: KernelView | LinearView
+    index: np.ndarray
+    weights: np.ndarray
+    n: int
+    center: bool
+
+    def _scaled(self, B: np.ndarray) -> np.ndarray:
+        return np.asarray(np.sqrt(self.weights)[:, None] * B[self.index])
+
+    def _back(self, values: np.ndarray) -> np.ndarray:
+        # what the inner view fits is R f, so f = R^-1 of it; samples of weight 0 are no rows of the inner problem
+        out = np.zeros((self.n, values.shape[1]))
+        out[self.index] = values / np.sqrt(self.weights)[:, None]
+        return out
+
+    def smoother(self, B: np.ndarray) -> np.ndarray:
+        """Work out the function's values at the samples of positive weight; zeros elsewhere."""
+        return self._back(self.inner.smoother(self._scaled(B)))
+
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        """Work out the inner view's coefficients."""
+        return self.inner.coefficients(self._scaled(B))
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        """Make the function of new rows."""
+        return self.inner.expansions(coefficients)
+
+    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+        """Work out left-out values at the samples of positive weight; zeros elsewhere."""
+        if where is None:
+            return self._back(self.inner.leave_one_out(self._scaled(B), coefficients))
+        has = np.isin(where, self.index)
+        place = np.searchsorted(self.index, where[has])
+        found = np.zeros((len(where), B.shape[1]))
+        values = self.inner.leave_one_out(self._scaled(B), coefficients, place)
+        found[has] = values / np.sqrt(self.weights[place])[:, None]
+        return found
+
+
+def fit_view(
+    engine: Exact,
+    name: str,
+    kernel: MultiKernel,
+    views: Mapping[str, Rows],
+    ridge: float,
+    center: bool,
+    storage: Storage,
+    method: SolveMethod,
+    random_state: int | None,
+    columns: int | None = None,
+    weights: np.ndarray | None = None,
+) -> FittedView:
+    """Build a kernel's operator over the rows of its views and factorize it with a ridge.
+
+    Parameters
+    ----------
+    engine : Exact
+        Precision, tiles and path.
+    name : str
+        Of the view's expansion.
+    kernel : MultiKernel
+        Not yet fitted.
+    views : mapping of str to row source of shape (n, d)
+        Rows by view, in chunks of whole rows.
+    ridge : float
+        c, above 0.
+    center : bool
+        Center the kernel.
+    storage : str
+        Where the entries go, see `choose_storage`.
+    method : {"auto", "cholesky", "cg"}
+        How it is solved, see `dmo.linalg.solve.factorize`.
+    random_state : int or None
+        Seed.
+    columns : int or None, default=None
+        Right-hand sides in all; None: many.
+    weights : ndarray of shape (n,) or None, default=None
+        Of the samples; those of weight 0 are not read. None: 1 each.
+
+    Returns
+    -------
+    FittedView
+        The view.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact
+    >>> from dmo.engines.fitted_views import fit_view
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> X = np.random.default_rng(0).normal(size=(6, 2))
+    >>> view = fit_view(Exact(), "x", MultiKernel.of("x", RBF()), {"x": X}, 0.1, True, "memory", "auto", 0)
+    >>> view.smoother(np.ones((6, 1))).shape
+    (6, 1)
+    """
+    sources = {view: views[view] for view in kernel.kernels}
+    if weights is None:
+        built = build(engine, kernel, sources, ridge, storage, random_state)
+        return view_of(name, built, sources, ridge, center, method, random_state, columns)
+    index = np.flatnonzero(weights)
+    if len(index) < len(weights):
+        sources = {view: Subset(source, index) for view, source in sources.items()}
+    built = build(engine, kernel, sources, ridge, storage, random_state)
+    inner = view_of(name, built, sources, ridge, center, method, random_state, columns, weights[index])
+    assert isinstance(inner, (KernelView, LinearView))
+    return WeightedView(inner, index, weights[index], len(weights), center)
+
+
+def view_of(
+    name: str,
+    built: FittedKernel,
+    sources: Mapping[str, Rows],
+    ridge: float,
+    center: bool,
+    method: SolveMethod,
+    random_state: int | None,
+    columns: int | None = None,
+    weights: np.ndarray | None = None,
+) -> FittedView:
+    """Put a built kernel under a ridge.
+
+    Parameters
+    ----------
+    name : str
+        Of the view's expansion.
+    built : FittedKernel
+        The kernel.
+    sources : mapping of str to row source of shape (n, d)
+        The training rows by view.
+    ridge : float
+        c, above 0.
+    center : bool
+        Center the kernel.
+    method : {"auto", "cholesky", "cg"}
+        How it is solved, see `dmo.linalg.solve.factorize`.
+    random_state : int or None
+        Seed.
+    columns : int or None, default=None
+        Right-hand sides in all; None: many.
+    weights : ndarray of shape (n,) or None, default=None
+        Of the samples, above 0: the view is that of their rows times the roots. None: 1 each.
+
+    Returns
+    -------
+    FittedView
+        The view.
+
+    Raises
+    ------
+    UserError
+        Names the view whose kernel cannot be factorized.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.exact import Exact, build
+    >>> from dmo.engines.fitted_views import view_of
+    >>> from dmo.kernels import RBF
+    >>> from dmo.kernels.multikernel import MultiKernel
+    >>> sources = {"x": np.random.default_rng(0).normal(size=(6, 2))}
+    >>> built = build(Exact(), MultiKernel.of("x", RBF()), sources, 0.1, "memory", 0)
+    >>> [view_of("x", built, sources, c, True, "auto", 0).smoother(np.ones((6, 1))).shape for c in (0.1, 1.0)]
+    [(6, 1), (6, 1)]
+    """
+    operator = built.operator.centered() if center else built.operator
+    if weights is not None:
+        operator = built.operator.weighted(weights, center)
+    if method == "auto" and isinstance(built.operator, Tiles):
+        method = "cg"
+    try:
+        if isinstance(operator, RowGram) and small_side_fits(operator.factor):
+            return LinearView(built.kernel, sources, operator.factor, LinearSmoother(operator.factor, ridge))
+        solver = factorize(operator, ridge, method, random_state=random_state, columns=columns)
+    except UserError as error:
+        raise type(error)(f"view {'+'.join(sources)!r}: {error}") from error
+    return KernelView(name, built, sources, operator, Smoother(solver, ridge))

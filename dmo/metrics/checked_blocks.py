@@ -1,0 +1,111 @@
+"""Labels, scores and predictions as every metric reads them: checked, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.sparse
+
+from dmo.blocks import Rows, row_blocks, rows
+from dmo.errors import UserError
+from dmo.progress import stage
+
+
+def block_rows(n_labels: int) -> int:
+    """Rows of a block: about 4 million numbers."""
+    return min(8192, 1 << max(6, (2**22 // n_labels).bit_length() - 1))
+
+
+def known_pairs(
+    name: str, Y: Rows, S: Rows, what: str
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray | None]]:
+    """As `pairs`, where NaN is a label that is not known: False, with the known entries beside (None: all)."""
+    n, n_labels = shapes(Y, S, what)
+    read = binary if what == "predictions" else numbers
+    with stage(name, n) as advance:
+        for where in row_blocks(n, block_rows(n_labels)):
+            values, known = dense(rows(Y, where), "labels"), None
+            if values.dtype.kind == "f" and np.isnan(values).any():
+                known = ~np.isnan(values)
+                values = np.where(known, values, 0.0)
+            yield where, binary(values, "labels", where), read(rows(S, where), what, where), known
+            advance(where.stop - where.start)
+
+
+def pairs(name: str, Y: Rows, S: Rows, what: str) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Checked blocks (slice, labels as bool, scores as floats or predictions as bool) under a progress stage."""
+    n, n_labels = shapes(Y, S, what)
+    read = binary if what == "predictions" else numbers
+    with stage(name, n) as advance:
+        for where in row_blocks(n, block_rows(n_labels)):
+            yield where, binary(rows(Y, where), "labels", where), read(rows(S, where), what, where)
+            advance(where.stop - where.start)
+
+
+def shapes(Y: Rows, S: Rows, what: str) -> tuple[int, int]:
+    """The common shape of labels and scores, both of at least one row and one label."""
+    matrix(Y, "labels")
+    matrix(S, what)
+    if tuple(Y.shape) != tuple(S.shape):
+        raise UserError(
+            f"labels are {Y.shape[0]} x {Y.shape[1]}, {what} are {S.shape[0]} x {S.shape[1]}; "
+            "pass the same samples and the same labels in both"
+        )
+    return int(Y.shape[0]), int(Y.shape[1])
+
+
+def matrix(source: Rows, what: str) -> None:
+    if not hasattr(source, "shape"):
+        raise TypeError(f"{what} have no shape, got {type(source).__name__}; pass an array of samples x labels")
+    if len(source.shape) != 2:
+        raise UserError(f"{what} have {len(source.shape)} dimensions, need 2 (samples x labels); reshape them")
+    if 0 in source.shape:
+        raise UserError(f"{what} are {source.shape[0]} x {source.shape[1]}, need at least one sample and one label")
+
+
+def dense(block: np.ndarray | scipy.sparse.csr_array, what: str) -> np.ndarray:
+    values = block if isinstance(block, np.ndarray) else block.toarray()
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"{what} have dtype {values.dtype}, need numbers; convert them first")
+    return values
+
+
+def binary(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice) -> np.ndarray:
+    """A block as bool, refused unless it holds 0 and 1 only."""
+    values = dense(block, what)
+    if values.dtype.kind == "b":
+        return values
+    wrong = (values != 0) & (values != 1)
+    if wrong.any():
+        row, label = np.argwhere(wrong)[0]
+        raise UserError(
+            f"{what} have the value {values[row, label]} at row {where.start + row}, label {label}; "
+            "they must be 0 or 1 (for -1/+1 pass them as > 0)"
+        )
+    return values.astype(bool)
+
+
+def numbers(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice) -> np.ndarray:
+    """A block as float32 or float64, refused when it holds NaN."""
+    values = dense(block, what)
+    if values.dtype.kind != "f" or values.dtype.itemsize < 4:
+        values = values.astype(np.float64)
+    missing = np.isnan(values)
+    if missing.any():
+        row, label = np.argwhere(missing)[0]
+        raise UserError(f"{what} are NaN at row {where.start + row}, label {label}; check the model that made them")
+    return values
+
+
+def whole(name: str, value: int, most: int, unit: str) -> int:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if not 1 <= value <= most:
+        raise UserError(f"{name} is {value}, need 1..{most}: there are {most} {unit}; choose a number in that range")
+    return int(value)
+
+
+def ratio(part: np.ndarray, whole: np.ndarray, otherwise: float) -> np.ndarray:
+    """part / whole, `otherwise` where whole is 0."""
+    return np.divide(part, whole, out=np.full(len(part), otherwise), where=whole > 0)
