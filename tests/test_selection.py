@@ -14,6 +14,7 @@ import dmo.engines.row_sums
 import dmo.estimators.shared_fits
 from dmo import JEC, KGHA, LLTSVR, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
 from dmo.decoders import PlugIn
+from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.metrics import annotation_scores
 from dmo.selection import default_metric, stratified_folds, sweep
@@ -309,6 +310,22 @@ def test_real_outputs_are_tuned_without_options(name):
     default = sweep(type(model)(), X, Y, {"random_state": [0]}, 2, "r2", refit=False)
     assert model.tuning_.best_score_ >= default.best_score
     assert r2_score(Y, model.predict(X)) > 0.7
+
+
+@pytest.mark.parametrize("name", ["scene", "yeast"])
+def test_tuning_picks_the_ridge_that_macro_auc_picks(name, dmo_data):
+    folder = dmo_data / "mulan" / name
+    X, Y = read_arff(folder / f"{name}-train.arff.xz", read_label_list(folder / f"{name}.xml.xz"))
+    some = np.random.default_rng(0).permutation(len(Y))[:300]
+    grid = {"ridge": [1e-2, 0.1, 1.0, 10.0, 1e4]}
+    found, by_auc = (
+        dmo.tune(MultiViewRidge(label_sets=False), X[some], Y[some], grid, metric).tuning_
+        for metric in (None, "auc-macro")
+    )
+    assert found.metric == "ranking"
+    assert found.best_params_ == by_auc.best_params_
+    spread = [row["mean"] for row in by_auc.table]
+    assert max(spread) > min(spread) + 0.02  # the ridge matters
 
 
 @pytest.mark.parametrize("estimator", [MultiViewRidge("rbf"), KGHA("rbf", n_components=2)])

@@ -76,7 +76,7 @@ class Problem:
         """Training and test rows in one array each, without gaps."""
         sparse = any(scipy.sparse.issparse(block) for block in self.views.values())
         if sparse:
-            return tuple(scipy.sparse.hstack(list(part.values()), "csr") for part in (self.views, self.new))
+            return tuple(_narrow(scipy.sparse.hstack(list(part.values()), "csr")) for part in (self.views, self.new))
         old, new = (np.hstack(list(part.values())).astype(float) for part in (self.views, self.new))
         filled = SimpleImputer(keep_empty_features=True).fit(old)
         return filled.transform(old), filled.transform(new)
@@ -103,12 +103,10 @@ def read(name: str, data: Path) -> Problem:
     split = share_out(Y, len(Y), 0.25) if split is None else split
     wide = sum(view.shape[1] for view in views.values()) > 1500
     most = 500 if Y.shape[1] > 500 else 1000 if Y.shape[1] > 60 or wide else 2000
-    parts = []
-    for part in ("train", "test"):
-        index = np.flatnonzero(np.asarray(split) == part)
-        index = np.sort(np.random.default_rng(0).permutation(index)[:most])
-        parts += [{view: _part(block, index) for view, block in views.items()}, np.asarray(Y)[index]]
-    return Problem(*parts, kind, len(Y))
+    chosen = [np.flatnonzero(np.asarray(split) == part) for part in ("train", "test")]
+    old, new = (np.sort(np.random.default_rng(0).permutation(index)[:most]) for index in chosen)
+    Y, parts = np.asarray(Y), [{view: _part(block, index) for view, block in views.items()} for index in (old, new)]
+    return Problem(parts[0], Y[old], parts[1], Y[new], kind, len(Y))
 
 
 def _ingested(name: str, data: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray | None]:
@@ -125,6 +123,12 @@ def _ingested(name: str, data: Path) -> tuple[dict[str, Any], np.ndarray, np.nda
         views, Y, _ = store.select(None)
         assert Y is not None
         return {view: rows(block) for view, block in views.items()}, np.asarray(Y), store.split
+
+
+def _narrow(X: Any) -> Any:
+    """With 32-bit indices: liblinear takes no others."""
+    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return X
 
 
 def _part(block: Any, index: np.ndarray) -> Any:
@@ -216,7 +220,7 @@ def theirs(model: Any, grid: Mapping[str, Any], problem: Problem) -> tuple[np.nd
     scores = np.full(problem.truth.shape, -1e9)
     scores[:, occurs] = scored(found, new)
     if problem.kind == "classes":
-        return scores, np.eye(scores.shape[1], dtype=np.uint8)[scores.argmax(axis=1)]
+        return scores, (scores == scores.max(axis=1, keepdims=True)).astype(np.uint8)
     return scores, (scores > threshold).astype(np.uint8)
 
 
@@ -244,10 +248,11 @@ def compare(name: str, problem: Problem, done: list[dict[str, Any]], kept: Path,
     """A row per method, written as soon as it is there."""
     known = {(row["set"], row["method"]) for row in done}
     names = ("ridge", "kgha", "lltsvr") if problem.kind == "real" else ("ridge", "kgha")
-    gaps = {"impute": "mean"} if any(_gaps(block) for block in problem.views.values()) else {}
+    gaps: dict[str, Any] = {"impute": "mean"} if any(_gaps(block) for block in problem.views.values()) else {}
+    real: dict[str, Any] = dict.fromkeys(("ridge", "kgha"), {"targets": "real"} if problem.kind == "real" else {})
     kinds = {"ridge": dmo.MultiViewRidge, "kgha": dmo.KGHA, "lltsvr": dmo.LLTSVR}
     works: dict[str, Callable[[], tuple[np.ndarray, np.ndarray | None]]] = {
-        f"dmo {kind}": lambda kind=kind: ours(kinds[kind](**gaps), problem)  # type: ignore[misc]
+        f"dmo {kind}": lambda kind=kind: ours(kinds[kind](**gaps, **real.get(kind, {})), problem)  # type: ignore[misc]
         for kind in names
     }
     for rival, (model, grid) in rivals(problem, problem.stacked()[0]).items():
