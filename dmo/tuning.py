@@ -1,9 +1,9 @@
 """Tuning without options: which kernel, width, ridge and decoding suit these samples, by cross-validation.
 
 A search goes on in rounds, each a sweep of `dmo.selection`: kernels and their widths, scales and few ridges, on some samples
-where there are many; then widths and ridges beside those of the best two kinds, as long as they get better, without an edge;
-then ridges on more samples; then what decodes the scores. The estimator's own settings are among the settings of every
-search, so that none ends with a model that scores worse on its folds.
+where there are many; then, on more of them, widths and ridges beside those of the best two kinds, as long as they get
+better, without an edge; then ridges on more still; then what decodes the scores. The estimator's own settings are among the
+settings of every search, so that none ends with a model that scores worse on its folds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = logging.getLogger("dmo")
 Grid = Mapping[str, Sequence[Any]]
 _WIDTHS = (0.4, 1.0, 2.5)
 _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
-_FEW, _MANY = 1500, 5000  # samples of the first round, and of the others
+_SIZES = (600, 1500, 5000)  # samples of the first round, the second and the others, at most
 _ROUGH = 1e-3  # relative duality gap at which machines are compared
 _STEP = {"ridge": 3.0, "bandwidth": 1.6}
 _STEPS, _FACTOR = 4, 3.0  # how often a grid is extended, and by how much
@@ -214,6 +214,19 @@ class _Problem:
             self.table += found.table
         return self.best()
 
+    def grown(self, most: int, rows: Sequence[dict[str, Any]]) -> _Problem:
+        """The same on more samples, with the settings of some rows and ridges beside them; itself where it has all."""
+        if self.chosen is None:
+            return self
+        more = self.on(most)
+        more.sweep([_fixed(row) | {"ridge": _around(row["ridge"])} for row in rows])
+        return more
+
+    def kinds(self) -> list[dict[str, Any]]:
+        """The best row of every kernel, scale and combination of views, the best first."""
+        ranked = sorted(self.table, key=lambda row: row["mean"])
+        return sorted({_kind(row): row for row in ranked}.values(), key=lambda row: -row["mean"])
+
     def best(self) -> dict[str, Any]:
         return max(self.table, key=lambda row: row["mean"])
 
@@ -329,21 +342,17 @@ def _named(estimator: Any) -> Any:
 
 def _kernel_search(problem: _Problem) -> dict[str, Any]:
     """Rounds over kernels, widths, scales, ridges and decoders."""
-    estimator, first = problem.estimator, problem.on(_FEW)
+    estimator, first = problem.estimator, problem.on(_SIZES[0])
     first.sweep(_first_round(problem))
     if isinstance(estimator, MultiViewRidge) and len(problem.views) > 1 and estimator.kernel != "product":
         first.sweep([_fixed(first.best()) | {"ridge": _RIDGES, "combine": ["kernels", "product"]}])
-    kinds: list[dict[str, Any]] = []
-    for row in sorted(first.table, key=lambda row: -row["mean"]):
-        if all(_kind(row) != _kind(other) for other in kinds):
-            kinds.append(row)
-    for row in kinds[:2]:  # each may be better than the other once its width suits it
-        first.climbed(row)
-    last = first
-    if len(problem.labels) > _FEW:
-        last = problem.on(_MANY)
-        best = {_kind(row): row for row in sorted(first.table, key=lambda row: row["mean"])}
-        last.sweep([_fixed(best[_kind(row)]) | {"ridge": _around(best[_kind(row)]["ridge"])} for row in kinds[:2]])
+    kinds = first.kinds()
+    middle = first.grown(_SIZES[1], kinds[:3])
+    best, *others = middle.kinds()
+    for row in (best, *(other for other in others[:1] if other["mean"] + other["std"] > best["mean"])):
+        middle.climbed(row)  # each may be better than the other once its width suits it
+    last = middle.grown(_SIZES[2], middle.kinds()[:2])
+    if last is not middle:
         last.climbed(last.best(), ("ridge",))
     chosen = _fixed(last.best())
     if isinstance(estimator, KGHA):
@@ -355,7 +364,7 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     if last.chosen is not None:
         log.info("tune: chosen on %d of %d samples", len(last.chosen), len(problem.labels))
     kind = "" if len(kinds) == 1 else f", best of {len(kinds)} kernels and scales"
-    tried = len(first.table) + (0 if last is first else len(last.table))
+    tried = sum(len(part.table) for part in {id(part): part for part in (first, middle, last)}.values())
     log.info("tune: %d settings%s, each on %d folds", tried, kind, problem.cv)
     return found
 
@@ -388,7 +397,7 @@ def _machine_search(problem: _Problem) -> dict[str, Any]:
     if isinstance(machine, LLTSVR):
         grid["frame"] = ["local", "identity"]
     own = {name: [getattr(machine, name)] for name in ("C", "epsilon")}
-    last = replace(problem, estimator=clone(machine).set_params(tol=max(machine.tol, _ROUGH))).on(_FEW)
+    last = replace(problem, estimator=clone(machine).set_params(tol=max(machine.tol, _ROUGH))).on(_SIZES[1])
     last.sweep([own])
     found = last.extended([grid])
     problem.table, problem.chosen = last.table, last.chosen

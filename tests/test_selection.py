@@ -12,6 +12,7 @@ from sklearn.svm import SVR
 import dmo
 import dmo.engines.row_sums
 import dmo.estimators.shared_fits
+import dmo.tuning
 from dmo import JEC, KGHA, LLTSVR, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
 from dmo.decoders import PlugIn
 from dmo.formats.arff import read_arff, read_label_list
@@ -249,6 +250,22 @@ def test_tuning_without_options_is_at_least_as_good_as_the_default_on_its_folds(
     assert found.best_score_ >= default.best_score
     assert model.predict(X).shape == Y.shape
     assert model.predict_proba(X).shape == Y.shape
+
+
+def test_of_many_samples_most_settings_are_tried_on_few(monkeypatch, caplog):
+    monkeypatch.setattr(dmo.tuning, "_SIZES", (60, 90, 120))
+    X, Y = scattered()
+    X = {"a": X[:, :2], "b": X[:, 2:]}
+    rows = []
+    monkeypatch.setattr(dmo.tuning, "sweep", lambda *given, **more: rows.append(len(given[2])) or sweep(*given, **more))
+    with caplog.at_level("INFO", logger="dmo"):
+        found = dmo.tune("ridge", X, Y, cv=2).tuning_
+    assert set(rows) == {60, 90, 120}
+    assert rows == sorted(rows)
+    assert "chosen on 120 of 160 samples" in caplog.text
+    default = {"ridge": MultiViewRidge().ridge}
+    assert found.best_score_ == max(row["mean"] for row in found.table)
+    assert default in [{key: row[key] for key in row if key not in ("mean", "std", "folds")} for row in found.table]
 
 
 def test_tuning_goes_beyond_an_edge_and_says_so(caplog):

@@ -4,7 +4,7 @@
     python -m pipelines.benchmarks.against_sklearn --rows rows.json --table table.md
 
 Sets of labels, of classes and of real targets, in the split that they come with, else a quarter of the rows is the test.
-Rows beyond 2000 of either part are left out, beyond 1000 where there are more than 60 labels or 1500 columns (500: 500
+Rows beyond 2000 of either part are left out, beyond 1000 where there are more than 60 labels or 1500 columns (500: 150
 labels). A rival gets rows as they come and with columns of deviation 1 (the latter alone where columns differ by more than
 a factor of 100), a grid over powers of ten and 3 folds by the metric that `dmo.tune` takes by itself; its label sets come
 from the one threshold that is best for its cross-validated scores. Test rows are scored once, by the final settings. CPU
@@ -102,7 +102,7 @@ def read(name: str, data: Path) -> Problem:
         views, Y, split = _ingested(name, data)
     split = share_out(Y, len(Y), 0.25) if split is None else split
     wide = sum(view.shape[1] for view in views.values()) > 1500
-    most = 500 if Y.shape[1] > 500 else 1000 if Y.shape[1] > 60 or wide else 2000
+    most = 500 if Y.shape[1] > 150 else 1000 if Y.shape[1] > 60 or wide else 2000
     chosen = [np.flatnonzero(np.asarray(split) == part) for part in ("train", "test")]
     old, new = (np.sort(np.random.default_rng(0).permutation(index)[:most]) for index in chosen)
     Y, parts = np.asarray(Y), [{view: _part(block, index) for view, block in views.items()} for index in (old, new)]
