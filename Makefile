@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv demo test test-clusters docs-check lint bench mutants clean
+.PHONY: venv demo test test-clusters test-oldest test-newest docs-check lint bench mutants clean
 
 venv: .venv/.done
 
@@ -24,6 +24,23 @@ test: lint
 test-clusters: venv
 	# real SLURM and ssh on loopback; as root, with slurm-wlm, munge and openssh-server installed
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster/test_real_places.py
+
+# releases that dmo is tested with beside constraints.txt, in environments of their own: SPEC 0's window from both sides
+TESTS ?= tests
+
+test-oldest: venv
+	# the oldest releases that pyproject.toml allows; old ones warn of what today's others deprecate
+	$(BIN)/python -m pip install --quiet uv
+	rm -rf build/oldest && $(BIN)/uv venv --quiet --python $(PYTHON) build/oldest
+	$(BIN)/uv pip install --quiet --python build/oldest --resolution lowest-direct --editable ".[suite]"
+	OPENBLAS_NUM_THREADS=1 build/oldest/bin/python -m pytest -m "not clusters" -W ignore::DeprecationWarning -p no:cacheprovider $(TESTS)
+
+test-newest: venv
+	# the newest releases there are
+	$(BIN)/python -m pip install --quiet uv
+	rm -rf build/newest && $(BIN)/uv venv --quiet --python $(PYTHON) build/newest
+	$(BIN)/uv pip install --quiet --python build/newest --upgrade --editable ".[suite]"
+	OPENBLAS_NUM_THREADS=1 build/newest/bin/python -m pytest -m "not clusters" -p no:cacheprovider $(TESTS)
 
 docs-check: venv
 	# docstrings are complete, and their examples run

@@ -8,6 +8,7 @@ from . import labels as labels
 from . import lowrank as lowrank
 from . import metrics as metrics
 from . import selection as selection
+from . import space as space
 from . import stores as stores
 from .engines.exact import Exact
 from .engines.krylov import Krylov

@@ -58,7 +58,7 @@ class MLSI(RegularizedProjection):
     ----------
     expansion_ : LinearExpansion
         The fitted function of new documents.
-    components_ : ndarray of shape (d, n_components)
+    components_ : ndarray of shape (n_components, d)
         Directions of word space, of a fit without landmarks.
     eigenvalues_ : ndarray of shape (n_components,)
         Descending.
@@ -86,7 +86,7 @@ class MLSI(RegularizedProjection):
     >>> documents = csr_array(counts)
     >>> model = MLSI(mixing=0.3, n_components=3).fit(documents, Y)
     >>> model.transform(documents).shape, model.components_.shape
-    ((200, 3), (20, 3))
+    ((200, 3), (3, 20))
     """
 
     _needs: ClassVar[dict[str, Need]] = RegularizedProjection._needs | {
@@ -156,8 +156,3 @@ class MLSI(RegularizedProjection):
         )
         self._fit_form(view, source, y, sample_weight, False, options, self.scaled)
         return self
-
-    @property
-    def components_(self) -> Any:
-        """Directions of word space (d x n_components): a document x has the coordinates x components_."""
-        return self.expansion_.coefficients  # type: ignore[attr-defined]

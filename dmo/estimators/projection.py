@@ -53,6 +53,15 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         if learned.embedding is not None:
             self.embedding_ = np.asarray(learned.embedding, np.float64)
 
+    @property
+    def components_(self) -> np.ndarray:
+        """Directions (n_components_ x d) of linear functions: rows, less their means and scaled as in fit, times them."""
+        if isinstance(self.expansion_, LinearExpansion):
+            return np.asarray(self.expansion_.coefficients).T
+        raise AttributeError(
+            f"{self._title} has a kernel: its functions have no directions; see dmo.space.describe_space"
+        )
+
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
         """See `row_by_row`."""
         return self.get_feature_names_out(), np.dtype(np.float64)

@@ -2,9 +2,11 @@
 
 from dmo.report.figures import (
     annotated_samples,
+    biplot,
     embedding_2d,
     embedding_per_label,
     heat_map,
+    loading_plot,
     precision_recall_per_label,
 )
 from dmo.report.page import PageFigure, Table, write_report
@@ -14,10 +16,12 @@ __all__ = [
     "PageFigure",
     "Table",
     "annotated_samples",
+    "biplot",
     "embedding_2d",
     "embedding_per_label",
     "heat_map",
     "label_cooccurrence",
+    "loading_plot",
     "precision_recall_per_label",
     "thumbnail_map",
     "write_report",

@@ -220,6 +220,110 @@ def embedding_2d(Z: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Fig
     return figure
 
 
+def biplot(Z: np.ndarray, loadings: np.ndarray, names: Sequence[str], most: int = 10) -> Figure:
+    """The first two components with the columns that correlate most with them, as arrows.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, k)
+        Components, k >= 2.
+    loadings : ndarray of shape (d, k)
+        Correlations of columns with the components, as `dmo.space.describe_space` gives them.
+    names : sequence of str
+        d names of columns.
+    most : int, default=10
+        Arrows, the longest.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide; arrows of length 1 would reach the farthest sample.
+
+    Raises
+    ------
+    UserError
+        Where shapes or names do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.report import biplot
+    >>> Z = np.random.default_rng(0).normal(size=(30, 2))
+    >>> figure = biplot(Z, np.array([[0.9, 0.1], [-0.2, 0.7]]), ["wide", "tall"])
+    >>> [text.get_text() for text in figure.axes[0].texts if text.get_text()]
+    ['wide', 'tall']
+    """
+    Z, loadings = two_columns("biplot", Z), _loadings("biplot", loadings, names)
+    if loadings.shape[1] < 2:
+        raise UserError(f"biplot: loadings have shape {loadings.shape}; pass those of two components")
+    arrows = loadings[:, :2] * np.abs(Z[:, :2]).max(axis=0)
+    picked = np.argsort(-(loadings[:, :2] ** 2).sum(axis=1), kind="stable")[:most]
+    figure = new_figure(5.0, layout="constrained")
+    ax = clean(figure.add_subplot())
+    shown_at = np.concatenate([Z[:, :2], arrows[picked]])
+    ax.set(xlabel="component 1", ylabel="component 2", xlim=limits(shown_at[:, 0]), ylim=limits(shown_at[:, 1]))
+    ax.scatter(Z[:, 0], Z[:, 1], s=6, color=PALE, linewidths=0)
+    for x, y in arrows[picked]:
+        ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "->", "color": BLUE})
+    name_at(ax, list(arrows[picked]), [shorten(figure, names[j], 1.0, 10) for j in picked])
+    return figure
+
+
+def loading_plot(loadings: np.ndarray, names: Sequence[str], component: int = 0, most: int = 15) -> Figure:
+    """The columns that correlate most with a component, as bars.
+
+    Parameters
+    ----------
+    loadings : ndarray of shape (d, k)
+        Correlations of columns with the components, as `dmo.space.describe_space` gives them.
+    names : sequence of str
+        d names of columns.
+    component : int, default=0
+        Which component.
+    most : int, default=15
+        Bars, the longest.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        Where shapes or names do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.report import loading_plot
+    >>> figure = loading_plot(np.array([[0.9], [-0.2]]), ["wide", "tall"])
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['wide', 'tall']
+    """
+    loadings = _loadings("loading_plot", loadings, names)
+    if not 0 <= component < loadings.shape[1]:
+        raise UserError(f"loading_plot: component = {component}, but loadings are of {loadings.shape[1]}")
+    values = loadings[:, component]
+    picked = np.argsort(-np.abs(values), kind="stable")[:most]
+    figure = new_figure(0.26 * len(picked) + 0.7, layout="constrained")
+    ax = clean(figure.add_subplot())
+    colors = [BLUE if values[j] >= 0 else VERMILION for j in picked]
+    ax.barh(np.arange(len(picked)), values[picked], color=colors)
+    ax.set_yticks(np.arange(len(picked)), [shorten(figure, names[j], 1.6, 10) for j in picked])
+    ax.set(xlabel=f"correlation with component {component + 1}", xlim=(-1.0, 1.0))
+    ax.axvline(0.0, color=GRAY, linewidth=0.8)
+    ax.invert_yaxis()
+    return figure
+
+
+def _loadings(function: str, loadings: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    found = np.asarray(loadings, np.float64)
+    if found.ndim != 2 or len(found) != len(names):
+        raise UserError(f"{function}: loadings have shape {found.shape}, and there are {len(names)} names of columns")
+    return found
+
+
 def embedding_per_label(Z: np.ndarray, Y: np.ndarray, label_names: Sequence[str], most: int = 15) -> Figure:
     """The first two components, one panel a label: its samples in blue over all the others in gray.
 

@@ -55,7 +55,7 @@ def test_words_and_documents_give_the_same_directions(beta, ridge, form):
         )
         new = NEW[:, : rows.shape[1]]
         np.testing.assert_allclose(np.abs(dual.transform(new)), np.abs(primal.transform(new)), atol=1e-5)
-        np.testing.assert_allclose(dual.components_.shape, (rows.shape[1], 4))
+        np.testing.assert_allclose(new @ dual.components_.T, dual.transform(new), atol=1e-8)
 
 
 @pytest.mark.parametrize("beta", [0.1, 0.5, 0.9])
@@ -77,10 +77,10 @@ def test_the_direct_form_is_principal_covariates_regression(beta):
 def test_coordinates_are_scaled_or_of_unit_constraint(arguments):
     """The paper's w'X'Xw = 1 (with the ridge: w'(X'X + ridge I)w = 1), times the root of lambda unless it is left out."""
     model = MLSI(ridge=0.3, scaled=False, **EXACT | arguments).fit(X, Y)
-    W = model.components_
+    W = model.components_.T
     np.testing.assert_allclose(W.T @ (X.T @ (X @ W)) + 0.3 * W.T @ W, np.eye(4), atol=1e-6)
     scaled = MLSI(ridge=0.3, **EXACT | arguments).fit(X, Y)
-    np.testing.assert_allclose(scaled.components_, W * np.sqrt(model.eigenvalues_), rtol=1e-6)
+    np.testing.assert_allclose(scaled.components_.T, W * np.sqrt(model.eigenvalues_), rtol=1e-6)
     np.testing.assert_allclose(scaled.decision_function(NEW), model.decision_function(NEW), atol=1e-8)
 
 

@@ -1,0 +1,286 @@
+"""What is published of a learned space: loadings, explained variance and covariance, correlations of views, p-values of
+components, importances of views. All of it follows from the coordinates that a fitted model gives to samples, so that it
+is the same for every method, kernel and engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.metrics import check_scoring
+from sklearn.utils import _safe_indexing, check_random_state
+
+from dmo.blocks import row_blocks, rows
+from dmo.engines.moments import LABELS, Moments
+from dmo.engines.row_sums import BLOCK
+from dmo.errors import UserError
+from dmo.validation import Views, as_views, check_labels, check_views, sample_count
+from dmo.validation.containers import split_columns
+
+_COORDINATES, _PART = "coordinates", "part of "
+_WIDEST = 10_000
+"""Columns of all views, whose Gram matrix is held."""
+
+
+@dataclass(frozen=True)
+class SpaceDescription:
+    """What the components of a space say of the views; "labels" is one of them where labels were given.
+
+    Attributes
+    ----------
+    loadings : dict of str to ndarray of shape (d, k)
+        Correlations of the columns of a view with the components.
+    explained_variance : dict of str to ndarray of shape (k,)
+        Share of the variance of a view, as the model takes its rows, that a component explains and those before it do not.
+    explained_covariance : dict of (str, str) to ndarray of shape (k,)
+        The same of the squared covariance of two views: shares that sum to 1 where the components span both.
+    view_correlations : ndarray of shape (k, V, V) or None
+        Correlations of the coordinates that single views give, by component; None where the model has one function.
+    """
+
+    loadings: dict[str, np.ndarray]
+    explained_variance: dict[str, np.ndarray]
+    explained_covariance: dict[tuple[str, str], np.ndarray]
+    view_correlations: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class PermutedComponents:
+    """Eigenvalues of a fit and of fits to permuted samples.
+
+    Attributes
+    ----------
+    eigenvalues : ndarray of shape (k,)
+        Of the samples as they are.
+    permuted : ndarray of shape (n_permutations, k)
+        Of permuted ones.
+    p_values : ndarray of shape (k,)
+        Share of the fits, the first among them, whose eigenvalue of that place is as large.
+    """
+
+    eigenvalues: np.ndarray
+    permuted: np.ndarray
+    p_values: np.ndarray
+
+
+def describe_space(model: Any, X: Any, y: Any = None) -> SpaceDescription:
+    """Describe the space of a fitted model by samples, in one pass over them.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted, with `transform`.
+    X : mapping of view to rows, list of rows, or rows
+        n samples, as the model takes them; together of at most 10 000 columns.
+    y : array-like of shape (n, L) or (n,), default=None
+        Labels of 0 and 1, or classes, to count as a view.
+
+    Returns
+    -------
+    SpaceDescription
+        Of these samples.
+
+    Raises
+    ------
+    UserError
+        For too many columns, and for samples that are not like those of the fit.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import TraceEmbedding
+    >>> from dmo.space import describe_space
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> describe_space(TraceEmbedding("pca").fit(X), X).explained_variance["x"].round(3)
+    array([0.925, 0.053])
+    """
+    views = check_views(model, X, reset=False)
+    n, width = sample_count(views), sum(view.shape[1] for view in views.values())
+    if width > _WIDEST:
+        raise UserError(f"{width} columns, whose {width} x {width} products do not fit; pass at most {_WIDEST}")
+    Z = np.asarray(model.transform(X), np.float64)
+    labels = None if y is None else check_labels(clone(model), y, n)
+    parts: Mapping[str, Callable[..., Any]] = getattr(model, "expansions_", {})
+    parts = parts if len(parts) == len(views) > 1 else {}
+    shifts: dict[str, Any] = {}
+
+    def groups(where: slice) -> dict[str, Any]:
+        block = {name: rows(view, where) for name, view in views.items()}
+        found: dict[str, Any] = {_COORDINATES: Z[where]}
+        found |= {_PART + name: np.asarray(part(block), np.float64) for name, part in parts.items()}
+        found |= {} if labels is None else {LABELS: labels[where]}
+        for name, some in block.items():
+            if scipy.sparse.issparse(some):
+                found[name] = some.astype(np.float64)
+            else:  # sums of columns far from 0 would cancel
+                found[name] = np.asarray(some, np.float64)
+                found[name] = found[name] - shifts.setdefault(name, found[name].mean(axis=0))
+        return found
+
+    moments = Moments.collect(groups(where) for where in row_blocks(n, BLOCK)).centered()
+    return _described(moments, [*views, *([] if labels is None else [LABELS])], list(parts))
+
+
+def _described(moments: Moments, names: list[str], parts: list[str]) -> SpaceDescription:
+    G, slices = moments.gram, moments.slices()
+    z = slices[_COORDINATES]
+    deviations = np.sqrt(np.maximum(G.diagonal(), 0.0))
+    scale = np.divide(1.0, deviations, out=np.zeros_like(deviations), where=deviations > 0)
+    # coordinates one after the other, each less what those before it say: Z = Q L'
+    inner = scale[z, None] * G[z, z] * scale[z]
+    lower = np.linalg.cholesky(inner + 1e-12 * np.eye(len(inner)))
+    along = {
+        name: scipy.linalg.solve_triangular(lower, (G[slices[name], z] * scale[z]).T, lower=True) for name in names
+    }
+    variance = {
+        name: (along[name] ** 2).sum(axis=1) / max(np.trace(G[slices[name], slices[name]]), np.finfo(float).tiny)
+        for name in names
+    }
+    covariance = {}
+    for i, name in enumerate(names):
+        for other in names[i + 1 :]:
+            cross = G[slices[name], slices[other]]
+            shared = np.einsum("kd,de,ke->k", along[name], cross, along[other], optimize=True)
+            covariance[name, other] = shared / max((cross**2).sum(), np.finfo(float).tiny)
+    loadings = {name: scale[slices[name], None] * G[slices[name], z] * scale[z] for name in names}
+    between = None
+    if parts:
+        places = np.stack([np.arange(slices[_PART + name].start, slices[_PART + name].stop) for name in parts])
+        among = G[places.T[:, :, None], places.T[:, None, :]]  # k x V x V
+        between = scale[places.T][:, :, None] * among * scale[places.T][:, None, :]
+    return SpaceDescription(loadings, variance, covariance, between)
+
+
+def permuted_components(
+    model: Any, X: Any, y: Any = None, n_permutations: int = 99, random_state: int | None = 0
+) -> PermutedComponents:
+    """Test components against fits to samples whose labels, or whose views, do not belong together.
+
+    Parameters
+    ----------
+    model : estimator
+        With `eigenvalues_` after its fit; copies of it are fitted.
+    X : mapping of view to rows, list of rows, or rows
+        n samples, as it takes them.
+    y : array-like of shape (n, L) or (n,), default=None
+        What its fit takes. Its rows are permuted; without y those of every view but the first are.
+    n_permutations : int, default=99
+        Fits, from which p-values are at least 1 / (n_permutations + 1).
+    random_state : int or None, default=0
+        Seed of the permutations.
+
+    Returns
+    -------
+    PermutedComponents
+        With p-values.
+
+    Raises
+    ------
+    UserError
+        Without y for one view, and for a model without eigenvalues.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import MultiSetCCA
+    >>> from dmo.space import permuted_components
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> views = {"sepal": X[:, :2], "petal": X[:, 2:]}
+    >>> permuted_components(MultiSetCCA("linear"), views, n_permutations=19).p_values.tolist()
+    [0.05, 0.15]
+    """
+    views = _views(model, X)
+    if y is None and (views is None or len(views) < 2):
+        raise UserError("one view and no labels leave nothing to permute; pass y, or several views")
+    random = check_random_state(random_state)
+    observed = _eigenvalues(model, X, y)
+    permuted = np.empty((n_permutations, len(observed)))
+    for values in permuted:
+        if y is not None:
+            values[:] = _eigenvalues(model, X, _safe_indexing(y, random.permutation(len(y))))
+            continue
+        assert views is not None
+        given = Views(views)
+        first, *others = given.keys()
+        mixed = {first: given[first]} | {name: given[random.permutation(len(given))][name] for name in others}
+        values[:] = _eigenvalues(model, mixed, None)
+    p = (1 + (permuted >= observed * (1 - 1e-9)).sum(axis=0)) / (n_permutations + 1)
+    return PermutedComponents(observed, permuted, p)
+
+
+def view_importances(
+    model: Any,
+    X: Any,
+    y: Any,
+    scoring: Any = None,
+    n_repeats: int = 5,
+    random_state: int | None = 0,
+) -> dict[str, np.ndarray]:
+    """Measure what a fitted model loses when the rows of a view are permuted: all columns of the view together.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted on several views.
+    X : mapping of view to rows, list of rows, or rows
+        n samples, which the fit has not seen.
+    y : array-like of shape (n, L) or (n,)
+        Their labels.
+    scoring : str, callable or None, default=None
+        As scikit-learn's tools take it; None: the model's `score`.
+    n_repeats : int, default=5
+        Permutations of every view.
+    random_state : int or None, default=0
+        Their seed.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n_repeats,)
+        Score of the samples as they are, less that with the view permuted.
+
+    Raises
+    ------
+    UserError
+        For one view, whose columns `sklearn.inspection.permutation_importance` permutes.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.space import view_importances
+    >>> X, y = load_iris(return_X_y=True)
+    >>> views = {"sepal": X[:, :2], "petal": X[:, 2:]}
+    >>> found = view_importances(MultiViewRidge().fit(views, y), views, y)
+    >>> bool(found["petal"].mean() > found["sepal"].mean())
+    True
+    """
+    views = _views(model, X)
+    if views is None or len(views) < 2:
+        raise UserError("one view has no others; permute its columns by sklearn.inspection.permutation_importance")
+    scorer, random, given = check_scoring(model, scoring=scoring), check_random_state(random_state), Views(views)
+    whole = scorer(model, given, y)
+
+    def loss(name: str) -> float:
+        shuffled = given[random.permutation(len(given))][name]
+        return float(whole - scorer(model, Views({**dict(given.items()), name: shuffled}), y))
+
+    return {name: np.array([loss(name) for _ in range(n_repeats)]) for name in views}
+
+
+def _views(model: Any, X: Any) -> dict[str, Any] | None:
+    """Several views by name, cut out of one array where the model says how; None for one."""
+    columns = getattr(model, "views", None)
+    return as_views(X) if as_views(X) is not None or columns is None else split_columns(X, columns)
+
+
+def _eigenvalues(model: Any, X: Any, y: Any) -> np.ndarray:
+    fitted = clone(model).fit(X, y)
+    if not hasattr(fitted, "eigenvalues_"):
+        raise UserError(f"{type(model).__name__} has no eigenvalues to test; take one with components")
+    return np.asarray(fitted.eigenvalues_)
