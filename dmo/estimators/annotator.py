@@ -24,9 +24,17 @@ from dmo.estimators.lazy import row_by_row
 from dmo.estimators.out_of_fold import HELD_OUT_ROWS, held_out_part
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.methods.decoding import ScoreRule, unseen_last
-from dmo.metrics import metric_of, top_label_sets
+from dmo.metrics import rated, top_label_sets
 from dmo.persistence import load, with_prefix, without_prefix
-from dmo.validation import Columns, Gaps, check_labels, check_views, named, prepare_views
+from dmo.validation import (
+    Columns,
+    Gaps,
+    check_partial_labels,
+    check_row_weights,
+    check_views,
+    named,
+    prepare_views,
+)
 
 _MANY = 4096
 """Labels above which predictions are sparse."""
@@ -382,29 +390,21 @@ class Annotator(Estimator):
         X : mapping of view to rows, list of rows, or rows
             The views of fit, of m samples.
         y : array-like of shape (m, L) or (m,)
-            True labels of 0 and 1, or classes.
+            True labels of 0 and 1 (in a matrix NaN, None and masked entries are unknown and count for nothing), or classes.
         sample_weight : array-like of shape (m,) or None, default=None
-            Weights of the samples, for a vector of classes.
+            How often every sample counts.
 
         Returns
         -------
         float
             From 0 to 1, the higher the better.
-
-        Raises
-        ------
-        UserError
-            For weights of samples with several labels, whose means per label have none.
         """
         if self.outputs_ is not None:
-            return float(r2_score(y, self._real_values(X, self.outputs_)))
+            return float(r2_score(y, self._real_values(X, self.outputs_), sample_weight=sample_weight))
         scores = self._label_scores(X)
-        Y = check_labels(self, y, len(scores), reset=False)
-        if not self.multilabel_:
-            return float(np.average(Y[np.arange(len(Y)), scores.argmax(axis=1)], weights=sample_weight))
-        if sample_weight is not None:
-            raise UserError("score takes sample_weight of classes alone; use a metric of dmo.metrics for label sets")
-        return metric_of("auc-macro" if Y.shape[1] == 1 else "ranking")(Y.astype(np.uint8), scores)
+        Y, known = check_partial_labels(self, y, len(scores), reset=False)
+        truth = Y.astype(np.float64) if known is None else np.where(known, Y, np.nan)
+        return rated(truth, scores, self.multilabel_, check_row_weights(sample_weight, len(scores)))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -19,8 +19,8 @@ from dmo.estimators.lazy import row_by_row
 from dmo.estimators.projection import Projection
 from dmo.methods.decoding import unseen_last
 from dmo.methods.embeddings.tasks import decode, discriminants
-from dmo.metrics import metric_of
-from dmo.validation import check_labels
+from dmo.metrics import rated
+from dmo.validation import check_partial_labels, check_row_weights
 
 
 def _has_outputs(estimator: Any) -> bool:
@@ -152,7 +152,7 @@ class DecodingProjection(Projection):
         return best_labels(scores, count, self.n_seen_labels_, names)
 
     @available_if(_has_outputs)
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Rate what coordinates say of outputs: "ranking" of labels (mean of LRAP and macro AUC), accuracy of classes, R2.
 
         Parameters
@@ -160,7 +160,9 @@ class DecodingProjection(Projection):
         X : rows of shape (m, d)
             Samples, in chunks of whole rows.
         y : array-like of shape (m, L) or (m,)
-            True outputs.
+            True outputs; in a matrix of labels NaN, None and masked entries are unknown and count for nothing.
+        sample_weight : array-like of shape (m,) or None, default=None
+            How often every sample counts.
 
         Returns
         -------
@@ -169,11 +171,10 @@ class DecodingProjection(Projection):
         """
         scores = np.asarray(self.decision_function(X))
         if not self.has_labels_:
-            return float(r2_score(y, scores))
-        Y = check_labels(self, y, len(scores), reset=False)
-        if not self.multilabel_:
-            return float(Y[np.arange(len(Y)), scores.argmax(axis=1)].mean())
-        return metric_of("auc-macro" if Y.shape[1] == 1 else "ranking")(Y.astype(np.uint8), scores)
+            return float(r2_score(y, scores, sample_weight=sample_weight))
+        Y, known = check_partial_labels(self, y, len(scores), reset=False)
+        truth = Y.astype(np.float64) if known is None else np.where(known, Y, np.nan)
+        return rated(truth, scores, self.multilabel_, check_row_weights(sample_weight, len(scores)))
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = super()._arrays()

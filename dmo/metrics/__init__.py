@@ -23,7 +23,7 @@ from dmo.metrics.annotation import (
     top_n_accuracy,
 )
 from dmo.metrics.label_sets import SetScores, set_scores
-from dmo.metrics.named import Metric, metric_of
+from dmo.metrics.named import Metric, metric_of, rated
 from dmo.metrics.ranking import RankingScores, TopScores, inverse_propensities, ranking_scores, suitable_top, top_scores
 from dmo.metrics.regression import RegressionScores, regression_scores
 
@@ -50,6 +50,7 @@ __all__ = [
     "metric_of",
     "precision_recall_curves",
     "ranking_scores",
+    "rated",
     "regression_scores",
     "set_scores",
     "suitable_top",

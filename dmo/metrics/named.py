@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from sklearn.metrics import roc_auc_score
 
 from dmo.errors import UserError
 from dmo.metrics.annotation import (
@@ -30,6 +31,48 @@ def _lrap(Y: np.ndarray, S: np.ndarray) -> float:
 def _ranking(Y: np.ndarray, S: np.ndarray) -> float:
     mixed = (Y == 1).any(axis=0) & (Y == 0).any(axis=0)
     return (ranking_scores(Y, S).lrap + (auc_macro(Y[:, mixed], S[:, mixed]) if mixed.any() else 1.0)) / 2
+
+
+def rated(Y: np.ndarray, S: np.ndarray, multilabel: bool, weights: np.ndarray | None = None) -> float:
+    """Rate label scores by what suits the labels: "ranking", "auc-macro" of one label, "accuracy" of classes.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n, L)
+        Labels, 0/1; NaN is a label that is not known.
+    S : ndarray of shape (n, L)
+        Scores.
+    multilabel : bool
+        False for classes.
+    weights : ndarray of shape (n,) or None, default=None
+        How often every sample counts; None: once.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.metrics import rated
+    >>> rated(np.eye(2), np.array([[0.9, 0.1], [0.8, 0.2]]), False, np.array([3.0, 1.0]))
+    0.75
+    """
+    if not multilabel:
+        return float(np.average(Y[np.arange(len(Y)), S.argmax(axis=1)], weights=weights))
+    if weights is None:
+        truth = Y if np.isnan(Y).any() else Y.astype(np.uint8)
+        return auc_macro(truth, S) if Y.shape[1] == 1 else _ranking(truth, S)
+    used = weights > 0
+    Y, S, weights = Y[used], S[used], weights[used]
+    areas = []
+    for y, s in zip(Y.T, S.T, strict=True):
+        known = ~np.isnan(y)
+        if len(np.unique(y[known])) == 2:
+            areas.append(roc_auc_score(y[known], s[known], sample_weight=weights[known]))
+    area = float(np.mean(areas)) if areas else 1.0
+    return area if Y.shape[1] == 1 else (ranking_scores(Y, S, weights).lrap + area) / 2
 
 
 def _accuracy(Y: np.ndarray, S: np.ndarray) -> float:

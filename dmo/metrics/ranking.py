@@ -77,7 +77,7 @@ class TopScores:
     top: int
 
 
-def ranking_scores(Y: Rows, S: Rows) -> RankingScores:
+def ranking_scores(Y: Rows, S: Rows, weights: np.ndarray | None = None) -> RankingScores:
     """Label ranking average precision, coverage error and ranking loss.
 
     They are scikit-learn's `label_ranking_average_precision_score`, `coverage_error` and `label_ranking_loss`. Only true
@@ -89,6 +89,8 @@ def ranking_scores(Y: Rows, S: Rows) -> RankingScores:
         Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     S : row source of shape (n, L)
         Scores without NaN.
+    weights : ndarray of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -125,7 +127,7 @@ def ranking_scores(Y: Rows, S: Rows) -> RankingScores:
         deepest = np.zeros(m)
         np.maximum.at(deepest, sample, rank)
         coverage[where] = deepest
-    return RankingScores(float(precision.mean()), float(coverage.mean()), float(loss.mean()))
+    return RankingScores(*(float(np.average(figure, weights=weights)) for figure in (precision, coverage, loss)))
 
 
 def top_scores(

@@ -152,7 +152,7 @@ def check_known_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.n
     return Y, known
 
 
-def check_partial_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.ndarray | None]:
+def check_partial_labels(estimator: Any, y: Any, n: int, *, reset: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
     """Read the labels of n samples, of which single entries may be unknown, learned as by `check_labels`.
 
     Parameters
@@ -163,6 +163,8 @@ def check_partial_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np
         As for `check_labels`; in a matrix NaN, None, pandas.NA and the masked entries of a NumPy masked array are unknown.
     n : int
         Samples.
+    reset : bool, default=True
+        Learn what the columns stand for.
 
     Returns
     -------
@@ -190,12 +192,12 @@ def check_partial_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np
     if isinstance(values, list) or values.ndim == 1:
         if np.any(mask):
             raise UserError("y is a masked vector of classes; mask entries of a matrix of labels, or drop the samples")
-        return check_labels(estimator, values, n, dtype=np.uint8), None
+        return check_labels(estimator, values, n, reset=reset, dtype=np.uint8), None
     unknown = missing_entries(values) | mask
     if not unknown.any():
-        return _from_matrix(estimator, values, names, True, False).astype(np.uint8), None
+        return _from_matrix(estimator, values, names, reset, False).astype(np.uint8), None
     labels = np.where(unknown, 0, values)
-    return _from_matrix(estimator, labels, names, True, False).astype(np.uint8), ~unknown
+    return _from_matrix(estimator, labels, names, reset, False).astype(np.uint8), ~unknown
 
 
 def check_many_labels(estimator: Any, y: Any, n: int) -> scipy.sparse.csr_array | None:

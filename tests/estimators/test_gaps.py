@@ -13,6 +13,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
+from sklearn.metrics import label_ranking_average_precision_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.class_weight import compute_sample_weight
 
@@ -500,3 +501,19 @@ def test_views_that_samples_lack_are_predicted_from_those_that_they_have() -> No
         dmo.impute_views({"a": views["a"], "c": views["c"]})
     with pytest.raises(UserError, match="X is one view, and a view is predicted from others"):
         dmo.impute_views(VIEWS["a"])
+
+
+@pytest.mark.parametrize("model", [MultiViewRidge("linear", label_sets=False), MORP(RBF(2.0), ridge=0.2)])
+def test_scores_count_known_labels_and_weights_as_repeated_samples(model: Any) -> None:
+    X = VIEWS["a"]
+    repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
+    given = np.where(np.random.default_rng(5).random(Y.shape) < 0.2, np.nan, Y)
+    model.fit(X, Y)
+    for truth in (Y, given):
+        assert model.score(X, truth, sample_weight=WEIGHTS) == pytest.approx(model.score(X[repeated], truth[repeated]))
+    whole = label_ranking_average_precision_score(Y, model.decision_function(X), sample_weight=WEIGHTS)
+    areas = roc_auc_score(Y, model.decision_function(X), average="macro", sample_weight=WEIGHTS)
+    assert model.score(X, Y, sample_weight=WEIGHTS) == pytest.approx((whole + areas) / 2)
+    model.fit(X, Y.argmax(axis=1))
+    right = model.predict(X) == Y.argmax(axis=1)
+    assert model.score(X, Y.argmax(axis=1), sample_weight=WEIGHTS) == pytest.approx(np.average(right, weights=WEIGHTS))
