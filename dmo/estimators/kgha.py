@@ -141,7 +141,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
         "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.
     class_weight : {"balanced"}, dict of class to float, or None, default=None
-        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs.
+        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Scores
+        then have the label means, as by `intercept`; what a decoder learns is of classes as they are.
 
     Attributes
     ----------
@@ -380,7 +381,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         if self.standardize:
             loo = out_of_fold_scores(self, views, Y, gaps=gaps)[labeled & gaps.any_weight]
         frequency = gaps.frequency(Y)
-        self.rule_ = ScoreRule.learn(frequency, loo, self.intercept, self.standardize, self.prior_power)
+        # scores without label means would lose what weights of classes say
+        intercept = self.intercept or self.class_weight is not None
+        self.rule_ = ScoreRule.learn(frequency, loo, intercept, self.standardize, self.prior_power)
 
     def _fit_exact_gaps(self, views: Mapping[str, Rows], weights: SampleWeights, Y: np.ndarray, k: int) -> None:
         fitted = self._fit_views(views, weights)

@@ -119,7 +119,8 @@ class MultiViewRidge(Incremental, Annotator):
         What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
         "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.
     class_weight : {"balanced"}, dict of class to float, or None, default=None
-        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs.
+        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Scores
+        then have the label means, as by `intercept`; what a decoder learns is of classes as they are.
 
     Attributes
     ----------
@@ -386,7 +387,9 @@ class MultiViewRidge(Incremental, Annotator):
             rows, loo = rows[has], loo[has] / seen[has]
         if gaps is not None and gaps.known is not None:
             known = gaps.known[rows]
-        self.rule_ = ScoreRule.learn(frequency, loo, self.intercept, self.standardize, self.prior_power)
+        # scores without label means would lose what weights of classes say
+        intercept = self.intercept or self.class_weight is not None
+        self.rule_ = ScoreRule.learn(frequency, loo, intercept, self.standardize, self.prior_power)
         if self.decoder is not None or not self._skips_sets:
             self._learn_decoder(self.decoder, [loo], Y[rows], known)
 

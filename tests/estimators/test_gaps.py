@@ -297,7 +297,7 @@ def test_weights_of_classes_are_scikit_learns_of_their_samples(model: Any, tmp_p
     y = np.array(["sea", "sky", "tree"])[(VIEWS["a"][:, 0] > 2).astype(int) + (VIEWS["a"][:, 1] > 3)]
     for given in ("balanced", {"sky": 2.0, "tree": 0.5}):
         weights = compute_sample_weight(given, y)
-        wanted = clone(model).fit(VIEWS, y, sample_weight=weights)
+        wanted = clone(model).set_params(intercept=True).fit(VIEWS, y, sample_weight=weights)
         found = clone(model).set_params(class_weight=given).fit(VIEWS, y)
         assert_allclose(found.decision_function(NEW), wanted.decision_function(NEW), atol=1e-6)
         assert_allclose(found.predict_proba(NEW), wanted.predict_proba(NEW), atol=1e-5)
