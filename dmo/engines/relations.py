@@ -18,7 +18,7 @@ from dmo.functions import Expansion, FactorExpansion, KernelExpansion, LinearExp
 from dmo.kernels import Euclidean, Kernel, Linear, parse_relation
 from dmo.kernels.multikernel import MultiKernel
 
-_SHARE = 0.5  # of the free memory that similarities may take
+_SHARE = 0.5  # of the free memory that similarities may take: beside them stands a problem of p x p, and the rows
 _BLOCK = 2048
 
 
@@ -117,6 +117,7 @@ def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> 
             f"similarities of {n} samples to {p} take {amount(needed)}, free are {amount(free)}; "
             f"pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
         )
+    # float64: small eigenvalues of what is made of them tell rank from rounding, as they do for features
     old = kernel.prepare({view: landmarks}, slice(0, p), np.float64)
     out = np.empty((n, p))
     for where in row_blocks(n, _BLOCK):

@@ -132,7 +132,7 @@ class KernelView:
         storage = choose_storage(engine, X.shape[0], 1)
         built = build(engine, MultiKernel.of(view, parse(kernel)), sources, ridge, storage, random_state)
         operator = built.operator.centered() if center else built.operator
-        if weights is not None:
+        if weights is not None:  # their own mean is taken off: that of all rows alike would not be blind to it
             operator = built.operator.weighted(weights, center)
         return cls(operator, np.dtype(built.dtype), built.kernel, sources)
 
@@ -152,6 +152,7 @@ class KernelView:
             On the training rows; times the roots of their weights.
         """
         C, offset = self.operator.expansion(coefficients)
+        # in the order that a store gives it back, so that a loaded model is the same to the bit
         expansion = KernelExpansion(self.kernel, self.sources, np.ascontiguousarray(C), offset, self.dtype)
         return expansion, self.operator @ coefficients
 
@@ -221,6 +222,7 @@ class DualView:
             On the training rows; times the roots of their weights.
         """
         factor = self.operator.factor
+        # W first, and the values from W: they are then those of the function, and X X' is not formed
         W = factor.t_dot(coefficients)
         offset = np.zeros(W.shape[1]) if factor.mean is None else -(factor.mean @ W)
         return LinearExpansion(self.view, W, offset), factor.dot(W)

@@ -76,8 +76,10 @@ class Power:
         if self.power == 1.0:
             shrunk = np.maximum(size - weight, 0.0)
         elif self.power == 3 / 2:  # t = u^2 with u^2 + slope u = |r|
+            # the positive root as a quotient: as a difference it cancels where the slope is large
             shrunk = (2 * size / (slope + np.sqrt(slope * slope + 4 * size))) ** 2
         else:  # t = u^3 with u^3 + slope u = |r|
+            # the one real root by hyperbolic functions: Cardano's two cube roots cancel for small |r|
             scale = np.sqrt(slope / 3)
             shrunk = (2 * scale * np.sinh(np.arcsinh(size / (2 * scale**3)) / 3)) ** 3
         return np.copysign(shrunk, R)
