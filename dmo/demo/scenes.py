@@ -218,11 +218,11 @@ def _meadow_ground(scene: Scene, labels: bool = True) -> None:
         scene.labels.add("snow" if scene.winter else "grass")
 
 
-def _trees(scene: Scene, count: int, low: float = 0.0, label: str = "tree") -> None:
+def _trees(scene: Scene, count: int, label: str = "tree") -> None:
     canvas, rng = scene.canvas, scene.rng
     conifer = rng.random() < 0.45
     autumn = not scene.winter and rng.random() < 0.2
-    feet = np.sort(rng.uniform(low, 1, count)) ** 1.5
+    feet = np.sort(rng.uniform(0.0, 1, count)) ** 1.5
     for depth in feet:
         y = scene.horizon + depth * (canvas.height - scene.horizon) * 0.9
         size = (0.18 + 0.5 * depth) * canvas.height * rng.uniform(0.6, 1.1)

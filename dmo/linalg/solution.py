@@ -86,8 +86,8 @@ class Solution:
     --------
     >>> import numpy as np
     >>> from dmo.linalg.operators import Dense
-    >>> from dmo.linalg.solve import solve
-    >>> found = solve(Dense(np.eye(2)), np.ones(2), ridge=1.0)
+    >>> from dmo.linalg.solve import factorize
+    >>> found = factorize(Dense(np.eye(2)), ridge=1.0).solve(np.ones(2))
     >>> found.value, found.converged, found.method
     (array([0.5, 0.5]), True, 'cholesky')
     """

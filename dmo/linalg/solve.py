@@ -18,7 +18,7 @@ from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank
 from dmo.linalg.direct import CholeskySolver, MixedSolver, WoodburySolver
 from dmo.linalg.factors import low_rank_factor
 from dmo.linalg.operators import Operator
-from dmo.linalg.solution import Solution, Solver
+from dmo.linalg.solution import Solver
 from dmo.linalg.tall import Factor
 
 SolveMethod = Literal["auto", "cholesky", "mixed", "cg", "woodbury"]
@@ -156,45 +156,3 @@ def _saved(A: Operator, columns: int, direct: str) -> float:
         2.0 * double if direct == "mixed" else 0.0
     )
     return factor - 2.0 * default_rank(A.n) ** 2 / (A.n * k)
-
-
-def solve(
-    A: Operator,
-    B: np.ndarray,
-    ridge: float,
-    x0: np.ndarray | None = None,
-    method: SolveMethod = "auto",
-    tol: float = 1e-8,
-) -> Solution:
-    """Solve (A + ridge I) X = B once, with true residuals.
-
-    Parameters
-    ----------
-    A : Operator
-        Symmetric positive semidefinite.
-    B : ndarray of shape (n,) or (n, k)
-        Right-hand sides.
-    ridge : float
-        c > 0.
-    x0 : ndarray of B's shape, optional
-        Where conjugate gradients start.
-    method : {"auto", "cholesky", "mixed", "cg", "woodbury"}, default="auto"
-        See `factorize`.
-    tol : float, default=1e-8
-        Relative residual at which a solution counts as converged.
-
-    Returns
-    -------
-    Solution
-        X and its residuals.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.linalg.operators import Dense
-    >>> from dmo.linalg.solve import solve
-    >>> solve(Dense(np.eye(3)), np.ones((3, 1)), ridge=1.0).value.ravel()
-    array([0.5, 0.5, 0.5])
-    """
-    columns = int(np.prod(np.shape(B)[1:]))
-    return factorize(A, ridge, method, tol, columns=columns).solve(B, x0)

@@ -20,7 +20,7 @@ from dmo.linalg.linear import FactorSystem, cholesky_in_place, positive_solve
 from dmo.linalg.operators import Dense, LowRank, Operator
 from dmo.linalg.row_gram import CenteredRows, RowGram
 from dmo.linalg.solution import IllConditioned, InaccurateSolve, Solution
-from dmo.linalg.solve import SolveMethod, factorize, solve
+from dmo.linalg.solve import SolveMethod, factorize
 
 RNG = np.random.default_rng(11)
 B = RNG.standard_normal((N, 5))
@@ -66,7 +66,7 @@ def test_every_operator_is_solved_as_numpy_solves_its_matrix(name: str, method: 
     case = CASES[name]()
     matrix = case.operator.dense()
     for ridge in (0.5, 0.02):
-        solution = solve(case.operator, B, ridge, method=method)
+        solution = factorize(case.operator, ridge, method).solve(B)
         wanted = np.linalg.solve(matrix + ridge * np.eye(N), B)
         assert solution.converged
         assert solution.residuals is not None
@@ -316,7 +316,7 @@ def test_the_preconditioner_is_the_inverse_of_its_approximation_plus_the_ridge(d
 def test_a_zero_matrix_is_solved_by_its_ridge() -> None:
     A = Dense(np.zeros((N, N)))
     for method in METHODS:
-        assert_allclose(solve(A, B, 0.5, method=method).value, 2 * B)
+        assert_allclose(factorize(A, 0.5, method).solve(B).value, 2 * B)
     assert NystromPreconditioner.of(A, 10, 0).values.size == 0
 
 
@@ -433,7 +433,7 @@ def test_low_rank_factors_follow_the_algebra() -> None:
 
 
 def test_a_solution_says_by_which_method() -> None:
-    found: list[Solution] = [solve(LowRank(F), B, 0.1, method=method) for method in ("cholesky", "cg", "woodbury")]
+    found: list[Solution] = [factorize(LowRank(F), 0.1, method).solve(B) for method in ("cholesky", "cg", "woodbury")]
     assert [solution.method for solution in found] == ["cholesky", "cg", "woodbury"]
 
 
