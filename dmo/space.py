@@ -15,11 +15,13 @@ import scipy.sparse
 from sklearn.base import clone
 from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import _num_samples
 
 from dmo.blocks import row_blocks, rows
 from dmo.engines.moments import LABELS, Moments
 from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError
+from dmo.estimators.arguments import Inputs, Outputs
 from dmo.validation import Views, as_views, check_labels, check_views, sample_count
 from dmo.validation.containers import split_columns
 
@@ -69,7 +71,7 @@ class PermutedComponents:
     p_values: np.ndarray
 
 
-def describe_space(model: Any, X: Any, y: Any = None) -> SpaceDescription:
+def describe_space(model: Any, X: Inputs, y: Outputs | None = None) -> SpaceDescription:
     """Describe the space of a fitted model by samples, in one pass over them.
 
     Parameters
@@ -158,7 +160,7 @@ def _described(moments: Moments, names: list[str], parts: list[str]) -> SpaceDes
 
 
 def permuted_components(
-    model: Any, X: Any, y: Any = None, n_permutations: int = 99, random_state: int | None = 0
+    model: Any, X: Inputs, y: Outputs | None = None, n_permutations: int = 99, random_state: int | None = 0
 ) -> PermutedComponents:
     """Test components against fits to samples whose labels, or whose views, do not belong together.
 
@@ -203,7 +205,7 @@ def permuted_components(
     permuted = np.empty((n_permutations, len(observed)))
     for values in permuted:
         if y is not None:
-            values[:] = _eigenvalues(model, X, _safe_indexing(y, random.permutation(len(y))))
+            values[:] = _eigenvalues(model, X, _safe_indexing(y, random.permutation(_num_samples(y))))
             continue
         assert views is not None
         given = Views(views)
@@ -216,9 +218,9 @@ def permuted_components(
 
 def view_importances(
     model: Any,
-    X: Any,
-    y: Any,
-    scoring: Any = None,
+    X: Inputs,
+    y: Outputs,
+    scoring: str | Callable[..., float] | None = None,
     n_repeats: int = 5,
     random_state: int | None = 0,
 ) -> dict[str, np.ndarray]:

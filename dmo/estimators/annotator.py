@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import ArrayLike
 from sklearn.base import clone, is_regressor
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import MultiLabelBinarizer
@@ -18,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.decoders import Calibration, FittedDecoder, as_decoder
 from dmo.errors import UserError
-from dmo.estimators.arguments import Decoder
+from dmo.estimators.arguments import Decoder, Inputs, Outputs
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
 from dmo.estimators.out_of_fold import HELD_OUT_ROWS, held_out_part
@@ -119,7 +120,7 @@ class Annotator(Estimator):
     @available_if(_scores_labels)
     @named
     @row_by_row
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Inputs) -> np.ndarray:
         """Score all labels of some samples; higher is likelier, and scores are comparable within a row.
 
         Parameters
@@ -168,7 +169,7 @@ class Annotator(Estimator):
 
     @available_if(_gives_probabilities)
     @row_by_row
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Inputs) -> np.ndarray:
         """Give the probabilities of all labels, each for itself; of classes they sum to 1.
 
         They are learned from held-out scores of the training samples: see `dmo.methods.calibration`.
@@ -243,7 +244,7 @@ class Annotator(Estimator):
             self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
 
     @row_by_row
-    def predict(self, X: Any, top: int | None = None, as_names: bool = False) -> Any:
+    def predict(self, X: Inputs, top: int | None = None, as_names: bool = False) -> Any:
         """Choose the labels of some samples.
 
         Parameters
@@ -291,7 +292,7 @@ class Annotator(Estimator):
         names = getattr(self, "label_names_", self.classes_)
         return MultiLabelBinarizer(classes=list(names)).fit([]).inverse_transform(labels)
 
-    def top_labels(self, X: Any, top: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    def top_labels(self, X: Inputs, top: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Give the labels of highest score, block by block: never the scores of all samples and labels at once.
 
         Parameters
@@ -326,7 +327,7 @@ class Annotator(Estimator):
             values[where] = np.take_along_axis(found, order, axis=1)
         return labels, values
 
-    def lazy_scores(self, X: Any) -> LazyScores:
+    def lazy_scores(self, X: Inputs) -> LazyScores:
         """Make a row source of the label scores of samples, for the metrics: a block is worked out when it is read.
 
         Parameters
@@ -342,7 +343,7 @@ class Annotator(Estimator):
         check_is_fitted(self)
         return LazyScores(self, self._checked(X))
 
-    def scores_and_sets(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def scores_and_sets(self, X: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Score and choose the labels of some samples at once, for who needs both.
 
         Parameters
@@ -382,7 +383,7 @@ class Annotator(Estimator):
         """Number of labels that a training sample carries: no other is ever predicted."""
         return int(self.rule_.seen.sum())
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Inputs, y: Outputs, sample_weight: ArrayLike | None = None) -> float:
         """Rate by what `dmo.tune` chooses by: "ranking" of labels (mean of LRAP and macro AUC), accuracy, R2 of outputs.
 
         Parameters
@@ -416,7 +417,7 @@ class Annotator(Estimator):
             tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Inputs, y: Outputs) -> Self:
         raise NotImplementedError
 
 

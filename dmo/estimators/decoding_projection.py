@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -15,6 +16,7 @@ from dmo.engines.moments import LABELS, ROWS, Moments
 from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError
 from dmo.estimators.annotator import best_labels
+from dmo.estimators.arguments import Inputs, Outputs
 from dmo.estimators.lazy import row_by_row
 from dmo.estimators.projection import Projection
 from dmo.methods.decoding import unseen_last
@@ -90,7 +92,7 @@ class DecodingProjection(Projection):
 
     @available_if(_has_outputs)
     @row_by_row
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Inputs) -> np.ndarray:
         """Score the outputs of samples from their coordinates.
 
         An output that is 0 in every training sample, a label that none carries, ranks below all others of its row.
@@ -118,7 +120,7 @@ class DecodingProjection(Projection):
 
     @available_if(_has_outputs)
     @row_by_row
-    def predict(self, X: Any, top: int | None = None, as_names: bool = False) -> Any:
+    def predict(self, X: Inputs, top: int | None = None, as_names: bool = False) -> Any:
         """Choose the classes or labels of samples, or give the values of their outputs, from their coordinates.
 
         Parameters
@@ -152,7 +154,7 @@ class DecodingProjection(Projection):
         return best_labels(scores, count, self.n_seen_labels_, names)
 
     @available_if(_has_outputs)
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Inputs, y: Outputs, sample_weight: ArrayLike | None = None) -> float:
         """Rate what coordinates say of outputs: "ranking" of labels (mean of LRAP and macro AUC), accuracy of classes, R2.
 
         Parameters

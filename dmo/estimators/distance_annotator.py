@@ -12,7 +12,7 @@ from dmo.blocks import Rows
 from dmo.decoders import PooledCalibration
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import Decoder
+from dmo.estimators.arguments import Decoder, Inputs, Outputs
 from dmo.methods.decoding import ScoreRule
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import COUNT, SEED, Need, check_labels, check_parameters, check_views, sample_count
@@ -39,7 +39,7 @@ class DistanceAnnotator(Annotator):
     decoder: Decoder
     random_state: int | None
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Inputs, y: Outputs) -> Self:
         """Keep the training samples, and learn what their distances say of labels.
 
         Parameters
@@ -73,7 +73,7 @@ class DistanceAnnotator(Annotator):
         return self
 
     def left_out_scores(
-        self, X: Any, y: Any, settings: Sequence[Mapping[str, Any]]
+        self, X: Inputs, y: Outputs, settings: Sequence[Mapping[str, Any]]
     ) -> Iterator[tuple[list[np.ndarray], Decoder]]:
         """Score the training samples by the others under several settings.
 

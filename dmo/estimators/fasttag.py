@@ -10,7 +10,7 @@ import numpy as np
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.estimators.annotator import OnBase
-from dmo.estimators.arguments import Decoder
+from dmo.estimators.arguments import Decoder, Inputs, Outputs
 from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.functions import Expansion
@@ -84,7 +84,7 @@ class FastTag(OnBase):
         self.rounds = rounds
         self.decoder = decoder
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Inputs, y: Outputs) -> Self:
         """Learn the regression and the enrichment.
 
         Parameters

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmo.blocks import rows
 from dmo.errors import UserError
+from dmo.estimators.arguments import Inputs, Outputs, RowWeights
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
 from dmo.linalg.smoothers import LinearSmoother
@@ -105,7 +106,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         self.max_iter = max_iter
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the coordinates of samples and categories.
 
         Parameters
@@ -170,7 +171,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         return self.get_feature_names_out(), np.dtype(np.float64)
 
     @row_by_row
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Inputs) -> np.ndarray:
         """Give samples their object scores.
 
         Parameters

@@ -16,6 +16,7 @@ from dmo.engines.exact import choose_storage, exact_engine
 from dmo.engines.fitted_views import FittedView, fit_view
 from dmo.engines.lowrank import decided, fit_maps, is_exact
 from dmo.engines.passes import FeatureRows, passive_moments
+from dmo.estimators.arguments import Inputs
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, store_expansions
@@ -198,7 +199,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return self.get_feature_names_out(), np.dtype(np.float64)
 
     @row_by_row
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Inputs) -> np.ndarray:
         """Give samples their coordinates in the learned space.
 
         Parameters

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 
 from dmo.engines.lowrank import FOLDS, LowRankPass, is_exact, low_rank_pass
 from dmo.engines.moments import Moments
 from dmo.errors import UserError
+from dmo.estimators.arguments import Inputs, Outputs, RowWeights
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import (
@@ -54,7 +56,7 @@ class Incremental:
 
     @available_if(_of_low_rank)
     @named
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Inputs, y: Outputs, classes: Any = None, sample_weight: RowWeights = None) -> Self:
         """Learn from further samples.
 
         The first call fits the kernels' feature maps, so its samples should stand for all; later ones pass once over
@@ -95,7 +97,7 @@ class Incremental:
         if first and hasattr(self, "expansions_"):
             raise UserError("fit kept no moments to add to; begin with partial_fit, or fit all rows again")
         views = check_views(self, X, reset=first)
-        vector = self.targets != "real" and not is_label_sets(y) and np.ndim(y) == 1
+        vector = self.targets != "real" and not is_label_sets(y) and np.ndim(cast(ArrayLike, y)) == 1
         if first and classes is None and vector:
             raise UserError("the first partial_fit of a vector of classes needs all of them; pass classes")
         n = sample_count(views)

@@ -17,7 +17,17 @@ from dmo.engines.passes import FeatureRows
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import ClassWeight, Decoder, Engine, KernelSpecs, Ridges, Weights
+from dmo.estimators.arguments import (
+    ClassWeight,
+    Decoder,
+    Engine,
+    Inputs,
+    KernelSpecs,
+    Outputs,
+    Ridges,
+    RowWeights,
+    Weights,
+)
 from dmo.estimators.filling import filled_labels
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.estimators.incremental import Incremental
@@ -253,7 +263,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.targets = targets
         self.class_weight = class_weight
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
         """Learn the space and its decoder.
 
         A view takes no part in the coordinates of samples that it lacks, nor do labels in those of samples without a known

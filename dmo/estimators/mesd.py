@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.utils import Tags
 
-from dmo.estimators.arguments import Engine, KernelSpec
+from dmo.estimators.arguments import Engine, Inputs, KernelSpec, Outputs
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import embed
 from dmo.methods.embeddings.catalog import METHODS, parameters
@@ -151,7 +151,7 @@ class MESD(DecodingProjection):
         self.scale = scale
         self.impute = impute
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
         """Learn the projection.
 
         Parameters

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
-from dmo.estimators.arguments import LinearEngine
+from dmo.estimators.arguments import Inputs, LinearEngine, Outputs, RowWeights
 from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
@@ -125,7 +125,7 @@ class MLSI(RegularizedProjection):
         self.scale = scale
         self.impute = impute
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the directions.
 
         Parameters

@@ -9,7 +9,7 @@ from sklearn.utils import Tags
 
 from dmo.blocks import rows
 from dmo.errors import UserError
-from dmo.estimators.arguments import KernelSpec
+from dmo.estimators.arguments import Inputs, KernelSpec, Outputs
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import Projected
 from dmo.functions import KernelExpansion, LinearExpansion
@@ -265,7 +265,7 @@ class MOPE(DecodingProjection):
         self.scale = scale
         self.impute = impute
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
         """Learn the embedding.
 
         Parameters

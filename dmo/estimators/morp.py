@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-from dmo.estimators.arguments import Engine, KernelSpec
+from dmo.estimators.arguments import Engine, Inputs, KernelSpec, Outputs, RowWeights
 from dmo.estimators.projector import ProjectionOptions
 from dmo.estimators.regularized_projection import RegularizedProjection
 from dmo.labels.kernels import LabelKernel
@@ -119,7 +119,7 @@ class MORP(RegularizedProjection):
         self.scale = scale
         self.impute = impute
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the projection.
 
         Parameters

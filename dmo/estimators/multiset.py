@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from dmo.blocks import Rows
 from dmo.engines.lowrank import choose_engine, pass_of
 from dmo.engines.passes import FeatureRows
-from dmo.estimators.arguments import Engine, KernelSpecs, Ridges
+from dmo.estimators.arguments import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.methods.homogeneity.moments import Rotated, RotatedMoments, RotatedRows, homogeneity
 from dmo.methods.homogeneity.operators import homogeneity_map
@@ -120,7 +120,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         self.scale = scale
         self.impute = impute
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the space.
 
         Parameters

@@ -12,7 +12,7 @@ from dmo.blocks import Rows
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.errors import UserError
 from dmo.estimators.annotator import OnBase
-from dmo.estimators.arguments import Decoder
+from dmo.estimators.arguments import Decoder, Inputs, Outputs
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.functions import KernelDistances
 from dmo.methods.decoding import ScoreRule
@@ -88,7 +88,7 @@ class NeighborVotes(OnBase):
         self.visual = visual
         self.decoder = decoder
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Inputs, y: Outputs) -> Self:
         """Learn the model, and what its votes are worth.
 
         Parameters
@@ -129,7 +129,7 @@ class NeighborVotes(OnBase):
         return [self.base_.held_out_scores_, self.held_out_votes_]
 
     def left_out_scores(
-        self, X: Any, y: Any, settings: Sequence[Mapping[str, Any]]
+        self, X: Inputs, y: Outputs, settings: Sequence[Mapping[str, Any]]
     ) -> Iterator[tuple[list[np.ndarray], Decoder]]:
         """Score the training samples by the others under several settings, of one fit of the base.
 

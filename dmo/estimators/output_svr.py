@@ -12,6 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dmo.engines.kernel_operator import Fitted, prepare_kernel
+from dmo.estimators.arguments import Inputs, Outputs
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
 from dmo.estimators.real_outputs import RealOutputs
@@ -82,7 +83,7 @@ class OutputSVR(RegressorMixin, Estimator):
         """(frames n x L x L or None, coupling L x L or None) of the outputs Y."""
         raise NotImplementedError
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Inputs, y: Outputs) -> Self:
         """Learn the functions of all outputs.
 
         Parameters
@@ -106,7 +107,7 @@ class OutputSVR(RegressorMixin, Estimator):
         self._solve(problem, factors, fitted, None)
         return self
 
-    def path(self, X: Any, y: Any, C: Sequence[float], epsilon: Sequence[float] | None = None) -> list[Self]:
+    def path(self, X: Inputs, y: Outputs, C: Sequence[float], epsilon: Sequence[float] | None = None) -> list[Self]:
         """Fit a copy of this estimator for every epsilon and C.
 
         Kernel, frames and factorizations are shared, and every fit starts from its neighbor's solution. Ascending C is
@@ -209,7 +210,7 @@ class OutputSVR(RegressorMixin, Estimator):
         return None if self.flat_ else names, dtype
 
     @row_by_row
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Inputs) -> np.ndarray:
         """Predict the outputs of samples.
 
         Parameters
@@ -227,7 +228,7 @@ class OutputSVR(RegressorMixin, Estimator):
         return outputs[:, 0] if self.flat_ else outputs
 
     @row_by_row
-    def predict_labels(self, X: Any) -> np.ndarray:
+    def predict_labels(self, X: Inputs) -> np.ndarray:
         """Predict labels by a model that was fitted on outputs +1 and -1.
 
         Parameters

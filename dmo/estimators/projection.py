@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from dmo.estimators.arguments import Inputs, Outputs
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
 from dmo.estimators.projector import Projected
@@ -67,7 +68,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return self.get_feature_names_out(), np.dtype(np.float64)
 
     @row_by_row
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Inputs) -> np.ndarray:
         """Give samples their coordinates, worked out block by block.
 
         Parameters
@@ -84,7 +85,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         view, source = check_one_view(self, X, reset=False)
         return self.expansion_({view: source})
 
-    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+    def fit_transform(self, X: Inputs, y: Outputs | None = None) -> np.ndarray:
         """Learn from samples and return their coordinates.
 
         Parameters

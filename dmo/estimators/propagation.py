@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dmo.blocks import Rows, Subset, iterate, rows
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
+from dmo.estimators.arguments import Inputs, Outputs
 from dmo.graphs import adjacency, local_scales, nearest, neighbors, weigh
 from dmo.labels.proximities import Proximity, class_similarities
 from dmo.methods.decoding import ScoreRule
@@ -162,7 +163,7 @@ class LabelPropagation(Annotator):
         self.scale = scale
         self.impute = impute
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
         """Spread the known labels over all samples.
 
         Parameters

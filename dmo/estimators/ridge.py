@@ -25,7 +25,17 @@ from dmo.engines.moments import LABELS, Moments, pooled
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
-from dmo.estimators.arguments import ClassWeight, Decoder, Engine, KernelSpecs, Ridges, Weights
+from dmo.estimators.arguments import (
+    ClassWeight,
+    Decoder,
+    Engine,
+    Inputs,
+    KernelSpecs,
+    Outputs,
+    Ridges,
+    RowWeights,
+    Weights,
+)
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps, PartialRidge, many_label_expansions
 from dmo.estimators.out_of_fold import PASSED_ROWS, held_out_part, out_of_fold_scores, rows_in_runs, some_rows
@@ -211,7 +221,7 @@ class MultiViewRidge(Incremental, Annotator):
         self.targets = targets
         self.class_weight = class_weight
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
         """Learn the regressions.
 
         Every label is learned from the samples where it is known, every view from the samples that it has.

@@ -9,7 +9,7 @@ from sklearn.utils import Tags
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.estimators.arguments import AnyEngine, KernelSpec
+from dmo.estimators.arguments import AnyEngine, Inputs, KernelSpec, Outputs, RowWeights
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import ProjectionOptions, embed, project
 from dmo.graphs.rows import read
@@ -242,7 +242,7 @@ class TraceEmbedding(DecodingProjection):
         """
         return catalog.methods()
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the projection, or embed the samples.
 
         Parameters
@@ -335,7 +335,7 @@ class TraceEmbedding(DecodingProjection):
         self.n_components_ = self._n_features_out = len(found.values)
         self.n_iter_ = 1
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Inputs) -> np.ndarray:
         """Give samples their coordinates, worked out block by block.
 
         Parameters

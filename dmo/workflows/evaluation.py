@@ -301,6 +301,7 @@ def nearest_scores(evidence: Evaluation) -> np.ndarray:
         )
     views, Y, _ = store.select("train")
     new, _, _ = store.select(evidence.first.applied.split)
+    assert Y is not None  # what is judged has labels
     return JEC().fit(views, Y).decision_function(new)
 
 
