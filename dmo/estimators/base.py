@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
@@ -21,6 +22,10 @@ class Estimator(Named, Persistent, BaseEstimator):
     def _takes_partial_views(self) -> bool:
         """Whether new samples may lack some of the views."""
         return False
+
+    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
+        """See `row_by_row`: coordinates, unless a class gives something else."""
+        return self.get_feature_names_out(), np.dtype(np.float64)  # type: ignore[attr-defined]
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

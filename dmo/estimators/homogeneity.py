@@ -166,10 +166,6 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         self.n_components_ = self._n_features_out = self.n_components
         return self
 
-    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
-        """See `row_by_row`."""
-        return self.get_feature_names_out(), np.dtype(np.float64)
-
     @row_by_row
     def transform(self, X: Inputs) -> np.ndarray:
         """Give samples their object scores.

@@ -194,10 +194,6 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
             for view, feature_map in maps.items()
         }
 
-    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
-        """See `row_by_row`."""
-        return self.get_feature_names_out(), np.dtype(np.float64)
-
     @row_by_row
     def transform(self, X: Inputs) -> np.ndarray:
         """Give samples their coordinates in the learned space.

@@ -63,10 +63,6 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
             f"{self._title} has a kernel: its functions have no directions; see dmo.space.describe_space"
         )
 
-    def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
-        """See `row_by_row`."""
-        return self.get_feature_names_out(), np.dtype(np.float64)
-
     @row_by_row
     def transform(self, X: Inputs) -> np.ndarray:
         """Give samples their coordinates, worked out block by block.
