@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -31,8 +29,7 @@ from dmo.estimators.projection import Projection
 from dmo.estimators.propagation import LabelPropagation
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.trace import TraceEmbedding
-from dmo.kernels import Kernel, Linear, parse, parse_relation
-from dmo.kernels.bandwidths import SAMPLE
+from dmo.kernels import Linear, parse_relation
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
 from dmo.methods.embeddings.catalog import METHODS
@@ -40,8 +37,8 @@ from dmo.persistence import load
 from dmo.validation import Preparation, per_view
 from dmo.validation.preparation import PreparedRows
 from dmo.workflows.resources import Graph, pass_graph, tile_graph
+from dmo.workflows.timings import TIMED, bandwidth_seconds, best_seconds, kernel_seconds, multiply_rate
 
-_SAMPLE = 1024
 _SELECT = 2e-9
 """Seconds in which a pair of samples is judged, beside its product: the nearest are selected."""
 _VECTORS = 4
@@ -318,7 +315,7 @@ def plan_samples(estimator: Any, n: int, source: Rows, labels: int) -> Plan | No
     if estimator.n_landmarks is not None or not isinstance(similarity, Linear) or similarity.normalize is not None:
         p = min(n, estimator.n_landmarks or n)
         forming += 2 * kernel_seconds({"x": source}, {"x": similarity})[0] * n * p  # in float64
-        forming += _bandwidth_seconds(similarity, source, n)
+        forming += bandwidth_seconds(similarity, source, n)
     side = min(n, p)
     products = 4.0 * n * n * p + 2.0 * n**3 if p > n else 2.0 * n * p * p
     forming += _ENTRY * n * p
@@ -357,12 +354,12 @@ def _and_scores(
 
 def plan_graph(n: int, source: Rows, k: int, labels: int) -> Plan:
     """Costs of labels spread along the graph of k neighbors: all pairs of rows compared, then sparse systems."""
-    d, size = source.shape[1], min(_SAMPLE, n)
+    d, size = source.shape[1], min(TIMED, n)
     search = n * n * (2.0 * d / multiply_rate(np.float32) + _SELECT)
     edges = 2 * n * k  # symmetric: about twice as many as neighbors
     some = scipy.sparse.random_array((size, size), density=min(1.0, 2 * k / size), format="csr", rng=0)
     block = np.ones((size, max(labels, 1)))
-    step = _best(lambda: some @ block) * n / size + _best(lambda: block * 2 + block) * n / size * _VECTORS
+    step = best_seconds(lambda: some @ block) * n / size + best_seconds(lambda: block * 2 + block) * n / size * _VECTORS
     width = d * np.dtype(source.dtype).itemsize
     solving = PROPAGATION_STEPS * step
     return Plan(
@@ -372,9 +369,9 @@ def plan_graph(n: int, source: Rows, k: int, labels: int) -> Plan:
 
 def plan_table(n: int, source: Rows, components: int) -> Plan:
     """Costs of homogeneity analysis of categorical columns, with the categories of the first rows."""
-    first = np.asarray(rows(source, slice(0, min(_SAMPLE, n))))
+    first = np.asarray(rows(source, slice(0, min(TIMED, n))))
     categories = sum(len(np.unique(column)) for column in first.T)
-    reading = _best(lambda: [np.unique(column) for column in first.T]) * n / len(first)
+    reading = best_seconds(lambda: [np.unique(column) for column in first.T]) * n / len(first)
     algebra = (STEPS + 1) * _TABLE * n * categories**2 / multiply_rate(np.float64)
     held = 8 * n * categories
     return Plan(
@@ -557,51 +554,10 @@ def plan_linear(n: int, source: Rows, components: int) -> Plan:
     """Costs of a linear projection: the d x d moments of the rows, or the n x n products of them where n is smaller."""
     d = source.shape[1]
     side = min(n, d)
-    probe = rows(source, slice(0, min(_SAMPLE, n)))
-    seconds = _best(lambda: probe.T @ probe if d <= n else probe @ probe.T)
+    probe = rows(source, slice(0, min(TIMED, n)))
+    seconds = best_seconds(lambda: probe.T @ probe if d <= n else probe @ probe.T)
     work = seconds * (n / probe.shape[0]) ** (1 if d <= n else 2)
     storage = f"{side} x {side} {'moments' if d <= n else 'products of rows'}"
     return Plan(
         storage, 8 * side**2, 8 * side**2, 8 * d * components, 0, work, 9.0 * side**3 / multiply_rate(np.float64)
     )
-
-
-def kernel_seconds(sources: Mapping[str, Rows], kernels: Mapping[str, Any]) -> tuple[float, float]:
-    """Seconds of one value of the kernels of all views, and of reading and preparing one row of them, timed on a tile
-    between the first and the last rows."""
-    per_value, per_row = 0.0, 0.0
-    for name, source in sources.items():
-        n, size = source.shape[0], min(_SAMPLE, source.shape[0])
-        first, last = rows(source, slice(0, size)), rows(source, slice(n - size, n))
-        kernel = parse(kernels[name]).fit(first)
-        left, right = kernel.prepare(first, np.float32), kernel.prepare(last, np.float32)
-        per_value += _best(partial(kernel.tile, left, right)) / size**2
-        per_row += _best(partial(_ready, kernel, source, size)) / size
-    return per_value, per_row
-
-
-def _bandwidth_seconds(kernel: Kernel, source: Rows, n: int) -> float:
-    """Seconds of a fit of the kernel to n rows, timed on the first: all pairs of a sample are compared."""
-    first = rows(source, slice(0, _SAMPLE))
-    return _best(partial(kernel.fit, first)) * (min(n, SAMPLE) / first.shape[0]) ** 2
-
-
-def _ready(kernel: Kernel, source: Rows, size: int) -> Any:
-    return kernel.prepare(rows(source, slice(0, size)), np.float32)
-
-
-def multiply_rate(dtype: Any) -> float:
-    """Floating-point operations per second of a matrix product in this process."""
-    size = 1024
-    A = np.full((size, size), 0.5, dtype)
-    return 2.0 * size**3 / _best(lambda: A @ A)
-
-
-def _best(work: Callable[[], Any]) -> float:
-    """Seconds of the faster of two: the others started threads or waited for something else."""
-    seconds = []
-    for _ in range(2):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
