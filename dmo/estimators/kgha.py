@@ -78,8 +78,6 @@ from dmo.validation import (
     with_class_weights,
 )
 
-_DIRECTIONS = 512
-"""Directions of very many labels, at least; twice as many as components where these are more."""
 _KEPT = 2**30
 """Bytes of factor rows that are kept for the next pass of this process."""
 
@@ -331,8 +329,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             if asked:
                 raise UserError(f"{what} needs dense labels, and these are {Y.shape[1]}; pass fewer, or go without it")
         self._forget_pass()
-        most = 2 * self.n_components if isinstance(self.n_components, int) else 0
-        V = label_directions(Y, max(_DIRECTIONS, most), self.random_state)
+        components = self.n_components if isinstance(self.n_components, int) else 0
+        V = label_directions(Y, components, self.random_state)
         T = np.asarray(Y @ V)
         self._learn_weights(views, T)
         self.approximation_ = choose_engine(self.approximation, len(T), len(self._kernels(list(views))))

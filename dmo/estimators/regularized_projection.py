@@ -32,9 +32,6 @@ from dmo.validation import (
     one_of,
 )
 
-_DIRECTIONS = 512
-"""Directions of very many labels, at least; twice as many as components where these are more."""
-
 
 class RegularizedProjection(DecodingProjection):
     """A projection that keeps the inputs and predicts the outputs, which it can score."""
@@ -98,7 +95,7 @@ class RegularizedProjection(DecodingProjection):
         scaled: bool,
     ) -> None:
         """Very many sparse labels, in the directions in which they vary most: nothing of n x L or L x L is formed."""
-        V = label_directions(Y, max(_DIRECTIONS, 2 * k), options.random_state)
+        V = label_directions(Y, k, options.random_state)
         counts = np.ones(Y.shape[0]) if weights is None else weights
         self.label_means_, self.has_labels_, self.flat_ = Y.T @ counts / counts.sum(), True, False
         task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)

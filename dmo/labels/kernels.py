@@ -19,6 +19,7 @@ from dmo.kernels import Kernel, parse
 
 TOLERANCE = 1e-12
 """Residual diagonal, relative to the largest entry, at which a factor of a kernel matrix is complete."""
+_DIRECTIONS = 512
 
 
 @dataclass(frozen=True)
@@ -296,15 +297,15 @@ def _numbers(outputs: Any) -> np.ndarray:
     return Y
 
 
-def label_directions(Y: scipy.sparse.csr_array, most: int, random_state: int | None) -> np.ndarray:
+def label_directions(Y: scipy.sparse.csr_array, components: int, random_state: int | None) -> np.ndarray:
     """Find the directions in which very many sparse labels vary most: Y V has nearly the kernel of Y, in few columns.
 
     Parameters
     ----------
     Y : csr_array of shape (n, L)
         Labels.
-    most : int
-        Directions at most.
+    components : int
+        Of the space that is sought: twice as many directions are taken, and at least 512.
     random_state : int or None
         Seed.
 
@@ -329,7 +330,9 @@ def label_directions(Y: scipy.sparse.csr_array, most: int, random_state: int | N
     """
     some = np.flatnonzero(Y.sum(axis=0))
     values = scipy.sparse.csr_array(Y[:, some], dtype=np.float64)
-    _, singular, right = randomized_svd(values, min(most, *values.shape), random_state=random_state)
+    _, singular, right = randomized_svd(
+        values, min(max(_DIRECTIONS, 2 * components), *values.shape), random_state=random_state
+    )
     right = right[singular > 1e-9 * singular[0]]
     V = np.zeros((Y.shape[1], len(right)))
     V[some] = right.T

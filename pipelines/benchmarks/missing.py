@@ -4,7 +4,8 @@ Labels: a share of the training entries is hidden, at random or among the positi
 samples with unknown labels are dropped; (c) unknown is unknown. Views: every view is taken from a share of the samples, of
 training and of test. (a) The missing rows are the view's mean; (b) incomplete training samples are dropped, the test rows the
 mean; (c) views are missing. F1 is the mean over labels of as many labels a sample as a training sample has, LRAP
-scikit-learn's; settings are the same for (a), (b) and (c). Data come from the folder in DMO_DATA.
+scikit-learn's; settings are the same for (a), (b) and (c). With --decoded labels are ranked by a decoder for this F1.
+Data come from the folder in DMO_DATA.
 """
 
 from __future__ import annotations
@@ -63,12 +64,13 @@ def load(name: str) -> tuple[Views, np.ndarray, Views, np.ndarray]:
     return rows_by_view[0], parts[0][1].astype(np.uint8), rows_by_view[1], parts[1][1].astype(np.uint8)
 
 
-def model(kind: str, name: str) -> MultiViewRidge | KGHA:
+def model(kind: str, name: str, top: int, decoded: bool) -> MultiViewRidge | KGHA:
     """The estimator, with settings that all ways share."""
     kernel = "linear" if name == "bibtex" else "rbf"
-    if kind == "ridge":
-        return MultiViewRidge(kernel, ridge=0.1 if name == "corel5k" else 1.0, intercept=True, approximation="exact")
-    return KGHA(kernel, ridge=0.1, balance=0.1, intercept=True, approximation="exact", random_state=0)
+    ridge = 0.1 if name == "corel5k" or kind == "kgha" else 1.0
+    made = MultiViewRidge(kernel) if kind == "ridge" else KGHA(kernel, balance=0.1)
+    decoder = f"f1@{top}" if decoded else None
+    return made.set_params(ridge=ridge, intercept=True, approximation="exact", label_sets=False, decoder=decoder)
 
 
 def rate(fitted: MultiViewRidge | KGHA, new: Views, truth: np.ndarray, top: int) -> tuple[float, float]:
@@ -78,11 +80,11 @@ def rate(fitted: MultiViewRidge | KGHA, new: Views, truth: np.ndarray, top: int)
     return 100 * annotation_scores(truth, scores, top=top).f1, 100 * float(lrap)
 
 
-def hidden_labels(kind: str, name: str, seed: int) -> Iterator[tuple[str, str, float, float, float]]:
+def hidden_labels(kind: str, name: str, seed: int, decoded: bool) -> Iterator[tuple[str, str, float, float, float]]:
     """(what is hidden, way, F1, LRAP, CPU seconds of the fit)."""
     views, Y, new, truth = load(name)
     top = max(1, round(float(Y.sum(axis=1).mean())))
-    yield "nothing", WAYS[2], *_timed(lambda: model(kind, name).fit(views, Y), new, truth, top)
+    yield "nothing", WAYS[2], *_timed(lambda: model(kind, name, top, decoded).fit(views, Y), new, truth, top)
     for positives in (False, True):
         for share in SHARES:
             hide = np.random.default_rng(seed).random(Y.shape) < share
@@ -95,14 +97,18 @@ def hidden_labels(kind: str, name: str, seed: int) -> Iterator[tuple[str, str, f
                 (WAYS[2], np.ones(len(Y), bool), known),
             ):
                 some = {view: X[rows] for view, X in views.items()}
-                yield what, way, *_timed(partial(model(kind, name).fit, some, labels[rows]), new, truth, top)
+                yield (
+                    what,
+                    way,
+                    *_timed(partial(model(kind, name, top, decoded).fit, some, labels[rows]), new, truth, top),
+                )
 
 
-def missing_views(kind: str, name: str, seed: int) -> Iterator[tuple[str, str, float, float, float]]:
+def missing_views(kind: str, name: str, seed: int, decoded: bool) -> Iterator[tuple[str, str, float, float, float]]:
     """The same for views that samples lack; every sample keeps one."""
     views, Y, new, truth = load(name)
     top = max(1, round(float(Y.sum(axis=1).mean())))
-    yield "nothing", WAYS[2], *_timed(lambda: model(kind, name).fit(views, Y), new, truth, top)
+    yield "nothing", WAYS[2], *_timed(lambda: model(kind, name, top, decoded).fit(views, Y), new, truth, top)
     for share in VIEW_SHARES:
         rng = np.random.default_rng(seed)
         gaps, test_gaps = _lacking(views, share, rng), _lacking(new, share, rng)
@@ -117,7 +123,7 @@ def missing_views(kind: str, name: str, seed: int) -> Iterator[tuple[str, str, f
             (WAYS[1], complete, Y[whole], test_filled),
             (WAYS[2], gaps, Y, test_gaps),
         ):
-            yield what, way, *_timed(partial(model(kind, name).fit, old, labels), test, truth, top)
+            yield what, way, *_timed(partial(model(kind, name, top, decoded).fit, old, labels), test, truth, top)
 
 
 def _lacking(views: Views, share: float, rng: np.random.Generator) -> Views:
@@ -143,6 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=["corel5k", "yeast", "bibtex"])
     parser.add_argument("--models", nargs="+", default=["ridge", "kgha"], choices=["ridge", "kgha"])
+    parser.add_argument("--decoded", action="store_true", help="learn decoders for F1")
     parser.add_argument("--repeats", type=int, default=1, help="random choices of what is hidden")
     parser.add_argument("--figure", help="file of the figure, such as missing.png")
     options = parser.parse_args()
@@ -154,7 +161,7 @@ def main() -> None:
                     continue
                 found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
                 for seed in range(options.repeats):
-                    for what, way, *figures in trials(kind, name, seed):
+                    for what, way, *figures in trials(kind, name, seed, options.decoded):
                         found.setdefault((what, way), []).append((figures[0], figures[1], figures[2]))
                 title = f"{name}, {kind}, {topic}"
                 curves[title] = report(title, found)
