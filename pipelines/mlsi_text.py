@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from projection_paper import documents
+from projection_paper import COST, documents
 from projection_paper import run_trial as run_paper_trial
 from projection_protocol import (
     ORIGINAL,
@@ -175,7 +175,7 @@ def run_paper(name: str, options: argparse.Namespace, out: Path) -> tuple[list[R
     with stage(f"{name}: trials", 5 * seeds) as advance:
         for seed in range(seeds):
             for trial in documents(Y, seed):
-                found += run_paper_trial(X, Y, trial, learners, dimensions, 100.0)
+                found += run_paper_trial(X, Y, trial, learners, dimensions, COST)
                 advance(1)
     table = summarize(found, ("method", "setting", "dimension"))
     claims = compare(table, "MLSI", "LSI", settings=["I"])  # of II the paper says nothing
