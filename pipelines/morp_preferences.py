@@ -28,7 +28,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from morp_images import load
-from projection_paper import COST, Machine, svm
+from projection_paper import Machine, svm
 from projection_protocol import ORIGINAL, UNSEEN, Row, choose, compare, curves, publish, summarize
 from sklearn.metrics import roc_curve
 
@@ -230,7 +230,7 @@ def withdrawn(
     rows = []
     for name, model in [*models.items(), (ORIGINAL, None)]:
         Z = X if model is None else model.transform(X)
-        machine = svm("rbf" if model is None else "linear", COST)
+        machine = svm("rbf" if model is None else "linear", 1.0)
         scores = [judge_user(Z, likes[:, user], seen[:, user], rated[:, user], top, machine) for user in tested]
         means = {metric: float(np.nanmean([score[metric] for score in scores])) for metric in METRICS}
         rows.append({"method": name, "setting": "I", "dimension": Z.shape[1], **means})

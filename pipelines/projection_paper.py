@@ -18,8 +18,6 @@ from sklearn.svm import SVC
 
 from dmo.metrics import auc_scores, f1_scores
 
-COST = 100.0
-"""C of the machines, as the MLSI paper prints it; the MORP paper, by the same authors in the same year, prints none."""
 Pair = tuple[np.ndarray, np.ndarray]
 """Rows that a machine learns from, and those that it is judged on."""
 

@@ -178,6 +178,13 @@ def test_orthonormalize_spans_the_columns_outside_what_is_there(n: int, k: int, 
     assert Q.shape[1] <= np.linalg.matrix_rank(B) if B.size else Q.shape[1] == 0
 
 
+def test_orthonormalize_drops_what_is_short_beside_the_longest_column() -> None:
+    """Of 400 rows a column of ones is 20 long and a row 1."""
+    other = np.tile([1.0, -1.0], 200) / 20
+    for length, rank in ((10e-9, 1), (30e-9, 2)):
+        assert orthonormalize(np.column_stack([np.ones(400), length * other]), tol=1e-9).shape[1] == rank
+
+
 def test_orthonormalize_keeps_a_direction_nearly_inside_what_is_there() -> None:
     there, _ = np.linalg.qr(RNG.standard_normal((100, 3)))
     new = scipy.linalg.null_space(there.T)[:, :1]

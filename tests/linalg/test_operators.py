@@ -8,6 +8,8 @@ from cases import CASES, K_NEW, Case, F, K, N, centered, dense, low_rank
 from numpy.testing import assert_allclose
 from sklearn.preprocessing import KernelCenterer
 
+from dmo.linalg.block_rows import BlockRows
+from dmo.linalg.factors import BlockFactor, DenseFactor, StackedFactor
 from dmo.linalg.operators import Centered, Dense, LowRank, Operator, Sum
 
 B = np.random.default_rng(7).standard_normal((N, 4))
@@ -181,3 +183,38 @@ def test_the_oracle_itself_centers_a_sum_like_a_sum_of_centered() -> None:
     assert_allclose(
         centered(one).matrix + centered(other).matrix, KernelCenterer().fit_transform(K + F @ F.T), atol=1e-12
     )
+
+
+@pytest.mark.parametrize("kinds", ["bb", "bB", "Bb", "BB", "bd", "Db", "dD", "bBd"])
+def test_stacked_factors_multiply_as_their_arrays_do(kinds):
+    """In blocks (b) or dense (d), centered where the letter is large: Gram matrix, products, rows."""
+    rng = np.random.default_rng(0)
+    parts, arrays = [], []
+    for kind in kinds:
+        cluster = rng.integers(0, 2, 11)
+        index = [np.flatnonzero(cluster == c) for c in (0, 1)]
+        W = BlockRows(
+            (11, 5), index, [slice(0, 2), slice(2, 5)], [rng.random((len(i), k)) for i, k in zip(index, (2, 3))]
+        )
+        mixing = rng.standard_normal((5, 4))
+        part = BlockFactor(W, mixing) if kind in "bB" else DenseFactor(W.dense() @ mixing)
+        array = W.dense() @ mixing
+        parts.append(part.centered() if kind.isupper() else part)
+        arrays.append(array - array.mean(axis=0) if kind.isupper() else array)
+    stacked, whole = StackedFactor(parts), np.hstack(arrays)
+    S, B = rng.standard_normal((whole.shape[1], 3)), rng.standard_normal((11, 3))
+    assert_allclose(stacked.gram(), whole.T @ whole, atol=1e-12)
+    assert_allclose(stacked.dot(S), whole @ S, atol=1e-12)
+    assert_allclose(stacked.t_dot(B), whole.T @ B, atol=1e-12)
+    assert_allclose(stacked.rows(slice(2, 9, 3)), whole[2:9:3], atol=1e-12)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_weights_scale_both_sides_of_a_kernel_that_is_less_its_weighted_means(center):
+    """R (I - 1 w'/sum w) A (I - w 1'/sum w) R by brute force, R = diag(w)^1/2."""
+    rng = np.random.default_rng(0)
+    F, w = rng.standard_normal((9, 4)), rng.random(9) + 0.1
+    less = np.eye(9) - np.outer(np.ones(9), w) / w.sum() if center else np.eye(9)
+    R = np.diag(np.sqrt(w))
+    found = Dense(F @ F.T).weighted(w, center)
+    assert_allclose(found @ np.eye(9), R @ less @ F @ F.T @ less.T @ R, atol=1e-12)
