@@ -17,6 +17,7 @@ from dmo.errors import UserError
 from dmo.methods.calibration import PooledProbabilities, SoftmaxProbabilities
 from dmo.methods.gain_rules import BY_PROBABILITY, METRICS, GainRule
 from dmo.methods.plugin_rule import PlugInRule
+from dmo.methods.set_rules import SET_METRICS, SetRule
 from dmo.methods.thresholds import learn_thresholds
 
 __all__ = ["Calibration", "FittedDecoder", "PlugIn", "PooledCalibration", "as_decoder"]
@@ -35,8 +36,8 @@ class FittedDecoder:
         Of the score matrices that the decoder learned from: of labels each for itself, or of classes.
     thresholds : ndarray of shape (L,)
         Probabilities above which labels are given.
-    rule : PlugInRule, GainRule or None, default=None
-        What ranks the labels of a sample; None: their probabilities do.
+    rule : PlugInRule, GainRule, SetRule or None, default=None
+        What ranks the labels of a sample, and with a SetRule gives those above 0; None: their probabilities do.
     ranks : bool, default=True
         Whether labels are ranked by this decoder at all, and not by the scores themselves.
 
@@ -52,7 +53,7 @@ class FittedDecoder:
 
     probabilities: PooledProbabilities | SoftmaxProbabilities
     thresholds: np.ndarray
-    rule: PlugInRule | GainRule | None = None
+    rule: PlugInRule | GainRule | SetRule | None = None
     ranks: bool = True
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
@@ -61,7 +62,7 @@ class FittedDecoder:
         return p if self.rule is None else self.rule(p)
 
     def sets(self, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Choose labels by their thresholds.
+        """Choose labels by the rule for sets, or by their thresholds.
 
         Parameters
         ----------
@@ -73,7 +74,9 @@ class FittedDecoder:
         ndarray of shape (m, L), uint8
             1 where a label is given.
         """
-        return (self.probabilities(scores) > self.thresholds).astype(np.uint8)
+        p = self.probabilities(scores)
+        given = self.rule(p) > 0 if isinstance(self.rule, SetRule) else p > self.thresholds
+        return np.asarray(given & self.probabilities.seen, np.uint8)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Describe the decoder for a model store.
@@ -114,8 +117,8 @@ class FittedDecoder:
             kind = SoftmaxProbabilities if "scale" in own else PooledProbabilities
             return cls(kind(**own), thresholds, None, ranks)
         more = {key.removeprefix("rule/"): value for key, value in arrays.items() if key.startswith("rule/")}
-        rule = GainRule(**more) if "gain" in more else PlugInRule(**more, **meta["rule"])
-        return cls(PooledProbabilities(**own), thresholds, rule, ranks)
+        rule = GainRule if "gain" in more else SetRule if "threshold" in more else PlugInRule
+        return cls(PooledProbabilities(**own), thresholds, rule(**more, **meta["rule"]), ranks)
 
 
 @dataclass(frozen=True)
@@ -235,14 +238,15 @@ class PooledCalibration:
 
 @dataclass(frozen=True)
 class PlugIn:
-    """The k labels a sample that are expected to do best in a metric; see `dmo.methods.plugin_rule` and `gain_rules`.
+    """The labels that are expected to do best in a metric; see `dmo.methods.plugin_rule`, `gain_rules` and `set_rules`.
 
     Parameters
     ----------
     metric : str, default="f1@5"
-        What `predict(top=k)` is judged by: means over labels, "f1@k" (F1 of mean precision and mean recall),
-        "f1-macro@k" (mean F1), "recall@k" and "n+@k"; "psp@k", propensity-scored precision; or "precision@k",
-        "f1-micro@k", "f1-samples@k" and "jaccard@k", for which probabilities rank labels.
+        What predictions are judged by. Of `predict(top=k)`, k labels a sample: means over labels, "f1@k" (F1 of mean
+        precision and mean recall), "f1-macro@k" (mean F1), "recall@k" and "n+@k"; "psp@k", propensity-scored precision;
+        or "precision@k", "f1-micro@k", "f1-samples@k" and "jaccard@k", for which probabilities rank labels. Of
+        `predict()`, sets of any size, the labels whose scores are above 0: "f1-micro", "f1-macro", "f1-samples", "jaccard".
     size : int, default=500
         Samples that the metric is taken over: with few, rare labels are likely not to occur and count less.
 
@@ -264,11 +268,13 @@ class PlugIn:
     size: int = 500
 
     def __post_init__(self) -> None:
+        if self.metric in SET_METRICS:
+            return
         base, _, top = self.metric.partition("@")
         known = ("f1", *METRICS, *BY_PROBABILITY)
         if base not in known or not top.isdigit() or int(top) < 1:
-            names = ", ".join(f"'{name}@k'" for name in known)
-            raise UserError(f"PlugIn: metric = {self.metric!r}; known: {names}, such as 'f1@5'")
+            names = ", ".join([*(f"'{name}@k'" for name in known), *(f"'{name}'" for name in SET_METRICS)])
+            raise UserError(f"PlugIn: metric = {self.metric!r}; known: {names}; k a number, such as 'f1@5'")
         if self.size < 1:
             raise UserError(f"PlugIn: size = {self.size}; needed is a number of samples, such as 500")
 
@@ -290,6 +296,10 @@ class PlugIn:
             What ranks the labels of new samples from their scores.
         """
         probabilities = PooledProbabilities.fit(scores, Y, known)
+        if self.metric in SET_METRICS:
+            probabilities = probabilities.refined(scores, Y, known)
+            rule = SetRule.fit(self.metric, probabilities(scores), Y, self.size, known)
+            return FittedDecoder(probabilities, np.full(Y.shape[1], 0.5), rule)
         base, _, top = self.metric.partition("@")
         if base in BY_PROBABILITY:
             return _fitted(probabilities, scores, Y, known)
@@ -318,8 +328,8 @@ def as_decoder(given: str | Learner | None) -> Learner | None:
     Parameters
     ----------
     given : str, Calibration, PlugIn, PooledCalibration or None
-        "calibrated" stands for `Calibration()`, "probabilities" for `PooledCalibration()`, a metric such as "f1@5" for
-        `PlugIn` of it.
+        "calibrated" stands for `Calibration()`, "probabilities" for `PooledCalibration()`, a metric such as "f1@5" or
+        "f1-macro" for `PlugIn` of it.
 
     Returns
     -------
@@ -343,7 +353,7 @@ def as_decoder(given: str | Learner | None) -> Learner | None:
         return Calibration()
     if given == "probabilities":
         return PooledCalibration()
-    if isinstance(given, str) and "@" in given:
+    if isinstance(given, str) and ("@" in given or given in SET_METRICS):
         return PlugIn(given)
     raise UserError(
         f"decoder = {given!r}; known: 'calibrated', 'probabilities', a metric such as 'f1@5', and Calibration, PlugIn and "

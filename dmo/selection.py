@@ -35,6 +35,7 @@ from dmo.kernels import rescaled
 from dmo.kernels.threads import in_threads
 from dmo.labels.stratification import stratified_folds as stratified_folds
 from dmo.methods.decoding import ScoreRule, unseen_last
+from dmo.methods.set_rules import SET_METRICS
 from dmo.metrics import Metric, metric_of
 from dmo.persistence import encode
 from dmo.progress import stage
@@ -308,6 +309,7 @@ def sweep(
     """
     _check_grid(estimator, grid)
     score = metric_of(metric)
+    estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator
     probe = clone(estimator)
     with naming(estimator):
         for name, need in getattr(estimator, "_needs", {}).items():
@@ -355,6 +357,42 @@ def sweep(
         final.fit(views, targets(final, Y) if units is None else Y)
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     return SweepResult(table, name, params, best["mean"], final)
+
+
+def making_sets(estimator: Any, metric: str | Metric | None) -> Any:
+    """Give an estimator the decoder whose scores above 0 are label sets, where these are what a metric is of.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Stays as it is.
+    metric : str, callable or None
+        What settings are compared by.
+
+    Returns
+    -------
+    estimator
+        The same, or a clone with the plug-in rule of the metric as its decoder.
+
+    Raises
+    ------
+    UserError
+        For an estimator that takes no decoder, and no regression either, whose outputs above 0 are labels.
+
+    Examples
+    --------
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.selection import making_sets
+    >>> making_sets(MultiViewRidge(), "f1-macro").decoder, making_sets(MultiViewRidge(), "lrap").decoder
+    ('f1-macro', None)
+    """
+    if metric not in SET_METRICS or is_regressor(estimator):
+        return estimator
+    if "decoder" not in estimator.get_params(deep=False):
+        raise UserError(
+            f"{type(estimator).__name__} has no decoder, so makes no sets; pass a metric such as '{metric}@5'"
+        )
+    return estimator if estimator.decoder is not None else clone(estimator).set_params(decoder=metric)
 
 
 def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

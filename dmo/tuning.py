@@ -33,6 +33,7 @@ from dmo.selection import (
     Metric,
     SweepResult,
     default_metric,
+    making_sets,
     searched_labels,
     settings,
     stratified_folds,
@@ -149,6 +150,7 @@ def search(
     >>> bool(found.best_score_ == max(found.cv_results_["mean_test_score"]))
     True
     """
+    estimator = making_sets(estimator, metric) if "decoder" not in (grid or ()) else estimator
     problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
     if grid is not None:
         found = problem.sweep([grid])

@@ -1,10 +1,20 @@
 """A sweep chooses what separate fits choose."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
 from sklearn.linear_model import Ridge, RidgeClassifier
-from sklearn.metrics import mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
+from sklearn.metrics import (
+    f1_score,
+    jaccard_score,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 from sklearn.model_selection import StratifiedKFold
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.svm import SVR
@@ -15,10 +25,11 @@ import dmo.estimators.shared_fits
 import dmo.tuning
 from dmo import JEC, KGHA, LLTSVR, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
 from dmo.decoders import PlugIn
+from dmo.errors import UserError
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.metrics import annotation_scores
-from dmo.selection import default_metric, stratified_folds, sweep
+from dmo.selection import default_metric, making_sets, stratified_folds, sweep
 
 RNG = np.random.default_rng(0)
 VIEWS = {"a": RNG.standard_normal((160, 6)), "b": RNG.standard_normal((160, 4))}
@@ -370,3 +381,31 @@ def test_tuning_takes_names_of_labels():
     X = np.random.default_rng(0).normal(size=(30, 3))
     names = [["sky"] if i % 2 else ["sea", "boat"] for i in range(30)]
     assert set(dmo.tune("ridge", X, names, grid={"ridge": [0.1, 1.0]}).classes_) == {"sky", "sea", "boat"}
+
+
+@pytest.mark.parametrize("metric", ["f1-micro", "f1-macro", "f1-samples", "jaccard", "psp@2", "f1-samples@2"])
+def test_a_model_that_is_tuned_by_a_metric_is_scored_by_it(metric):
+    X, Y = make_multilabel_classification(120, 6, n_classes=4, random_state=0)
+    found = dmo.tune("ridge", X, Y, {"ridge": [0.1, 10.0]}, metric, cv=3)
+    worth = found.tuning_.best_score_
+    if "@" not in metric:
+        fold = stratified_folds(Y, 3, 0)
+        sets = np.empty(Y.shape, np.uint8)
+        for number in range(3):
+            model = clone(found).fit(X[fold != number], Y[fold != number])
+            sets[fold == number] = model.predict(X[fold == number])
+        oracle = {
+            "f1-micro": partial(f1_score, average="micro"),
+            "f1-macro": partial(f1_score, average="macro"),
+            "f1-samples": partial(f1_score, average="samples", zero_division=0),
+            "jaccard": partial(jaccard_score, average="samples", zero_division=1),
+        }[metric]
+        expected = np.mean([oracle(Y[fold == number], sets[fold == number]) for number in range(3)])
+        assert worth == pytest.approx(expected, abs=1e-6)
+    assert 0.3 < worth <= 1
+    assert found.decoder == (None if "@" in metric else metric)
+
+
+def test_an_estimator_without_a_decoder_is_not_tuned_by_label_sets():
+    with pytest.raises(UserError, match=r"LabelPropagation has no decoder, .* 'f1-macro@5'"):
+        making_sets(dmo.LabelPropagation(), "f1-macro")

@@ -27,6 +27,8 @@ from scipy.special import expit, logsumexp, softmax
 from dmo.blocks import row_blocks
 
 _ENTRIES = 2**18  # sample-label pairs whose regressors are in memory at a time
+_MOST = 2**21  # pairs that the 3 K + 3 numbers are learned from: more of them cost passes, and change no third digit
+_FIRST = 2**17  # pairs whose regression the steps over all others begin at
 _STEPS = 50
 _PRIOR = 5.0  # precision of a label's own slope and offset; 20 samples with p = 1/2 weigh as much
 _SLOPE = 0.05  # least slope of the logit of a label in its standardized score, and least of 1 + a
@@ -74,7 +76,7 @@ class PooledProbabilities:
 
     @classmethod
     def fit(
-        cls, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None, entries: int | None = None
+        cls, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None, entries: int = _MOST
     ) -> Self:
         """Learn the regression by maximum likelihood.
 
@@ -87,8 +89,8 @@ class PooledProbabilities:
         known : ndarray of shape (n, L), bool, or None, default=None
             The entries of Y that are known; the others take no part. None: all.
 
-        entries : int or None, default=None
-            About how many of them, by sample, the few coefficients are learned from; None: all.
+        entries : int, default=2097152
+            About how many of them at most, by sample, the few coefficients are learned from.
 
         Returns
         -------
@@ -108,10 +110,11 @@ class PooledProbabilities:
             np.zeros(3 * len(scores) + 3),
             np.zeros((2, Y.shape[1])),
         )
-        if entries is not None and Y.size > entries:
-            few = np.sort(np.random.default_rng(0).choice(len(Y), max(1, entries // Y.shape[1]), replace=False))
-            scores, Y, known = [part[few] for part in scores], Y[few], None if known is None else known[few]
-        return replace(model, coefficients=_newton(model, scores, Y, known))
+        for most in (min(_FIRST, entries), entries):
+            few = some_samples(Y, most)
+            part = [matrix[few] for matrix in scores], Y[few], None if known is None else known[few]
+            model = replace(model, coefficients=_newton(model, *part))
+        return model
 
     def refined(self, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None) -> Self:
         """Add a slope and an offset of every label's own.
@@ -144,7 +147,7 @@ class PooledProbabilities:
         out = np.empty(scores[0].shape)
         for where in self._blocks(len(out)):
             if not self.ordered:
-                out[where] = (self._regressors(scores, where) @ self.coefficients).reshape(-1, len(self.rarity))
+                out[where] = (self.coefficients @ self._regressors(scores, where)).reshape(-1, len(self.rarity))
                 continue
             out[where] = self.coefficients[-3:] @ np.stack([self.rarity, self.rarity**2, np.ones_like(self.rarity)])
             for k, (part, mean, deviation) in enumerate(zip(scores, self.mean, self.deviation, strict=True)):
@@ -171,7 +174,7 @@ class PooledProbabilities:
             z = (part[where] - mean) / deviation
             columns += [z, z * z, z * self.rarity]
         columns += [np.broadcast_to(column, shape) for column in (self.rarity, self.rarity**2, 1.0)]
-        return np.stack([column.ravel() for column in columns], axis=1)
+        return np.stack([column.ravel() for column in columns])
 
     def to_arrays(self) -> dict[str, Any]:
         """Describe it for a model store.
@@ -280,45 +283,76 @@ def label_frequency(Y: np.ndarray, known: np.ndarray | None) -> np.ndarray:
     return np.asarray(np.where(known, Y, 0).sum(axis=0), np.float64) / np.maximum(known.sum(axis=0), 1)
 
 
+def some_samples(Y: np.ndarray, entries: int) -> np.ndarray | slice:
+    """Pick samples at random, the same ones every time, with about so many labels in all.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n, L)
+        Labels.
+    entries : int
+        Sample-label pairs at most.
+
+    Returns
+    -------
+    ndarray of int, or slice
+        Their numbers, ascending; a slice of all where these are no more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.calibration import some_samples
+    >>> len(some_samples(np.zeros((100, 4)), 80)), some_samples(np.zeros((100, 4)), 400)
+    (20, slice(None, None, None))
+    """
+    if Y.size <= entries:
+        return slice(None)
+    return np.sort(np.random.default_rng(0).choice(len(Y), max(1, entries // Y.shape[1]), replace=False))
+
+
 def _newton(
     model: PooledProbabilities, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None
 ) -> np.ndarray:
-    """Coefficients of the largest likelihood, by Newton steps that are halved until the likelihood grows.
+    """Coefficients of the largest likelihood, by Newton steps from the model's that are halved until the likelihood grows.
 
     z^2 of rare labels reaches thousands, where a full step from zero overshoots; columns are scaled to deviation 1, since
-    the Hessian of the raw ones has a condition number of their squared scale.
+    the Hessian of the raw ones has a condition number of their squared scale. A trial's loss comes with its gradient and
+    its Hessian: nearly every trial is taken, and making the regressors is most of a pass.
     """
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for where in model._blocks(len(Y)):
             picked = slice(None) if known is None else np.flatnonzero(known[where])
-            yield model._regressors(scores, where)[picked], np.asarray(Y[where], np.float64).ravel()[picked]
+            yield model._regressors(scores, where)[:, picked], np.asarray(Y[where], np.float64).ravel()[picked]
 
     size = Y.size if known is None else max(1, int(known.sum()))
-    scale = np.sqrt(sum(np.einsum("ij,ij->j", A, A) for A, _ in blocks()) / size)
+    scale = np.sqrt(sum(np.einsum("ij,ij->i", A, A) for A, _ in blocks()) / size)
     scale[scale == 0] = 1.0
 
-    def loss(w: np.ndarray) -> float:
-        found = 0.0
+    def evaluated(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Mean loss, and the gradient and the Hessian of the sum."""
+        loss, gradient, hessian = 0.0, np.zeros(len(w)), np.zeros((len(w), len(w)))
         for A, y in blocks():
-            logit = A @ (w / scale)
-            found += float(np.logaddexp(0, logit).sum() - y @ logit)
-        return found / size
+            logit = (w / scale) @ A
+            loss += float(np.logaddexp(0, logit).sum() - y @ logit)
+            p = expit(logit)
+            gradient += A @ (p - y)
+            hessian += (A * (p * (1 - p))) @ A.T
+        return loss / size, gradient / scale, hessian / np.outer(scale, scale)
 
-    w = np.zeros(len(scale))
-    best = loss(w)
+    w = model.coefficients * scale
+    best, gradient, hessian = evaluated(w)
     for _ in range(_STEPS):
-        gradient, hessian = np.zeros(len(w)), np.zeros((len(w), len(w)))
-        for A, y in blocks():
-            A = A / scale
-            p = expit(A @ w)
-            gradient += A.T @ (p - y)
-            hessian += (A * (p * (1 - p))[:, None]).T @ A
         hessian.flat[:: len(w) + 1] += _SMALLEST * max(np.trace(hessian), 1.0)
         step = scipy.linalg.solve(hessian, gradient, assume_a="pos")
-        while (found := loss(w - step)) > best and np.abs(step).max() > 1e-10:
+        trial = evaluated(w - step)
+        while trial[0] > best and np.abs(step).max() > 1e-10:
             step = step / 2
-        w, gained, best = w - step, best - found, min(best, found)
+            trial = evaluated(w - step)
+        gained = best - trial[0]
+        if gained < 0:  # a step of 1e-10 that rounding makes worse
+            break
+        w, (best, gradient, hessian) = w - step, trial
         if gained < 1e-12:
             break
     return w / scale

@@ -22,9 +22,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from dmo.methods.calibration import label_frequency
+from dmo.methods.calibration import label_frequency, some_samples
 
 _STEPS, _DAMPING = 30, 0.5
+_MOST = 2**21  # sample-label pairs that are ranked in every step
 
 
 def mean_inverse(x: np.ndarray) -> np.ndarray:
@@ -107,8 +108,9 @@ class PlugInRule:
         PlugInRule
             The rule.
         """
-        n, L = probabilities.shape
         frequency = label_frequency(Y, known)
+        probabilities = probabilities[some_samples(Y, _MOST)]
+        n, L = probabilities.shape
         rule = cls(size, frequency, np.full(L, size * top / L), np.full(L, 0.5), 0.5, 0.5)
         q = rule._given_occurrence(probabilities)
         occurs = -np.expm1(

@@ -11,7 +11,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit, logit
 
+from dmo.methods.calibration import some_samples
+
 _PRIOR = 20.0
+_MOST = 2**21  # sample-label pairs that are sorted
 
 
 def learn_thresholds(probabilities: np.ndarray, Y: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
@@ -40,7 +43,8 @@ def learn_thresholds(probabilities: np.ndarray, Y: np.ndarray, known: np.ndarray
     >>> learn_thresholds(np.array([[0.9], [0.8], [0.2], [0.1]]), np.array([[1], [1], [0], [0]])).tolist()
     [0.5]
     """
-    Y = np.asarray(Y, dtype=bool)
+    few = some_samples(Y, _MOST)
+    probabilities, Y, known = probabilities[few], np.asarray(Y[few], dtype=bool), None if known is None else known[few]
     if known is not None:  # a label that is neither given nor carried counts nowhere
         probabilities, Y = np.where(known, probabilities, 0.0), Y & known
     half = np.random.default_rng(0).permutation(len(Y)) % 2 == 0

@@ -17,6 +17,7 @@ from dmo.metrics.annotation import (
     jaccard_accuracy,
     top_label_sets,
 )
+from dmo.metrics.label_sets import set_scores
 from dmo.metrics.ranking import ranking_scores, top_scores
 from dmo.metrics.regression import regression_scores
 
@@ -79,12 +80,17 @@ def _accuracy(Y: np.ndarray, S: np.ndarray) -> float:
     return float(np.nanmean(Y[np.arange(len(Y)), S.argmax(axis=1)]))
 
 
+def _f1_samples(Y: np.ndarray, P: np.ndarray) -> float:
+    return set_scores(Y, P).f1_samples
+
+
 OF_SCORES: dict[str, Metric] = {"auc-macro": auc_macro, "auc-micro": auc_micro, "lrap": _lrap}
 OF_SCORES |= {"ranking": _ranking, "accuracy": _accuracy}
-OF_SAMPLES = {"p": "precision", "r": "recall", "ndcg": "ndcg"}
+OF_SAMPLES = {"p": "precision", "r": "recall", "ndcg": "ndcg", "psp": "psp"}
 """Fields of `TopScores`."""
 OF_LABEL_SETS: dict[str, Metric] = {"f1-macro": f1_macro, "f1-micro": f1_micro, "jaccard": jaccard_accuracy}
-"""Of the label sets that the top scores set."""
+OF_LABEL_SETS |= {"f1-samples": _f1_samples}
+"""Of label sets: with @k of those that the top scores set, else of the labels whose scores are above 0."""
 OF_ANNOTATIONS = {"f1": "f1", "precision": "precision", "recall": "recall", "n+": "n_plus"}
 """Fields of `AnnotationScores`."""
 
@@ -99,11 +105,12 @@ def metric_of(name: str | Metric) -> Metric:
     Parameters
     ----------
     name : str or callable
-        "f1@5" (any number), "precision@5", "recall@5", "n+@5", "f1-macro@5", "f1-micro@5", "jaccard@5" (of the labels that
-        the top scores set), "auc-macro", "auc-micro", "lrap", "p@5", "r@5", "ndcg@5" (means over samples), "accuracy" (of
-        the best class), "ranking" (mean of "lrap" and "auc-macro": the labels of a sample, and the samples of a label);
-        of real outputs "r2", and "rmse", "mae", "arrmse", which count as negative; or a function (Y, scores), which is
-        returned.
+        "f1@5" (any number), "precision@5", "recall@5", "n+@5", "f1-macro@5", "f1-micro@5", "f1-samples@5", "jaccard@5" (of
+        the labels that the top scores set), the last four without @ (of the labels whose scores are above 0, as
+        `PlugIn("f1-macro")` makes them), "auc-macro", "auc-micro", "lrap", "p@5", "r@5", "ndcg@5", "psp@5" (means over
+        samples), "accuracy" (of the best class), "ranking" (mean of "lrap" and "auc-macro": the labels of a sample, and
+        the samples of a label); of real outputs "r2", and "rmse", "mae", "arrmse", which count as negative; or a
+        function (Y, scores), which is returned.
 
     Returns
     -------
@@ -131,6 +138,8 @@ def metric_of(name: str | Metric) -> Metric:
     if (base in ERRORS or base == "r2") and not at:
         sign = -1.0 if base in ERRORS else 1.0
         return lambda Y, S: sign * float(getattr(regression_scores(Y, S), base))
+    if name in OF_LABEL_SETS:
+        return lambda Y, S: float(OF_LABEL_SETS[base](Y, (S > 0).astype(np.uint8)))
     top = int(at) if at.isdigit() else 0
     if top and base in OF_ANNOTATIONS:
         return lambda Y, S: float(getattr(annotation_scores(Y, S, top), OF_ANNOTATIONS[base]))
@@ -138,7 +147,6 @@ def metric_of(name: str | Metric) -> Metric:
         return lambda Y, S: float(OF_LABEL_SETS[base](Y, top_label_sets(S, top)))
     if top and base in OF_SAMPLES:
         return lambda Y, S: float(getattr(top_scores(Y, S, top), OF_SAMPLES[base]))
-    known = ", ".join(
-        [*(f"{key}@5" for key in (*OF_ANNOTATIONS, *OF_LABEL_SETS, *OF_SAMPLES)), *OF_SCORES, "r2", *ERRORS]
-    )
+    of_top = [f"{key}@5" for key in (*OF_ANNOTATIONS, *OF_LABEL_SETS, *OF_SAMPLES)]
+    known = ", ".join([*of_top, *OF_SCORES, *OF_LABEL_SETS, "r2", *ERRORS])
     raise UserError(f"unknown metric {name!r}; known: {known}")

@@ -13,8 +13,9 @@ from dmo.methods.calibration import PooledProbabilities
 from dmo.methods.gain_rules import BY_PROBABILITY, GainRule
 from dmo.methods.neighbor_votes import label_directions, votes
 from dmo.methods.plugin_rule import PlugInRule
+from dmo.methods.set_rules import SET_METRICS, SetRule
 from dmo.methods.tagprop import Neighborhoods, fit_tagprop
-from dmo.metrics import annotation_scores, top_label_sets, top_scores
+from dmo.metrics import annotation_scores, metric_of, top_label_sets, top_scores
 
 
 def drawn(n=600, L=12, seed=0):
@@ -119,6 +120,10 @@ MEASURES = {  # of labels and predictions (... x n x L)
     "recall": lambda Y, P: ratio((Y & P).sum(axis=-2), Y.sum(axis=-2)).mean(axis=-1),
     "n+": lambda Y, P: (Y & P).any(axis=-2).sum(axis=-1),
 }
+SET_MEASURES = {  # of one sample's labels (... x L); two empty sets agree in the second
+    "f1-samples": lambda Y, P: ratio(2 * (Y & P).sum(axis=-1), Y.sum(axis=-1) + P.sum(axis=-1)),
+    "jaccard": lambda Y, P: np.where((Y | P).any(axis=-1), ratio((Y & P).sum(axis=-1), (Y | P).sum(axis=-1)), 1.0),
+}
 
 
 @pytest.mark.parametrize("metric", MEASURES)
@@ -151,6 +156,32 @@ def test_rules_come_near_the_best_of_all_ways_to_give_two_labels_a_sample(metric
         assert np.mean(lost) < 0.02 * expected.max()
 
 
+@pytest.mark.parametrize("metric", ["f1-samples", "jaccard"])
+@pytest.mark.parametrize("shift", [-4.0, -1.0, 2.0])
+def test_sets_of_a_sample_are_the_best_of_all_sets(metric, shift):
+    p = expit(2.0 * np.random.default_rng(0).normal(size=(30, 5)) + shift)
+    p[0] = 0.3  # all alike
+    every = np.array(list(np.ndindex(*(2,) * 5)))
+    table = SET_MEASURES[metric](every[:, None], every)
+    given = SetRule(metric, np.empty(0))(p) > 0
+    for one, found in zip(p, given, strict=True):
+        expected = np.where(every, one, 1 - one).prod(axis=1) @ table
+        assert expected[(every == found).all(axis=1)][0] == pytest.approx(expected.max(), abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", SET_METRICS)
+def test_sets_of_any_size_do_better_in_their_own_metric_than_those_of_another(metric):
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=(2400, 20)) * 1.5 + np.linspace(-5, -0.5, 20)
+    Y = (rng.random(logits.shape) < expit(logits)).astype(np.uint8)
+    found = {other: PlugIn(other, 1200).learn([logits[:1200]], Y[:1200])([logits[1200:]]) for other in SET_METRICS} | {
+        "probability 1/2": logits[1200:]
+    }
+    score = {other: metric_of(metric)(Y[1200:], margins) for other, margins in found.items()}
+    assert score[metric] > max(score.values()) - 0.003
+    assert score[metric] > score["probability 1/2"] + 0.01
+
+
 @pytest.mark.parametrize(("metric", "gain"), [("f1-macro", 1.02), ("recall", 1.02), ("n+", 1.02), ("psp", 1.005)])
 def test_with_true_probabilities_a_rule_beats_ranking_by_probability_in_its_own_metric(metric, gain):
     rng = np.random.default_rng(1)
@@ -169,7 +200,7 @@ def test_with_true_probabilities_a_rule_beats_ranking_by_probability_in_its_own_
     assert score(rule(p[2000:])) > gain * score(p[2000:])
 
 
-@pytest.mark.parametrize("metric", ["f1@3", "f1-macro@3", "recall@3", "n+@3", "psp@3", "jaccard@3"])
+@pytest.mark.parametrize("metric", ["f1@3", "f1-macro@3", "recall@3", "n+@3", "psp@3", "jaccard@3", *SET_METRICS])
 def test_no_decoder_gains_from_a_label_that_is_drawn_by_lot(metric):
     Y, (s, _) = drawn(4000)
     rng = np.random.default_rng(2)
@@ -192,13 +223,16 @@ def test_scores_of_a_random_label_teach_nothing():
 
 
 @pytest.mark.parametrize(
-    "decoder", [PooledCalibration(), PlugIn("f1@3", 100), PlugIn("precision@2"), PlugIn("f1-macro@3")]
+    "decoder",
+    [PooledCalibration(), PlugIn("f1@3", 100), PlugIn("precision@2"), PlugIn("f1-macro@3"), *map(PlugIn, SET_METRICS)],
 )
 def test_a_decoder_comes_back_from_its_arrays(decoder):
     Y, scores = drawn()
     fitted = decoder.learn(scores, Y)
     arrays, meta = fitted.to_arrays()
-    np.testing.assert_array_equal(FittedDecoder.from_arrays(arrays, meta)(scores), fitted(scores))
+    again = FittedDecoder.from_arrays(arrays, meta)
+    np.testing.assert_array_equal(again(scores), fitted(scores))
+    np.testing.assert_array_equal(again.sets(scores), fitted.sets(scores))
 
 
 @pytest.mark.parametrize(
