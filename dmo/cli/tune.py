@@ -33,9 +33,9 @@ Folds = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation."
 Scoring = Annotated[
     str | None,
     typer.Option(
-        help="What to maximize: ranking, lrap, auc-macro, f1@5, p@5, psp@5 ...; any number after the @; of label sets f1-micro, "
-        "f1-macro, f1-samples, jaccard; of real targets r2, or rmse, mae, arrmse, as negative numbers (default: accuracy for "
-        "classes, r2 for real targets, else ranking, the mean of lrap and auc-macro)."
+        help="What to maximize: ranking, lrap, auc-macro, f1@5, p@5, psp@5 ...; any number after the @; of label sets "
+        "f1-micro, f1-macro, f1-samples, jaccard; of real targets r2, or rmse, mae, arrmse, as negative numbers (default: "
+        "accuracy for classes, r2 for real targets, else ranking, the mean of lrap and auc-macro)."
     ),
 ]
 Report = Annotated[str | None, typer.Option("--report", help="HTML file to write: all settings and a heat map.")]
