@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from sklearn.decomposition import PCA
 
 from dmo import report, stores
 from dmo.blocks import row_blocks
@@ -19,13 +20,14 @@ from dmo.cli.session import grid, show
 from dmo.datasets.writing import write
 from dmo.demo.digits import digits, digits_source
 from dmo.errors import amount
-from dmo.estimators import KGHA, MultiViewRidge
+from dmo.estimators import KGHA, MultiViewRidge, NeighborVotes
 from dmo.methods.decoding import top_labels
 from dmo.progress import stage
 from dmo.workflows.apply import origin
 from dmo.workflows.evaluation import figures
 from dmo.workflows.fitting import open_training, save
 from dmo.workflows.program import session
+from dmo.workflows.search import labels_in_common
 
 TOP, SHOWN, SEED = 3, 12, 0
 BLOCK = 256
@@ -33,8 +35,9 @@ N_DIGITS = 10
 
 
 def methods() -> dict[str, Any]:
-    """The three methods of the demo; ridges chosen on the last quarter of the training samples."""
+    """The methods of the demo; ridges chosen on the last quarter of the training samples."""
     return {
+        "votes": NeighborVotes(decoder=f"f1@{TOP}"),
         "KGHA": KGHA("rbf", balance=1e-2, ridge=1e-2, n_components=0.8, intercept=True, random_state=SEED),
         "r-MLR": MultiViewRidge("linear", ridge=1e-1, intercept=True, random_state=SEED),
         "r-KMLR": MultiViewRidge("rbf", ridge=1e-2, intercept=True, random_state=SEED),
@@ -57,7 +60,7 @@ def demo(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Learn to annotate handwritten digits: ingest, fit KGHA and two baselines, annotate, evaluate, report.
+    """Learn to annotate handwritten digits: ingest, fit annotators and KGHA's space, annotate, search, evaluate, report.
 
     An earlier demo in the folder is made anew.
     """
@@ -70,17 +73,20 @@ def demo(
     with session(json) as run:
         store = write(digits_source(), out / "digits.zarr", overwrite=(out / "digits.zarr").exists())
         runs = {name: _run(name, model, store) for name, model in methods().items()}
-        with stage("save model and labels", 2) as advance:
-            save(runs["KGHA"].model, str(out / "kgha.zarr"), open_training(store.url), overwrite=True)
-            advance(1)
-            _write_labels(out, store, runs["KGHA"])
+        with stage("save models and labels", 3) as advance:
+            for name in ("votes", "KGHA"):
+                save(runs[name].model, str(out / f"{name.lower()}.zarr"), open_training(store.url), overwrite=True)
+                advance(1)
+            _write_labels(out, store, runs["votes"])
             advance(1)
         with stage("report", 1) as advance:
-            files = _report(out, store, runs)
+            spaces = compare_spaces(runs["KGHA"].model, store)
+            files = _report(out, store, runs, spaces)
             advance(1)
     record: dict[str, Any] = {
         "out": str(out),
         "methods": {name: result.measures for name, result in runs.items()},
+        "space": spaces,
         "report": [str(path) for path in files],
         **run.costs(),
     }
@@ -88,7 +94,35 @@ def demo(
         show(record, [], "", True)
         return
     grid(f"annotation of {len(store.select('test')[2])} held-out digits, {TOP} labels each", COLUMNS, _table(runs))
+    say_spaces(spaces, "digit")
     _say_next(record, files[0], out)
+
+
+def compare_spaces(model: KGHA, store: stores.FeatureStore) -> dict[str, float]:
+    """How much the labels of a held-out sample and of its ten nearest training samples have in common, by space."""
+    (old, Y, _), (new, truth, _) = store.select("train"), store.select("test")
+    known, asked = model.transform(old), model.transform(new)
+    size = known.shape[1]
+    plain: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    for view in old:
+        a, b = (rows[:].toarray() if hasattr(rows[:], "toarray") else rows[:] for rows in (old[view], new[view]))
+        length = np.linalg.norm(a.astype(np.float32), axis=1).mean()  # so that views count alike
+        plain[0].append(a / length)
+        plain[1].append(b / length)
+    first, second = (np.hstack(part) for part in plain)
+    pca = PCA(size, random_state=SEED).fit(first)
+    spaces = {
+        f"KGHA, {size} numbers": (known, asked),
+        f"PCA, {size} numbers": (pca.transform(first), pca.transform(second)),
+        f"all views, {first.shape[1]} numbers": (first, second),
+    }
+    return {name: labels_in_common(a, Y, b, truth) for name, (a, b) in spaces.items()}
+
+
+def say_spaces(spaces: Mapping[str, float], what: str) -> None:
+    """A table of what `compare_spaces` found."""
+    cells = [[name, percent(value)] for name, value in spaces.items()]
+    grid(f"labels that a held-out {what} and its ten nearest have in common", ["space", "Jaccard index"], cells)
 
 
 def check_folder(out: Path, what: str, ours: bool) -> None:
@@ -139,7 +173,7 @@ def _write_labels(out: Path, store: stores.FeatureStore, run: Run) -> None:
         block=BLOCK,
         sample_ids=[ids[i] for i in index],
         overwrite=path.exists(),
-        provenance=origin([str(out / "kgha.zarr"), store.url], store, "test"),
+        provenance=origin([str(out / "votes.zarr"), store.url], store, "test"),
     )
     best = top_labels(run.scores, TOP).astype(np.int32)
     for block in writer.missing():
@@ -160,13 +194,13 @@ def _table(runs: Mapping[str, Run]) -> list[list[str]]:
     return rows
 
 
-def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run]) -> list[Path]:
+def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spaces: Mapping[str, float]) -> list[Path]:
     held, Y, index = store.select("test")
-    names, kgha = list(store.label_names or ()), runs["KGHA"]
+    names, kgha, votes = list(store.label_names or ()), runs["KGHA"], runs["votes"]
     if Y is None:
         raise stores.StoreError(f"{store.url} has no labels; remove it and run the demo again")
-    shown = _interesting(Y, kgha.scores)
-    best = top_labels(kgha.scores, TOP)
+    shown = _interesting(Y, votes.scores)
+    best = top_labels(votes.scores, TOP)
     words = [[names[label] for label in best[i]] for i in shown]
     true = [[names[label] for label in np.flatnonzero(Y[i])] for i in shown]
     Z = kgha.model.transform({view: rows[:] for view, rows in held.items()})
@@ -175,12 +209,17 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run]) -> l
         report.PageFigure(
             "samples",
             report.annotated_samples(images, true, words),
-            f"Held-out digits and the {TOP} labels that KGHA gives them; last come some with the digit wrong.",
+            f"Held-out digits and the {TOP} labels that the annotator gives them; last come some with the digit wrong.",
         ),
         report.PageFigure(
             "precision-recall",
-            report.precision_recall_per_label(Y, kgha.scores, names),
-            "Precision and recall of every label (KGHA, held-out digits); dashed: chance.",
+            report.precision_recall_per_label(Y, votes.scores, names),
+            "Precision and recall of every label (the annotator, held-out digits); dashed: chance.",
+        ),
+        report.PageFigure(
+            "co-occurrence",
+            report.label_cooccurrence(Y, names),
+            "Labels that come together: the share of the digits with the row's label that carry the column's.",
         ),
         report.PageFigure(
             "space",
@@ -196,7 +235,15 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run]) -> l
     columns = ["method", "precision %", "recall %", "F1 %", "AUC %", "digit right %", "N+", "seconds"]
     note = (
         f"Each held-out digit gets {TOP} labels, it has 1 to 4; precision and recall are means over {len(names)} labels. "
-        "r-MLR: linear ridge regression; r-KMLR: kernel ridge regression; both averaged over the views."
+        "votes: the annotator (kernel ridge regression of all views, votes of neighbors, the plug-in rule of F1); r-MLR: "
+        "linear ridge regression; r-KMLR: kernel ridge regression; both averaged over the views."
+    )
+    search = report.Table(
+        "Search: labels that a held-out digit and its ten nearest training digits have in common",
+        ["space", "Jaccard index %"],
+        [[name, 100 * value] for name, value in spaces.items()],
+        best=["Jaccard index %"],
+        note="KGHA's space knows images and labels: dmo search finds digits by a digit, an image or labels in it.",
     )
     table = report.Table("Annotation of held-out digits", columns, rows, best=columns[1:6], note=note)
     training = int((store.split == "train").sum()) if store.split is not None else store.n_samples
@@ -207,8 +254,13 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run]) -> l
         "labels": len(names),
         "dimensions learned": Z.shape[1],
     }
-    lead = "dmo learned one space from four views of handwritten digits and their labels, and annotates digits by new writers."
-    return report.write_report(out / "report.html", "dmo demo: handwritten digits", [table], figures_, facts, lead)
+    lead = (
+        "dmo annotates digits by new writers from four views, and learned one space of the views and the labels, in which "
+        "digits are searched."
+    )
+    return report.write_report(
+        out / "report.html", "dmo demo: handwritten digits", [table, search], figures_, facts, lead
+    )
 
 
 _KEYS = ("precision", "recall", "f1", "auc_macro", "digit_right")
@@ -230,14 +282,21 @@ def _interesting(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def _say_next(record: Mapping[str, Any], page: Path, out: Path) -> None:
-    store, model = out / "digits.zarr", out / "kgha.zarr"
-    made = {"report": page, "features": store, "model": model, "annotations": out / "annotations.zarr"}
+    store, model, space = out / "digits.zarr", out / "votes.zarr", out / "kgha.zarr"
+    made = {
+        "report": page,
+        "features": store,
+        "annotator": model,
+        "space": space,
+        "annotations": out / "annotations.zarr",
+    }
     say_next(
         record,
         made,
         [
             f"dmo info {store}",
             f"dmo evaluate {model} {store} --top {TOP}",
+            f"dmo search {space} {store} --labels 'six, has a loop'",
             f"dmo fit kgha {store} {out / 'mine.zarr'} --kernel hellinger-rbf --ridge 0.1 --intercept",
             "dmo ingest --help      (your own files, or Corel5k and other public sets)",
         ],

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 
 from dmo.blocks import Rows
 from dmo.decoders import PlugIn, PooledCalibration
+from dmo.engines.lowrank import choose_engine, is_exact
 from dmo.errors import UserError
 from dmo.estimators.annotator import OnBase
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
@@ -38,8 +39,9 @@ class NeighborVotes(OnBase):
     Parameters
     ----------
     base : estimator with a `decoder` parameter, str or None, default=None
-        The model, or the path of one that was saved; None: `MultiViewRidge()`. A copy of it is fitted, of a saved one with
-        its parameters.
+        The model, or the path of one that was saved; a copy of it is fitted, of a saved one with its parameters. None:
+        `MultiViewRidge("product", weights="tagprop", ridge=0.03)`, the best by pipelines/annotation_benchmark.py; where
+        its kernel would not fit in memory, `MultiViewRidge()` and votes by what it says alone.
     sharpness : float, default=30.0
         Weight of what the base says, at least 0 (flat between 20 and 40 on Corel5k).
     visual : float, default=10.0
@@ -112,6 +114,8 @@ class NeighborVotes(OnBase):
         base = self._take_base(MultiViewRidge())
         views = check_views(self, X, reset=True)
         Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
+        if self.base is None:
+            base = self.base_ = _best_base(len(Y), len(views))
         if "decoder" not in base.get_params():
             raise UserError(f"base = {base!r}; needs a model that scores labels and takes a decoder, as MultiViewRidge")
         self.base_ = base.set_params(decoder=PooledCalibration()).fit(views, Y)
@@ -124,7 +128,8 @@ class NeighborVotes(OnBase):
 
     def _hold_votes(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
         """Held-out scores of the training samples and the votes of the others, under the parameters as they are."""
-        self.distances_ = KernelDistances.of(self.base_.expansions_) if self.visual else None
+        visual = self.visual and (self.base is not None or self.base_.is_exact)
+        self.distances_ = KernelDistances.of(self.base_.expansions_) if visual else None
         self.held_out_votes_ = self._votes(self.voters_, views, same=True)
         return [self.base_.held_out_scores_, self.held_out_votes_]
 
@@ -185,3 +190,11 @@ class NeighborVotes(OnBase):
         self.voters_, self.labels_, self.multilabel_ = arrays["voters"], arrays["labels"], meta["multilabel"]
         scale = meta["distance_scale"]
         self.distances_ = None if scale is None else KernelDistances.of(self.base_.expansions_, scale)
+
+
+def _best_base(n: int, views: int) -> MultiViewRidge:
+    """The base for n samples where none is given; of one view there are no weights to learn."""
+    engine = choose_engine("auto", n, 1)
+    if not is_exact(engine):
+        return MultiViewRidge(approximation=engine)
+    return MultiViewRidge("product", weights="tagprop" if views > 1 else None, ridge=0.03, approximation=engine)

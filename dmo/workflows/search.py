@@ -96,6 +96,44 @@ def best(values: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-values, kind="stable")[:count]
 
 
+def labels_in_common(
+    known: np.ndarray, Y: np.ndarray, queries: np.ndarray, truth: np.ndarray, count: int = 10
+) -> float:
+    """Judge a space by its labels: how much those of the nearest samples and of queries have in common.
+
+    Parameters
+    ----------
+    known : ndarray of shape (n, p)
+        Places of samples.
+    Y : ndarray of shape (n, L)
+        Their labels, 0/1.
+    queries : ndarray of shape (m, p)
+        Places of other samples.
+    truth : ndarray of shape (m, L)
+        Their labels, 0/1.
+    count : int, default=10
+        Nearest samples, by the cosine of `similar`.
+
+    Returns
+    -------
+    float
+        Mean Jaccard index of the label sets, 0..1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.workflows.search import labels_in_common
+    >>> Z, Y = np.array([[1.0], [2.0], [-1.0], [-2.0]]), np.array([[1, 0], [1, 1], [0, 1], [0, 1]])
+    >>> labels_in_common(Z, Y, np.array([[3.0]]), np.array([[1, 0]]), 2)
+    0.75
+    """
+    found = []
+    for query, labels in zip(queries, truth, strict=True):
+        near = Y[best(similar(known, query), count)]
+        found.append(float(((near & labels).sum(axis=1) / np.maximum((near | labels).sum(axis=1), 1)).mean()))
+    return float(np.mean(found))
+
+
 def of_sample(applied: AppliedModel, name: str) -> dict[str, Any]:
     """Take the views of one sample of the store.
 

@@ -768,15 +768,19 @@ def demo(tmp_path_factory):
 def test_demo_annotates_well_and_leaves_stores_and_report(demo):
     folder, found = demo
     scores = found["methods"]
-    assert list(scores) == ["KGHA", "r-MLR", "r-KMLR"]
+    assert list(scores) == ["votes", "KGHA", "r-MLR", "r-KMLR"]
+    assert scores["votes"]["f1"] > max(scores["r-MLR"]["f1"] + 0.02, scores["KGHA"]["f1"] - 0.01)
+    kgha, pca, every = found["space"].values()
+    assert kgha > max(pca, every) + 0.02
     assert scores["KGHA"]["f1"] > scores["r-MLR"]["f1"] + 0.02
     assert scores["KGHA"]["f1"] > scores["r-KMLR"]["f1"] - 0.005
     assert scores["KGHA"]["digit_right"] > 0.97
-    for name in ("digits.zarr", "kgha.zarr", "annotations.zarr"):
+    for name in ("digits.zarr", "kgha.zarr", "votes.zarr", "annotations.zarr"):
         assert stores.verify(folder / name) == []
     page = (folder / "report.html").read_text()
     assert f"{100 * scores['KGHA']['f1']:.1f}" in page
-    assert sorted(path.name for path in folder.glob("*.png")) == ["precision-recall.png", "samples.png", "space.png"]
+    drawn = {path.stem for path in folder.glob("*.png")}
+    assert drawn == {"co-occurrence", "precision-recall", "samples", "space"}
     evaluated = record("evaluate", folder / "kgha.zarr", folder / "digits.zarr", "--top", 3)
     assert evaluated["f1"] == pytest.approx(scores["KGHA"]["f1"], abs=1e-9)
 

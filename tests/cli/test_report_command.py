@@ -151,7 +151,7 @@ def test_the_demo_goes_from_images_to_a_page(tmp_path, monkeypatch):
     assert (out / "report.html").exists()
     assert len((out / "new.csv").read_text().splitlines()) == 9
     assert stores.open_features(out / "features.zarr").n_samples == 16
-    for method in ("KGHA (kgha)", "MultiViewRidge (r-kmlr)", "JEC, nearest training samples"):
+    for method in ("KGHA (kgha)", "NeighborVotes (votes)", "JEC, nearest training samples", "PCA, "):
         assert method in told.stdout
     assert "holds no demo" in run("demo", "--images", "--out", tmp_path, code=2).stderr
 
