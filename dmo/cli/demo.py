@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import scipy.sparse
 import typer
 from sklearn.decomposition import PCA
 
 from dmo import report, stores
-from dmo.blocks import row_blocks
+from dmo.blocks import Rows, double, row_blocks, rows
 from dmo.cli.evaluate import percent
 from dmo.cli.options import Json
 from dmo.cli.session import grid, show
@@ -101,12 +102,14 @@ def demo(
 def compare_spaces(model: KGHA, store: stores.FeatureStore) -> dict[str, float]:
     """How much the labels of a held-out sample and of its ten nearest training samples have in common, by space."""
     (old, Y, _), (new, truth, _) = store.select("train"), store.select("test")
+    if Y is None or truth is None:
+        return {}
     known, asked = model.transform(old), model.transform(new)
     size = known.shape[1]
     plain: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for view in old:
-        a, b = (rows[:].toarray() if hasattr(rows[:], "toarray") else rows[:] for rows in (old[view], new[view]))
-        length = np.linalg.norm(a.astype(np.float32), axis=1).mean()  # so that views count alike
+        a, b = (_dense(source) for source in (old[view], new[view]))
+        length = np.linalg.norm(a, axis=1).mean()  # so that views count alike
         plain[0].append(a / length)
         plain[1].append(b / length)
     first, second = (np.hstack(part) for part in plain)
@@ -117,6 +120,11 @@ def compare_spaces(model: KGHA, store: stores.FeatureStore) -> dict[str, float]:
         f"all views, {first.shape[1]} numbers": (first, second),
     }
     return {name: labels_in_common(a, Y, b, truth) for name, (a, b) in spaces.items()}
+
+
+def _dense(source: Rows) -> np.ndarray:
+    block = double(rows(source))
+    return np.asarray(block.toarray() if scipy.sparse.issparse(block) else block)
 
 
 def say_spaces(spaces: Mapping[str, float], what: str) -> None:
@@ -151,7 +159,7 @@ def _run(name: str, model: Any, store: stores.FeatureStore) -> Run:
     scores = np.empty(Y_held.shape)
     with stage(f"{name}: annotate", len(index)) as advance:
         for where in row_blocks(len(index), BLOCK):
-            scores[where] = model.decision_function({view: rows[where] for view, rows in held.items()})
+            scores[where] = model.decision_function({view: source[where] for view, source in held.items()})
             advance(where.stop - where.start)
     seconds = time.perf_counter() - start
     measures = figures(Y_held, scores, TOP)
@@ -185,13 +193,13 @@ COLUMNS = ("method", "precision", "recall", "F1", "N+", "AUC", "digit right", "s
 
 
 def _table(runs: Mapping[str, Run]) -> list[list[str]]:
-    rows = []
+    cells = []
     for name, run in runs.items():
         m = run.measures
         shares = [percent(m[key]) for key in ("precision", "recall", "f1")]
         more = [percent(m["auc_macro"]), percent(m["digit_right"]), f"{m['seconds']:.2f}"]
-        rows.append([name, *shares, f"{m['n_plus']} of {m['n_labels']}", *more])
-    return rows
+        cells.append([name, *shares, f"{m['n_plus']} of {m['n_labels']}", *more])
+    return cells
 
 
 def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spaces: Mapping[str, float]) -> list[Path]:
@@ -203,7 +211,7 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
     best = top_labels(votes.scores, TOP)
     words = [[names[label] for label in best[i]] for i in shown]
     true = [[names[label] for label in np.flatnonzero(Y[i])] for i in shown]
-    Z = kgha.model.transform({view: rows[:] for view, rows in held.items()})
+    Z = kgha.model.transform({view: source[:] for view, source in held.items()})
     images = digits().images[index[shown]]
     figures_ = [
         report.PageFigure(
@@ -228,7 +236,7 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
             "scores differ most.",
         ),
     ]
-    rows = [
+    cells = [
         [name, *(100 * run.measures[key] for key in _KEYS), run.measures["n_plus"], run.measures["seconds"]]
         for name, run in runs.items()
     ]
@@ -245,7 +253,7 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
         best=["Jaccard index %"],
         note="KGHA's space knows images and labels: dmo search finds digits by a digit, an image or labels in it.",
     )
-    table = report.Table("Annotation of held-out digits", columns, rows, best=columns[1:6], note=note)
+    table = report.Table("Annotation of held-out digits", columns, cells, best=columns[1:6], note=note)
     training = int((store.split == "train").sum()) if store.split is not None else store.n_samples
     facts = {
         "samples to learn from": training,

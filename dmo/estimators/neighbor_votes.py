@@ -47,7 +47,7 @@ class NeighborVotes(OnBase):
     visual : float, default=10.0
         Weight of the distance of the features, at least 0; 0 for a base without exact kernels.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        From scores and votes to decisions; None: `PlugIn()`.
+        From scores and votes to decisions; None: `PlugIn()`, of a vector of classes `PooledCalibration()`.
 
     Attributes
     ----------
@@ -123,8 +123,11 @@ class NeighborVotes(OnBase):
         self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
         self.labels_ = Y
         self.voters_ = label_directions(self.base_.decoding_.probabilities([self.base_.held_out_scores_]))
-        self._learn_decoder(self.decoder or PlugIn(), self._hold_votes(views), Y)
+        self._learn_decoder(self._decides(), self._hold_votes(views), Y)
         return self
+
+    def _decides(self) -> Decoder:
+        return self.decoder or (PlugIn() if self.multilabel_ else PooledCalibration())
 
     def _hold_votes(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
         """Held-out scores of the training samples and the votes of the others, under the parameters as they are."""
@@ -158,7 +161,7 @@ class NeighborVotes(OnBase):
         views = self._prepared(check_views(self, X, reset=False))
         for setting in settings:
             self.set_params(**setting)
-            yield self._hold_votes(views), self.decoder or PlugIn()
+            yield self._hold_votes(views), self._decides()
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
         views = self._prepared(views)

@@ -176,6 +176,41 @@ def test_without_held_out_scores_there_are_no_probabilities_and_parts_that_do_no
     clone(NeighborVotes(MultiViewRidge(decoder=PlugIn())))
 
 
+def test_the_annotator_with_its_settings_written_out_beats_its_base():
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(4, 0.3), 240)
+    Y = (rng.random((240, 12)) < topics @ rng.beta(0.3, 1.0, (4, 12))).astype(np.uint8)
+    mixes = {name: rng.gamma(0.4, 1.0, (4, width)) for name, width in (("rgb", 60), ("gist", 20), ("sift", 40))}
+    rows = {name: rng.poisson(30 * (topics + 0.1) @ mix) for name, mix in mixes.items()}
+    rows["gist"] = rows["gist"] / 10.0
+    views, new = ({name: X[part] for name, X in rows.items()} for part in (slice(160), slice(160, None)))
+    base = MultiViewRidge(
+        kernel="product",
+        distances={"rgb": "l1", "gist": "l2", "sift": "chi2"},
+        weights="tagprop",
+        ridge=0.03,
+        intercept=True,
+    )
+    rule = PlugIn(metric="f1@5", size=500)
+    model = NeighborVotes(base=base, sharpness=30, visual=10, decoder=rule).fit(views, Y[:160])
+    alone = clone(base).set_params(decoder=rule).fit(views, Y[:160])
+    f1 = [
+        annotation_scores(Y[160:], m.decision_function(new), 5).f1
+        for m in (model, alone, clone(base).fit(views, Y[:160]))
+    ]
+    assert min(f1[:2]) > f1[2]
+    best = np.argsort(-model.decision_function(new), axis=1, kind="stable")[:, :5]
+    np.testing.assert_array_equal(np.nonzero(model.predict(new, top=5))[1].reshape(-1, 5), np.sort(best, axis=1))
+
+
+def test_without_memory_for_the_kernel_votes_are_by_what_a_low_rank_base_says(monkeypatch, halves):
+    old, Y, new, truth = halves
+    monkeypatch.setattr("dmo.estimators.neighbor_votes.choose_engine", lambda *_: Nystrom(rank=100))
+    model = NeighborVotes(decoder="f1@3").fit(old, Y)
+    assert (model.distances_, model.visual, model.base_.is_exact) == (None, 10.0, False)
+    assert annotation_scores(truth, model.decision_function(new), top=3).f1 > 0.85
+
+
 def test_jec_is_what_brute_force_gives():
     rng = np.random.default_rng(2)
 

@@ -239,6 +239,24 @@ def test_extract_like_a_model_takes_its_vocabularies(work, tmp_path):
     )
 
 
+def test_from_labeled_images_to_the_annotator_and_its_report_is_a_command_each(work, tmp_path):
+    """After `extract` with a column "split": fit, report; then images are described from what is in the model alone."""
+    run("fit", "neighborvotes", work / "f.zarr", tmp_path / "elsewhere/m.zarr")
+    model = dmo.load(str(tmp_path / "elsewhere/m.zarr"))
+    assert (model.base_.kernel, model.base_.weights, model.distances_ is None) == ("product", "tagprop", False)
+    kinds = model.base_._distances
+    assert {kinds["rgb_v3h1"], kinds["wavelets"]} == {"chi2", "l2"}
+    found = record("report", tmp_path / "elsewhere/m.zarr", work / "f.zarr", tmp_path / "report.html", "--top", 5)
+    assert (found["split"], found["n_samples"]) == ("test", 4)
+    draw_images(tmp_path / "new", 4, seed=5)
+    shutil.copytree(tmp_path / "elsewhere/m.zarr", tmp_path / "away/from/all/m.zarr")
+    run("extract", tmp_path / "new", tmp_path / "n.zarr", "--like", tmp_path / "away/from/all/m.zarr")
+    commands = [("annotate", tmp_path / "away/from/all/m.zarr", tmp_path / source) for source in ("n.zarr", "new")]
+    run(*commands[0], tmp_path / "a.zarr", "--split", "all", "--top", 3, "--csv", tmp_path / "a.csv")
+    run(*commands[1], tmp_path / "b.csv", "--top", 3)
+    assert read(tmp_path / "a.csv") == read(tmp_path / "b.csv")
+
+
 def test_the_embeddings_of_an_onnx_model_are_one_more_view(work, tmp_path):
     model = onnx_model(tmp_path / "model.onnx")
     table = work / "pics/labels.csv"

@@ -28,7 +28,7 @@ def pipeline():
 def finished(pipeline, tmp_path_factory):
     """A run in two parts: its folder."""
     work = tmp_path_factory.mktemp("benchmark")
-    for annotators in ("jec,2pknn,tagprop-sigma", "votes,kgha-0.5,space"):
+    for annotators in ("jec,2pknn,tagprop-sigma", "votes,kgha-0.5,ridge-tagprop,space"):
         assert pipeline.main([*COMMAND, "--work", str(work), "--annotators", annotators]) == 0
     return work
 
@@ -76,12 +76,16 @@ def test_rows_are_what_the_estimators_give(finished):
 
 def test_every_test_is_read_once_and_finished_parts_are_not_done_again(pipeline, finished, monkeypatch):
     lines = (finished / "log.txt").read_text().splitlines()
-    assert len(lines) == len({line.partition("test of")[2] for line in lines}) == 5 * len(pipeline.DECODERS)
+    assert len(lines) == len({line.partition("test of")[2] for line in lines}) == 6 * len(pipeline.DECODERS)
     assert {(row["set"], row["n"]) for row in table(finished).values()} == {("digits", "150")}
     text = (finished / "table.md").read_text()
     assert text.count("| votes |") == 1
     assert "| KGHA, " in text
-    assert (finished / "benchmark.png").stat().st_size > 10_000
+    for picture in ("benchmark.png", "space.png"):
+        assert (finished / picture).stat().st_size > 10_000
+    ridge, kgha = (float(table(finished)[name, "plug-in"]["f1"]) for name in ("ridge-tagprop", "kgha-0.5"))
+    row = next(line for line in text.split("### KGHA against")[1].splitlines() if line.startswith("| kgha-0.5"))
+    assert f"{100 * kgha:.1f} ({100 * (kgha - ridge):+.1f})" in row
     monkeypatch.setattr(pipeline, "prepared", lambda *_: pytest.fail("done again"))
     assert pipeline.main([*COMMAND, "--work", str(finished), "--annotators", "jec,votes,space"]) == 0
     assert (finished / "table.md").read_text() == text
