@@ -5,7 +5,7 @@
 Sets: corel5k, espgame, bibtex, yeast, scene (ingested from FOLDER, default: DMO_DATA), scenes (drawn) and digits. Distances of
 all views are computed once per set and kept in WORK; every annotator on every set is one file of results there, so that the
 work can be done in parts: the same command goes on where a run stopped. The table is written to WORK/table.md and
-WORK/table.csv, the figure to WORK/benchmark.png.
+WORK/table.csv, the figures to WORK/benchmark.png and WORK/space.png.
 
 Settings are chosen on the training samples, for every decoder: scores that are held out (leave-one-out, or out of fold) are
 decoded by what was learned from those of the other half of the samples, and judged on random subsets of the size of the test
@@ -515,7 +515,9 @@ def report(work: Path) -> None:
     if judged:
         write_table(work / "table.csv", rows_of)
         draw(judged, work / "benchmark.png")
-    print(f"written to {work}: table.md, table.csv, benchmark.png, log.txt")
+    if searched:
+        draw_spaces(searched, work / "space.png")
+    print(f"written to {work}: table.md, table.csv, benchmark.png, space.png, log.txt")
 
 
 def markdown(judged: Sequence[Mapping[str, Any]]) -> str:
@@ -597,7 +599,7 @@ def draw(judged: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def space_picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+def draw_spaces(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """What the spaces are good for over the numbers a sample that they take, a row of two panels per set."""
     from matplotlib.figure import Figure
 
@@ -618,6 +620,7 @@ def space_picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
                     axes.axhline(100 * figures[key], color="gray", ls="--", lw=1, label="all views, by distance")
             for space, points in curves.items():
                 axes.plot(*zip(*sorted(points), strict=True), marker="o", label=space)
+            axes.set_xticks(sorted({count for points in curves.values() for count, _ in points}))
             axes.set(title=f"{found['set']}: {title}", xlabel="numbers a sample", ylabel="percent")
             axes.spines[["top", "right"]].set_visible(False)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
