@@ -259,7 +259,7 @@ def compare(name: str, problem: Problem, done: list[dict[str, Any]], kept: Path,
         works[rival] = lambda model=model, grid=grid: theirs(model, grid, problem)  # type: ignore[misc]
     size = {"n": len(problem.Y), "d": sum(view.shape[1] for view in problem.views.values()), "of": problem.of}
     for method, work in works.items():
-        if (name, method) in known or (only and method.split()[0] not in only.split(",")):
+        if (name, method) in known or (only and not {method, method.split()[0]} & set(only.split(","))):
             continue
         start = time.process_time()
         found = figures(problem, *work())
@@ -275,23 +275,25 @@ def _gaps(block: Any) -> bool:
 
 
 def table(done: list[dict[str, Any]]) -> str:
-    """A Markdown table per kind of figures, a block of rows per set."""
-    lines = []
+    """A Markdown page: what is compared, and a table per kind of figures, ours first."""
+    assert __doc__ is not None
+    title, _, legend = __doc__.strip().split("\n\n")
+    lines = [f"# {title.rstrip('.')}", "", legend, ""]
     for kinds in (("labels", "classes"), ("real",)):
-        mine = [row for row in done if row["kind"] in kinds]
-        if not mine:
-            continue
+        mine = sorted((row for row in done if row["kind"] in kinds), key=lambda row: row["set"])
         names = FIGURES["real" if "real" in kinds else "labels"]
-        lines += [f"| set | rows used | method | {' | '.join(names)} | CPU s | of the ridge's |", "|---" * 7 + "|"]
+        lines += [
+            f"| set | rows used x columns, labels | method | {' | '.join(names)} | CPU s | ratio |",
+            "|---" * 8 + "|",
+        ]
         for name in dict.fromkeys(row["set"] for row in mine):
-            block = [row for row in mine if row["set"] == name]
+            block = sorted((row for row in mine if row["set"] == name), key=lambda row: row["method"][:3] != "dmo")
             unit = next((row["cpu"] for row in block if row["method"] == "dmo ridge"), None)
             for row in block:
-                size = f"{row['n']} of {row['of']} x {row['d']}, {row['L']}" if row is block[0] else ""
+                size = f"{name} | {row['n']} of {row['of']} x {row['d']}, {row['L']}" if row is block[0] else " | "
                 cells = " | ".join(f"{value:.3f}" for value in row["figures"])
                 share = f"{row['cpu'] / unit:.2f}" if unit else ""
-                first = name if row is block[0] else ""
-                lines.append(f"| {first} | {size} | {row['method']} | {cells} | {row['cpu']} | {share} |")
+                lines.append(f"| {size} | {row['method']} | {cells} | {row['cpu']} | {share} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -303,7 +305,9 @@ def main() -> None:
         "--data", type=Path, help="folder with corel5k, espgame, mulan, multi_target, rcv1, reuters21578"
     )
     parser.add_argument("--sets", default="", help="names, comma-separated")
-    parser.add_argument("--methods", default="", help="methods to run, comma-separated (dmo: ours); default: all")
+    parser.add_argument(
+        "--methods", default="", help="methods to run, comma-separated (dmo: all of ours); default: all"
+    )
     parser.add_argument("--rows", type=Path, required=True, help="JSON file of the rows that are done")
     parser.add_argument("--table", type=Path, help="Markdown file to write")
     options = parser.parse_args()
