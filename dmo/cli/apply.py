@@ -13,7 +13,7 @@ import typer
 from dmo import stores
 from dmo.blocks import Rows
 from dmo.cli.options import Block, DryRun, Features, Json, Model, Overwrite, Scheduler, Split, Top
-from dmo.cli.session import cost_rows, grid, show
+from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError, amount
 from dmo.methods.decoding import top_labels
@@ -68,7 +68,7 @@ def transform(
             overwrite=overwrite,
             dry_run=dry_run,
         )
-    _show_rows(record, "embedding", json)
+    _show_rows(record, "embedding", json, run.verbose)
 
 
 def annotate(
@@ -139,10 +139,10 @@ def annotate(
             if csv is not None:
                 write_csv(Path(csv), as_csv(applied.ids(), words, count, "\r\n"), overwrite)
                 record["csv"] = csv
-    _show_rows(record, "annotation", json)
+    _show_rows(record, "annotation", json, run.verbose)
 
 
-def _show_rows(record: Mapping[str, Any], what: str, as_json: bool) -> None:
+def _show_rows(record: Mapping[str, Any], what: str, as_json: bool, verbose: bool) -> None:
     rows = [
         ("samples", str(record["n_samples"]) + (f" of split {record['split']}" if record["split"] else "")),
         ("columns", str(record["columns"])),
@@ -152,10 +152,19 @@ def _show_rows(record: Mapping[str, Any], what: str, as_json: bool) -> None:
         plan = [*rows, ("blocks", str(record["plan"]["blocks"]))]
         show(record, plan, f"plan of the {what}; nothing was written", as_json)
         return
-    show(record, [*rows, *cost_rows(record)], f"{what} in {record['out']}", as_json)
-    if record.get("examples") and not as_json:
+    split = f" of split {record['split']}" if record["split"] else ""
+    parts = f"{what} of {record['n_samples']} samples{split}, {record['columns']} columns", _first(record)
+    line = in_a_line(record, verbose, f"{record['out']}{' and ' + record['csv'] if 'csv' in record else ''}", *parts)
+    show(record, [*rows, *cost_rows(record, verbose)], f"{what} in {record['out']}", as_json, line)
+    if verbose and record.get("examples") and not as_json:
         first = [(sample, ", ".join(words)) for sample, words in record["examples"].items()]
         grid("first samples", ["sample", "labels, best first"], first, numbers=False)
+
+
+def _first(record: Mapping[str, Any]) -> str:
+    """The labels of the first sample, in words."""
+    sample, words = next(iter(record.get("examples", {}).items()), ("", []))
+    return f"first {sample}: {', '.join(words)}" if words else ""
 
 
 def annotate_folder(request: Folder) -> None:
@@ -166,8 +175,10 @@ def annotate_folder(request: Folder) -> None:
     if request.dry_run:
         show(record, _rows(record), "plan of the annotation; nothing was written", request.json)
         return
-    show(record, [*_rows(record), *cost_rows(record)], f"annotation of {request.folder} in {request.out}", request.json)
-    if not request.json:
+    line = in_a_line(record, run.verbose, request.out, f"labels of {record['n_images']} images", _first(record))
+    costs = cost_rows(record, run.verbose)
+    show(record, [*_rows(record), *costs], f"annotation of {request.folder} in {request.out}", request.json, line)
+    if run.verbose and not request.json:
         first = [(name, ", ".join(labels)) for name, labels in record["examples"].items()]
         grid("first images", ["image", "labels, best first"], first, numbers=False)
 

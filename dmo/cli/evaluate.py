@@ -10,7 +10,7 @@ import typer
 from dmo.cli.options import Features, Json, Model, Scheduler, Split, Top
 from dmo.cli.session import cost_rows, show
 from dmo.cluster import connect
-from dmo.workflows.evaluation import judge
+from dmo.workflows.evaluation import judge, trained_on
 from dmo.workflows.program import session
 
 
@@ -40,9 +40,8 @@ def evaluate(
     record |= found.measures | run.costs()
     rows = [("samples", f"{applied.n} of split {applied.split}" if applied.split else str(applied.n))]
     rows += figure_rows(record)
-    where = {"all": ", training samples", "some": ", training samples among them"}.get(str(seen), "")
-    title = f"{model} on {features}{where}" + (f", {cv}-fold cross-validation" if cv else "")
-    show(record, [*rows, *cost_rows(record)], title, json)
+    title = f"{model} on {features}{trained_on(found.measures)}" + (f", {cv}-fold cross-validation" if cv else "")
+    show(record, [*rows, *cost_rows(record, run.verbose)], title, json)
 
 
 _RANKINGS = {"p_at_k": "P@{k}, mean over samples", "r_at_k": "R@{k}", "f1_at_k": "F1@{k}", "ndcg": "nDCG@{k}"}

@@ -10,7 +10,7 @@ import typer
 
 from dmo import stores
 from dmo.cli.options import Block, Json, Overwrite
-from dmo.cli.session import cost_rows, show
+from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.errors import amount
 from dmo.features import SETS, Embedding, Extraction, Listing, Recipe, extract, list_images
 from dmo.features.embedding import VIEW
@@ -65,7 +65,10 @@ def extract_command(
         done = extract(listing, store, recipe, unreadable=unreadable, threads=threads, block=block, overwrite=overwrite)
         say_unreadable(run, done.unreadable)
     record = _record(done, listing, folder, store) | run.costs()
-    show(record, _rows(record), f"images of {folder}", json)
+    (_, images), *rows = _rows(record, run.verbose)
+    known = [f"labels {value}" for name, value in rows if name == "labels"]
+    line = in_a_line(record, run.verbose, store, f"{images} images", *known, f"{len(record['views'])} views")
+    show(record, [("images", images), *rows], f"images of {folder}", json, line)
 
 
 def _recipe(views: str, words: int | None, side: int, seed: int, onnx: str | None) -> Recipe:
@@ -110,7 +113,7 @@ def _record(done: Extraction, listing: Listing, folder: str, path: str) -> dict[
     }
 
 
-def _rows(record: dict[str, Any]) -> list[tuple[str, str]]:
+def _rows(record: dict[str, Any], verbose: bool) -> list[tuple[str, str]]:
     split = ", ".join(f"{count} {name}" for name, count in (record["split"] or {}).items())
     rows = [("images", f"{record['n_samples']}" + (f" ({split})" if split else ""))]
     if record["unreadable"]:
@@ -121,4 +124,4 @@ def _rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     seconds = record["stages"].get("describe images")
     if seconds:
         rows.append(("speed", f"{record['n_samples'] / seconds:.1f} images a second"))
-    return [*rows, ("size", amount(record["bytes"])), *cost_rows(record), ("store", record["store"])]
+    return [*rows, ("size", amount(record["bytes"])), *cost_rows(record, verbose), ("store", record["store"])]

@@ -13,7 +13,7 @@ import dmo
 from dmo import stores
 from dmo.cli.estimator_options import engine, engine_options, options_of
 from dmo.cli.options import DryRun, Features, Json, Overwrite, Scheduler, Split
-from dmo.cli.session import cost_rows, show
+from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.cluster import connect
 from dmo.workflows.apply import free
 from dmo.workflows.fitting import Training, fit, learned, open_training, prepare
@@ -49,7 +49,7 @@ def fit_command(name: str) -> Callable[..., None]:
                 plan = plan_fit(estimator, training.views, training.n_labels)
             record: dict[str, Any] = {"store": store, "split": training.split, "n_samples": training.n}
             record |= {"estimator": name, "kernels": _kernels(estimator, training)}
-            rows = [("samples", training.samples), ("labels", str(training.n_labels))]
+            rows = [("samples", training.samples), (training.targets, str(training.n_labels))]
             if dry_run:
                 record["plan"] = None if plan is None else plan.to_dict()
                 rows += plan.rows() if plan is not None else [("estimated time", "nothing predicts it")]
@@ -59,7 +59,11 @@ def fit_command(name: str) -> Callable[..., None]:
                 run.detail(f"  {what}: {value}")
             fit(run, estimator, training, model, overwrite, plan)
             record |= {"model": model, **learned(estimator), **run.costs()}
-            show(record, _rows(record, rows, run.verbose), f"{name} on {store}", json)
+            views, rest = _rows(record)
+            table = [*rows, *views, *rest, *cost_rows(record, run.verbose), ("model", f"{record['model']}")]
+            parts = [f"{name} of {training.n_labels} {training.targets}" if training.n_labels else name]
+            parts += [f"{view} ({value})" for view, value in views[:3]] + [f"{len(views)} views"][: len(views) > 3]
+            show(record, table, f"{name} on {store}", json, in_a_line(record, run.verbose, model, *parts))
 
     return with_options(command, kind, inspect.getdoc(kind), several=False)
 
@@ -121,14 +125,16 @@ def _kernels(estimator: Any, training: Training) -> dict[str, str]:
     return {view: str(kernel[view] if isinstance(kernel, Mapping) else kernel) for view in training.views}
 
 
-def _rows(record: Mapping[str, Any], rows: list[tuple[str, str]], verbose: bool) -> list[tuple[str, str]]:
+def _rows(record: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """(one row a view, others)."""
+    rows, rest = [], []
     for name, width in record["views"].items():
         kernel = record["kernels"].get(name)
         words = [f"{width} features", *([f"kernel {kernel}"] if kernel else [])]
         words += [f"scale {record['scales'][name]}"] if name in record["scales"] else []
         rows.append((f"view {name}", ", ".join([*words, *(["gaps filled"] if name in record["imputed"] else [])])))
     if "n_components" in record:
-        rows.append(("components", str(record["n_components"])))
+        rest.append(("components", str(record["n_components"])))
     if "objective" in record:
-        rows.append(("objective", f"{record['objective']:.6f} after {record['steps']} steps"))
-    return [*rows, *cost_rows(record, verbose), ("model", f"{record['model']}")]
+        rest.append(("objective", f"{record['objective']:.6f} after {record['steps']} steps"))
+    return rows, rest

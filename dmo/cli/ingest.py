@@ -11,7 +11,7 @@ import typer
 from dmo import stores
 from dmo.blocks import presence
 from dmo.cli.options import Block, Json, Overwrite
-from dmo.cli.session import cost_rows, show
+from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.datasets.inria import ingest_inria
 from dmo.datasets.reuters import Selection, ingest_reuters
@@ -267,4 +267,6 @@ def _report(run: Session, store: stores.FeatureStore, path: str, as_json: bool) 
         present = presence(store.views[name])
         kind += "" if present is None else f", {(~present).sum()} samples missing"
         rows.append((f"view {name}", f"{v.dimension} x {v.dtype.name} {kind}"))
-    show(record, [*rows, ("size", amount(record["bytes"])), *cost_rows(record)], f"feature store {path}", as_json)
+    shown, costs = (rows if len(rows) < 6 else [*rows[:2], ("views", str(len(views)))]), cost_rows(record, run.verbose)
+    line = in_a_line(record, run.verbose, path, *(f"{name} {value}" for name, value in shown))
+    show(record, [*rows, ("size", amount(record["bytes"])), *costs], f"feature store {path}", as_json, line)

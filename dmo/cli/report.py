@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from dmo.cli.options import Features, Json, Model, Split
-from dmo.cli.session import cost_rows, show
+from dmo.cli.options import Features, Json, Model, Split, Top
+from dmo.cli.session import cost_rows, in_a_line, show
+from dmo.workflows.evaluation import trained_on
 from dmo.workflows.program import session
 from dmo.workflows.report_page import read_sweep, write_page
 
@@ -19,7 +20,7 @@ def report_command(
     out: Annotated[str, typer.Argument(help="HTML file to write; the figures come beside it as PNG.")] = "report.html",
     against: Annotated[list[str] | None, typer.Option(help="Another model to compare with; repeat.")] = None,
     sweep: Annotated[list[str] | None, typer.Option(help="A file with the output of dmo tune --json; repeat.")] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="Labels per sample (default: 5, or all where fewer).")] = None,
+    top: Top = None,
     split: Split = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     jec: Annotated[bool, typer.Option("--jec", help="Compare with nearest training samples (JEC) too.")] = False,
@@ -31,6 +32,10 @@ def report_command(
         sweeps = [read_sweep(path) for path in sweep or ()]
         record = write_page(run, paths, features, Path(out), top=top, split=split, title=title, sweeps=sweeps, jec=jec)
         record |= run.costs()
-    rows = [(name, f"F1 {100 * m['f1']:.1f} %") for name, m in record["methods"].items()]
+    rows = [
+        (name + trained_on(m), f"F1 {100 * m['f1']:.1f} %" if "f1" in m else f"R2 {m['r2']:.4g}")
+        for name, m in record["methods"].items()
+    ]
+    line = in_a_line(record, run.verbose, out, *(f"{name} {value}" for name, value in rows))
     rows += [("report", path) for path in record["report"]]
-    show(record, [*rows, *cost_rows(record)], f"report on {features}", json)
+    show(record, [*rows, *cost_rows(record, run.verbose)], f"report on {features}", json, line)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dmo.cli.options import Features, Json, Model, Split
-from dmo.cli.session import cost_rows, grid, show
+from dmo.cli.session import grid, show
 from dmo.errors import UserError
 from dmo.workflows.apply import ALL, SCORES, open_applied, rows_of
 from dmo.workflows.program import session
@@ -70,4 +70,3 @@ def _show(record: dict[str, Any], as_json: bool) -> None:
     title = f"nearest to {record['query']}" if "query" in record else f"samples for {', '.join(record['labels'])}"
     cells = [[e["sample"], f"{e['value']:.3f}", ", ".join(e.get("labels", ["-"]))] for e in record["found"]]
     grid(f"{title} among {record['n_samples']}", ["sample", "nearness", "its own labels"], cells, numbers=False)
-    show(record, cost_rows(record), "", False)

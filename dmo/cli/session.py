@@ -15,10 +15,13 @@ WIDTH = 110
 """Columns where the output is no terminal."""
 
 
-def show(record: Mapping[str, Any], rows: Sequence[tuple[str, str]], title: str, as_json: bool) -> None:
-    """The result on standard output: `record` as JSON, or `rows` (name, value) as a table."""
+def show(record: Mapping[str, Any], rows: Sequence[tuple[str, str]], title: str, as_json: bool, line: str = "") -> None:
+    """The result on standard output: `record` as JSON, or `line`, or where there is none `rows` (name, value) as a table."""
     if as_json:
         print(json.dumps(record, indent=1, allow_nan=False))
+        return
+    if line:
+        print(visible(line))
         return
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
@@ -47,8 +50,16 @@ def _print(title: str, table: Table) -> None:
     console.print(table)
 
 
-def cost_rows(costs: Mapping[str, Any], verbose: bool = False) -> list[tuple[str, str]]:
-    """The lines that every table ends with: time (with `verbose` per stage too) and memory."""
-    stages = [(f"  {name}", f"{seconds:.2f} s") for name, seconds in costs["stages"].items() if verbose]
+def in_a_line(costs: Mapping[str, Any], verbose: bool, out: str, *parts: str) -> str:
+    """What was made and what is in it, as one line; empty for those who want all."""
+    said = "; ".join([*(part for part in parts if part), f"{costs['seconds']:.1f} s"])
+    return "" if verbose else f"{out}: {said}"
+
+
+def cost_rows(costs: Mapping[str, Any], verbose: bool) -> list[tuple[str, str]]:
+    """Time, in all and per stage, and memory, for those who want to know all."""
+    if not verbose:
+        return []
+    stages = [(f"  {name}", f"{seconds:.2f} s") for name, seconds in costs["stages"].items()]
     total = [("time", f"{costs['seconds']:.2f} s"), *stages]
     return [*total, ("peak memory", f"{amount(costs['peak_memory_bytes'])} (this process)")]

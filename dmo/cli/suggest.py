@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dmo.cli.options import Features, Json, Model, Overwrite, Split
-from dmo.cli.session import cost_rows, grid, show
+from dmo.cli.session import grid, show
 from dmo.errors import UserError
 from dmo.workflows.apply import ALL, SCORES, open_applied, write_csv
 from dmo.workflows.program import session
@@ -55,4 +55,5 @@ def suggest(
             for row in found
         ]
         grid("worth a look", ["sample", "why", "value", "likeliest labels", "doubtful labels"], cells, numbers=False)
-    show(record, [] if json else cost_rows(record), "", json)
+    if json:
+        show(record, [], "", json)

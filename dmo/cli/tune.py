@@ -13,7 +13,7 @@ from dmo import stores
 from dmo.cli.estimator_options import Option, options_of
 from dmo.cli.fit import Output, estimator_of, training_of, with_options
 from dmo.cli.options import Features, Json, Overwrite, Scheduler, Split
-from dmo.cli.session import cost_rows, grid, show
+from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError
 from dmo.selection import GRIDS, SweepResult
@@ -71,7 +71,7 @@ def tune_command(name: str) -> Callable[..., None]:
             }
             fixed |= {key: given[key] for key in given if key not in options_of(kind)}
             estimator, chosen = prepare(estimator_of(kind, fixed, training), training)
-            run.note(chosen)
+            run.detail(chosen)
             result = tune(
                 estimator, training, tried, model, overwrite, folds, scoring, getattr(estimator, "random_state", 0)
             )
@@ -80,9 +80,9 @@ def tune_command(name: str) -> Callable[..., None]:
             record |= {"table": result.table, **run.costs()}
             if report is not None:
                 record["report"] = write_sweep(result, tried, title, report)
-        if not json:
+        if run.verbose and not json:
             _table(result)
-        show(record, _rows(record, run.verbose), title, json)
+        show(record, _rows(record, run.verbose), title, json, in_a_line(record, run.verbose, model, *_parts(record)))
 
     if "bandwidth" in options_of(kind) or "kernel" not in options_of(kind):
         command.__signature__ = _without(command, "bandwidth_factors")  # type: ignore[attr-defined]
@@ -135,10 +135,21 @@ def _table(result: SweepResult) -> None:
     grid(f"the best {len(rows)} of {len(result.table)} settings", [*keys, result.metric, "std over folds"], cells)
 
 
+def _parts(record: Mapping[str, Any]) -> list[str]:
+    """What was found, in words."""
+    score = (
+        f"{record['metric']} {record['best']['mean']:.4f} on {record['folds']} folds, best of {len(record['table'])}"
+    )
+    return [f"{score} settings: {_said(record['best'])}", *record.get("report", [])[:1]]
+
+
+def _said(best: Mapping[str, Any]) -> str:
+    given = {key: value for key, value in best.items() if key != "mean"}
+    return ", ".join(f"{key} {v:g}" if isinstance(v, float) else f"{key} {v}" for key, v in given.items())
+
+
 def _rows(record: Mapping[str, Any], verbose: bool) -> list[tuple[str, str]]:
-    best = {key: value for key, value in record["best"].items() if key != "mean"}
-    said = ", ".join(f"{key} {v:g}" if isinstance(v, float) else f"{key} {v}" for key, v in best.items())
-    rows = [("settings", f"{len(record['table'])} x {record['folds']} folds"), ("best", said)]
+    rows = [("settings", f"{len(record['table'])} x {record['folds']} folds"), ("best", _said(record["best"]))]
     rows += [(record["metric"], f"{record['best']['mean']:.4f}")]
     rows += [("report", path) for path in record.get("report", [])]
     return [*rows, *cost_rows(record, verbose), ("model", record["model"])]

@@ -88,7 +88,7 @@ def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]
     if approximation != "auto":
         return approximation, ""
     needed = 12.0 * kernels * n * n  # float32 entries, float64 factors
-    return _exact_or_best(f"{kernels} kernels of {n} x {n} with factors", needed, 0.7)
+    return _exact_or_best(f"{kernels} kernel{'s'[: kernels > 1]} of {n} x {n} with factors", needed, 0.7)
 
 
 def exact_or_best(what: str, needed: float, share: float) -> Any:

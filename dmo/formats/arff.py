@@ -53,6 +53,13 @@ class Attribute:
         found = [to_number(value) for value in self.values or ()]
         return None if self.values is None or None in found else tuple(value for value in found if value is not None)
 
+    @property
+    def categories(self) -> tuple[float, ...] | None:
+        """The codes of values without an order: of a nominal attribute, unless these are two numbers; else None."""
+        if self.values is None or (self.numbers is not None and len(self.values) <= 2):
+            return None
+        return tuple(map(float, range(len(self.values)))) if self.numbers is None else self.numbers
+
     def code(self, text: str) -> float | None:
         """Read a field of this column.
 

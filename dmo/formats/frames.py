@@ -25,7 +25,8 @@ _SEPARATORS = (",", ";", "\t", "|")
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?")
 _DECIMAL = re.compile(r"-?\d+,\d+([eE][-+]?\d+)?")
 _SOME = 50  # lines that the separator is found from
-_TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+"""Words for 1 and 0."""
 
 
 def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> pd.DataFrame:
@@ -236,8 +237,8 @@ def numbers_of(column: pd.Series) -> np.ndarray | None:
         return column.to_numpy(np.float64, na_value=np.nan)
     texts = [None if pd.isna(value) else value for value in column]
     known = [text for text in texts if text is not None]
-    if all(isinstance(text, str) and text.strip().lower() in _TRUTH for text in known):
-        return np.array([np.nan if text is None else _TRUTH[text.strip().lower()] for text in texts])
+    if all(isinstance(text, str) and text.strip().lower() in TRUTH for text in known):
+        return np.array([np.nan if text is None else TRUTH[text.strip().lower()] for text in texts])
     found = [np.nan if text is None else to_number(str(text).strip()) for text in texts]
     return None if None in found else np.array(found, dtype=np.float64)
 

@@ -15,6 +15,7 @@ from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import open_npy, open_npz, open_zarr
 from dmo.formats.delimited import open_csv
 from dmo.formats.files import Block, DataError, SequentialRows, Stacked, dense, suffix
+from dmo.formats.frames import TRUTH
 from dmo.formats.matlab import matlab_variables, read_matlab
 from dmo.formats.matlab5 import NUMERIC
 from dmo.formats.svmlight import label_ids, open_svmlight
@@ -224,7 +225,8 @@ def _arff_table(name: str, files: Mapping[str, str | Path], labels: Sequence[str
     table = Table(Stacked(parts, name), {split: len(Y) for split, Y in Ys.items()}, None, None, names, lost)
     if len(outputs) == 0:
         return table
-    return replace(table, Y=np.concatenate(list(Ys.values())), label_names=[first.names[j] for j in outputs])
+    Y, label_names = _label_columns(first, outputs, np.concatenate(list(Ys.values())))
+    return replace(table, Y=Y, label_names=label_names)
 
 
 def _outputs(block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, bool, bool]:
@@ -252,18 +254,14 @@ class _Columns:
 
     def __call__(self) -> Iterator[Block]:
         attributes = [self.arff.attributes[j] for j in self.columns]
-        if all(attribute.values is None or attribute.numbers is not None for attribute in attributes):
+        if all(attribute.categories is None for attribute in attributes):
             return (block[:, self.columns] for block in self.arff.blocks())
         return (self._one_hot(dense(block[:, self.columns]), attributes) for block in self.arff.blocks())
 
     def _one_hot(self, block: np.ndarray, attributes: Sequence[Attribute]) -> np.ndarray:
         parts = []
         for j, attribute in enumerate(attributes):
-            if attribute.values is None or attribute.numbers is not None:
-                parts.append(block[:, [j]])
-            else:
-                marks = (block[:, [j]] == np.arange(len(attribute.values))).astype(np.float64)
-                parts.append(np.where(np.isnan(block[:, [j]]), np.nan, marks))
+            parts.append(block[:, [j]] if attribute.categories is None else _marks(block[:, j], attribute.categories))
         return np.hstack(parts)
 
 
@@ -271,9 +269,34 @@ def _names(arff: Arff, columns: np.ndarray) -> list[str]:
     """Names of features: of attributes, "NAME=WORD" of those whose values are words."""
     found: list[str] = []
     for attribute in (arff.attributes[j] for j in columns):
-        words = attribute.values is not None and attribute.numbers is None
+        words = attribute.categories is not None
         found += [f"{attribute.name}={value}" for value in attribute.values or ()] if words else [attribute.name]
     return found
+
+
+def _marks(codes: np.ndarray, categories: Sequence[float]) -> np.ndarray:
+    """A column of 0 and 1 for every category, NaN where the cell is missing."""
+    marks = (codes[:, None] == np.array(categories)).astype(np.float64)
+    return np.where(np.isnan(codes)[:, None], np.nan, marks)
+
+
+def _label_columns(arff: Arff, outputs: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Labels and their names: one attribute of categories becomes a column a class; words that are no truth are refused."""
+    attributes = [arff.attributes[j] for j in outputs]
+    first = attributes[0]
+    if len(attributes) == 1 and first.categories is not None:
+        return _marks(Y[:, 0], first.categories), list(first.values or ())
+    for j, attribute in enumerate(attributes):
+        if attribute.values is None or attribute.numbers is not None:
+            continue
+        truth = [TRUTH.get(value.lower()) for value in attribute.values]
+        if None in truth:
+            raise DataError(
+                f"{arff.path}: the label {attribute.name!r} has the values {', '.join(attribute.values[:4])}, expected 0 "
+                f"and 1, or numbers, in each of {len(attributes)} labels; 6 takes the first six attributes, -6 the last six"
+            )
+        Y[:, j] = np.where(np.isnan(Y[:, j]), np.nan, np.array(truth, float)[np.nan_to_num(Y[:, j]).astype(int)])
+    return Y, [attribute.name for attribute in attributes]
 
 
 def _svmlight_table(name: str, files: Mapping[str, str | Path], with_labels: bool) -> Table:

@@ -11,6 +11,7 @@ from dmo.report.figures import (
 )
 from dmo.report.page import PageFigure, Table, write_report
 from dmo.report.samples import label_cooccurrence, thumbnail_map
+from dmo.report.targets import predicted_against_true
 
 __all__ = [
     "PageFigure",
@@ -23,6 +24,7 @@ __all__ = [
     "label_cooccurrence",
     "loading_plot",
     "precision_recall_per_label",
+    "predicted_against_true",
     "thumbnail_map",
     "write_report",
 ]

@@ -35,12 +35,12 @@ def clean(ax: Axes) -> Axes:
     return ax
 
 
-def panel_grid(titles: Sequence[str], xlabel: str, ylabel: str) -> tuple[Figure, list[Axes]]:
-    """A grid of small panels with shared axes and a title each, three in a row."""
+def panel_grid(titles: Sequence[str], xlabel: str, ylabel: str, share: bool = True) -> tuple[Figure, list[Axes]]:
+    """A grid of small panels with a title each, three in a row; `share`: with the same axes."""
     across = 3
     down = -(-len(titles) // across)
     figure = new_figure(1.42 * down + 0.35, layout="constrained")
-    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    grid = figure.subplots(down, across, squeeze=False, sharex=share, sharey=share)
     for ax, title in zip(grid.flat, titles):
         clean(ax).set_title(shorten(figure, title, 1.4, 10), size=10, loc="left", pad=3)
     for i, ax in enumerate(grid.flat[len(titles) :], len(titles)):

@@ -19,6 +19,7 @@ from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, scores_labels
 from dmo.hashing import fingerprint
 from dmo.methods.decoding import top_labels
+from dmo.metrics import suitable_top
 from dmo.persistence import load
 from dmo.validation import SINGLE
 from dmo.workflows.program import Session
@@ -234,7 +235,8 @@ def label_count(wanted: int | None, model: Any) -> int:
     Parameters
     ----------
     wanted : int or None
-        None: 5, or all that the model saw in training where these are fewer.
+        None: what suits how many a training sample has (`dmo.metrics.suitable_top`), where the model knows that; else 5; at
+        most all that it saw in training.
     model : estimator
         Scores labels.
 
@@ -254,7 +256,7 @@ def label_count(wanted: int | None, model: Any) -> int:
     >>> import dmo
     >>> from dmo.workflows.apply import label_count
     >>> label_count(None, dmo.MultiViewRidge("linear").fit(np.eye(3), np.eye(3)))
-    3
+    1
     """
     if getattr(model, "outputs_", None) is not None:
         raise UserError(
@@ -263,7 +265,10 @@ def label_count(wanted: int | None, model: Any) -> int:
     labels = getattr(model, "n_seen_labels_", None) or len(label_names(model))
     if wanted is not None and wanted > labels:
         raise UserError(f"--top {wanted}: {labels} labels have a training sample; pass a number from 1 to {labels}")
-    return min(5, labels) if wanted is None else wanted
+    if wanted is not None:
+        return wanted
+    rule = getattr(model, "rule_", None)
+    return min(5 if rule is None else suitable_top(float(rule.frequency.sum()), len(rule.frequency)), labels)
 
 
 def as_csv(samples: Sequence[str], words: Iterable[Sequence[str]], count: int, end: str) -> str:

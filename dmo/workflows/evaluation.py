@@ -144,6 +144,29 @@ def judge(path: str, features: str, split: str | None, top: int | None, cv: int 
     return EvaluatedModel(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs)
 
 
+def trained_on(measures: Mapping[str, Any]) -> str:
+    """Say, for a title, where samples that a model was trained on are among those that it is judged on.
+
+    Parameters
+    ----------
+    measures : mapping
+        Of `judge`.
+
+    Returns
+    -------
+    str
+        To be put after the names; empty where there are none.
+
+    Examples
+    --------
+    >>> from dmo.workflows.evaluation import trained_on
+    >>> trained_on({"training_samples": "all"})
+    ', training samples'
+    """
+    known = {"all": ", training samples", "some": ", training samples among them"}
+    return known.get(str(measures.get("training_samples")), "")
+
+
 def decisions(model: Any, views: Any) -> np.ndarray:
     """Score the labels of samples, and choose some.
 
@@ -246,9 +269,9 @@ def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]
 
 def _suitable(model: Any, Y: np.ndarray) -> int:
     """The k of figures at k: by the labels that a training sample has, or where the model does not know, one of these."""
-    rule = getattr(model, "rule_", None)
-    cardinality = float(np.nansum(Y, axis=1).mean() if rule is None else rule.frequency.sum())
-    return min(suitable_top(cardinality, Y.shape[1]), label_count(None, model) if cardinality <= 5 else Y.shape[1])
+    if getattr(model, "rule_", None) is not None:
+        return label_count(None, model)
+    return min(suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), label_count(Y.shape[1], model))
 
 
 def _training_samples(applied: AppliedModel, made: Mapping[str, Any]) -> str | None:

@@ -64,6 +64,11 @@ class Training:
         return 0 if self.Y is None else int(self.Y.shape[1])
 
     @property
+    def targets(self) -> str:
+        """What is learned: "labels", or "targets" where they are real."""
+        return "targets" if self.store.real_labels else "labels"
+
+    @property
     def samples(self) -> str:
         """In words: how many, of which split."""
         return f"{self.n} samples" + (f" of split {self.split}" if self.split else "")

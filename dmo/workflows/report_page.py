@@ -11,18 +11,20 @@ import numpy as np
 
 from dmo import report
 from dmo.errors import UserError, amount
-from dmo.metrics import annotation_scores, precision_recall_curves
+from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores
 from dmo.progress import stage
-from dmo.report import Table
+from dmo.report import PageFigure, Table
 from dmo.stores import check_output_file
 from dmo.workflows.apply import known_labels
 from dmo.workflows.evaluation import (
+    EvaluatedModel,
     Evaluation,
     best_and_worst,
     figures,
     judge,
     label_frequency,
     nearest_scores,
+    trained_on,
     words_of,
 )
 from dmo.workflows.program import Session
@@ -91,9 +93,13 @@ def write_page(
     check_output_file(out)
     judged = [judge(path, features, split, top) for path in dict.fromkeys(models)]
     first = judged[0].applied
-    if first.store.real_labels:
-        raise UserError(f"{features} has real targets, a report shows labels; take dmo evaluate")
     Y = known_labels(first, features)
+    heading = (title or f"{judged[0].name} on {Path(features).name}") + trained_on(judged[0].measures)
+    for each in judged:
+        if where := trained_on(each.measures):
+            run.note(f"{each.name}{where}: figures say nothing of new samples; take others, or dmo evaluate --cv 4")
+    if first.store.real_labels:
+        return _write_targets(judged, Y, out, heading, lead)
     evidence = Evaluation(judged, first.label_names(), np.nan_to_num(Y), judged[0].measures["top"])
     baselines = {"the most frequent labels for all": np.broadcast_to(label_frequency(evidence), Y.shape)}
     if jec:
@@ -108,16 +114,43 @@ def write_page(
             _per_label(evidence),
             *_examples(evidence),
         ]
-        heading = title or f"{judged[0].name} on {Path(features).name}"
         files = report.write_report(out, heading, [t for t in tables if t.rows], images, _facts(evidence), lead)
         advance(1)
+    return _record(judged, others, files)
+
+
+def _record(
+    judged: Sequence[EvaluatedModel], others: dict[str, dict[str, Any]], files: Sequence[Path]
+) -> dict[str, Any]:
+    first = judged[0].applied
     return {
-        "store": features,
+        "store": first.store.url,
         "split": first.split,
         "n_samples": first.n,
         "methods": {each.name: each.measures for each in judged} | others,
         "report": [str(path) for path in files],
     }
+
+
+def _write_targets(
+    judged: Sequence[EvaluatedModel], Y: np.ndarray, out: Path, heading: str, lead: str
+) -> dict[str, Any]:
+    """The page of models of real targets: errors, and predicted against true values."""
+    first, names = judged[0], judged[0].applied.label_names()
+    columns = {"RMSE": "rmse", "MAE": "mae", "R2": "r2", "aRRMSE": "arrmse"}
+    rows = [[each.name, *(each.measures[key] for key in columns.values())] for each in judged]
+    targets = regression_scores(Y, first.scores).per_target
+    per_target = [[name, *map(float, targets[:, j])] for j, name in enumerate(names)]
+    note = "RMSE and MAE are in the units of a target; relative RMSE: over that of its mean."
+    tables = [
+        Table("Predictions", ["model", *columns], rows, note=f"{len(Y)} samples; means over {len(names)} targets."),
+        Table("Every target", ["target", *list(columns)[:3], "relative RMSE"], per_target, note=note, interactive=True),
+    ]
+    figure = report.predicted_against_true(Y, first.scores, names)
+    images = [PageFigure("predicted-against-true", figure, f"Predictions of {first.name}; dashed: perfect ones.")]
+    facts = {"data": Path(first.applied.store.url).name, "samples": len(Y), "targets": len(names)}
+    files = report.write_report(out, heading, tables, images, facts, lead)
+    return _record(judged, {}, files)
 
 
 def read_sweep(path: str) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def test_evaluate_gives_the_librarys_figures_as_json_and_as_table(work, data):
     assert found["stages"]["score samples"] <= found["seconds"]
 
 
-def test_evaluate_says_where_it_judges_training_samples_and_how_to_judge_others(work):
+def test_evaluate_and_report_say_where_they_judge_training_samples_and_how_to_judge_others(work, tmp_path):
     """Figures of training samples say nothing; they came without a word."""
     found = record("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train")
     honest = record("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train", "--cv", 3)
@@ -122,6 +122,10 @@ def test_evaluate_says_where_it_judges_training_samples_and_how_to_judge_others(
     said = run("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train")
     assert "training samples" in said.stdout.split("\n")[0]
     assert "--cv" in said.stderr
+    page = tmp_path / "page.html"
+    told = run("report", work / "m.zarr", work / "f.zarr", page, "--split", "train")
+    assert "<h1>KGHA (m) on f.zarr, training samples</h1>" in page.read_text()
+    assert "dmo evaluate --cv" in told.stderr
 
 
 def test_evaluate_prints_rankings_and_label_sets_as_scikit_learn_has_them(work, data):
@@ -228,6 +232,45 @@ def test_a_command_says_in_one_line_what_was_chosen_and_more_when_asked(work, tm
     assert "solve: cholesky" in said.stderr
     assert "kernels and factors" in said.stderr
     assert "kernels and factors" in said.stdout
+
+
+def test_every_command_that_writes_ends_with_one_line_of_what_it_made(work, tmp_path):
+    """Off a terminal: no bars, no tables, no costs; the first labels in words."""
+    m, f, out = work / "m.zarr", work / "f.zarr", tmp_path / "out"
+    lines = {
+        (
+            "ingest",
+            "digits",
+            out,
+        ): rf"{out}: samples 1797 \(597 test, 1200 train\); labels 14, .* a sample; .*; [\d.]+ s",
+        (
+            "fit",
+            "ridge",
+            f,
+            out,
+            "--views",
+            "shape",
+        ): rf"{out}: MultiViewRidge of 6 labels; view shape \(.*\); [\d.]+ s",
+        (
+            "tune",
+            "ridge",
+            f,
+            out,
+            "--ridge",
+            "1,2",
+        ): rf"{out}: ranking [\d.]+ on 4 folds, best of \d+ settings: ridge .*",
+        ("transform", m, f, out): rf"{out}: embedding of {N_TRAIN + N_TEST} samples, 3 columns; [\d.]+ s",
+        ("annotate", m, f, out, "--top", 2): rf"{out}: annotation of {N_TEST} samples .*, 2 columns; first .*; .*",
+        ("report", m, f, tmp_path / "r.html"): rf"{tmp_path / 'r.html'}: KGHA \(m\) F1 [\d.]+ %; .*; [\d.]+ s",
+    }
+    for command, pattern in lines.items():
+        shutil.rmtree(out, ignore_errors=True)
+        said = run(*command)
+        assert re.fullmatch(pattern, said.stdout.strip()), said.stdout
+        assert len(said.stderr.splitlines()) <= 2, said.stderr
+        assert not re.search(r"0\.0 GiB|[━█]|1 kernels|peak memory", said.stdout + said.stderr)
+    assert "peak memory" not in run("evaluate", m, f).stdout
+    assert "peak memory" in run("evaluate", m, f, "-v").stdout
 
 
 def test_warnings_are_notes(work, tmp_path):
@@ -816,7 +859,13 @@ def test_real_targets_are_learned_and_judged_in_their_units(name, tmp_path):
     assert found["mae"] == pytest.approx(mean_absolute_error(truth, predicted))
     assert found["r2"] == pytest.approx(r2_score(truth, predicted))
     assert found["r2"] > 0.5
-    run("report", model, store, tmp_path / "page.html", code=2)
+    if name == "ridge":
+        page = record("report", model, store, tmp_path / "page.html", "--split", "all")
+        assert page["methods"]["MultiViewRidge (m)"]["training_samples"] == "some"
+        text = (tmp_path / "page.html").read_text()
+        assert "<h1>MultiViewRidge (m) on s.zarr, training samples among them</h1>" in text
+        assert f"{page['methods']['MultiViewRidge (m)']['arrmse']:.3f}"[1:4] in text
+        assert [Path(path).name for path in page["report"]] == ["page.html", "predicted-against-true.png"]
     if name != "lltsvr":
         assert "real targets, not labels" in run("annotate", model, store, tmp_path / "rows.zarr", code=2).stderr
         assert "mae" in json.loads(run("evaluate", model, store, "--cv", 3, "--json").stdout)

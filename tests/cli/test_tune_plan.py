@@ -38,7 +38,7 @@ def test_tune_writes_the_best_model_and_a_report(store, tmp_path):
 
 def test_tune_ridge_prints_a_table(store, tmp_path):
     options = ["--ridge", "0.1", "--center", "true", "--prior-power", "0", "--views", "fourier", "--folds", "2"]
-    options += ["--bandwidth", "0.5,1"]
+    options += ["--bandwidth", "0.5,1", "-v"]
     done = RUN.invoke(app, ["tune", "ridge", store, str(tmp_path / "m.zarr"), *options])
     assert done.exit_code == 0, done.stderr
     assert "best 2 of 2 settings" in done.stdout

@@ -276,6 +276,37 @@ def test_arff_asks_for_its_labels_and_words_are_one_hot():
     assert ingest_files({"x": "b.arff"}, "t.zarr").label_names == ["c"]
 
 
+CLASSES = """@relation r
+@attribute zone {1,2,3}
+@attribute b {1,2}
+@attribute class {setosa,'i. v.'}
+@attribute c {F,T}
+@data
+3,2,setosa,T
+1,1,'i. v.',F
+2,?,setosa,?
+"""
+
+
+def test_categories_of_arff_files_are_columns_of_0_and_1_as_features_and_as_classes():
+    Path("a.arff").write_text(CLASSES)
+    store = ingest_files({"x": "a.arff"}, "s.zarr", labels=["class"])
+    assert store.feature_names("x") == ["zone=1", "zone=2", "zone=3", "b", "c=F", "c=T"]
+    nan = np.nan
+    np.testing.assert_array_equal(
+        store.views["x"][:], [[0, 0, 1, 2, 0, 1], [1, 0, 0, 1, 1, 0], [0, 1, 0, nan, nan, nan]]
+    )
+    assert (store.label_names, store.labels.tolist()) == (["setosa", "i. v."], [[1, 0], [0, 1], [1, 0]])
+    with pytest.raises(
+        DataError, match=r"the label 'class' has the values setosa, i. v., expected 0 and 1.*, -6 the last"
+    ):
+        ingest_files({"x": "a.arff"}, "t.zarr", labels=-2)
+    Path("b.arff").write_text(
+        "@relation r\n@attribute a real\n@attribute y {yes,no}\n@attribute z {0,1}\n@data\n1,yes,1\n2,no,?\n"
+    )
+    np.testing.assert_array_equal(ingest_files({"x": "b.arff"}, "t.zarr", labels=-2).labels, [[1, 1], [0, nan]])
+
+
 def test_the_command_reads_joins_splits_and_says_what_a_store_holds():
     TABLE.assign(area=np.where(np.arange(N) == 3, np.nan, TABLE["area"])).to_csv("x.csv", index=False)
     run(
