@@ -19,7 +19,7 @@ import scipy.sparse
 from sklearn.base import clone, is_regressor
 from sklearn.utils import _safe_indexing
 
-from dmo.blocks import Rows, Subset
+from dmo.blocks import Rows, Subset, presence
 from dmo.decoders import as_decoder
 from dmo.engines.lowrank import choose_engine
 from dmo.errors import UserError
@@ -30,6 +30,7 @@ from dmo.estimators.neighbor_votes import NeighborVotes
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.shared_fits import ExactFolds, HeldOut, MomentFolds
+from dmo.estimators.sweep_result import SweepResult as SweepResult
 from dmo.hashing import digest, fingerprint
 from dmo.kernels import rescaled
 from dmo.kernels.threads import in_threads
@@ -82,65 +83,6 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "LabelPropagation": {"smoothness": (0.1, 1.0, 10.0), "n_neighbors": (5, 15, 45)},
 }
 """What a sweep of an estimator tries where nothing is said: class -> parameter -> values."""
-
-
-@dataclass(frozen=True)
-class SweepResult:
-    """What a sweep found: the scores of all settings, and the best one refitted.
-
-    Attributes
-    ----------
-    table : list of dict
-        One per setting: its parameters, "mean", "std" and "folds" (the scores).
-    metric : str
-        Name of the score.
-    best_params : dict
-        The best setting.
-    best_score : float
-        Its mean score.
-    best_estimator : estimator
-        A clone with that setting, fitted on all samples unless refit was False.
-
-    Examples
-    --------
-    >>> from dmo.selection import SweepResult
-    >>> SweepResult([{"ridge": 1.0, "mean": 0.5}], "f1@5", {"ridge": 1.0}, 0.5, None).best_params
-    {'ridge': 1.0}
-    """
-
-    table: list[dict[str, Any]]
-    metric: str
-    best_params: dict[str, Any]
-    best_score: float
-    best_estimator: Any
-
-    @property
-    def best_params_(self) -> dict[str, Any]:
-        """As scikit-learn's searches name it."""
-        return self.best_params
-
-    @property
-    def best_score_(self) -> float:
-        """As scikit-learn's searches name it."""
-        return self.best_score
-
-    @property
-    def best_estimator_(self) -> Any:
-        """As scikit-learn's searches name it."""
-        return self.best_estimator
-
-    @property
-    def cv_results_(self) -> dict[str, Any]:
-        """The table in the form of scikit-learn's searches, for `pandas.DataFrame`."""
-        found: dict[str, Any] = {"params": [], "mean_test_score": [], "std_test_score": []}
-        for row in self.table:
-            found["params"].append({k: v for k, v in row.items() if k not in ("mean", "std", "folds")})
-        keys = dict.fromkeys(key for params in found["params"] for key in params)
-        found |= {f"param_{key}": [params.get(key) for params in found["params"]] for key in keys}
-        means = np.array([row["mean"] for row in self.table])
-        found |= {"mean_test_score": means, "std_test_score": np.array([row["std"] for row in self.table])}
-        found["rank_test_score"] = 1 + (means[None, :] > means[:, None]).sum(axis=1)
-        return found
 
 
 def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = False) -> str:
@@ -242,7 +184,7 @@ class _Task:
         return int(self.fold.max()) + 1
 
     def score(self, truth: np.ndarray, found: np.ndarray) -> float:
-        """By the metric, of outputs in their units."""
+        """By the metric, of outputs in their units, of what is known."""
         if self.units is None:
             return self.metric(truth if np.isnan(truth).any() else truth.astype(np.uint8), found)
         shift, scale = self.units.shift, self.units.scale
@@ -317,10 +259,10 @@ def sweep(
                 check_parameter(name, value, need)
         if "impute" in grid:  # then gaps are no reason to refuse the rows
             probe.set_params(impute=next((value for value in grid["impute"] if value is not None), None))
-        raw = check_raw_views(probe, views, reset=True)
+        raw = check_raw_views(probe, views, reset=True, partial=getattr(probe, "_takes_partial_views", False))
         n = sample_count(raw)
         labels, units = searched_labels(probe, Y, n)
-    unknown = bool(np.isnan(labels).any())
+    gaps = np.isnan(labels).any() or any(presence(source) is not None for source in raw.values())
     task = _Task(labels, Y, stratified_folds(np.nan_to_num(labels), folds, random_state), score, units)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
     fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast
@@ -336,8 +278,8 @@ def sweep(
             decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
             # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
             shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
-            # unknown labels are solved each on samples of its own, and shared fits have no weights
-            shared = shared and not unknown and model.class_weight is None
+            # unknown labels are solved each on samples of its own, and shared fits have no weights, nor views without samples
+            shared = shared and not gaps and model.class_weight is None
             loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
             runs = _left_out if isinstance(model, (NeighborVotes, DistanceAnnotator)) else runs

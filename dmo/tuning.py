@@ -8,7 +8,6 @@ settings of every search, so that none ends with a model that scores worse on it
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -72,7 +71,8 @@ def tune(
     Y : array-like of shape (n, L) or (n,), or n lists of labels
         Labels or real outputs, as for its `fit`.
     grid : mapping of str to sequence, default=None
-        Values by parameter, all of whose combinations are tried. None: kernels, widths, scales of the columns, ridges,
+        Values by parameter, all of whose combinations are tried, and ridges, widths, C and balances beyond where the best
+        lies at an edge, and the estimator's own settings. None: kernels, widths, scales of the columns, ridges,
         intercepts and what decodes scores, see `search`.
     metric : str or callable, default=None
         See `dmo.selection.metric_of`. None: what suits the labels, see `dmo.selection.default_metric`.
@@ -98,8 +98,8 @@ def tune(
     >>> import dmo
     >>> X, Y = make_multilabel_classification(n_samples=120, n_classes=5, random_state=0)
     >>> model = dmo.tune("ridge", X, Y, grid={"ridge": [0.1, 1.0, 10.0]})
-    >>> model.predict(X[:2]).shape, len(model.tuning_.cv_results_["params"])
-    ((2, 5), 3)
+    >>> model.predict(X[:2]).shape, model.tuning_.metric, {row["ridge"] for row in model.tuning_.table} > {0.1, 1.0, 10.0}
+    ((2, 5), 'ranking', True)
     """
     return search(_named(estimator), X, Y, grid, metric, cv, random_state).best_estimator
 
@@ -153,14 +153,13 @@ def search(
     estimator = making_sets(estimator, metric) if "decoder" not in (grid or ()) else estimator
     problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
     if grid is not None:
-        found = problem.sweep([grid])
-        problem.tell_edges(found, grid)
+        found = problem.with_own(problem.extended([grid]))
     elif isinstance(estimator, (MultiViewRidge, KGHA)):
         found = _kernel_search(problem)
     elif isinstance(estimator, OutputSVR):
         found = _machine_search(problem)
     else:
-        found = problem.extended([GRIDS[type(estimator).__name__]])
+        found = problem.with_own(problem.extended([GRIDS[type(estimator).__name__]]))
     return problem.finished(found)
 
 
@@ -188,7 +187,7 @@ class _Problem:
         with naming(estimator):
             if "impute" in probe.get_params():
                 probe.set_params(impute="mean")
-            views = check_raw_views(probe, X, reset=True)
+            views = check_raw_views(probe, X, reset=True, partial=getattr(probe, "_takes_partial_views", False))
             labels, units = searched_labels(probe, Y, sample_count(views))
         if metric is None:
             metric = default_metric(labels, getattr(probe, "multilabel_", True), units is not None)
@@ -235,20 +234,36 @@ class _Problem:
     def extended(self, grids: Sequence[Grid], more: Sequence[str] = ()) -> dict[str, Any]:
         """The best row of the grids, and of values beyond them as long as the best of a number lies at an edge."""
         best = self.sweep(grids)
-        names = [name for grid in grids for name in grid if name in (*_OPEN, *more)]
-        for name, _ in itertools.product(dict.fromkeys(names), range(_STEPS)):
-            given = setting_of(best)
-            if name not in given:
-                continue
-            rest = {key: value for key, value in given.items() if key != name}
-            tried = [row[name] for row in self.table if _agrees(row, rest) and _is_number(row.get(name))]
-            at = given[name]
-            if len(set(tried)) < 2 or min(tried) < at < max(tried):
-                break
-            beyond = float(f"{at * _FACTOR if at == max(tried) else at / _FACTOR:.3g}")
-            log.info("tune: the best %s, %g, is at the edge of its values; %g is tried too", name, at, beyond)
-            best = self.sweep([{**{key: [value] for key, value in rest.items()}, name: [beyond]}])
+        for name in dict.fromkeys(name for grid in grids for name in grid if name in (*_OPEN, *more)):
+            for _ in range(_STEPS):
+                beyond = self._beyond(best, name)
+                if beyond is None:
+                    break
+                log.info(
+                    "tune: the best %s, %g, is at the edge of its values; %g is tried too", name, best[name], beyond
+                )
+                best = self.sweep([_fixed(best) | {name: [beyond]}])
         return best
+
+    def _beyond(self, best: Mapping[str, Any], name: str) -> float | None:
+        """A value of a parameter beyond those tried with the kind of a setting; None where the best is not at their edge."""
+        at: Any = best.get(name)
+        rest = {key: value for key, value in setting_of(best).items() if key not in (name, *_OPEN)}
+        tried = {row[name] for row in self.table if _agrees(row, rest) and _is_number(row.get(name))}
+        if not _is_number(at) or len(tried) < 3 or min(tried) < at < max(tried):
+            return None
+        return float(f"{at * _FACTOR if at == max(tried) else at / _FACTOR:.3g}")
+
+    def with_own(self, best: dict[str, Any]) -> dict[str, Any]:
+        """The best row when the settings that the estimator came with are among them."""
+        own = self.estimator.get_params(deep=False)
+        if any(all(key in own and own[key] == value for key, value in setting_of(row).items()) for row in self.table):
+            return best
+        name = next((name for name in setting_of(best) if name in own), next(iter(own)))
+        found = self.sweep([{name: [own[name]]}])
+        if found is not best:
+            log.info("tune: no setting was better than those that it came with")
+        return found
 
     def climbed(self, row: dict[str, Any], names: Sequence[str] = ("bandwidth", "ridge")) -> dict[str, Any]:
         """The best row after steps from one to the best of its neighbors in ridge and width, those that were not tried."""
@@ -277,16 +292,6 @@ class _Problem:
                 break
             row = best
         return self.best()
-
-    def tell_edges(self, best: Mapping[str, Any], grid: Grid) -> None:
-        """Say where a given grid may be too narrow."""
-        for name, values in grid.items():
-            if (
-                len(values) > 2
-                and all(_is_number(value) for value in values)
-                and best[name] in (min(values), max(values))
-            ):
-                log.info("tune: the best %s, %g, is at the edge of the values given; try some beyond", name, best[name])
 
     def finished(self, best: Mapping[str, Any]) -> SweepResult:
         """The result with the best setting fitted on all samples."""

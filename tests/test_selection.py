@@ -3,7 +3,9 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 from sklearn.linear_model import Ridge, RidgeClassifier
@@ -28,7 +30,7 @@ from dmo.decoders import PlugIn
 from dmo.errors import UserError
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF, Laplacian, Product
-from dmo.metrics import annotation_scores
+from dmo.metrics import annotation_scores, metric_of
 from dmo.selection import default_metric, making_sets, stratified_folds, sweep
 
 RNG = np.random.default_rng(0)
@@ -285,9 +287,98 @@ def test_tuning_goes_beyond_an_edge_and_says_so(caplog):
     Y = X @ rng.normal(size=(3, 2))  # without noise: the smaller the ridge the better
     ridges = [row["ridge"] for row in dmo.tune(MultiViewRidge("linear", scale="none"), X, Y, cv=3).tuning_.table]
     assert min(ridges) < 1e-3 * min(ridges[:6])  # of the first round
+    given = {"ridge": [1e-4, 2e-4, 3e-4], "bandwidth": [4.0, 5.0, 6.0]}
     with caplog.at_level("INFO", logger="dmo"):
-        dmo.tune("ridge", X, Y, grid={"ridge": [1e-4, 2e-4, 3e-4], "kernel": ["linear"]}, cv=3)
-    assert "at the edge of the values given" in caplog.text
+        found = dmo.tune("ridge", X, Y, grid=given, cv=3).tuning_
+    beyond = sorted({row["ridge"] for row in found.table if "bandwidth" in row} - set(given["ridge"]))
+    assert beyond == pytest.approx([1e-4 / 3**step for step in (4, 3, 2, 1)], rel=0.01)
+    assert "the best ridge, 0.0001, is at the edge of its values; 3.33e-05 is tried too" in caplog.text
+    assert {row["bandwidth"] for row in found.table if "bandwidth" in row} > {4.0, 5.0, 6.0}
+
+
+def test_tuning_never_ends_below_the_estimators_own_settings_whatever_the_grid(caplog):
+    X, Y = scattered()
+    for model, grid in ((MultiViewRidge("rbf", ridge=0.1), {"ridge": [1e5, 1e6]}), (dmo.MORP(), {"mixing": [0.999]})):
+        own = sweep(model, X, Y, {"random_state": [0]}, 3, "ranking", refit=False)
+        with caplog.at_level("INFO", logger="dmo"):
+            tuned = dmo.tune(model, X, Y, grid=grid, cv=3)
+        assert tuned.tuning_.best_score_ >= own.best_score
+        assert own.best_score in [pytest.approx(row["mean"]) for row in tuned.tuning_.table]
+    assert "no setting was better than those that it came with" in caplog.text
+
+
+def test_what_tuning_found_is_saved_with_the_model(tmp_path):
+    X, Y = scattered(n=60)
+    kernels = ["linear", RBF(bandwidth=2.0)]
+    model = dmo.tune("ridge", X, Y, grid={"kernel": kernels, "ridge": [0.1, 1.0]}, cv=2)
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = dmo.load(str(tmp_path / "m.zarr"))
+    assert loaded.tuning_.table == model.tuning_.table
+    assert loaded.tuning_.best_params_ == model.tuning_.best_params_
+    assert loaded.tuning_.best_estimator_ is loaded
+    np.testing.assert_array_equal(
+        loaded.tuning_.cv_results_["rank_test_score"], model.tuning_.cv_results_["rank_test_score"]
+    )
+
+
+FORMS = {
+    "array, 0/1": (lambda X: X, lambda Y: Y),
+    "sparse, classes": (scipy.sparse.csr_array, lambda Y: np.array(["a", "b"])[Y[:, 0]]),
+    "DataFrame, lists": (
+        lambda X: pd.DataFrame(X, columns=[*"abcd"]),
+        lambda Y: [{"sky", "sea"} if row[0] and row[1] else {"sky"} if row[0] else {"sand"} for row in Y],
+    ),
+    "views, targets": (
+        lambda X: {"left": X[:, :2], "right": X[:, 2:]},
+        lambda Y: Y + np.linspace(0.1, 1, len(Y))[:, None],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tune_takes_what_a_fit_takes_and_returns_the_fitted_best(form):
+    X, Y = scattered(n=60)
+    as_views, as_labels = FORMS[form]
+    views, labels, X2 = as_views(X[:50]), as_labels(Y[:50]), as_views(X[50:])
+    model = dmo.tune("ridge", views, labels, cv=2)
+    assert len(model.predict(X2)) == 10
+    assert len(model.tuning_.cv_results_["params"]) > 5
+    if "targets" in form:
+        assert model.predict(X2).shape == (10, Y.shape[1])
+        return
+    L = len(model.classes_)
+    assert (model.predict(X2, top=2).sum(axis=1) == 2).all()
+    assert model.predict_proba(X2).shape == (10, L)
+    assert model.decision_function(X2).shape == ((10,) if L == 2 and not model.multilabel_ else (10, L))
+
+
+@pytest.mark.parametrize("gap", ["view", "cells", "targets"])
+def test_tuning_with_gaps_scores_what_is_known_as_fits_of_the_folds_do(gap):
+    """Fold by fold, by fits of MultiViewRidge on the others; metrics of known entries are tested on their own."""
+    rng = np.random.default_rng(1)
+    X, Y = scattered(n=90)
+    views, seen, metric = {"a": X[:, :2], "b": X[:, 2:].copy()}, Y.astype(float), "ranking"
+    model = MultiViewRidge("rbf", impute="mean" if gap == "cells" else None, scale="none")
+    if gap == "view":
+        views["b"][rng.random(90) < 0.3] = np.nan
+    if gap == "cells":
+        views["b"][rng.random(90) < 0.3, 0] = np.nan
+    if gap == "targets":
+        seen, metric = seen + X[:, [0]], "r2"
+    if gap == "targets":
+        seen[rng.random(seen.shape) < 0.2] = np.nan
+    found = dmo.tune(model, views, seen, grid={"ridge": [0.1, 3.0]}, cv=3).tuning_
+    assert found.metric == metric
+    if gap == "cells":  # sweeps that share kernels fill rows once, by the means of all
+        views["b"][np.isnan(views["b"])] = np.nanmean(views["b"][:, 0])
+    fold = stratified_folds(seen, 3)
+    for row in found.table[:2]:
+        for number in range(3):
+            train, test = fold != number, fold == number
+            old, new = ({name: rows[part] for name, rows in views.items()} for part in (train, test))
+            fitted = clone(model).set_params(ridge=row["ridge"]).fit(old, seen[train])
+            scores = fitted.predict(new) if gap == "targets" else fitted.decision_function(new)
+            assert row["folds"][number] == pytest.approx(metric_of(metric)(seen[test], scores), rel=1e-6)
 
 
 def test_the_default_metric_tells_settings_apart_with_few_labels():

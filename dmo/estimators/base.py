@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
+from dmo.estimators.sweep_result import SweepResult
 from dmo.persistence import Persistent, with_prefix, without_prefix
 from dmo.validation import Named, Need, Preparation
 
@@ -37,9 +38,13 @@ class Estimator(Named, Persistent, BaseEstimator):
         prepared: dict[str, Preparation] = getattr(self, "preparations_", {})
         for view, preparation in prepared.items():
             arrays |= with_prefix(f"preparations/{view}", preparation.to_arrays())
-        return arrays, {"scales": {view: found.scale for view, found in prepared.items()}} if prepared else {}
+        meta: dict[str, Any] = {"scales": {view: found.scale for view, found in prepared.items()}} if prepared else {}
+        tuning: SweepResult | None = getattr(self, "tuning_", None)
+        return arrays, meta if tuning is None else meta | {"tuning": tuning.to_meta()}
 
     def _restore_prepared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        if "tuning" in meta:
+            self.tuning_ = SweepResult.from_meta(meta["tuning"], self)
         if "scales" in meta:
             self.preparations_ = {
                 view: Preparation.from_arrays(

@@ -81,10 +81,9 @@ def _small(image: np.ndarray | None) -> np.ndarray | None:
 
 def _heat_map(found: Mapping[str, Any], number: int) -> PageFigure:
     """Best score of a sweep for every pair of values of its two longest axes."""
-    table = found["table"]
-    values = {
-        key: list(dict.fromkeys(row[key] for row in table)) for key in table[0] if key not in ("mean", "std", "folds")
-    }
+    axes = [key for key in found["table"][0] if key not in ("mean", "std", "folds")]
+    table = [row for row in found["table"] if all(key in row for key in axes)]  # without an estimator's own settings
+    values = {key: list(dict.fromkeys(row[key] for row in table)) for key in axes}
     rows, columns = sorted(values, key=lambda key: -len(values[key]))[:2]
     best = np.full((len(values[rows]), len(values[columns])), np.nan)
     for row in table:

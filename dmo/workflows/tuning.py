@@ -118,7 +118,10 @@ def _heat_map(result: SweepResult, tried: Mapping[str, Sequence[Any]]) -> PageFi
     rows, columns = sorted(tried, key=lambda key: -len(tried[key]))[:2]
     best = np.array(
         [
-            [max(row["mean"] for row in result.table if row[rows] == a and row[columns] == b) for b in tried[columns]]
+            [
+                max(row["mean"] for row in result.table if row.get(rows) == a and row.get(columns) == b)
+                for b in tried[columns]
+            ]
             for a in tried[rows]
         ]
     )

@@ -28,7 +28,7 @@ def test_tune_writes_the_best_model_and_a_report(store, tmp_path):
     done = RUN.invoke(app, ["tune", "kgha", store, model, *grid, *low, "--report", str(report), "--json"])
     assert done.exit_code == 0, done.stderr
     record = json.loads(done.stdout)
-    assert len(record["table"]) == 4
+    assert len(record["table"]) == 5  # four, and the settings that it came with
     assert record["best"]["mean"] == max(row["mean"] for row in record["table"])
     fitted = dmo.load(model)
     assert fitted.ridge == record["best"]["ridge"]
@@ -41,8 +41,9 @@ def test_tune_ridge_prints_a_table(store, tmp_path):
     options += ["--bandwidth", "0.5,1", "-v"]
     done = RUN.invoke(app, ["tune", "ridge", store, str(tmp_path / "m.zarr"), *options])
     assert done.exit_code == 0, done.stderr
-    assert "best 2 of 2 settings" in done.stdout
+    assert "best 3 of 3 settings" in done.stdout
     assert dmo.load(str(tmp_path / "m.zarr")).kernel["fourier"].scale in (0.5, 1.0)
+    assert "best of 3 settings" in RUN.invoke(app, ["info", str(tmp_path / "m.zarr")]).stdout
 
 
 def test_tune_without_options_searches_and_says_in_a_line_what_it_did(store, tmp_path):
@@ -78,7 +79,7 @@ def test_tune_takes_real_targets(tmp_path):
     done = RUN.invoke(app, ["tune", "ridge", path, model, *options, "--json"])
     assert done.exit_code == 0, done.stderr
     record = json.loads(done.stdout)
-    assert [row["ridge"] for row in record["table"]] == [0.1, 1.0]
+    assert [row["ridge"] for row in record["table"]] == [0.1, 1.0, 0.01]  # and that it came with
     assert -0.3 < record["best"]["mean"] < 0
     assert dmo.load(model).predict({"x": X}).shape == (40, 2)
 
@@ -143,7 +144,7 @@ def test_an_annotator_by_votes_is_tuned_over_a_saved_base(store, tmp_path):
     grid = ["--base", base, "--sharpness", "10,30", "--visual", "0", "--decoder", "f1@3", "--scoring", "f1@3"]
     done = RUN.invoke(app, ["tune", "neighborvotes", store, votes, *grid, "--json"])
     assert done.exit_code == 0, done.stderr
-    assert [row["sharpness"] for row in json.loads(done.stdout)["table"]] == [10.0, 30.0]
+    assert [row["sharpness"] for row in json.loads(done.stdout)["table"]][:2] == [10.0, 30.0]
     assert json.loads(RUN.invoke(app, ["evaluate", votes, store, "--top", "3", "--json"]).stdout)["f1"] > 0.85
 
 
