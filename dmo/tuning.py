@@ -259,8 +259,8 @@ class _Problem:
         own = self.estimator.get_params(deep=False)
         if any(all(key in own and own[key] == value for key, value in setting_of(row).items()) for row in self.table):
             return best
-        name = next((name for name in setting_of(best) if name in own), next(iter(own)))
-        found = self.sweep([{name: [own[name]]}])
+        names = [name for name in setting_of(best) if name in own] or [next(iter(own))]
+        found = self.sweep([{name: [own[name]] for name in names}])
         if found is not best:
             log.info("tune: no setting was better than those that it came with")
         return found
