@@ -153,13 +153,14 @@ def search(
     estimator = making_sets(estimator, metric) if "decoder" not in (grid or ()) else estimator
     problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
     if grid is not None:
-        found = problem.with_own(problem.extended([grid]))
+        found = problem.with_own(problem.extended([grid]), grid)
     elif isinstance(estimator, (MultiViewRidge, KGHA)):
         found = _kernel_search(problem)
     elif isinstance(estimator, OutputSVR):
         found = _machine_search(problem)
     else:
-        found = problem.with_own(problem.extended([GRIDS[type(estimator).__name__]]))
+        grid = GRIDS[type(estimator).__name__]
+        found = problem.with_own(problem.extended([grid]), grid)
     return problem.finished(found)
 
 
@@ -254,13 +255,14 @@ class _Problem:
             return None
         return float(f"{at * _FACTOR if at == max(tried) else at / _FACTOR:.3g}")
 
-    def with_own(self, best: dict[str, Any]) -> dict[str, Any]:
-        """The best row when the settings that the estimator came with are among them."""
+    def with_own(self, best: dict[str, Any], grid: Grid) -> dict[str, Any]:
+        """The best row when the settings that the estimator came with are among them; a single value in a grid is a choice."""
         own = self.estimator.get_params(deep=False)
-        if any(all(key in own and own[key] == value for key, value in setting_of(row).items()) for row in self.table):
+        free = {key: own[key] for key, values in grid.items() if len(values) > 1 and key in own}
+        setting = {key: values[0] for key, values in grid.items() if len(values) == 1} | free
+        if not setting or any(setting_of(row) == setting for row in self.table):
             return best
-        names = [name for name in setting_of(best) if name in own] or [next(iter(own))]
-        found = self.sweep([{name: [own[name]] for name in names}])
+        found = self.sweep([{key: [value] for key, value in setting.items()}])
         if found is not best:
             log.info("tune: no setting was better than those that it came with")
         return found

@@ -298,7 +298,10 @@ def test_tuning_goes_beyond_an_edge_and_says_so(caplog):
 
 def test_tuning_never_ends_below_the_estimators_own_settings_whatever_the_grid(caplog):
     X, Y = scattered()
-    for model, grid in ((MultiViewRidge("rbf", ridge=0.1), {"ridge": [1e5, 1e6]}), (dmo.MORP(), {"mixing": [0.999]})):
+    for model, grid in (
+        (MultiViewRidge("rbf", ridge=0.1), {"ridge": [1e5, 1e6]}),
+        (dmo.MORP(), {"mixing": [0.999, 0.9999]}),
+    ):
         own = sweep(model, X, Y, {"random_state": [0]}, 3, "ranking", refit=False)
         with caplog.at_level("INFO", logger="dmo"):
             tuned = dmo.tune(model, X, Y, grid=grid, cv=3)
