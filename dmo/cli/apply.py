@@ -103,7 +103,9 @@ def annotate(
         if scores or split is not None:
             cure = "make a feature store with dmo extract --like MODEL, and annotate that"
             raise UserError(f"annotate {features}: a folder of images has no --split and no --scores; {cure}")
-        annotate_folder(Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json))
+        annotate_folder(
+            Folder(model, features, out, top, csv, unreadable, threads, overwrite, dry_run, json), scheduler
+        )
         return
     with session(json) as run, connect(scheduler):
         check_rows_output(out, "annotate", f"pass a store, and --csv {out} beside it")
@@ -167,9 +169,9 @@ def _first(record: Mapping[str, Any]) -> str:
     return f"first {sample}: {', '.join(words)}" if words else ""
 
 
-def annotate_folder(request: Folder) -> None:
+def annotate_folder(request: Folder, scheduler: str | None) -> None:
     """`dmo annotate MODEL FOLDER OUT`: the work and its report."""
-    with session(request.json) as run:
+    with session(request.json) as run, connect(scheduler):
         record = annotate_images(run, request)
         record |= {} if request.dry_run else run.costs()
     if request.dry_run:

@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dmo import stores
-from dmo.cli.options import Block, Json, Overwrite
+from dmo.cli.options import Block, Json, Overwrite, Scheduler
 from dmo.cli.session import cost_rows, in_a_line, show
-from dmo.errors import amount
-from dmo.features import SETS, Embedding, Extraction, Listing, Recipe, extract, list_images
+from dmo.cluster import connect
+from dmo.errors import UserError, amount
+from dmo.features import SETS, Embedding, Extraction, Listing, Recipe, append_images, extract, list_images
 from dmo.features.embedding import VIEW
 from dmo.features.images import SIDE
 from dmo.workflows.apply import free
@@ -50,19 +51,34 @@ def extract_command(
     threads: Threads = None,
     seed: Annotated[int, typer.Option(help="Random state of the vocabularies.")] = 0,
     block: Block = 256,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add the images that a finished store lacks, described as its others were.")
+    ] = False,
+    scheduler: Scheduler = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Describe a folder of images as a feature store: color, texture, gist and visual words."""
+    """Describe a folder of images as a feature store: color, texture, gist and visual words.
+
+    Run again, it goes on where it was interrupted. On a cluster blocks of images are tasks, and the store is the same;
+    workers see the images and the store at the same paths.
+    """
+    if append and (overwrite or like is not None):
+        raise UserError("extract: --append keeps the store and its recipe; leave out --overwrite and --like")
     recipe = model_extractor(like) if like is not None else _recipe(views, words, side, seed, onnx)
-    with session(json) as run:
-        if free(store, overwrite, "features") and not overwrite:
+    with session(json) as run, connect(scheduler):
+        if not append and free(store, overwrite, "features") and not overwrite:
             run.note(f"{store} is unfinished: going on with the blocks that are missing")
         listing = list_images(folder, labels)
         if test_share is not None:
             listing = listing.with_test_share(test_share)
         _say_listing(run, listing, labels)
-        done = extract(listing, store, recipe, unreadable=unreadable, threads=threads, block=block, overwrite=overwrite)
+        if append:
+            done = append_images(listing, store, unreadable=unreadable, threads=threads)
+        else:
+            done = extract(
+                listing, store, recipe, unreadable=unreadable, threads=threads, block=block, overwrite=overwrite
+            )
         say_unreadable(run, done.unreadable)
     record = _record(done, listing, folder, store) | run.costs()
     (_, images), *rows = _rows(record, run.verbose)

@@ -19,6 +19,7 @@ T = TypeVar("T")
 _PATIENCE = 60.0  # seconds to wait for a first worker when all were lost
 _SENDING = 120.0  # seconds that data may take to reach all workers
 _stuck: set[str] = set()  # clients whose broadcasts wait for a dead worker
+_AHEAD = 8  # pieces of numbered work per thread that wait with the scheduler
 _TRIES = 3  # of work whose scattered data were lost
 log = logging.getLogger("dmo")
 
@@ -164,7 +165,7 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
     work : callable
         Takes a number.
     numbers : sequence of int
-        Numbers to work on.
+        Numbers to work on, each once.
 
     Yields
     ------
@@ -187,14 +188,26 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
                 advance(1)
             return
         shared = Broadcast(client, work)
-        for group in grouped(numbers, -(-len(numbers) // (8 * max(1, sum(client.nthreads().values()))))):
+        tasks: dict[int, Any] = {}
 
-            def on_workers(part: Sequence[int] = group) -> list[T]:
-                return client.gather([client.submit(_on_worker, shared.future(), i, pure=False) for i in part])
+        def forget() -> None:
+            tasks.clear()
+            shared.forget()
 
-            for i, found in zip(group, retried(client, on_workers, shared.forget), strict=True):
-                yield i, found
-                advance(1)
+        for at, i in enumerate(numbers):
+
+            def result(at: int = at, i: int = i) -> T:
+                # a few per thread wait with the scheduler: enough that none is idle, with the threads that there are now
+                ahead = numbers[at : at + _AHEAD * max(1, sum(client.nthreads().values()))]
+                for number in ahead:
+                    if number not in tasks:
+                        tasks[number] = client.submit(_on_worker, shared.future(), number, pure=False)
+                return tasks[i].result()
+
+            found = retried(client, result, forget)
+            del tasks[i]
+            yield i, found
+            advance(1)
 
 
 def _on_worker(work: Callable[[int], T], i: int) -> T:

@@ -1,5 +1,6 @@
 """From images to rows: the descriptors of the image annotation papers, and the way into a feature store (extra `images`)."""
 
+from dmo.features.appending import append_images
 from dmo.features.colors import (
     color_histogram,
     color_moments,
@@ -27,6 +28,7 @@ __all__ = [
     "Recipe",
     "UnreadableImage",
     "Vocabulary",
+    "append_images",
     "color_histogram",
     "color_moments",
     "correlogram",

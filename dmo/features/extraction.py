@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,6 +17,9 @@ import numpy as np
 from joblib import cpu_count
 from threadpoolctl import threadpool_limits
 
+from dmo.blocks import row_blocks
+from dmo.cluster import current_client
+from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.features.images import UnreadableImage, image_digest, need_library, read_image
 from dmo.features.listing import Listing
@@ -26,6 +31,7 @@ from dmo.persistence import load_attached
 from dmo.progress import stage
 from dmo.stores import (
     FeatureStore,
+    FeatureWriter,
     Provenance,
     StoreError,
     ViewSpec,
@@ -41,6 +47,8 @@ from dmo.stores import (
 PART = "images"
 """Where a store or model keeps the recipe and the vocabularies of its images."""
 _AGAIN = "make the store again with dmo extract, and fit again"
+BLOCK = 256
+_TASK = 64  # images of a task that only reads them
 SAMPLE_IMAGES, SAMPLE_DESCRIPTORS = 1000, 120_000
 """Training images and local descriptors of each kind that a vocabulary is learned from, at most."""
 Unreadable = Literal["skip", "refuse"]
@@ -264,13 +272,14 @@ def extract(
     *,
     unreadable: Unreadable = "skip",
     threads: int | None = None,
-    block: int = 256,
+    block: int = BLOCK,
     overwrite: bool = False,
     attributes: Mapping[str, Any] | None = None,
 ) -> Extraction:
-    """Describe the images of a folder and write a feature store.
+    """Describe the images of a folder and write a feature store, on the workers of the current cluster where there is one.
 
-    Rows are float32. An interrupted run goes on with the blocks that are missing.
+    Rows are float32, and the same bytes wherever they are made. An interrupted run goes on with the blocks that are missing.
+    Workers read the images at the same path as this process.
 
     Parameters
     ----------
@@ -284,9 +293,9 @@ def extract(
     unreadable : {"skip", "refuse"}, default="skip"
         What to do about images that cannot be read.
     threads : int, default=None
-        Images described at a time; None: one a core.
+        Images described at a time in this process; None: one a core.
     block : int, default=256
-        Images in a block.
+        Images in a block, which is a task on a cluster.
     overwrite : bool, default=False
         Replace a store that is there.
     attributes : mapping of str to object, default=None
@@ -330,19 +339,31 @@ def _extract(
     attributes: Mapping[str, Any] | None,
 ) -> Extraction:
     given = recipe if isinstance(recipe, Recipe) else recipe.recipe
-    contents, failures = _check(listing, given, threads)
-    if failures and unreadable == "refuse":
-        first = next(iter(failures.values()))
-        raise UserError(
-            f"{len(failures)} of {len(listing.ids)} images cannot be read, the first: {first}; remove or repair "
-            f"{', '.join(failures)}, or skip them"
-        )
+    listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))  # workers may be in another folder
+    contents, failures = read_contents("check images", listing, given, threads)
+    refuse_unreadable(failures, len(listing.ids), unreadable)
     listing = listing.keep([i for i, name in enumerate(listing.ids) if name not in failures])
     if not listing.ids:
         raise UserError(f"{listing.folder}: none of its {len(failures)} images can be read, nothing is left to write")
     extractor = _begun(path, given, overwrite) if isinstance(recipe, Recipe) else recipe
     if extractor is None:
         extractor = Extractor(given, learn_vocabularies(listing, given, threads))
+    return describe_into(path, listing, extractor, contents, failures, threads, block, overwrite, attributes)
+
+
+def describe_into(
+    path: str,
+    listing: Listing,
+    extractor: Extractor,
+    contents: Mapping[str, str],
+    failures: Failures,
+    threads: int | None,
+    block: int,
+    overwrite: bool,
+    attributes: Mapping[str, Any] | None,
+    old: FeatureStore | None = None,
+) -> Extraction:
+    """Write the store of the images of a listing, or what is missing of it; `old` has the rows of its first images."""
     with stage("begin the store", 1):
         folder = relative_path(path, listing.folder)
         parameters = {
@@ -364,40 +385,98 @@ def _extract(
             attributes={"dataset": PART, "folder": folder, **(attributes or {})},
             block=block,
             overwrite=overwrite,
-            provenance=Provenance(parameters=parameters, seed=given.seed),
+            provenance=Provenance(parameters=parameters, seed=extractor.recipe.seed),
         )
         extractor.save(path)
     missing: dict[int, list[str]] = {}
     for view, index in writer.missing():
         missing.setdefault(index, []).append(view)
-    with stage("describe images", len(listing.ids)) as advance:
-        for index in range(writer.n_blocks):
-            where = writer.rows(index)
-            if index in missing:
-                _write_block(writer.write, extractor, listing, index, where, missing[index], threads, advance)
-            else:
-                advance(where.stop - where.start)
+    blocks = [writer.rows(index) for index in missing]
+    work = partial(_write_block, writer, extractor, listing, missing, old)
+    for _ in by_blocks("describe images", work, blocks, listing.folder, threads):
+        pass
     writer.finish()
     return Extraction(open_features(path), failures, writer.n_blocks - len(missing))
 
 
 def _write_block(
-    write: Callable[[str, int, Any], None],
+    writer: FeatureWriter,
     extractor: Extractor,
     listing: Listing,
-    index: int,
+    missing: Mapping[int, Sequence[str]],
+    old: FeatureStore | None,
     where: slice,
-    views: Sequence[str],
     threads: int | None,
     advance: Callable[[int], None],
 ) -> None:
-    paths = [listing.path(i) for i in range(where.start, where.stop)]
+    known = slice(where.start, max(where.start, min(0 if old is None else old.n_samples, where.stop)))
+    advance(known.stop - known.start)
+    paths = [listing.path(i) for i in range(known.stop, where.stop)]
     described, failures = _try_each(extractor.describe, paths, threads, advance)
     if failures:
         first = next(iter(failures.values()))
         raise UserError(f"an image changed while it was described: {first}; run the same command again")
-    for view in views:
-        write(view, index, np.array([rows[view] for rows in described if rows is not None]))
+    index = where.start // writer.block
+    for view in missing[index]:
+        rows = [] if old is None or known.start == known.stop else list(old.views[view][known])
+        writer.write(view, index, np.array([*rows, *(found[view] for found in described if found is not None)]))
+
+
+def by_blocks(
+    name: str,
+    work: Callable[[slice, int | None, Callable[[int], None]], T],
+    blocks: Sequence[slice],
+    folder: Path,
+    threads: int | None,
+) -> Iterator[T]:
+    """Do work on blocks of images: in this process, or as a task each on the workers of the current cluster.
+
+    Parameters
+    ----------
+    name : str
+        What the work is called in the display of progress.
+    work : callable
+        Takes a block, a number of threads, and what to call with a number of images that are done; picklable.
+    blocks : sequence of slice
+        The blocks.
+    folder : Path
+        Absolute, of the images: a worker that does not see it says so.
+    threads : int or None
+        Of this process; None: one a core. A task has one.
+
+    Yields
+    ------
+    object
+        What `work` returned, block by block.
+
+    Raises
+    ------
+    StoreError
+        Where a worker does not see the folder.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.features.extraction import by_blocks
+    >>> list(by_blocks("count", lambda block, threads, advance: block.stop, [slice(0, 2), slice(2, 3)], Path("."), None))
+    [2, 3]
+    """
+    if current_client() is None:
+        with stage(name, sum(where.stop - where.start for where in blocks)) as advance:
+            for where in blocks:
+                yield work(where, threads, advance)
+    else:
+        for _, found in each(name, partial(_on_worker, work, blocks, folder), range(len(blocks))):
+            yield found
+
+
+def _on_worker(work: Callable[..., T], blocks: Sequence[slice], folder: Path, number: int) -> T:
+    if not folder.is_dir():  # else every image would count as unreadable, and be left out
+        raise StoreError(
+            f"there is no folder {folder} on {socket.gethostname()}: a worker there cannot see the images, or they were "
+            "removed; mount their disk on every worker at the same path"
+        )
+    return work(blocks[number], 1, lambda _: None)
 
 
 def learn_vocabularies(listing: Listing, recipe: Recipe, threads: int | None = None) -> dict[str, Vocabulary]:
@@ -436,23 +515,12 @@ def learn_vocabularies(listing: Listing, recipe: Recipe, threads: int | None = N
     rows = rows or list(range(len(listing.ids)))
     rng = np.random.default_rng(recipe.seed)
     picked = sorted(rng.choice(rows, min(len(rows), SAMPLE_IMAGES), replace=False).tolist())
-    each = -(-SAMPLE_DESCRIPTORS // len(picked))
+    each_image = -(-SAMPLE_DESCRIPTORS // len(picked))
 
-    def sample(i: int) -> dict[str, np.ndarray]:
-        image = SourceImage(read_image(listing.path(i), recipe.side, recipe.max_pixels))
-        own = np.random.default_rng((recipe.seed, zlib.crc32(listing.ids[i].encode())))
-        found = {}
-        for local in recipe.local:
-            descriptors = image.local(local)
-            chosen = own.choice(len(descriptors), min(each, len(descriptors)), replace=False)
-            found[local] = descriptors[np.sort(chosen)]
-        return found
-
-    samples: list[dict[str, np.ndarray]] = []
-    with stage("sample local descriptors", len(picked)) as advance, one_thread_each():
-        for found in _map(sample, picked, threads):
-            samples.append(found)
-            advance(1)
+    folder = Path(os.path.abspath(listing.folder))
+    work = partial(_sampled, replace(listing, folder=folder), recipe, picked, each_image)
+    blocks = row_blocks(len(picked), _TASK)
+    samples = [found for part in by_blocks("sample local descriptors", work, blocks, folder, threads) for found in part]
     vocabularies = {}
     words = recipe.words or {}
     with stage("learn vocabularies", len(recipe.local)) as advance:
@@ -463,17 +531,69 @@ def learn_vocabularies(listing: Listing, recipe: Recipe, threads: int | None = N
     return vocabularies
 
 
-def _check(listing: Listing, recipe: Recipe, threads: int | None) -> tuple[dict[str, str], Failures]:
-    """Read every image once: id -> content hash of those that can be read, id -> reason of the others."""
-    with stage("check images", len(listing.ids)) as advance:
+def _sampled(
+    listing: Listing,
+    recipe: Recipe,
+    picked: Sequence[int],
+    count: int,
+    where: slice,
+    threads: int | None,
+    advance: Callable[[int], None],
+) -> list[dict[str, np.ndarray]]:
+    """At most `count` descriptors of each kind of every image of a block of `picked`."""
 
-        def check(path: Path) -> str:
+    def sample(i: int) -> dict[str, np.ndarray]:
+        image = SourceImage(read_image(listing.path(i), recipe.side, recipe.max_pixels))
+        own = np.random.default_rng((recipe.seed, zlib.crc32(listing.ids[i].encode())))
+        found = {}
+        for local in recipe.local:
+            descriptors = image.local(local)
+            chosen = own.choice(len(descriptors), min(count, len(descriptors)), replace=False)
+            found[local] = descriptors[np.sort(chosen)]
+        return found
+
+    samples: list[dict[str, np.ndarray]] = []
+    with one_thread_each():
+        for found in _map(sample, picked[where], threads):
+            samples.append(found)
+            advance(1)
+    return samples
+
+
+def read_contents(
+    name: str, listing: Listing, recipe: Recipe | None, threads: int | None
+) -> tuple[dict[str, str], Failures]:
+    """Content hashes of the images that can be read (with a recipe: decoded), by id, and the reasons of the others."""
+    contents: dict[str, str] = {}
+    failures: Failures = {}
+    blocks = row_blocks(len(listing.ids), _TASK)
+    found = by_blocks(name, partial(_read, listing, recipe), blocks, listing.folder, threads)
+    for where, (values, failed) in zip(blocks, found, strict=True):
+        names = listing.ids[where]
+        contents |= {name: value for name, value in zip(names, values) if value is not None}
+        failures |= {names[i]: reason for i, reason in failed.items()}
+    return contents, failures
+
+
+def _read(
+    listing: Listing, recipe: Recipe | None, where: slice, threads: int | None, advance: Callable[[int], None]
+) -> tuple[list[str | None], dict[int, str]]:
+    def check(path: Path) -> str:
+        if recipe is not None:
             read_image(path, recipe.side, recipe.max_pixels)
-            return image_digest(path)
+        return image_digest(path)
 
-        found, failed = _try_each(check, [listing.path(i) for i in range(len(listing.ids))], threads, advance)
-    contents = {name: value for name, value in zip(listing.ids, found) if value is not None}
-    return contents, {listing.ids[i]: reason for i, reason in failed.items()}
+    return _try_each(check, [listing.path(i) for i in range(where.start, where.stop)], threads, advance)
+
+
+def refuse_unreadable(failures: Failures, count: int, unreadable: Unreadable) -> None:
+    """UserError where images that cannot be read are to be refused, and some of the `count` are such."""
+    if failures and unreadable == "refuse":
+        first = next(iter(failures.values()))
+        raise UserError(
+            f"{len(failures)} of {count} images cannot be read, the first: {first}; remove or repair "
+            f"{', '.join(failures)}, or skip them"
+        )
 
 
 def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:

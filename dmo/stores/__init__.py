@@ -7,7 +7,14 @@ interrupted.
 """
 
 from dmo.stores._errors import StoreError, writing
-from dmo.stores._files import check_output, check_output_file, existing_store, relative_path, replace_file
+from dmo.stores._files import (
+    check_output,
+    check_output_file,
+    existing_store,
+    put_in_place,
+    relative_path,
+    replace_file,
+)
 from dmo.stores._lock import reserve
 from dmo.stores._schema import Provenance
 from dmo.stores._views import DenseView, SparseView
@@ -41,6 +48,7 @@ __all__ = [
     "open_features",
     "open_kernel",
     "open_results",
+    "put_in_place",
     "relative_path",
     "reopen",
     "replace_file",

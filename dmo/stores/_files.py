@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from tempfile import TemporaryFile
 
 from dmo.stores._errors import StoreError, writing
 from dmo.stores._folder import PARTIAL, Folder
-from dmo.stores._schema import check_kind, read_root
+from dmo.stores._schema import ROOT, check_kind, existing_root, read_root, set_complete
 
 
 def check_output(path: str | os.PathLike[str]) -> None:
@@ -176,6 +177,51 @@ def replace_file(path: Path, content: bytes) -> None:
             with suppress(OSError):
                 part.unlink()
             raise
+
+
+def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Put a complete store in the place of another one, of which it has all arrays; the call is repeated if it is stopped.
+
+    Meanwhile `target` counts as incomplete. Hold the lock of `target`, see `reserve`.
+
+    Parameters
+    ----------
+    source : path-like
+        The new store, on the same disk; it is gone afterwards.
+    target : path-like
+        The store that is replaced.
+
+    Raises
+    ------
+    OSError
+        Where the disk refuses.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dmo.stores import open_kernel, put_in_place, reserve, write_kernel
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_kernel(f"{folder}/a.zarr", [[1.0]])
+    ...     write_kernel(f"{folder}/b.zarr", [[2.0]])
+    ...     with reserve(f"{folder}/a.zarr"):
+    ...         put_in_place(f"{folder}/b.zarr", f"{folder}/a.zarr")
+    ...     open_kernel(f"{folder}/a.zarr").tile(0, 0)
+    array([[2.]], dtype=float32)
+    """
+    new, old = Folder.at(source), Folder.at(target)
+    root = new.get(ROOT)
+    document = existing_root(old)
+    with writing(old.url, "the store that grew"):
+        if document["attributes"]["complete"]:
+            set_complete(old, document, False)
+        for name in new.names():
+            if name != ROOT:  # last: what is moved is in a store that is incomplete until then
+                old.delete(name)
+                os.rename(f"{new.url}/{name}", f"{old.url}/{name}")
+        old.settle(below=True)
+        old.put(ROOT, root)
+        old.settle()
+        shutil.rmtree(new.url)
 
 
 def _try_folder(folder: Path) -> None:

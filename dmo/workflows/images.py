@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, scores_labels
-from dmo.features.extraction import PART, Extractor
-from dmo.features.images import UnreadableImage, find_images, image_digest
+from dmo.features.extraction import PART, Extractor, by_blocks, read_contents
+from dmo.features.images import find_images
+from dmo.features.listing import Listing
 from dmo.hashing import digest
 from dmo.methods.decoding import top_labels
 from dmo.persistence import Attached, load
-from dmo.progress import stage
 from dmo.workflows.apply import as_csv, label_count, label_names, read_with_contents
 from dmo.workflows.program import Session, say_unreadable
 
@@ -85,7 +86,8 @@ class Folder:
 
 
 def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
-    """Write the best labels of all images below a folder; only new or changed images are described and scored.
+    """Write the best labels of all images below a folder; only new or changed images are described and scored, on the
+    workers of the current cluster where there is one.
 
     What is found goes to a journal beside the output, batch by batch: a run that was stopped goes on, and the next run of
     the same model knows what is done.
@@ -140,7 +142,7 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     top = label_count(request.top, model)
     by = digest(model_contents, extractor.fingerprint, top)
     known = {} if request.overwrite else _read_journal(run, request.journal, by)
-    contents, failures = _contents(request.folder)
+    contents, failures = _contents(request.folder, request.threads)
     known = {name: entry for name, entry in known.items() if contents.get(name) == entry["contents"]}
     new = [name for name in contents if name not in known]
     record: dict[str, Any] = {"model": request.model, "folder": request.folder, "out": request.out, "top": top}
@@ -148,17 +150,14 @@ def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
     if request.dry_run:
         return record
     stores.replace_file(request.journal, _lines(*known.values()))
-    with stage("annotate images", len(new)) as advance:
-        for where in row_blocks(len(new), BATCH) if new else ():
-            batch = new[where]
-            views, failed = extractor.rows([Path(request.folder, name) for name in batch], request.threads)
-            failures |= {batch[i]: reason for i, reason in failed.items()}
-            good = [name for i, name in enumerate(batch) if i not in failed]
-            scored = [entry | {"by": by} for entry in _scored(model, views, good, contents, top)] if good else []
-            known |= {entry["file"]: entry for entry in scored}
-            _append(request.journal, scored)
-            _refuse(request, failures)
-            advance(len(batch))
+    place = Path(os.path.abspath(request.folder))
+    batches = row_blocks(len(new), BATCH) if new else []
+    work = partial(_annotated, extractor, model, place, {name: contents[name] for name in new}, top)
+    for scored, failed in by_blocks("annotate images", work, batches, place, request.threads):
+        failures |= failed
+        known |= {entry["file"]: entry | {"by": by} for entry in scored}
+        _append(request.journal, [known[entry["file"]] for entry in scored])
+        _refuse(request, failures)
     _refuse(request, failures)
     say_unreadable(run, failures)
     entries = [known[name] for name in sorted(known)]
@@ -195,18 +194,29 @@ def _refuse(request: Folder, failures: Mapping[str, str]) -> None:
         raise UserError(f"{next(iter(failures.values()))}; remove or repair it, or pass --unreadable skip")
 
 
-def _contents(folder: str) -> tuple[dict[str, str], dict[str, str]]:
+def _contents(folder: str, threads: int | None) -> tuple[dict[str, str], dict[str, str]]:
     """Image -> hash of its file, and image -> reason of the files that cannot be read."""
-    names, _ = find_images(folder)
-    contents, failures = {}, {}
-    with stage("look for new images", len(names)) as advance:
-        for name in names:
-            try:
-                contents[name] = image_digest(Path(folder, name))
-            except UnreadableImage as error:
-                failures[name] = str(error)
-            advance(1)
-    return contents, failures
+    listing = Listing(Path(os.path.abspath(folder)), find_images(folder)[0])
+    return read_contents("look for new images", listing, None, threads)
+
+
+def _annotated(
+    extractor: Extractor,
+    model: Any,
+    folder: Path,
+    contents: Mapping[str, str],
+    top: int,
+    where: slice,
+    threads: int | None,
+    advance: Callable[[int], None],
+) -> tuple[list[Annotation], dict[str, str]]:
+    """The annotations of a batch of the images in `contents`, and the reasons of those that cannot be read."""
+    batch = list(contents)[where]
+    views, failed = extractor.rows([folder / name for name in batch], threads)
+    good = [name for i, name in enumerate(batch) if i not in failed]
+    scored = list(_scored(model, views, good, contents, top)) if good else []
+    advance(len(batch))
+    return scored, {batch[i]: reason for i, reason in failed.items()}
 
 
 def _scored(

@@ -182,6 +182,80 @@ def test_threads_and_blocks_change_nothing(work, tmp_path):
     assert found.provenance["parameters"]["fingerprint"] == same
 
 
+def files(store):
+    """Bytes of all files of a store but its recipe's, whose names are drawn: the root has its hash."""
+    found = {path.relative_to(store): path for path in store.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if name.parts[0] != "images"}
+
+
+def test_workers_extract_and_annotate_the_same_bytes(work, tmp_path, local_cluster):
+    where = ["--scheduler", local_cluster.scheduler_address]
+    labels = ["--labels", work / "pics/labels.csv"]
+    how = ["--set", "moments,dense_hue", "--words", 6, "--block", 5, *labels]
+    run("extract", work / "pics", tmp_path / "f.zarr", *how)
+    run("extract", work / "pics", tmp_path / "w.zarr", *how, *where)
+    assert files(tmp_path / "w.zarr") == files(tmp_path / "f.zarr")
+    run("annotate", work / "m.zarr", work / "pics", tmp_path / "f.csv")
+    run("annotate", work / "m.zarr", work / "pics", tmp_path / "w.csv", *where)
+    assert (tmp_path / "w.csv").read_bytes() == (tmp_path / "f.csv").read_bytes()
+    with pytest.raises(
+        stores.StoreError, match=r"there is no folder .*gone on .*: a worker there cannot see the images"
+    ):
+        extraction._on_worker(None, [slice(0, 1)], tmp_path / "gone", 0)
+
+
+def test_a_store_grows_by_new_images_and_describes_each_once(work, tmp_path, monkeypatch):
+    pics, store = tmp_path / "pics", tmp_path / "f.zarr"
+    pics.mkdir()
+    names = sorted(path.name for path in (work / "pics").glob("*.jpg"))
+    for name in names[1:10]:
+        shutil.copy(work / "pics" / name, pics)
+    (pics / "broken.jpg").write_bytes(b"no image")
+    run("extract", pics, store, "--like", work / "m.zarr", "--block", 4)
+    run("extract", pics, store, "--like", work / "m.zarr", "--append", code=2)
+    described = []
+    describe = Extractor.describe
+
+    def noted(self, path):
+        if len(described) == 3:
+            raise KeyboardInterrupt
+        described.append(path.name)
+        return describe(self, path)
+
+    monkeypatch.setattr(Extractor, "describe", noted)
+    for name in names[:1] + names[10:]:
+        shutil.copy(work / "pics" / name, pics)
+    run("extract", pics, store, "--append", "--threads", 1, code=130)
+    assert stores.open_features(store).n_samples == 9  # the old one is read until the new one is there
+    before = list(described)
+    described.clear()
+    monkeypatch.setattr(Extractor, "describe", lambda self, path: described.append(path.name) or describe(self, path))
+    with monkeypatch.context() as patch:
+        patch.setattr(stores._files, "set_complete", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        run("extract", pics, store, "--append", code=130)  # stopped between the two stores
+    grown = record("extract", pics, store, "--append")
+    assert grown["n_samples"] == N
+    assert set(grown["unreadable"]) == {"broken.jpg"}
+    assert sorted(before + described) == [names[0], *names[10:]]
+    found, whole = stores.open_features(store), stores.open_features(work / "f.zarr")
+    assert found.sample_ids == [*names[1:10], names[0], *names[10:]]
+    place = [whole.sample_ids.index(name) for name in found.sample_ids]
+    for view in whole.views:
+        np.testing.assert_array_equal(found.views[view][:], whole.views[view][:][place])
+    assert stores.verify(store) == []
+    described.clear()
+    assert record("extract", pics, store, "--append")["n_samples"] == N
+    assert described == []
+    assert not store.with_name("f.zarr.grown").exists()
+    for change, said in (
+        (lambda: shutil.copy(pics / names[3], pics / names[4]), "has changed since it was described"),
+        (lambda: (pics / names[4]).unlink(), f"1 images of .* the first is {names[4]}"),
+    ):
+        change()
+        with pytest.raises(ValueError, match=said):
+            features.append_images(features.list_images(pics), store)
+
+
 def test_an_extraction_that_died_goes_on_where_it_stopped(work, tmp_path, monkeypatch):
     listing = features.list_images(work / "pics")
     described = []
