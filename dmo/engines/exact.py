@@ -281,7 +281,7 @@ def build(
     fitted = replace(kernel, kernels={name: k.fit(used[name], random_state) for name, k in kernel.kernels.items()})
     tiles = FeatureTiles(fitted, used, engine.block, dtype)
     source = _stored(engine, tiles, used) if storage == "stored" else tiles
-    return FittedKernel(fitted, Tiles(source, current_client(), storage == "resident", dtype), dtype)
+    return FittedKernel(fitted, Tiles(source, current_client(), storage == "resident", dtype, tiles), dtype)
 
 
 def _in_memory(

@@ -6,19 +6,26 @@ import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
+import psutil
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.linalg.factors import DenseFactor
 from dmo.linalg.linear import FactorSystem
 from dmo.linalg.solution import Solver
-from dmo.linalg.tall import Factor
+from dmo.linalg.tall import Factor, gram
+
+_KNOWN = 5  # blocks whose solutions are kept: as many as the basis of an eigenvalue search has
+_SHARE = 32  # of the free memory that they may take, in each of several views
 
 
 @dataclass
 class Smoother:
     """H B = K (K + c I)^-1 B = B - c (K + c I)^-1 B, by a solver of K + c I.
 
-    Conjugate gradients start at the last solution.
+    Conjugate gradients start at what is known: solutions are linear in B, so that those of the last blocks give that of every
+    combination of their columns. Eigenvectors are such combinations of the blocks of their search, and need no solve of their
+    own. Two n x k arrays a block are the memory, of the last five blocks where they are little of what is free, else of the
+    last one.
 
     Parameters
     ----------
@@ -39,7 +46,7 @@ class Smoother:
 
     solver: Solver
     ridge: float
-    _last: np.ndarray | None = field(default=None, init=False, repr=False)
+    _known: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False, repr=False)
 
     def dual(self, B: np.ndarray) -> np.ndarray:
         """Solve with K + c I; a warning tells where conjugate gradients did not converge.
@@ -54,9 +61,8 @@ class Smoother:
         ndarray of shape (n, k)
             (K + c I)^-1 B [KGHA 33].
         """
-        start = self._last if self.solver.method == "cg" and self._last is not None else None
-        if start is not None and start.shape != B.shape:
-            start = None
+        iterative = self.solver.method == "cg"
+        start = self._start(B) if iterative and self._known else None
         solution = self.solver.solve(B, start, check=False)
         if not solution.converged and self.solver.method == "cg":  # direct methods have told of it themselves
             worst = np.nan if solution.residuals is None else solution.residuals.max()
@@ -66,8 +72,20 @@ class Smoother:
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self._last = solution.value if self.solver.method == "cg" else None
+        if iterative:
+            room = 2 * _KNOWN * B.nbytes <= psutil.virtual_memory().available / _SHARE
+            self._known = [*self._known[1 - _KNOWN :], (B, solution.value)] if room else [(B, solution.value)]
         return solution.value
+
+    def _start(self, B: np.ndarray) -> np.ndarray:
+        """The solution for the part of B that lies in the span of the blocks whose solutions are known."""
+        rest, start = B, np.zeros(B.shape)
+        # block by block, the last one first: those of a search are orthogonal to each other, and of blocks that change slowly
+        # the last one says most
+        for block, solution in reversed(self._known):
+            share = np.linalg.lstsq(gram(block), block.T @ rest, rcond=1e-12)[0]
+            rest, start = rest - block @ share, start + solution @ share
+        return start
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
         return B - self.ridge * self.dual(B)

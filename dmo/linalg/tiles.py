@@ -7,6 +7,7 @@ shares are summed in a tree. No task is pinned to a worker; a lost worker costs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -69,17 +70,34 @@ def compute_tiles(source: TileSource, pairs: list[Pair]) -> list[np.ndarray]:
     return [source.tile(i, j) for i, j in pairs]
 
 
-def _iterate(tiles: Tiled, pairs: list[Pair]) -> Iterator[tuple[int, int, np.ndarray]]:
-    for number, (i, j) in enumerate(pairs):
-        yield i, j, tiles[number] if isinstance(tiles, list) else tiles.tile(i, j)
+def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
+    """The tiles of `pairs`, of `dtype` where one is given; those that are read are read ahead."""
+    if isinstance(tiles, (list, FeatureTiles)) or len(pairs) < 2:
+        # nothing to wait for: tiles that are made take the cores that a product would have
+        for number, (i, j) in enumerate(pairs):
+            tile = tiles[number] if isinstance(tiles, list) else tiles.tile(i, j)
+            yield i, j, tile if dtype is None else tile.astype(dtype, copy=False)
+        return
+
+    def fetch(i: int, j: int) -> np.ndarray:
+        tile = tiles.tile(i, j)
+        return tile if dtype is None else tile.astype(dtype, copy=False)
+
+    # two tiles in flight: one is read, checked and cast while the other is multiplied, which holds no lock of Python's
+    with ThreadPoolExecutor(1, thread_name_prefix="dmo-tiles") as pool:
+        coming = pool.submit(fetch, *pairs[0])
+        for at, (i, j) in enumerate(pairs):
+            tile = coming.result()
+            if at + 1 < len(pairs):
+                coming = pool.submit(fetch, *pairs[at + 1])
+            yield i, j, tile
 
 
 def multiply_tiles(tiles: Tiled, pairs: list[Pair], slices: list[slice], B: np.ndarray) -> np.ndarray:
     """The share of the tiles `pairs` in A @ B: n x k, B's dtype."""
     # sums in B's precision, to which a tile is cast when its turn comes: the resident tiles stay float32, one is widened
     out = np.zeros(B.shape, B.dtype)
-    for i, j, tile in _iterate(tiles, pairs):
-        tile = tile.astype(B.dtype, copy=False)
+    for i, j, tile in _iterate(tiles, pairs, B.dtype):
         out[slices[i]] += tile @ B[slices[j]]
         if i != j:  # a tile off the diagonal stands for its mirror image too; one on it must not count twice
             out[slices[j]] += tile.T @ B[slices[i]]
@@ -138,6 +156,9 @@ class Tiles(Operator):
         the source for them at every product.
     dtype : dtype, default=float32
         Of products.
+    features : FeatureTiles, optional
+        What the entries were made from: single columns and the diagonal come from there, where reading them would mean to
+        read most tiles.
 
     Examples
     --------
@@ -160,13 +181,16 @@ class Tiles(Operator):
         client: Any = None,
         resident: bool = False,
         dtype: Any = np.float32,
+        features: FeatureTiles | None = None,
     ):
         self.source, self.client, self.resident = source, client, resident
+        self.features = source if isinstance(source, FeatureTiles) else features
         self.n, self.dtype = source.n, np.dtype(dtype)
         self._slices = row_blocks(self.n, source.block)
         self._threads = -1  # not dealt out yet
         self._kept: list[Any] | None = None
         self._shared = Broadcast(client, source)
+        self._taken = _taken(client)
         self._deal()
 
     def _deal(self) -> None:
@@ -190,8 +214,9 @@ class Tiles(Operator):
     def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
         """Predict the peak memory of a worker in a product.
 
-        Its part of the resident tiles (and one group more, since groups are not cut), a copy of the features that lie in
-        memory, the block with the shares that are added up, and per thread a tile read, cast and multiplied.
+        What it took before without its data (Python, the libraries), its part of the resident tiles (and one group more,
+        since groups are not cut), a copy of the features that lie in memory, the block with the shares that are added up, and
+        per thread two tiles in flight with their casts.
 
         Parameters
         ----------
@@ -210,7 +235,8 @@ class Tiles(Operator):
         tile = min(self.source.block, self.n) ** 2
         kept = part * self.n * (self.n + self.source.block) / 2 * self.dtype.itemsize
         tall = (_FAN_IN + 2) * self.n * columns * itemsize
-        return int(kept + tall + max(threads) * 3 * tile * itemsize + getattr(self.source, "nbytes", 0))
+        features = 0 if self.features is None else self.features.nbytes
+        return int(self._taken + kept + tall + max(threads) * 3 * tile * itemsize + features)
 
     def _check_memory(self, B: np.ndarray) -> None:
         if B.nbytes <= self._allowed:
@@ -220,8 +246,9 @@ class Tiles(Operator):
         needed = self.worker_bytes(B.size // self.n, B.dtype.itemsize)
         if limit and needed > limit:
             raise UserError(
-                f"a product with {self.n} x {self.n} tiles needs {amount(needed)} on a worker, its limit is "
-                f"{amount(limit)}; take more or larger workers, smaller blocks, or tiles that are not resident"
+                f"a product with {self.n} x {self.n} tiles needs {amount(needed)} on a worker ({amount(self._taken)} of it "
+                f"are taken already), its limit is {amount(limit)}; take more or larger workers, smaller blocks, or tiles "
+                "that are not resident"
             )
         self._allowed = B.nbytes
 
@@ -270,20 +297,22 @@ class Tiles(Operator):
 
         return self._retry(work)
 
-    def _stacked(self, function: Callable[..., np.ndarray], *arguments: Any) -> np.ndarray:
-        """`function(source, *arguments, blocks)` over all row blocks, one below the other."""
+    def _from_features(
+        self, function: Callable[..., np.ndarray], features: FeatureTiles, *arguments: Any
+    ) -> np.ndarray:
+        """`function(features, *arguments, blocks)` over all row blocks, one below the other."""
         blocks = range(len(self._slices))
         if self.client is None:
-            return function(self.source, *arguments, blocks)
+            return function(features, *arguments, blocks)
+        shared = self._shared if features is self.source else Broadcast(self.client, features)
 
         def work() -> np.ndarray:
             parts = [
-                self._submit(function, self._shared.future(), *arguments, part)
-                for part in grouped(blocks, len(self.groups))
+                self._submit(function, shared.future(), *arguments, part) for part in grouped(blocks, len(self.groups))
             ]
             return np.concatenate(self.client.gather(parts))
 
-        return self._retry(work)
+        return retried(self.client, work, shared.forget)
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if self.client is not None:
@@ -292,13 +321,13 @@ class Tiles(Operator):
         return self._sum(multiply_tiles, B)
 
     def diagonal(self) -> np.ndarray:
-        if isinstance(self.source, FeatureTiles):
-            return self._stacked(FeatureTiles.diagonal)
+        if self.features is not None:
+            return self._from_features(FeatureTiles.diagonal, self.features)
         return self._sum(pick_diagonal)
 
     def columns(self, index: np.ndarray) -> np.ndarray:
-        if isinstance(self.source, FeatureTiles) and not self.resident:
-            return self._stacked(FeatureTiles.columns, np.asarray(index))
+        if self.features is not None and not self.resident:
+            return self._from_features(FeatureTiles.columns, self.features, np.asarray(index))
         return self._sum(partial(pick_columns, dtype=self.dtype), np.asarray(index))
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
@@ -327,3 +356,11 @@ class Tiles(Operator):
         else:
             fill(self.source, lower_pairs(self.n, self.source.block))
         return matrix
+
+
+def _taken(client: Any) -> int:
+    """Bytes that the fullest worker takes beside the data that Dask keeps there, and could write to its disk."""
+    if client is None:
+        return 0
+    found = [worker["metrics"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    return max((max(0, m["memory"] - m["managed_bytes"] + m["spilled_bytes"]["memory"]) for m in found), default=0)

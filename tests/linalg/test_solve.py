@@ -19,6 +19,7 @@ from dmo.linalg.factors import DenseFactor, low_rank_factor
 from dmo.linalg.linear import FactorSystem, cholesky_in_place, positive_solve
 from dmo.linalg.operators import Dense, LowRank, Operator
 from dmo.linalg.row_gram import CenteredRows, RowGram
+from dmo.linalg.smoothers import Smoother
 from dmo.linalg.solution import IllConditioned, InaccurateSolve, Solution
 from dmo.linalg.solve import SolveMethod, factorize
 
@@ -551,3 +552,17 @@ def test_a_solve_that_misses_its_equation_is_told() -> None:
         InaccurateSolve, match=r"a solve by cholesky with ridge 0.1 has a relative residual of .* raise it"
     ):
         solver.solve(B, check=False)
+
+
+def test_a_smoother_solves_nothing_for_combinations_of_blocks_that_it_has_solved() -> None:
+    rng = np.random.default_rng(0)
+    F = rng.normal(size=(60, 50))
+    A = Counted(F @ F.T)
+    smoother = Smoother(factorize(A, 0.1, "cg", random_state=0), 0.1)
+    Q = np.linalg.qr(rng.normal(size=(60, 12)))[0]
+    blocks = Q[:, :6], Q[:, 6:]
+    solved = np.hstack([smoother.dual(block) for block in blocks])
+    mix, before = rng.normal(size=(12, 5)), len(A.widths)
+    found = smoother.dual(Q @ mix)
+    assert len(A.widths) == before > 2
+    np.testing.assert_allclose(found, solved @ mix, rtol=1e-6, atol=1e-8)

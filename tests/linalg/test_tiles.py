@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import psutil
 import pytest
 import scipy.sparse
 import zarr
@@ -22,13 +24,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
 from dmo import stores
+from dmo.blocks import row_blocks
 from dmo.cluster.workers import grouped, run_task
 from dmo.errors import amount
 from dmo.kernels import RBF
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.tiles import FeatureTiles
 from dmo.linalg.operators import Dense
-from dmo.linalg.tiles import Tiles, compute_tiles, lower_pairs
+from dmo.linalg.tiles import Tiles, compute_tiles, lower_pairs, multiply_tiles
 
 B = np.random.default_rng(5).standard_normal((N, 3))
 ORACLE = Dense(K)
@@ -187,6 +190,36 @@ def test_columns_ask_for_the_tiles_that_hold_them_only() -> None:
     assert source.asked == [(i, i) for i in range(5)]
 
 
+def test_columns_of_a_stored_kernel_come_from_the_features(tmp_path: Path) -> None:
+    """Of a round of columns some lie in every tile: reading them is reading the store."""
+    source = CountedTiles(K, BLOCK)
+    A = Tiles(source, dtype=np.float64, features=in_memory(tmp_path))
+    index = np.array([45, 3, 17])
+    assert_allclose(A.columns(index), K[:, index], atol=1e-12)
+    assert_allclose(A.diagonal(), np.diagonal(K), atol=1e-12)
+    assert source.asked == []
+
+
+def test_a_tile_is_read_while_another_is_multiplied() -> None:
+    asked = threading.Event()
+
+    class Noted(ArrayTiles):
+        def tile(self, i: int, j: int) -> np.ndarray:
+            if (i, j) == (1, 0):
+                asked.set()
+            return super().tile(i, j)
+
+    class Waiting(np.ndarray):
+        """Is multiplied once the second tile is asked for."""
+
+        def __rmatmul__(self, tile: np.ndarray) -> np.ndarray:
+            assert asked.wait(20)
+            return tile @ np.asarray(self)
+
+    found = multiply_tiles(Noted(K, BLOCK), lower_pairs(N, BLOCK), row_blocks(N, BLOCK), B.view(Waiting))
+    assert_allclose(found, K @ B, atol=1e-12)
+
+
 def test_features_are_read_block_by_block() -> None:
     class Reads:
         shape, dtype, longest = X.shape, X.dtype, 0
@@ -285,8 +318,15 @@ def test_a_product_that_cannot_fit_is_refused_with_both_numbers(client: Any) -> 
     A = Tiles(ThreadTiles(1_000_000, 250_000), client, resident=True)
     limit = amount(min(worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()))
     assert A.worker_bytes(1, 4) > 4 * 1e12 / 4
-    with pytest.raises(ValueError, match=rf"tiles needs \d\.\d TiB on a worker, its limit is {limit}; take"):
+    taken = r"\(\d+\.\d MiB of it are taken already\)"
+    with pytest.raises(ValueError, match=rf"tiles needs \d\.\d TiB on a worker {taken}, its limit is {limit}; take"):
         A @ np.zeros((1_000_000, 1), np.float32)
+
+
+def test_what_a_worker_takes_without_data_counts(client: Any) -> None:
+    """Python and the libraries take more than small products."""
+    own = min(client.run(lambda: psutil.Process().memory_info().rss).values())
+    assert Tiles(feature_tiles(), client).worker_bytes(3) > 0.5 * own > 20 * Tiles(feature_tiles()).worker_bytes(3)
 
 
 def test_predicted_bytes_cover_what_a_worker_holds(client: Any) -> None:
