@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
 from dmo.blocks import Rows, Subset, row_blocks, rows
+from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.kernels import ChiSquare, Exponential, Kernel, Laplacian, log_distance, parse
 from dmo.progress import stage
@@ -190,6 +192,8 @@ class ViewDistances:
     def nearest(self, views: Mapping[str, Rows], k: int, same: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Find the nearest training rows of every row, by the mean of the views' distances.
 
+        Blocks of rows are tasks on the workers of the current cluster, where there is one.
+
         Parameters
         ----------
         views : mapping of str to row source of shape (m, d)
@@ -206,18 +210,23 @@ class ViewDistances:
         distances : ndarray of shape (V, m, k), float32
             Their distances.
         """
-        m = next(iter(views.values())).shape[0]
-        index, found = np.empty((m, k), np.int64), np.empty((len(self.kernels), m, k), np.float32)
-        for where, d in self.blocks(views):
-            total = d.sum(axis=0)
-            if same:
-                total[np.arange(len(total)), np.arange(where.start, where.stop)] = np.inf
-            best = np.argpartition(total, k - 1, axis=1)[:, :k]
-            # by distance, ties by number: the same neighbors in the same order whatever the blocks
-            best = np.take_along_axis(best, np.lexsort((best, np.take_along_axis(total, best, axis=1))), axis=1)
-            index[where] = best
-            found[:, where] = np.take_along_axis(d, best[None], axis=2)
-        return index, found
+        parts = row_blocks(next(iter(views.values())).shape[0], QUERIES)
+        work = partial(self._nearest, views, parts, k, same)
+        found = [one for _, one in each("neighbors of all views", work, range(len(parts)))]
+        return np.concatenate([index for index, _ in found]), np.concatenate([d for _, d in found], axis=1)
+
+    def _nearest(
+        self, views: Mapping[str, Rows], parts: Sequence[slice], k: int, same: bool, number: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        where = parts[number]
+        d = self.block(views, where)
+        total = d.sum(axis=0)
+        if same:
+            total[np.arange(len(total)), np.arange(where.start, where.stop)] = np.inf
+        best = np.argpartition(total, k - 1, axis=1)[:, :k]
+        # by distance, ties by number: the same neighbors in the same order whatever the blocks
+        best = np.take_along_axis(best, np.lexsort((best, np.take_along_axis(total, best, axis=1))), axis=1)
+        return best, np.take_along_axis(d, best[None], axis=2)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Describe the distances for a model store.

@@ -9,11 +9,13 @@ model expects the same labels together, which is what a regression of each label
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from dmo.blocks import row_blocks
+from dmo.cluster.workers import each
 
 _BLOCK = 512  # queries whose weights over all voters (float32) are in memory at a time
 
@@ -53,7 +55,7 @@ def votes(
     visual: float,
     same: bool = False,
 ) -> np.ndarray:
-    """Count the shares of votes that labels get.
+    """Count the shares of votes that labels get, on the workers of the current cluster where there is one.
 
     Parameters
     ----------
@@ -85,18 +87,32 @@ def votes(
     >>> votes(voters, Y, label_directions(np.array([[0.5, 0.5]])), None, 30.0, 10.0)
     array([[0.5, 0.5]])
     """
-    out = np.empty(queries.shape)
-    Y = labels.astype(np.float32)
-    for where in row_blocks(len(queries), _BLOCK):
-        weight = sharpness * (queries[where] @ voters.T)
-        if distances is not None:
-            weight -= visual * distances(where)
-        if same:
-            weight[np.arange(len(weight)), np.arange(where.start, where.stop)] = -np.inf
-        weight -= weight.max(axis=1, keepdims=True)  # the nearest voter has weight 1: no sum underflows
-        np.exp(weight, out=weight)
-        out[where] = (weight @ Y) / weight.sum(axis=1, keepdims=True)
-    return out
+    blocks = row_blocks(len(queries), _BLOCK)
+    data = voters, labels.astype(np.float32), queries, distances
+    work = partial(_block_votes, blocks, *data, sharpness, visual, same)
+    return np.concatenate([found for _, found in each("votes (blocks of samples)", work, range(len(blocks)))])
+
+
+def _block_votes(
+    blocks: Sequence[slice],
+    voters: np.ndarray,
+    Y: np.ndarray,
+    queries: np.ndarray,
+    distances: Callable[[slice], np.ndarray] | None,
+    sharpness: float,
+    visual: float,
+    same: bool,
+    number: int,
+) -> np.ndarray:
+    where = blocks[number]
+    weight = sharpness * (queries[where] @ voters.T)
+    if distances is not None:
+        weight -= visual * distances(where)
+    if same:
+        weight[np.arange(len(weight)), np.arange(where.start, where.stop)] = -np.inf
+    weight -= weight.max(axis=1, keepdims=True)  # the nearest voter has weight 1: no sum underflows
+    np.exp(weight, out=weight)
+    return np.asarray((weight @ Y) / weight.sum(axis=1, keepdims=True), np.float64)
 
 
 def log_shares(shares: np.ndarray, frequency: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ from sklearn.base import clone
 
 import dmo
 from dmo import JEC, KGHA, Exact, FastTag, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN, stores
+from dmo.cluster import connect
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.demo.digits import digits
 from dmo.errors import UserError
@@ -290,6 +291,18 @@ def test_two_pass_neighbors_are_what_brute_force_gives(same):
         known = sorted(neighborhood)
         w = np.exp(-5.0 * d[known])
         np.testing.assert_allclose(found[i], w @ Y[known] / w.sum(), rtol=1e-4)
+
+
+def test_workers_find_the_neighbors_and_count_the_votes_that_one_process_does(client, monkeypatch):
+    monkeypatch.setattr(dmo.engines.view_neighbors, "QUERIES", 16)
+    monkeypatch.setattr(dmo.methods.neighbor_votes, "_BLOCK", 16)
+    views, Y = drawn(40)
+    models = [TagProp(n_neighbors=5), NeighborVotes(MultiViewRidge("rbf"))]
+    here = [model.fit(views, Y).decision_function(views) for model in models]
+    with connect(client.scheduler.address):
+        there = [model.fit(views, Y).decision_function(views) for model in models]
+    for found, expected in zip(there, here, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_training_sample_gets_from_jec_what_it_would_get_had_it_not_been_there():
