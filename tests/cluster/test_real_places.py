@@ -1,6 +1,8 @@
-"""Real SLURM and real ssh on loopback, where their packages are installed (Debian: slurm-wlm, munge, openssh-server).
+"""Real SLURM, ssh and Dask Gateway on loopback, where they are installed (Debian: slurm-wlm, munge, openssh-server; PyPI:
+dask-gateway-server).
 
-`make test-clusters` runs all of them, `make test` those that take seconds.
+`make test-clusters` runs all of them, `make test` those that take seconds. With DMO_PLACES_TABLE=FILE the suite writes what
+became of each event at each place as a table.
 """
 
 import os
@@ -101,6 +103,16 @@ def call(*command: Any, code: int = 0, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module", autouse=True)
+def table() -> Iterator[list[tuple[str, str, str]]]:
+    """Rows (place, event, what happened) that the tests add."""
+    rows: list[tuple[str, str, str]] = []
+    yield rows
+    if path := os.environ.get("DMO_PLACES_TABLE"):
+        lines = ["| place | event | what happened |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs of a queue write their output where they were submitted."""
@@ -179,7 +191,10 @@ with connect("slurm", workers=1) as place:
 """
 
 
-def test_a_job_that_is_cancelled_is_replaced(slurm: dict[str, str]) -> None:
+Table = list[tuple[str, str, str]]
+
+
+def test_a_job_that_is_cancelled_is_replaced(slurm: dict[str, str], table: Table) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD],
         stdin=subprocess.PIPE,
@@ -199,11 +214,51 @@ def test_a_job_that_is_cancelled_is_replaced(slurm: dict[str, str]) -> None:
         driver.stdin.close()
         assert driver.wait(PATIENCE) == 0
     until(lambda: not jobs(slurm, "dask-worker"), f"job {other} to be cancelled")
+    table += [
+        ("slurm", "start", "a job comes, encrypted by certificates of the run"),
+        ("slurm", "worker lost, all lost", "another job is submitted, and the work goes on there"),
+    ]
+
+
+LIVES = """
+import os, time
+import numpy as np
+from dmo.cluster import connect
+from dmo.linalg.tiles import Tiles
+
+rng = np.random.default_rng(0)
+K, B = rng.random((64, 64)), rng.random((64, 3))
+K += K.T
+
+class Slow:
+    n, block = 64, 16
+    def tile(self, i, j):
+        time.sleep(0.5)
+        return K[16 * i : 16 * i + 16, 16 * j : 16 * j + 16]
+
+with connect("slurm", workers=1) as place:
+    A, begun, seen = Tiles(Slow(), place.client, dtype=np.float64), time.monotonic(), set()
+    while time.monotonic() - begun < 90:
+        np.testing.assert_allclose(A @ B, K @ B)
+        seen |= set(place.client.run(os.getpid).values())
+print(len(seen))
+"""
+
+
+@pytest.mark.clusters
+def test_work_three_times_as_long_as_a_workers_life_ends_well(slurm: dict[str, str], table: Table) -> None:
+    short = settings(batch__lifetime="30s", batch__stagger="1s")
+    said = call(sys.executable, "-c", LIVES, **slurm, **SMALL, **short)
+    workers = int(said.splitlines()[-1])
+    assert workers >= 3
+    table.append(
+        ("slurm", "a worker's life is over, three times", f"{workers} workers came one after another; same products")
+    )
 
 
 @pytest.mark.clusters  # a job that is queued again waits for two minutes
 def test_a_driver_that_is_told_to_stop_is_queued_again_and_goes_on(
-    slurm: dict[str, str], features: Path, tmp_path: Path
+    slurm: dict[str, str], features: Path, tmp_path: Path, table: Table
 ) -> None:
     """As `cluster/slurm/driver.sh` does five minutes before the end of its job."""
     said = tmp_path / "driver.out"
@@ -222,6 +277,7 @@ def test_a_driver_that_is_told_to_stop_is_queued_again_and_goes_on(
     assert "terminated; what is finished is kept" in text
     assert text.count("dashboard: ") == 2  # the second run's words stand below the first's
     assert stores.verify(tmp_path / "m.zarr") == []
+    table.append(("slurm", "driver told to stop", "queued again, goes on from its checkpoint, and the fit ends well"))
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +315,7 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("encrypted", [pytest.param(False, marks=pytest.mark.clusters), True], ids=["plain", "tls"])
 def test_hosts_of_ssh_fit_at_the_address_and_port_that_are_set(
-    ssh: Path, features: Path, tmp_path: Path, encrypted: bool
+    ssh: Path, features: Path, tmp_path: Path, encrypted: bool, table: Table
 ) -> None:
     scheduler, *workers = free_ports(3)
     chosen = settings(ssh__host="127.0.0.1", ssh__port=scheduler, ssh__worker_ports=f'"{min(workers)}:{max(workers)}"')
@@ -271,3 +327,64 @@ def test_hosts_of_ssh_fit_at_the_address_and_port_that_are_set(
     said = call(BIN / "dmo", "fit", "kgha", features, tmp_path / "m.zarr", *FIT, *where, "-v", HOME=str(ssh), **chosen)
     assert f"the scheduler listens at {'tls' if encrypted else 'tcp'}://127.0.0.1:{scheduler}, " in said
     assert stores.verify(tmp_path / "m.zarr") == []
+    table.append(
+        (f"ssh{', TLS' if encrypted else ''}", "start, fit", "workers by ssh at the address and port that are set")
+    )
+
+
+GATEWAY = """\
+from dask_gateway_server.options import Float, Integer, Options
+
+def sizes(options):
+    return {{"worker_cores": options.worker_cores, "worker_memory": f"{{options.worker_memory}} G"}}
+
+c.DaskGateway.backend_class = "dask_gateway_server.backends.local.UnsafeLocalBackend"
+c.DaskGateway.address = "127.0.0.1:{ports[0]}"
+c.Proxy.address = "127.0.0.1:{ports[1]}"
+c.UnsafeLocalBackend.clusters_directory = "{folder}"
+c.ClusterConfig.scheduler_cmd = ["{bin}/dask", "scheduler"]
+c.ClusterConfig.worker_cmd = ["{bin}/dask", "worker"]
+c.Backend.cluster_options = Options(Integer("worker_cores", 1), Float("worker_memory", 1), handler=sizes)
+"""
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A Dask Gateway whose clusters are processes of this user; yields the setting that leads to it."""
+    program = shutil.which("dask-gateway-server", path=f"{BIN}:{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("dask-gateway-server is not installed")
+    folder, ports = tmp_path_factory.mktemp("gateway"), free_ports(2)
+    (folder / "config.py").write_text(GATEWAY.format(ports=ports, folder=folder, bin=BIN), encoding="utf-8")
+    with open(folder / "log", "wb") as log:
+        server = subprocess.Popen([program, "-f", str(folder / "config.py")], stdout=log, stderr=log, cwd=folder)
+    try:
+        until(lambda: "Dask-Gateway server started" in (folder / "log").read_text(), "the gateway")
+        yield settings(gateway__address=f"http://127.0.0.1:{ports[1]}")
+    finally:
+        server.terminate()
+        server.wait(PATIENCE)
+
+
+def test_a_gateway_gives_workers_of_the_size_that_is_asked_for(
+    gateway: dict[str, str], features: Path, tmp_path: Path, table: Table
+) -> None:
+    where: Sequence[Any] = ("--scheduler", "gateway", "--workers", 1, "--memory-limit", "1GiB")
+    said = call(BIN / "dmo", "fit", "kgha", features, tmp_path / "m.zarr", *FIT, *where, "-v", **gateway)
+    assert "the scheduler listens at" in said
+    assert stores.verify(tmp_path / "m.zarr") == []
+    refused = call(
+        BIN / "dmo",
+        "transform",
+        tmp_path / "m.zarr",
+        features,
+        tmp_path / "t.zarr",
+        *where[:2],
+        code=2,
+        **{name: value.replace("127.0.0.1", "127.0.0.2") for name, value in gateway.items()},
+    )
+    assert "gives no cluster" in refused
+    table += [
+        ("gateway", "start, fit", "a cluster of its own, encrypted, gone afterwards"),
+        ("gateway", "no answer", "exit 3"),
+    ]

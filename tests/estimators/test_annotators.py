@@ -9,7 +9,9 @@ from dmo import JEC, KGHA, Exact, FastTag, MultiViewRidge, NeighborVotes, Nystro
 from dmo.cluster import connect
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.demo.digits import digits
+from dmo.engines.view_neighbors import ViewDistances
 from dmo.errors import UserError
+from dmo.methods.neighbor_votes import label_directions, votes
 from dmo.metrics import annotation_scores
 
 EXACT = Exact(precision="float64")
@@ -297,12 +299,17 @@ def test_workers_find_the_neighbors_and_count_the_votes_that_one_process_does(cl
     monkeypatch.setattr(dmo.engines.view_neighbors, "QUERIES", 16)
     monkeypatch.setattr(dmo.methods.neighbor_votes, "_BLOCK", 16)
     views, Y = drawn(40)
-    models = [TagProp(n_neighbors=5), NeighborVotes(MultiViewRidge("rbf"))]
-    here = [model.fit(views, Y).decision_function(views) for model in models]
+    near = ViewDistances.fit({"a": "l1", "b": "l2"}, views, 0)
+    e = label_directions(np.random.default_rng(0).random(Y.shape))
+
+    def found():
+        index, distances = near.nearest(views, 5, same=True)
+        return index, distances, votes(e, Y, e, lambda where: near.block(views, where).sum(axis=0), 3.0, 1.0, True)
+
     with connect(client.scheduler.address):
-        there = [model.fit(views, Y).decision_function(views) for model in models]
-    for found, expected in zip(there, here, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        there = found()
+    for one, other in zip(there, found(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
 
 def test_a_training_sample_gets_from_jec_what_it_would_get_had_it_not_been_there():
