@@ -562,8 +562,36 @@ def _sampled(
 
 def read_contents(
     name: str, listing: Listing, recipe: Recipe | None, threads: int | None
-) -> tuple[dict[str, str], Failures]:
-    """Content hashes of the images that can be read (with a recipe: decoded), by id, and the reasons of the others."""
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Tell the contents of images apart, block by block as `by_blocks` does.
+
+    Parameters
+    ----------
+    name : str
+        What the work is called in the display of progress.
+    listing : Listing
+        The images; its folder is absolute.
+    recipe : Recipe or None
+        Images that cannot be decoded as it wants them count as unreadable; None: files are only read.
+    threads : int or None
+        Of this process; None: one a core.
+
+    Returns
+    -------
+    contents : dict of str to str
+        Hashes of the images that can be read, by id.
+    failures : dict of str to str
+        Why the others cannot be read, by id.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.features import Listing
+    >>> from dmo.features.extraction import read_contents
+    >>> _ = Path("a.png").write_bytes(b"")
+    >>> read_contents("look", Listing(Path.cwd(), ["a.png"]), None, 1)
+    ({'a.png': 'e3b0c44298fc1c149afbf4c8996fb924'}, {})
+    """
     contents: dict[str, str] = {}
     failures: Failures = {}
     blocks = row_blocks(len(listing.ids), _TASK)

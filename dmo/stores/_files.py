@@ -199,10 +199,11 @@ def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str])
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> from dmo.stores import open_kernel, put_in_place, reserve, write_kernel
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_kernel(f"{folder}/a.zarr", [[1.0]])
-    ...     write_kernel(f"{folder}/b.zarr", [[2.0]])
+    ...     write_kernel(f"{folder}/a.zarr", np.eye(1))
+    ...     write_kernel(f"{folder}/b.zarr", 2 * np.eye(1))
     ...     with reserve(f"{folder}/a.zarr"):
     ...         put_in_place(f"{folder}/b.zarr", f"{folder}/a.zarr")
     ...     open_kernel(f"{folder}/a.zarr").tile(0, 0)

@@ -86,8 +86,9 @@ class Folder:
 
 
 def annotate_images(run: Session, request: Folder) -> dict[str, Any]:
-    """Write the best labels of all images below a folder; only new or changed images are described and scored, on the
-    workers of the current cluster where there is one.
+    """Write the best labels of all images below a folder; only new or changed images are described and scored.
+
+    That is done on the workers of the current cluster, where there is one.
 
     What is found goes to a journal beside the output, batch by batch: a run that was stopped goes on, and the next run of
     the same model knows what is done.
