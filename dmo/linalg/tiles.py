@@ -18,6 +18,7 @@ from dmo.cluster.workers import Broadcast, grouped, retried, run_task, send
 from dmo.errors import UserError, amount
 from dmo.kernels.tiles import FeatureTiles
 from dmo.linalg.operators import Operator
+from dmo.stores import KernelStore
 
 Pair = tuple[int, int]
 T = TypeVar("T")
@@ -71,8 +72,8 @@ def compute_tiles(source: TileSource, pairs: list[Pair]) -> list[np.ndarray]:
 
 
 def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
-    """The tiles of `pairs`, of `dtype` where one is given; those that are read are read ahead."""
-    if isinstance(tiles, (list, FeatureTiles)) or len(pairs) < 2:
+    """The tiles of `pairs`, of `dtype` where one is given; those of a store are read ahead."""
+    if not isinstance(tiles, KernelStore) or len(pairs) < 2:
         # nothing to wait for: tiles that are made take the cores that a product would have
         for number, (i, j) in enumerate(pairs):
             tile = tiles[number] if isinstance(tiles, list) else tiles.tile(i, j)

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
+import dmo.linalg.tiles
 from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.cluster.workers import grouped, run_task
@@ -200,7 +201,7 @@ def test_columns_of_a_stored_kernel_come_from_the_features(tmp_path: Path) -> No
     assert source.asked == []
 
 
-def test_a_tile_is_read_while_another_is_multiplied() -> None:
+def test_a_tile_is_read_while_another_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = threading.Event()
 
     class Noted(ArrayTiles):
@@ -216,6 +217,7 @@ def test_a_tile_is_read_while_another_is_multiplied() -> None:
             assert asked.wait(20)
             return tile @ np.asarray(self)
 
+    monkeypatch.setattr(dmo.linalg.tiles, "KernelStore", Noted)
     found = multiply_tiles(Noted(K, BLOCK), lower_pairs(N, BLOCK), row_blocks(N, BLOCK), B.view(Waiting))
     assert_allclose(found, K @ B, atol=1e-12)
 
