@@ -249,7 +249,7 @@ print(len(seen))
 def test_work_three_times_as_long_as_a_workers_life_ends_well(slurm: dict[str, str], table: Table) -> None:
     short = settings(batch__lifetime="30s", batch__stagger="1s")
     said = call(sys.executable, "-c", LIVES, **slurm, **SMALL, **short)
-    workers = int(said.splitlines()[-1])
+    workers = int(next(line for line in said.splitlines() if line.isdigit()))
     assert workers >= 3
     table.append(
         ("slurm", "a worker's life is over, three times", f"{workers} workers came one after another; same products")
@@ -366,6 +366,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         server.wait(PATIENCE)
 
 
+@pytest.mark.clusters
 def test_a_gateway_gives_workers_of_the_size_that_is_asked_for(
     gateway: dict[str, str], features: Path, tmp_path: Path, table: Table
 ) -> None:
