@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv demo test test-clusters test-oldest test-newest docs-check lint bench mutants clean
+.PHONY: venv demo test test-clusters test-oldest test-newest docs docs-check wheel lint bench mutants clean
 
 venv: .venv/.done
 
@@ -46,6 +46,11 @@ docs-check: venv
 	# docstrings are complete, and their examples run
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docstrings.py dmo
 
+docs: venv
+	# tutorials run, and what they print and draw is in the pages; nothing is fetched, warnings are errors
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
 lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -64,4 +69,4 @@ mutants: venv
 	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python .ci/mutants $(N) $(SEED)
 
 clean:
-	rm -rf .venv demo build mutants *.egg-info
+	rm -rf .venv demo build mutants *.egg-info docs/_build docs/auto_tutorials docs/reference/commands docs/reference/python docs/how-to/clusters docs/how-to/data

@@ -1,0 +1,71 @@
+"""The documentation site: `make docs` builds it offline into docs/_build/html; warnings are errors."""
+
+import os
+import sys
+from pathlib import Path
+
+# examples fit small models: one BLAS thread is faster, and nothing of the machine's data sets is used
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ["DMO_DATA"] = ""
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+import dmo
+
+project = "dmo"
+author = copyright = "the developers of dmo"
+version = release = dmo.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "commands",
+    "guides",
+    "public_names",
+]
+exclude_patterns = ["_build", "_ext", "_templates", "**/GALLERY_HEADER.rst"]
+templates_path = ["_templates"]
+nitpicky = False
+suppress_warnings = ["config.cache"]
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autosummary_generate = True
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": "tutorials",
+    "gallery_dirs": "auto_tutorials",
+    "filename_pattern": r"/\d\d_",
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "show_memory": False,
+    "remove_config_comments": True,
+    "abort_on_example_error": True,
+    "min_reported_time": 0,
+    "copyfile_regex": r".*\.csv",
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"dmo {release}"
+html_static_path = ["_static"]
+html_css_files = ["dmo.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "navbar_end": ["theme-switcher"],
+    "secondary_sidebar_items": ["page-toc"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}

@@ -1,0 +1,73 @@
+"""
+Unknown labels, missing views, weights
+======================================
+
+Archives have labels at which nobody looked (not the same as absent), samples that lack a view, and samples that count more
+than others.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from dmo import KGHA, MultiViewRidge
+from dmo.demo.digits import digits
+from dmo.metrics import ranking_scores
+
+data = digits()
+rng = np.random.default_rng(0)
+train, test = np.arange(0, 1200, 2), data.split == "test"
+old = {name: X[train] for name, X in data.views.items()}
+new = {name: X[test] for name, X in data.views.items()}
+Y, truth = data.Y[train].astype(float), data.Y[test]
+
+
+def lrap(model, views=new):
+    return ranking_scores(truth, model.decision_function(views)).lrap
+
+
+# %%
+# Unknown labels
+# --------------
+#
+# NaN is unknown, 0 is absent. Here more and more entries are hidden; either we say so, or we take what is hidden for absent.
+
+shares = (0.0, 0.3, 0.6, 0.9)
+unknown, absent = [], []
+for share in shares:
+    hidden = rng.random(Y.shape) < share
+    ridge = MultiViewRidge(kernel="rbf", ridge=0.1, label_sets=False)
+    unknown.append(lrap(ridge.fit(old, np.where(hidden, np.nan, Y))))
+    absent.append(lrap(ridge.fit(old, np.where(hidden, 0.0, Y))))
+    print(f"{share:.0%} hidden: LRAP {unknown[-1]:.3f} as unknown, {absent[-1]:.3f} as absent")
+
+fig, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
+ax.plot(shares, unknown, "o-", label="hidden entries are unknown (NaN)")
+ax.plot(shares, absent, "s--", label="hidden entries are taken for absent (0)")
+ax.set(xlabel="share of hidden entries", ylabel="LRAP, new samples", xticks=shares)
+ax.legend()
+plt.show()
+
+# %%
+# Missing views
+# -------------
+#
+# A row of NaN in one of several views is a sample without that view. New samples may come with any of the views.
+
+some = {name: np.where(rng.random((len(train), 1)) < 0.3, np.nan, X) for name, X in old.items()}
+space = KGHA(kernel="rbf", ridge=0.1, n_components=0.8).fit(some, Y)
+print(f"all four views:       {lrap(space):.3f}")
+for name in new:
+    print(f"{name:12} alone:   {lrap(space, {name: new[name]}):.3f}")
+
+# %%
+# Weights
+# -------
+#
+# ``sample_weight`` says how often a sample counts: weights of 2 are the sample twice.
+
+weights = rng.integers(1, 4, len(train)).astype(float)
+repeated = np.repeat(np.arange(len(train)), weights.astype(int))
+linear = MultiViewRidge(kernel="linear", ridge=1.0, label_sets=False)
+first = linear.fit(old["pixels"], Y, sample_weight=weights).decision_function(new["pixels"])
+second = linear.fit(old["pixels"][repeated], Y[repeated]).decision_function(new["pixels"])
+print(f"weighted against repeated: scores differ by {np.abs(first - second).max():.1e}")
