@@ -51,6 +51,14 @@ docs: venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+wheel:
+	# what is built is installed alone into an empty environment, and learns there
+	rm -rf dist build
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/bare
+	build/bare/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd build/bare && bin/dmo --version && bin/dmo demo --out demo && du -sh .
+
 lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -69,4 +77,4 @@ mutants: venv
 	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python .ci/mutants $(N) $(SEED)
 
 clean:
-	rm -rf .venv demo build mutants *.egg-info docs/_build docs/auto_tutorials docs/reference/commands docs/reference/python docs/how-to/clusters docs/how-to/data
+	rm -rf .venv demo build dist mutants *.egg-info docs/_build docs/auto_tutorials docs/reference/commands docs/reference/python docs/how-to/clusters docs/how-to/data

@@ -20,11 +20,9 @@ HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
 
 
 def new_figure(height: float, layout: Literal["constrained"] | None = None) -> Figure:
-    """An empty figure `height` inches high. Raises ImportError with the cure where matplotlib is missing."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError("images need matplotlib, which is not installed; run: pip install dmo[report]") from None
+    """An empty figure `height` inches high."""
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(WIDTH, height), dpi=200, layout=layout, facecolor="white")
 
 

@@ -1,4 +1,4 @@
-"""Images of data, scores and fits as matplotlib Figure objects (extra `report`), with no global matplotlib state.
+"""Images of data, scores and fits as matplotlib Figure objects, with no global matplotlib state.
 
 All are 5 inches wide with 10-point text, so that a phone shows them well; colors are Okabe and Ito's, which
 color-blind people tell apart, and shapes, signs or numbers repeat what the colors say.

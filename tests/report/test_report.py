@@ -134,12 +134,6 @@ def test_a_bad_report_is_refused_and_nothing_is_written(tmp_path, figure, tables
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_matplotlib_is_named_with_its_cure(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"need matplotlib.*pip install dmo\[report\]"):
-        report.heat_map([[1.0, 2.0]], ["a"], ["b", "c"])
-
-
 def test_no_image_touches_global_matplotlib_state():
     # "backend" is left out, since looking at it makes matplotlib import pyplot
     program = (
