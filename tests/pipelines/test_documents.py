@@ -1,0 +1,40 @@
+"""What the documents show runs as it stands."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from dmo.methods.embeddings.catalog import markdown
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / "how-to" / f"{name}.md" for name in ("annotators", "gaps", "files", "custom"))]
+
+
+def blocks(path):
+    return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.S)
+
+
+def test_the_examples_run(tmp_path):
+    """Pages go on from the example of the README."""
+    (first,) = blocks(PAGES[0])
+    assert len(first.strip().splitlines()) <= 22
+    shown = [block for page in PAGES for block in blocks(page)]
+    assert len(shown) >= len(PAGES)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", "".join(shown)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(re.search(r"F1 ([\d.]+)", done.stdout).group(1)) > 0.8
+
+
+def test_the_example_is_that_of_the_front_page():
+    assert blocks(PAGES[0]) == blocks(ROOT / "docs" / "index.md")
+
+
+def test_the_catalog_is_the_codes_own():
+    assert markdown().strip() in (ROOT / "docs" / "reference" / "catalog.md").read_text(encoding="utf-8")
+
+
+def test_links_between_documents_lead_somewhere():
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*/*.md"), *ROOT.glob("cluster/**/*.md"), *ROOT.glob("data/*.md")]:
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists() or target.startswith("clusters/"), f"{page.name}: {target}"
