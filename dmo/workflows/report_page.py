@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json as json_
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import dmo
 from dmo import report
 from dmo.errors import UserError, amount
 from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores
@@ -192,7 +194,7 @@ def read_sweep(path: str) -> dict[str, Any]:
 
 
 def _facts(evidence: Evaluation) -> dict[str, object]:
-    """The data set card, as a strip."""
+    """The data set's card, the model's parameters, version and date, as a strip."""
     store, Y = evidence.store, evidence.Y
     facts: dict[str, object] = {"data": store.attributes.get("title") or Path(store.url).name}
     facts["samples"] = store.n_samples
@@ -205,7 +207,8 @@ def _facts(evidence: Evaluation) -> dict[str, object]:
     }
     parameters = store.provenance.get("parameters", {})
     facts |= {"images left out": len(parameters["unreadable"])} if parameters.get("unreadable") else {}
-    return facts | {key: store.attributes[key] for key in ("license", "citation") if store.attributes.get(key)}
+    facts |= {key: store.attributes[key] for key in ("license", "citation") if store.attributes.get(key)}
+    return facts | {"model": repr(evidence.first.applied.model), "dmo": dmo.__version__, "date": date.today().isoformat()}
 
 
 def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Table:
