@@ -208,7 +208,11 @@ def _facts(evidence: Evaluation) -> dict[str, object]:
     parameters = store.provenance.get("parameters", {})
     facts |= {"images left out": len(parameters["unreadable"])} if parameters.get("unreadable") else {}
     facts |= {key: store.attributes[key] for key in ("license", "citation") if store.attributes.get(key)}
-    return facts | {"model": repr(evidence.first.applied.model), "dmo": dmo.__version__, "date": date.today().isoformat()}
+    return facts | {
+        "model": repr(evidence.first.applied.model),
+        "dmo": dmo.__version__,
+        "date": date.today().isoformat(),
+    }
 
 
 def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -8,7 +8,10 @@ from pathlib import Path
 from dmo.methods.embeddings.catalog import markdown
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / "how-to" / f"{name}.md" for name in ("annotators", "gaps", "files", "custom"))]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / "how-to" / f"{name}.md" for name in ("annotators", "gaps", "files", "custom")),
+]
 
 
 def blocks(path):
@@ -21,7 +24,9 @@ def test_the_examples_run(tmp_path):
     assert len(first.strip().splitlines()) <= 22
     shown = [block for page in PAGES for block in blocks(page)]
     assert len(shown) >= len(PAGES)
-    done = subprocess.run([sys.executable, "-W", "error", "-c", "".join(shown)], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "".join(shown)], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert float(re.search(r"F1 ([\d.]+)", done.stdout).group(1)) > 0.8
 
