@@ -6,5 +6,5 @@ import lazy_loader
 
 # schedulers and `dask` import this package and need no numerics: the names stand in __init__.pyi, loaded when asked for
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__version__ = version("dmo")
+__version__ = version("dmo-learn")
 del version, lazy_loader

@@ -367,7 +367,9 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     if isinstance(estimator, KGHA):
         chosen = _fixed(last.sweep([chosen | {"n_components": [0.8, 1.0], "balance": [0.001, 0.01, 0.1]}]))
     if not problem.real:
-        last.sweep([chosen | {"intercept": [False]}, chosen | {"decoder": ["calibrated"]}])
+        calibrated = chosen | {"decoder": ["calibrated"]}
+        last.sweep([chosen | {"intercept": [False]}, calibrated, calibrated | {"center": [False]}])
+        last.climbed(last.best(), ("ridge",))  # the best ridge of scores is not that of probabilities
     found = last.sweep([{"ridge": [estimator.ridge]}])  # its own settings are among them
     problem.table, problem.chosen = last.table, last.chosen
     if last.chosen is not None:

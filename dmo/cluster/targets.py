@@ -364,7 +364,9 @@ def _import(module: str, where: str, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         name = module.partition(".")[0].replace("_", "-")
-        raise ImportError(f"--scheduler {where} needs {name}, which is not installed; install dmo[{extra}]") from error
+        raise ImportError(
+            f"--scheduler {where} needs {name}, which is not installed; install dmo-learn[{extra}]"
+        ) from error
 
 
 STARTERS: dict[str, Callable[[Backend, Any], Any]] = {

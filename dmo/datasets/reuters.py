@@ -306,7 +306,7 @@ def ingest_reuters(
     min_documents : int, default=1
         Training documents that a word must occur in.
     stemmer : {"porter"}, default=None
-        Cut words to their stems, with the extra `dmo[text]`.
+        Cut words to their stems, with the extra `dmo-learn[text]`.
     block : int, default=1024
         Documents in a block.
     overwrite : bool, default=False

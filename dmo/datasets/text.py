@@ -34,7 +34,9 @@ def _analyzer(stemmer: Stemmer | None) -> Callable[[str], list[str]]:
     try:
         import snowballstemmer
     except ImportError:
-        raise ImportError("stems need snowballstemmer, which is not installed; run: pip install dmo[text]") from None
+        raise ImportError(
+            "stems need snowballstemmer, which is not installed; run: pip install dmo-learn[text]"
+        ) from None
     stems = snowballstemmer.stemmer(stemmer).stemWords
     return lambda text: stems(tokens(text))
 
@@ -77,7 +79,7 @@ class Vocabulary:
         min_documents : int, default=1
             Number of documents that a word must occur in.
         stemmer : {"porter"}, default=None
-            Cut words to their stems; "porter" is Porter's algorithm of 1980, of the extra `dmo[text]`.
+            Cut words to their stems; "porter" is Porter's algorithm of 1980, of the extra `dmo-learn[text]`.
 
         Returns
         -------

@@ -135,7 +135,9 @@ def _session(path: str, sha256: str) -> Any:
     try:
         import onnxruntime
     except ImportError:
-        raise ImportError("embeddings need onnxruntime, which is not installed; run: pip install dmo[onnx]") from None
+        raise ImportError(
+            "embeddings need onnxruntime, which is not installed; run: pip install dmo-learn[onnx]"
+        ) from None
     with open(path, "rb") as file:
         content = file.read()
     if file_digest(io.BytesIO(content)) != sha256:

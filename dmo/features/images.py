@@ -25,7 +25,7 @@ MAX_PIXELS = 80_000_000
 """Pixels above which a file is not decoded: it may be a bomb."""
 LONGEST, LARGEST = 65_535, 1 << 30
 """Pixels of a side, and bytes of a file, above which it is not read: no camera makes such, and JPEG ends there."""
-CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo[images]"
+CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo-learn[images]"
 
 
 class UnreadableImage(UserError):

@@ -38,7 +38,7 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
     Parameters
     ----------
     path : path-like
-        .csv, .tsv or .txt, plain or compressed, UTF-8 or Latin-1; or .parquet (needs `dmo[parquet]`).
+        .csv, .tsv or .txt, plain or compressed, UTF-8 or Latin-1; or .parquet (needs `dmo-learn[parquet]`).
     notes : list of str, default=None
         Where sentences about what was noticed are added.
 
@@ -68,7 +68,7 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
         try:
             return pd.read_parquet(path)
         except ImportError:
-            raise UserError(f"{path}: Parquet needs pyarrow; install dmo[parquet]") from None
+            raise UserError(f"{path}: Parquet needs pyarrow; install dmo-learn[parquet]") from None
         except Exception as error:  # pyarrow's own, of any class
             raise DataError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
     text = _text(path)

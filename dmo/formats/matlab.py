@@ -20,7 +20,7 @@ def matlab_variables(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[int,
     Parameters
     ----------
     path : path-like
-        A file of version 5 (v5, v6, v7) or, with `dmo[matlab]`, 7.3.
+        A file of version 5 (v5, v6, v7) or, with `dmo-learn[matlab]`, 7.3.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def read_matlab(
     Parameters
     ----------
     path : path-like
-        A file of version 5 (v5, v6, v7) or, with `dmo[matlab]`, 7.3.
+        A file of version 5 (v5, v6, v7) or, with `dmo-learn[matlab]`, 7.3.
     names : list of str, default=None
         The variables wanted; None: every numeric one. Others are not read; cells, structs, objects and functions
         never are.

@@ -117,7 +117,9 @@ def _opened(path: Path) -> Iterator[h5py.File]:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError(f"{path}: MATLAB 7.3 files need h5py; pip install dmo[matlab], or save with -v7") from error
+        raise ImportError(
+            f"{path}: MATLAB 7.3 files need h5py; pip install dmo-learn[matlab], or save with -v7"
+        ) from error
     try:
         with h5py.File(path, "r") as file:
             yield file

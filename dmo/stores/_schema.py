@@ -6,11 +6,11 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any
 
 import numpy as np
 
+import dmo
 from dmo.errors import UserError
 from dmo.stores._arrays import checksum, to_json
 from dmo.stores._errors import DamagedRoot, StoreError, writing
@@ -62,14 +62,7 @@ class Provenance:
             Keys dmo, parents, parameters, seed.
         """
         parents = [os.fspath(parent) for parent in self.parents]
-        return {"dmo": dmo_version(), "parents": parents, "parameters": dict(self.parameters), "seed": self.seed}
-
-
-def dmo_version() -> str:
-    try:
-        return metadata.version("dmo")
-    except metadata.PackageNotFoundError:
-        return "unknown"
+        return {"dmo": dmo.__version__, "parents": parents, "parameters": dict(self.parameters), "seed": self.seed}
 
 
 def plain(value: Any, where: str) -> Any:

@@ -324,7 +324,7 @@ def test_matlab_73_values_come_from_that_file_and_fit_into_it(tmp_path):
 def test_a_missing_h5py_is_named_with_its_cure(tmp_path, monkeypatch):
     matlab73(tmp_path / "a.mat")
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ImportError, match=r"MATLAB 7.3 files need h5py; pip install dmo\[matlab\]"):
+    with pytest.raises(ImportError, match=r"MATLAB 7.3 files need h5py; pip install dmo-learn\[matlab\]"):
         read_matlab(tmp_path / "a.mat")
 
 

@@ -447,7 +447,7 @@ def test_a_missing_extra_is_named(tmp_path, image, monkeypatch, library, extra):
     model = features.Embedding.open(onnx_model(tmp_path / "m.onnx"))
     embedding._session.cache_clear()
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(ImportError, match=rf"pip install dmo\[{extra}\]"):
+    with pytest.raises(ImportError, match=rf"pip install dmo-learn\[{extra}\]"):
         model(features.read_image(tmp_path / "a.png")) if extra == "onnx" else features.morp491(
             features.read_image(tmp_path / "a.png")
         )
