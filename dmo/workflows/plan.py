@@ -291,8 +291,10 @@ def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: i
 
 def _on_samples(estimator: Any) -> bool:
     """Whether it solves a problem of the samples on their features in memory, or their similarities to some of them."""
-    if isinstance(estimator, TraceEmbedding) and METHODS[estimator.method].family == "global":
-        return False
+    if isinstance(estimator, TraceEmbedding):
+        method = METHODS.get(estimator.method)  # an unknown name is refused by the fit
+        if method is None or method.family == "global":
+            return False
     return isinstance(estimator, (MOPE, MESD, TraceEmbedding)) and is_exact(
         getattr(estimator, "approximation", "exact")
     )
