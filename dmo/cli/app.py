@@ -16,7 +16,7 @@ from dmo.workflows import exits
 COMMANDS = {
     "demo": Lazy(
         "dmo.cli.demo:demo",
-        "Learn to annotate handwritten digits: ingest, fit KGHA and two baselines, annotate, evaluate, report.",
+        "Learn to annotate handwritten digits: ingest, fit annotators and KGHA's space, annotate, search, evaluate, report.",
     ),
     "extract": Lazy(
         "dmo.cli.extract:extract_command",

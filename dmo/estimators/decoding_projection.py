@@ -20,7 +20,7 @@ from dmo.estimators.arguments import Inputs, Outputs
 from dmo.estimators.lazy import row_by_row
 from dmo.estimators.projection import Projection
 from dmo.methods.decoding import unseen_last
-from dmo.methods.embeddings.tasks import decode, discriminants
+from dmo.methods.embeddings.tasks import Learner, decode, discriminants
 from dmo.metrics import rated
 from dmo.validation import check_partial_labels, check_row_weights
 
@@ -60,11 +60,16 @@ class DecodingProjection(Projection):
         self.has_labels_ = bool(((Y == 0) | (Y == 1)).all())
         self.flat_ = not self.has_labels_ and np.ndim(y) == 1
 
+    @property
+    def _learner(self) -> Learner:
+        """How outputs are decoded: labels and numbers by least squares; classes by discriminants, since least squares of
+        three classes in a row never give the one in the middle."""
+        return decode if self.multilabel_ or not self.has_labels_ else discriminants
+
     def _learn_decoder(self, view: str, source: Rows, Y: np.ndarray, weights: np.ndarray | None = None) -> None:
         """Learn from the training samples, which count `weights` times, what their coordinates say of outputs.
 
-        Of labels and of numbers by least squares; of classes by discriminants, since least squares of three classes in a
-        row never give the one in the middle. Coordinates that the fit did not leave take one more pass over the rows.
+        Coordinates that the fit did not leave take one more pass over the rows.
         """
         embedding = getattr(self, "embedding_", None)
         blocks: Iterable[tuple[slice, Any]] = [(slice(0, len(Y)), embedding)]
@@ -75,8 +80,7 @@ class DecodingProjection(Projection):
             roots = np.ones(len(Z)) if weights is None else np.sqrt(weights[where])
             groups = {ROWS: np.asarray(Z, np.float64), LABELS: Y[where].astype(np.float64)}
             moments = moments.absorb({name: roots[:, None] * part for name, part in groups.items()}, roots)
-        learn = decode if self.multilabel_ or not self.has_labels_ else discriminants
-        found = learn(moments)
+        found = self._learner(moments)
         assert found is not None  # there are labels
         self.decoder_, self.decoder_offset_ = found
 

@@ -12,7 +12,7 @@ import numpy as np
 from dmo.blocks import Rows, Subset
 from dmo.engines.krylov import Krylov, subspaces
 from dmo.engines.lowrank import choose_engine, is_exact
-from dmo.engines.moments import Moments
+from dmo.engines.moments import LABELS, ROWS, Moments
 from dmo.engines.relations import relation_features
 from dmo.engines.view_moments import FactorColumns, FeatureColumns, SubspaceColumns, ViewColumns, collect_view
 from dmo.engines.view_operators import DualView, KernelView, ViewOperator
@@ -25,7 +25,7 @@ from dmo.methods.embeddings.projected import solve_projected
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import Samples
 from dmo.methods.embeddings.solvers import EmbeddingFit
-from dmo.methods.embeddings.tasks import Decoder, FormTask, Task, decode_rows, solve_moments, solve_operator
+from dmo.methods.embeddings.tasks import Decoder, FormTask, Learner, Task, decode_rows, solve_moments, solve_operator
 
 _SINGLE = 1e-5  # residual that products in float32 can reach
 _SMALL = 4096  # samples or features of a linear problem that is solved exactly when nothing else is asked for
@@ -65,12 +65,14 @@ def project(
     k: int,
     options: ProjectionOptions,
     weights: np.ndarray | None = None,
+    learn: Learner | None = None,
 ) -> Projected:
-    """Solve a task on rows X (n x d) and a label factor (n x q, or None); `weights` (n) say how often every row counts."""
+    """Solve a task on rows X (n x d) and a label factor (n x q, or None); `weights` (n) say how often every row counts,
+    `learn` how labels are decoded from coordinates (not by a subspace of linear functions, whose rows are then read anew)."""
     if weights is not None and not weights.all():
         index = np.flatnonzero(weights)
         some = None if labels is None else labels[index]
-        found = project(task, view, Subset(X, index), some, k, options, weights[index])
+        found = project(task, view, Subset(X, index), some, k, options, weights[index], learn)
         return replace(found, embedding=None)  # which lacks samples
     samples = Samples(X.shape[0], None, labels, 1.0, task.center, weights)
     kernel = parse(options.kernel)
@@ -83,25 +85,28 @@ def project(
     if linear and not isinstance(options.approximation, Krylov) and is_exact(options.approximation):
         dual = X.shape[1] > X.shape[0] if options.dual is None else options.dual
         if dual:
-            return _by_dual(task, view, X, samples, k, options)
-        return _by_moments(task, FeatureColumns.of(view, X, task.center), X, samples, k)
-    return _by_kernel(task, view, X, samples, k, options)
+            return _by_dual(task, view, X, samples, k, options, learn)
+        return _by_moments(task, FeatureColumns.of(view, X, task.center), X, samples, k, learn)
+    return _by_kernel(task, view, X, samples, k, options, learn)
 
 
-def _by_kernel(task: Task, view: str, X: Rows, samples: Samples, k: int, options: ProjectionOptions) -> Projected:
+def _by_kernel(
+    task: Task, view: str, X: Rows, samples: Samples, k: int, options: ProjectionOptions, learn: Learner | None
+) -> Projected:
     """Through a subspace of linear functions, factor rows of a low-rank kernel, or the n x n kernel."""
     seed = options.random_state
     if isinstance(options.approximation, Krylov):
-        return _by_subspace(task, view, X, samples, k, options.approximation, seed)
+        found = _by_subspace(task, view, X, samples, k, options.approximation, seed)
+        return found if learn is None else replace(found, decoder=None)
     if not is_exact(options.approximation):
         columns = FactorColumns.fit(options.approximation, view, X, options.kernel, task.center, seed)
-        return _by_moments(task, columns, X, samples, k)
+        return _by_moments(task, columns, X, samples, k, learn)
     built = KernelView.build(
         options.approximation, view, X, options.kernel, task.ridge, task.center, seed, samples.weights
     )
     if built.dtype == np.float32:
         options = replace(options, tol=max(options.tol, _SINGLE))
-    return _by_products(task, built, samples, k, options)
+    return _by_products(task, built, samples, k, options, learn)
 
 
 def _by_subspace(
@@ -127,26 +132,52 @@ def _by_subspace(
     return replace(done, fit=replace(done.fit, steps=steps, converged=growth <= method.tol, residual=growth))
 
 
-def _by_dual(task: Task, view: str, X: Rows, samples: Samples, k: int, options: ProjectionOptions) -> Projected:
+def _by_dual(
+    task: Task, view: str, X: Rows, samples: Samples, k: int, options: ProjectionOptions, learn: Learner | None
+) -> Projected:
     """Through products with the rows of a linear kernel."""
     built = DualView.build(view, X, task.center, samples.weights)
     if options.floor and isinstance(task, FormTask):
         task = task.floored(options.floor * float(built.operator.diagonal().sum()) / samples.size)
-    return _by_products(task, built, samples, k, options)
+    return _by_products(task, built, samples, k, options, learn)
 
 
-def _by_products(task: Task, built: ViewOperator, samples: Samples, k: int, options: ProjectionOptions) -> Projected:
+def _by_products(
+    task: Task, built: ViewOperator, samples: Samples, k: int, options: ProjectionOptions, learn: Learner | None
+) -> Projected:
     fit = solve_operator(task, samples, built.operator, k, options.tol, options.max_iter, options.random_state)
     roots = np.ones(1) if samples.weights is None else np.sqrt(samples.weights)[:, None]
     if samples.weights is not None:  # the signs that repeated samples would have
         fit = replace(fit, coefficients=fix_signs(fit.coefficients / roots) * roots)
     expansion, embedding = built.function(fit.coefficients)
     embedding = embedding / roots
-    return Projected(expansion, fit, embedding, decode_rows(task, samples, embedding))
+    return Projected(expansion, fit, embedding, decode_rows(task, samples, embedding, learn))
 
 
-def _by_moments(task: Task, columns: ViewColumns, X: Rows, samples: Samples, k: int) -> Projected:
-    return _from_moments(task, columns, collect_view(columns, X, *task.columns(samples), samples.weights), samples, k)
+def _by_moments(
+    task: Task, columns: ViewColumns, X: Rows, samples: Samples, k: int, learn: Learner | None
+) -> Projected:
+    labels, diagonal = task.columns(samples)
+    if learn is None or samples.labels is None:
+        return _from_moments(task, columns, collect_view(columns, X, labels, diagonal, samples.weights), samples, k)
+    # the labels themselves beside what the method makes of them, so that one pass serves both
+    both = samples.labels if labels is None else np.hstack([labels, samples.labels])
+    moments = collect_view(columns, X, both, diagonal, samples.weights)
+    first = both.shape[1] - samples.labels.shape[1]
+    done = _from_moments(task, columns, _divided(moments, first, LABELS, "outputs"), samples, k)
+    decoder = learn(_divided(moments, first, "columns", LABELS).mixed({ROWS: done.fit.coefficients}))
+    if decoder is not None and task.center:  # of coordinates less their mean
+        B, offset = decoder
+        decoder = B, offset + moments.mean()[moments.slices()[ROWS]] @ done.fit.coefficients @ B
+    return replace(done, decoder=decoder)
+
+
+def _divided(moments: Moments, first: int, name: str, rest: str) -> Moments:
+    """The same with its LABELS as two groups: `name`, the `first` of them, and the `rest`."""
+    widths: dict[str, int] = {}
+    for group, width in moments.widths.items():
+        widths |= {group: width} if group != LABELS else {name: first, rest: width - first}
+    return replace(moments, widths=widths)
 
 
 def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: Samples, k: int) -> Projected:

@@ -79,8 +79,10 @@ class RegularizedProjection(DecodingProjection):
             regression = MultiViewRidge(options.kernel, approximation=engine, random_state=options.random_state)
             labels = filled_labels(regression, {view: source}, labels, known, weights)
         task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
-        self._learn(project(task, view, source, labels, k, options, weights))
-        if self.has_labels_ and self.label_kernel == "linear" and not self.multilabel_:
+        classes = self.has_labels_ and self.label_kernel == "linear" and not self.multilabel_
+        learn = self._learner if classes else None
+        self._learn(project(task, view, source, labels, k, options, weights, learn))
+        if classes and not hasattr(self, "decoder_"):
             self._learn_decoder(view, source, labels, weights)
 
     def _fit_many(

@@ -295,9 +295,12 @@ class TraceEmbedding(DecodingProjection):
         kernel = "linear" if self.label_kernel is None else self.label_kernel
         labels = check_label_factor(self, y, source.shape[0], kernel, weights)[0] if entry.labels else None
         options = ProjectionOptions(self.kernel, self.approximation, self.tol, self.max_iter, self.random_state)
-        self._learn(project(MethodTask(entry, chosen), view, source, labels, k, options, weights))
-        if labels is not None and self._decodes:
+        decodes = labels is not None and self._decodes
+        if labels is not None and decodes:
             self._learn_outputs(labels, y, weights)
+        learn = self._learner if decodes else None
+        self._learn(project(MethodTask(entry, chosen), view, source, labels, k, options, weights, learn))
+        if labels is not None and decodes and not hasattr(self, "decoder_"):
             self._learn_decoder(view, source, labels, weights)
 
     def _fit_rows(self, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int) -> None:

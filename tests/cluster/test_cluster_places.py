@@ -206,7 +206,7 @@ def test_a_missing_extra_is_named(
     monkeypatch: pytest.MonkeyPatch, where: str, module: str, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    sentence = f"--scheduler {where} needs {package}, which is not installed; install dmo\\[{extra}\\]"
+    sentence = f"--scheduler {where} needs {package}, which is not installed; install dmo-learn\\[{extra}\\]"
     with pytest.raises(ImportError, match=sentence), connect(where):
         pass
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
@@ -305,8 +306,12 @@ def discriminants(moments: Moments) -> Decoder | None:
     return B, offset
 
 
-def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> Decoder | None:
-    """Decode the labels from coordinates in memory, by least squares with an intercept.
+Learner: TypeAlias = Callable[[Moments], Decoder | None]
+"""`decode` or `discriminants`."""
+
+
+def decode_rows(task: Task, samples: Samples, embedding: np.ndarray, learn: Learner | None = None) -> Decoder | None:
+    """Decode the labels from coordinates in memory.
 
     Parameters
     ----------
@@ -316,6 +321,8 @@ def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> Decoder 
         With their labels.
     embedding : array of shape (n, k)
         Coordinates.
+    learn : callable, default=None
+        By what, also where the task decodes nothing; None: least squares with an intercept.
 
     Returns
     -------
@@ -332,11 +339,12 @@ def decode_rows(task: Task, samples: Samples, embedding: np.ndarray) -> Decoder 
     >>> B.round(6), offset.round(6)
     (array([[2.]]), array([1.]))
     """
-    if samples.labels is None or not task.decodes:
+    if samples.labels is None or not (task.decodes or learn):
         return None
     groups = {ROWS: samples.rooted(np.asarray(embedding, np.float64)), LABELS: samples.rooted(samples.labels)}
     roots = None if samples.weights is None else np.sqrt(samples.weights)
-    return decode(Moments.zeros({name: part.shape[1] for name, part in groups.items()}).absorb(groups, roots))
+    moments = Moments.zeros({name: part.shape[1] for name, part in groups.items()}).absorb(groups, roots)
+    return (learn or decode)(moments)
 
 
 def solve_moments(
