@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -189,16 +190,23 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
             return
         shared = Broadcast(client, work)
         tasks: dict[int, Any] = {}
+        threads, asked = 1, -np.inf
 
         def forget() -> None:
             tasks.clear()
             shared.forget()
 
         for at, i in enumerate(numbers):
+            if time.monotonic() - asked > 1.0:
+                with suppress(
+                    OSError, CancelledError
+                ):  # where the scheduler does not answer, the results say what that means
+                    threads = max(1, sum(client.nthreads().values()))
+                asked = time.monotonic()
 
-            def result(at: int = at, i: int = i) -> T:
+            def result(at: int = at, i: int = i, threads: int = threads) -> T:
                 # a few per thread wait with the scheduler: enough that none is idle, with the threads that there are now
-                ahead = numbers[at : at + _AHEAD * max(1, sum(client.nthreads().values()))]
+                ahead = numbers[at : at + _AHEAD * threads]
                 for number in ahead:
                     if number not in tasks:
                         tasks[number] = client.submit(_on_worker, shared.future(), number, pure=False)
