@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -159,7 +160,7 @@ def _memory_stops(client: Any, begun: float) -> int:
     """How often a worker was stopped for its memory since `begun`; 0 where nobody answers any more."""
     try:
         events = client.get_events("worker-restart-memory")
-    except (OSError, TimeoutError, ValueError):
+    except (OSError, RuntimeError, ValueError, CancelledError):
         return 0
     return sum(when >= begun for when, _ in events)
 
