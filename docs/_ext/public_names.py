@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ PACKAGES = {
 
 def setup(app: Any) -> dict[str, bool]:
     write_pages(app)  # before Sphinx looks for files
-    app.connect("autodoc-process-docstring", keep_bars, priority=600)  # after numpydoc
+    app.connect("autodoc-process-docstring", keep_marks, priority=600)  # after numpydoc
     return {"parallel_read_safe": True}
 
 
-def keep_bars(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """|x - y| is a norm in formulas, not a substitution of reStructuredText."""
-    lines[:] = [line if "`" in line or ">>>" in line else line.replace("|", r"\|") for line in lines]
+def keep_marks(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """|x - y| is a norm, not a substitution of reStructuredText, and n_components_ no link."""
+    plain = re.compile(r"\||(?<=\w)_(?!\w)")
+    lines[:] = [line if "`" in line or ">>>" in line else plain.sub(r"\\\g<0>", line) for line in lines]
 
 
 def write_pages(app: Any) -> None:
