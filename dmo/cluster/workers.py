@@ -198,9 +198,8 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
 
         for at, i in enumerate(numbers):
             if time.monotonic() - asked > 1.0:
-                with suppress(
-                    OSError, CancelledError
-                ):  # where the scheduler does not answer, the results say what that means
+                # where the scheduler does not answer, or the client is closed, the results say what that means
+                with suppress(OSError, RuntimeError, CancelledError):
                     threads = max(1, sum(client.nthreads().values()))
                 asked = time.monotonic()
 
