@@ -223,6 +223,8 @@ class Rule(BaseModel):
         From 0 to 1.
     prior_power : float
         From 0 to 1.
+    n_train : float
+        Training samples, of propensities; 0: none.
 
     Examples
     --------
@@ -235,6 +237,7 @@ class Rule(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
     standardize: Share
     prior_power: Share
+    n_train: Annotated[float, Field(ge=0)] = 0.0
 
 
 class PlugInPart(BaseModel):

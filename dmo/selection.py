@@ -54,8 +54,9 @@ from dmo.validation import (
 )
 
 _ALGEBRA = ("ridge", "balance", "center", "label_ridge")
+_RULE = ("intercept", "standardize", "prior_power", "propensity")
 _VOTES = ("sharpness", "visual", "decoder")
-_DECODER = ("n_components", "intercept", "prior_power", "standardize", "decoder")
+_DECODER = ("n_components", "intercept", "prior_power", "propensity", "standardize", "decoder")
 
 
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
@@ -496,7 +497,7 @@ def _shared(
 
         def one(j: int, truth: np.ndarray = truth, held: HeldOut = held, center: bool = center) -> float:
             if task.units is None:
-                return task.score(truth, _decoded(model, held, decoders[j]))
+                return task.score(truth, _decoded(model, held, decoders[j], len(task.labels) - len(truth)))
             values, _ = held.scores(decoders[j].get("n_components", getattr(model, "n_components", None)))
             return task.score(truth, values + held.frequency if center else values)
 
@@ -533,16 +534,17 @@ def _fits(
             yield number, left[i], held
 
 
-def _decoded(model: Any, held: HeldOut, setting: Mapping[str, Any]) -> np.ndarray:
-    """Scores of held-out samples under one setting of the decoder."""
+def _decoded(model: Any, held: HeldOut, setting: Mapping[str, Any], n_train: int) -> np.ndarray:
+    """Scores of held-out samples under one setting of the decoder, by a fit on `n_train` samples."""
     raw, loo = held.scores(setting.get("n_components", getattr(model, "n_components", None)))
     decoder = as_decoder(setting.get("decoder", model.decoder))
     if decoder is not None:
         assert loo is not None
         assert held.labels is not None
         return unseen_last(decoder.learn([loo], held.labels)([raw]), held.frequency > 0)
-    value = {key: setting.get(key, getattr(model, key)) for key in ("intercept", "standardize", "prior_power")}
-    return ScoreRule.learn(held.frequency, loo, value["intercept"], value["standardize"], value["prior_power"])(raw)
+    value = {key: setting.get(key, getattr(model, key)) for key in _RULE}
+    rule = value["intercept"], value["standardize"], value["prior_power"], n_train * value["propensity"]
+    return ScoreRule.learn(held.frequency, loo, *rule)(raw)
 
 
 def _left_out(

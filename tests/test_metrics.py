@@ -294,3 +294,59 @@ def test_samples_are_ranked_by_their_known_labels_and_targets_judged_by_their_kn
             sk.r2_score(truth, given),
         ]
         np.testing.assert_allclose(targets.per_target[:3, j], oracle, rtol=1e-12)
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_weights_are_repeated_samples_in_every_metric(problem, unknown, monkeypatch):
+    monkeypatch.setattr(checked_blocks, "block_rows", lambda n_labels: 32)
+    Y, S, P = problem
+    rng = np.random.default_rng(1)
+    Y = np.where(rng.random(Y.shape) < 0.2, np.nan, Y) if unknown else Y
+    weights = rng.integers(0, 4, len(Y))
+    weights[np.nansum(Y[:, [0]], axis=1) > 0] = 0  # label 0 occurs in samples that do not count alone
+    rows = np.repeat(np.arange(len(Y)), weights)
+    pairs = [
+        (
+            metrics.annotation_scores(y, s, 3, w),
+            metrics.top_scores(y, s, 2, sample_weight=w),
+            metrics.auc_scores(y, s, w),
+            metrics.f1_scores(y, p, w),
+            metrics.set_scores(y, p, w),
+            metrics.ranking_scores(y, s, w),
+            metrics.regression_scores(y, s, None, w),
+            metrics.jaccard_accuracy(y, p, w),
+        )
+        for y, s, p, w in ((Y, S, P, weights), (Y[rows], S[rows], P[rows], None))
+    ]
+    for weighted, repeated in zip(*pairs, strict=True):
+        for key, wanted in getattr(repeated, "__dict__", {"mean": repeated}).items():
+            found = getattr(weighted, key, weighted)
+            np.testing.assert_allclose(found, wanted, rtol=1e-12, err_msg=f"{type(weighted).__name__}.{key}")
+    curves = metrics.precision_recall_curves(Y, S, sample_weight=weights)
+    for curve, wanted in zip(curves, metrics.precision_recall_curves(Y[rows], S[rows]), strict=True):
+        assert curve.average_precision == pytest.approx(wanted.average_precision)
+        np.testing.assert_array_equal(curve.thresholds, wanted.thresholds)
+    for name in ("f1@3", "f1-macro@3", "f1-samples", "auc-micro", "lrap", "psp@2", "accuracy", "ranking", "rmse"):
+        score = metrics.metric_of(name)
+        assert score(Y, S, weights) == pytest.approx(score(Y[rows], S[rows])), name
+
+
+def test_weighted_metrics_are_scikit_learns(problem):
+    Y, S, P = problem
+    w = np.random.default_rng(1).random(len(Y))
+    mixed = [l for l in range(Y.shape[1]) if len(set(Y[:, l])) == 2]
+    area = sk.roc_auc_score(Y[:, mixed], S[:, mixed], average=None, sample_weight=w)
+    np.testing.assert_allclose(metrics.auc_scores(Y, S, w).per_label[mixed], area)
+    assert metrics.auc_scores(Y, S, w).micro == pytest.approx(
+        sk.roc_auc_score(Y[:, mixed], S[:, mixed], average="micro", sample_weight=w)
+    )
+    found = metrics.set_scores(Y, P, w)
+    assert found.f1_samples == pytest.approx(sk.f1_score(Y, P, average="samples", sample_weight=w, zero_division=0))
+    assert found.f1_micro == pytest.approx(sk.f1_score(Y, P, average="micro", sample_weight=w))
+    assert found.hamming == pytest.approx(sk.hamming_loss(Y, P, sample_weight=w))
+    assert metrics.regression_scores(Y, S, None, w).r2 == pytest.approx(
+        np.mean([sk.r2_score(Y[:, l], S[:, l], sample_weight=w) for l in range(Y.shape[1])])
+    )
+    for weights in (w[:3], -w, np.full(len(Y), np.nan), 0 * w):
+        with pytest.raises(ValueError, match="120 finite numbers of at least 0, not all of them 0"):
+            metrics.f1_scores(Y, P, weights)

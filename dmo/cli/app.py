@@ -59,6 +59,10 @@ COMMANDS = {
         "dmo.cli.suggest:suggest",
         "List the samples (default: all) whose labels are worth a look: uncertain, probably wrong, unlike the labeled ones.",
     ),
+    "update": Lazy(
+        "dmo.cli.suggest:update_command",
+        "Take in what people answered to suggestions: fit the model anew with it, or go on from where partial_fit was.",
+    ),
     "report": Lazy(
         "dmo.cli.report:report_command",
         "Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.",

@@ -1,4 +1,4 @@
-"""`dmo suggest`: the samples whose labels are worth a look, for annotation tools."""
+"""`dmo suggest` and `dmo update`: samples whose labels are worth a look go to annotation tools, and answers come back."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from dmo import stores
 from dmo.cli.options import Features, Json, Model, Overwrite, Split
-from dmo.cli.session import grid, show
+from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
-from dmo.workflows.apply import ALL, SCORES, open_applied, write_csv
+from dmo.workflows.answers import kept_answers, read_answers, update
+from dmo.workflows.apply import ALL, SCORES, free, open_applied, write_csv
 from dmo.workflows.program import session
 from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, suggestions
 
@@ -37,7 +39,7 @@ def suggest(
         raise UserError(f"{out}: pass a name that ends with .json (Label Studio) or .csv (FiftyOne)")
     with session(json) as run:
         applied = open_applied(model, features, split, ALL, SCORES)
-        found = suggestions(applied, count, kinds)
+        found = suggestions(applied, count, kinds, kept_answers(model))
         if out is not None:
             text = as_csv(found, prefix) if out.suffix == ".csv" else as_label_studio(found, prefix, model)
             write_csv(out, text, overwrite)
@@ -57,3 +59,45 @@ def suggest(
         grid("worth a look", ["sample", "why", "value", "likeliest labels", "doubtful labels"], cells, numbers=False)
     if json:
         show(record, [], "", json)
+
+
+def update_command(
+    model: Model,
+    features: Features,
+    out: Annotated[str, typer.Argument(help="Model store to write.")],
+    answers: Annotated[
+        list[Path],
+        typer.Argument(help="Files of answers: JSON or CSV of Label Studio or FiftyOne, or of sample and labels."),
+    ],
+    split: Split = None,
+    new_labels: Annotated[
+        bool, typer.Option("--new-labels", help="Take labels that no sample carried before.")
+    ] = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Take in what people answered to suggestions: fit the model anew with it, or go on from where partial_fit was.
+
+    The new model remembers the answers, which `dmo suggest` does not ask for again and a further update keeps.
+    """
+    free(out, overwrite, "model")
+    given: dict[str, list[str]] = {}
+    for path in answers:
+        given |= read_answers(path)
+    if not given:
+        raise UserError(
+            f"{', '.join(map(str, answers))}: nobody has answered yet; annotate some of the tasks, and export them"
+        )
+    with stores.reserve_model(out, overwrite), session(json) as run:
+        record = update(run, model, features, out, given, split, new_labels, overwrite) | run.costs()
+    how = "learned from the answers alone" if record["goes_on"] else f"fitted anew to {record['n_samples']} samples"
+    rows = [("answers", f"{record['answers']}, {record['all_answers']} with earlier ones"), ("model", f"{how}: {out}")]
+    rows += [("new labels", ", ".join(record["new_labels"]))] if record["new_labels"] else []
+    parts = [f"{record['answers']} answers", how]
+    show(
+        record,
+        [*rows, *cost_rows(record, run.verbose)],
+        f"update of {model}",
+        json,
+        in_a_line(record, run.verbose, out, *parts),
+    )

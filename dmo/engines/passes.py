@@ -354,7 +354,7 @@ class _Products:
 
 @dataclass(frozen=True)
 class _GapPass:
-    """Adds [F, 1]' diag(s) (U o [F, 1] B) of a block, U the unknown entries and B the coefficients of F and 1."""
+    """Adds [F, 1]' diag(s) (U o [F, 1] B) of a block, U what entries lack and B the coefficients of F and 1."""
 
     raw: FeatureRows
     coefficients: np.ndarray
@@ -369,7 +369,7 @@ class _GapPass:
         scores = self.coefficients[-1] + sum(
             F.dot(B) if hasattr(F, "dot") else F @ B for F, B in zip(found.values(), parts, strict=True)
         )
-        R = np.where(unknown, scores, 0.0) * weights[:, None]
+        R = scores * unknown * weights[:, None]
         images = [F.t_dot(R) if hasattr(F, "t_dot") else np.asarray(F.T @ R) for F in found.values()]
         new = _Products(np.vstack([*images, R.sum(axis=0)]))
         return new if total is None else total + new
@@ -378,7 +378,7 @@ class _GapPass:
 def gap_products(
     raw: FeatureRows, coefficients: np.ndarray, unknown: np.ndarray, weights: np.ndarray, client: Any = None
 ) -> np.ndarray:
-    """Work out what unknown entries take from the products of a regression, in one pass over the rows.
+    """Work out what unknown or lighter entries take from the products of a regression, in one pass over the rows.
 
     Parameters
     ----------
@@ -386,8 +386,8 @@ def gap_products(
         Raw factor rows F of n samples.
     coefficients : ndarray of shape (d + 1, k)
         B, of the columns of F and of an intercept.
-    unknown : ndarray of shape (n, k), bool
-        U, the entries that are not known.
+    unknown : ndarray of shape (n, k), bool or float
+        U: entries that are not known; or 1 less the weights of all.
     weights : ndarray of shape (n,)
         s, of the samples.
     client : distributed.Client or None, default=None

@@ -41,7 +41,7 @@ def filled_labels(
         Labels or outputs; unknown entries are not looked at.
     known : ndarray of shape (n, L), bool
         Which are known.
-    sample_weight : array-like of shape (n,), mapping of view to such, or None
+    sample_weight : array-like of shape (n,), mapping of view to such, SampleWeights, or None
         See `MultiViewRidge.fit`.
 
     Returns

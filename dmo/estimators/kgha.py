@@ -105,6 +105,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         Add the label means to the scores.
     prior_power : float in [0, 1], default=0.0
         Divide the scores by label frequency to that power, which favors rare labels. See `dmo.methods.decoding.ScoreRule`.
+    propensity : bool, default=False
+        Divide the scores by label propensities, which is to fit labels that are divided by them: for propensity-scored
+        precision [Onishi, Hayashi 2025]. Takes `intercept`.
     standardize : float in [0, 1], default=0.0
         Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
         scores. Needs
@@ -201,6 +204,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         "intercept": FLAG,
         "label_sets": FLAG,
         "prior_power": SHARE,
+        "propensity": FLAG,
         "standardize": SHARE,
         "gamma": POSITIVE,
         "label_ridge": optional(POSITIVE),
@@ -218,6 +222,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         center: bool = True,
         intercept: bool = False,
         prior_power: float = 0.0,
+        propensity: bool = False,
         standardize: float = 0.0,
         solver: Literal["krylov", "als"] = "krylov",
         distances: str | Mapping[str, str] = "auto",
@@ -243,6 +248,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self.center = center
         self.intercept = intercept
         self.prior_power = prior_power
+        self.propensity = propensity
         self.standardize = standardize
         self.solver = solver
         self.distances = distances
@@ -299,8 +305,13 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             self._fit_many(views, many, check_weights(sample_weight, views))
             return self
         Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
-        sample_weight = with_class_weights(sample_weight, self.class_weight, self, Y)
-        gaps = LabelGaps.of(known, check_weights(sample_weight, views), list(views), n, passive=True)
+        given = check_weights(with_class_weights(sample_weight, self.class_weight, self, Y), views)
+        if self.class_weight is not None and self.multilabel_:
+            raise UserError(
+                "class_weight of KGHA is for a vector of classes, since a space sees all labels of a sample at once; weigh "
+                "samples, or take MultiViewRidge"
+            )
+        gaps = LabelGaps.of(known, given, list(views), n, passive=True)
         self._forget_pass()
         if gaps is not None and self.kernel == "product" and learns(self.weights):
             raise UserError(
@@ -343,7 +354,9 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         else:
             self._fit_low_rank(views, T)
         self.decoding_, self.decoder_ = None, self.decoder_ @ V.T
-        self.rule_ = ScoreRule.learn(Y.T @ counts / counts.sum(), None, self.intercept, 0.0, self.prior_power)
+        self.rule_ = ScoreRule.learn(
+            Y.T @ counts / counts.sum(), None, self.intercept, 0.0, self.prior_power, counts.sum() * self.propensity
+        )
 
     def _learn_held_out(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
         """Decisions, from other fits: scores in the sample have seen its labels through the embedding."""
@@ -380,7 +393,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 gamma=self.gamma,
                 weights=self.view_weights_ if self.kernel == "product" else None,
             )
-            labels = filled_labels(regression, views, labels, gaps.known, gaps.weights.by_name())
+            labels = filled_labels(regression, views, labels, gaps.known, gaps.weights)
         labeled = gaps.weights.labels > 0
         k = self.count_components(Y.shape[1], label_rank(labels[labeled]), len(Y))
         fit = self._fit_exact_gaps if self.is_exact else self._fit_moment_gaps
@@ -391,7 +404,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         frequency = gaps.frequency(Y)
         # scores without label means would lose what weights of classes say
         intercept = self.intercept or self.class_weight is not None
-        self.rule_ = ScoreRule.learn(frequency, loo, intercept, self.standardize, self.prior_power)
+        n_train = gaps.n_labeled * self.propensity
+        self.rule_ = ScoreRule.learn(frequency, loo, intercept, self.standardize, self.prior_power, n_train)
 
     def _fit_exact_gaps(self, views: Mapping[str, Rows], weights: SampleWeights, Y: np.ndarray, k: int) -> None:
         fitted = self._fit_views(views, weights)
@@ -445,7 +459,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 advance(1)
         self.expansions_ = expansions
         held = loo @ self.decoder_
-        self.rule_ = ScoreRule.learn(Y.mean(axis=0), held, self.intercept, self.standardize, self.prior_power)
+        rule = self.intercept, self.standardize, self.prior_power, len(Y) * self.propensity
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), held, *rule)
 
     def _fit_pass(self, done: LowRankPass) -> None:
         labels = done.total.centered_gram(LABELS)
@@ -461,7 +476,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 D = decoder(loadings)
                 held.append(part.of_scores({view: B @ D for view, B in coefficients.items()}, offset @ D))
             mean, deviation = pooled(held)
-        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
+        rule = self.intercept, self.standardize, self.prior_power, done.total.n * self.propensity
+        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, *rule)
 
     def _solve(self, rotated: Rotated, k: int) -> HomogeneityFit:
         weights, ridges = self._weighting(rotated)
@@ -488,7 +504,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 held.append(ScoreSums(len(scores), scores.sum(axis=0), (scores**2).sum(axis=0)))
             mean, deviation = pooled(held)
         frequency = groups[LABELS].mean(axis=0)
-        self.rule_ = ScoreRule.of(frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
+        rule = self.intercept, self.standardize, self.prior_power, len(groups[LABELS]) * self.propensity
+        self.rule_ = ScoreRule.of(frequency, mean, deviation, *rule)
 
     def prepare_moments(self, moments: Moments, center: bool) -> SharedHomogeneity:
         """Prepare what the fits of all ridges and balances share.

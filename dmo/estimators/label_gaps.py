@@ -85,18 +85,33 @@ class LabelGaps:
         if known is None and weights is None:
             return None
         given = SampleWeights({view: np.ones(n) for view in views}, np.ones(n)) if weights is None else weights
+        entries = given.entries
+        if entries is not None and not entries.all():
+            known = (entries > 0) & (True if known is None else known)
         labels = (given.labels > 0) if known is None else (given.labels > 0) & known.any(axis=1)
         own = {view: weight if passive else weight * labels for view, weight in given.views.items()}
         for view, weight in own.items():
             if not weight.any():
                 raise UserError(f"view {view!r} has no sample with a known label; leave the view out")
         some = None if known is None or known[labels].all() else known
-        return cls(SampleWeights(own, given.labels * labels), some)
+        return cls(SampleWeights(own, given.labels * labels, entries), some)
+
+    @property
+    def counts(self) -> np.ndarray | None:
+        """How often every label of a sample counts (n x L), beside the sample's weight; None: all once."""
+        if self.weights.entries is None:
+            return self.known
+        return self.weights.entries if self.known is None else self.weights.entries * self.known
 
     @property
     def any_weight(self) -> np.ndarray:
         """Whether some view has the sample with a positive weight (n)."""
         return np.any([own > 0 for own in self.weights.views.values()], axis=0)
+
+    @property
+    def n_labeled(self) -> float:
+        """How many samples have a known label, by their weights."""
+        return float(self.weights.labels[self.any_weight].sum())
 
     def rows(self, index: np.ndarray) -> LabelGaps:
         """Take those of some samples.
@@ -126,16 +141,18 @@ class LabelGaps:
         ndarray of shape (L,)
             Share of the known samples, by their weights; 0 of labels known of none.
         """
-        weights = self.weights.labels * self.any_weight
-        if self.known is None:
+        weights, counts = self.weights.labels * self.any_weight, self.counts
+        if counts is None:
             return np.asarray(weights @ Y / weights.sum())
-        count = weights @ self.known
-        return np.divide(weights @ np.where(self.known, Y, 0.0), count, out=np.zeros(Y.shape[1]), where=count > 0)
+        total = weights @ counts
+        return np.divide(
+            weights @ np.where(counts > 0, counts * Y, 0.0), total, out=np.zeros(Y.shape[1]), where=total > 0
+        )
 
     def completed(
         self, smoother: LinearMap, targets: np.ndarray, weights: np.ndarray, center: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Fill targets with the regression's own predictions, and take their means off.
+        """Fill targets with the regression's own predictions where they are unknown or lighter, and take their means off.
 
         Parameters
         ----------
@@ -161,7 +178,7 @@ class LabelGaps:
             mean = share @ B if center else 0.0
             return np.asarray(smoother(B - mean) + mean)
 
-        full = targets if self.known is None else filled(fit, targets, self.known, weights)
+        full = targets if self.counts is None else filled(fit, targets, self.counts, weights)
         if not center:
             return full, None
         mean = share @ full
@@ -170,7 +187,7 @@ class LabelGaps:
 
 @dataclass(frozen=True)
 class PartialRidge:
-    """Ridge regression on low-rank kernels, from rows with weights of which single labels may be unknown.
+    """Ridge regression on low-rank kernels, from rows with weights whose single labels may have others, or be unknown.
 
     Parameters
     ----------
@@ -220,18 +237,18 @@ class PartialRidge:
         maps: Mapping[str, FeatureMap],
         views: Mapping[str, Rows],
         targets: np.ndarray,
-        known: np.ndarray | None,
+        counts: np.ndarray | None,
         weights: np.ndarray,
         shares: Mapping[str, float],
         c: float,
         center: bool,
     ) -> Self:
-        """From n rows by view, targets (n x L), and which of them are known (None: all)."""
+        """From n rows by view, targets (n x L), and how often each of them counts, bool or float (None: all once)."""
         raw, client = FeatureRows(views, maps, _KEPT), current_client()
-        targets = targets if known is None else np.where(known, targets, 0.0)
+        targets = targets if counts is None else np.where(counts > 0, counts * targets, 0.0)
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
         total = collect_moments(raw, targets, None, client, weights)[0].mixed(mixings)
-        if known is None or known.all():
+        if counts is None or (counts == 1).all():
             found, offset = ridge(total, shares, c, center)
             offset = offset + total.mean()[total.slices()[LABELS]] if center else offset
             return cls(total, maps, weights, shares, c, center, found, offset)
@@ -239,17 +256,16 @@ class PartialRidge:
         raw_edges = np.cumsum([m.rank if m.mixing is None else len(m.mixing) for m in maps.values()])[:-1]
 
         def mixed(parts: Sequence[np.ndarray], back: bool) -> np.ndarray:
-            known_mixings = [mixings.get(view) for view in maps]
-            return np.vstack(
-                [B if T is None else (T.T if back else T) @ B for T, B in zip(known_mixings, parts, strict=True)]
-            )
+            own = [mixings.get(view) for view in maps]
+            return np.vstack([B if T is None else (T.T if back else T) @ B for T, B in zip(own, parts, strict=True)])
 
         def gaps(B: np.ndarray, which: np.ndarray) -> np.ndarray:
             coefficients = np.vstack([mixed(np.split(B[:-1], edges), False), B[-1:]])
-            image = gap_products(raw, coefficients, ~known[:, which], weights, client)
+            own = counts[:, which]
+            image = gap_products(raw, coefficients, ~own if own.dtype == bool else 1.0 - own, weights, client)
             return np.vstack([mixed(np.split(image[:-1], raw_edges), True), image[-1:]])
 
-        found, offset = masked_ridge(total, shares, c, gaps, np.asarray(known.any(axis=0)), center)
+        found, offset = masked_ridge(total, shares, c, gaps, np.asarray((counts > 0).any(axis=0)), center)
         return cls(total, maps, weights, shares, c, center, found, offset)
 
     def expansions(self, share: float) -> dict[str, Expansion]:

@@ -174,4 +174,4 @@ def _fit(model: Any, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps |
         return model.fit(views, Y)
     model.set_params(standardize=0.0)  # raw scores are the same without held-out statistics
     known = Y if gaps.known is None else np.where(gaps.known, Y, np.nan)
-    return model.fit(views, known, sample_weight=gaps.weights.by_name())
+    return model.fit(views, known, sample_weight=gaps.weights)

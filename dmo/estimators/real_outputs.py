@@ -170,8 +170,8 @@ def read_real(estimator: Any, y: Any, n: int, reset: bool = True) -> tuple[np.nd
     real = estimator.targets == "real" or (estimator.targets == "auto" and are_real(y)) if reset else estimator.outputs_
     if not real:
         return None
-    for name in ("prior_power", "standardize", "decoder"):
-        if getattr(estimator, name):
+    for name in ("prior_power", "propensity", "standardize", "decoder", "class_weight"):
+        if getattr(estimator, name, None):
             raise UserError(f"{name} = {getattr(estimator, name)!r} is for labels, and y has real values; leave it out")
     if getattr(estimator, "weights", None) == "tagprop":
         raise UserError("weights = 'tagprop' learns from labels, and y has real values; take 'alignment', or give them")

@@ -71,6 +71,7 @@ from dmo.validation import (
     per_view,
     sample_count,
     with_class_weights,
+    with_label_weights,
 )
 
 
@@ -99,6 +100,9 @@ class MultiViewRidge(Incremental, Annotator):
         Add the label means to the scores, which `center` took off.
     prior_power : float in [0, 1], default=0.0
         Divide the scores by label frequency to that power, which favors rare labels. See `dmo.methods.decoding.ScoreRule`.
+    propensity : bool, default=False
+        Divide the scores by label propensities, which is to fit labels that are divided by them: for propensity-scored
+        precision [Onishi, Hayashi 2025]. Takes `intercept`.
     standardize : float in [0, 1], default=0.0
         Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
         scores. Needs
@@ -128,9 +132,11 @@ class MultiViewRidge(Incremental, Annotator):
     targets : {"auto", "labels", "real"}, default="auto"
         What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
         "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.
-    class_weight : {"balanced"}, dict of class to float, or None, default=None
-        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Scores
-        then have the label means, as by `intercept`; what a decoder learns is of classes as they are.
+    class_weight : {"balanced"}, dict of class or label to float, or None, default=None
+        Of a vector of classes: by what factor samples count; "balanced": inversely to how often their class occurs. Of a
+        matrix of labels: by what factor samples count for a label that they carry; "balanced": those with it weigh as much
+        as those without. Scores then have the label means, as by `intercept`; what a decoder learns is of labels as they
+        are.
 
     Attributes
     ----------
@@ -171,6 +177,7 @@ class MultiViewRidge(Incremental, Annotator):
         "intercept": FLAG,
         "label_sets": FLAG,
         "prior_power": SHARE,
+        "propensity": FLAG,
         "standardize": SHARE,
         "random_state": SEED,
         "gamma": POSITIVE,
@@ -188,6 +195,7 @@ class MultiViewRidge(Incremental, Annotator):
         center: bool = True,
         intercept: bool = False,
         prior_power: float = 0.0,
+        propensity: bool = False,
         standardize: float = 0.0,
         distances: str | Mapping[str, str] = "auto",
         gamma: float = 2.0,
@@ -208,6 +216,7 @@ class MultiViewRidge(Incremental, Annotator):
         self.center = center
         self.intercept = intercept
         self.prior_power = prior_power
+        self.propensity = propensity
         self.standardize = standardize
         self.distances = distances
         self.gamma = gamma
@@ -235,8 +244,9 @@ class MultiViewRidge(Incremental, Annotator):
             Labels of 0 and 1, n classes, or n lists of labels; or real outputs, see `targets`. In a matrix NaN, None and
             masked entries are unknown.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
-            How often every sample counts; or by view, 0 where the view lacks the sample. Bandwidths and landmarks take
-            all samples of positive weight alike.
+            How often every sample counts; or by view, 0 where the view lacks the sample, and of "labels", of shape (n, L)
+            how often every label of a sample counts besides, 0 where it is unknown. Bandwidths and landmarks take all
+            samples of positive weight alike.
 
         Returns
         -------
@@ -258,7 +268,9 @@ class MultiViewRidge(Incremental, Annotator):
             return self
         Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
         sample_weight = with_class_weights(sample_weight, self.class_weight, self, Y)
-        gaps = LabelGaps.of(known, check_weights(sample_weight, views), list(views), n)
+        given = check_weights(sample_weight, views, by_entry=True)
+        given = with_label_weights(given, self.class_weight, self, Y, known)
+        gaps = LabelGaps.of(known, given, list(views), n)
         self._forget_pass()
         if gaps is not None and learns(self.weights):
             raise UserError(f"weights={self.weights!r} needs all labels and views of all samples, each once; give them")
@@ -323,7 +335,9 @@ class MultiViewRidge(Incremental, Annotator):
                 self.center,
                 1.0 if joined else self.view_weights_[group[0]],
             )
-        self.rule_ = ScoreRule.learn(Y.T @ labels / labels.sum(), None, self.intercept, 0.0, self.prior_power)
+        self.rule_ = ScoreRule.learn(
+            Y.T @ labels / labels.sum(), None, self.intercept, 0.0, self.prior_power, labels.sum() * self.propensity
+        )
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
         if gaps is not None:
@@ -354,9 +368,9 @@ class MultiViewRidge(Incremental, Annotator):
             own = ({view: engines[view] for view in group}, {view: kernels[view] for view in group})
             maps = fit_maps(*own, sources, self.random_state, self.center)
             shares = {view: self.view_weights_[view] if joined else 1.0 for view in group}
-            known = None if gaps.known is None else gaps.known[index]
+            counts = None if gaps.counts is None else gaps.counts[index]
             c = ridges["all" if joined else group[0]]
-            fitted = PartialRidge.fit(maps, sources, targets[index], known, weights[index], shares, c, self.center)
+            fitted = PartialRidge.fit(maps, sources, targets[index], counts, weights[index], shares, c, self.center)
             self.expansions_ |= fitted.expansions(share)
             if held_out == "left out":
                 loo[index] += share * fitted.left_out(sources, targets[index])
@@ -369,7 +383,7 @@ class MultiViewRidge(Incremental, Annotator):
         if not needed and self._skips_sets:
             return ""
         # what a left-out sample says has a closed form where all of its labels are left out together
-        if gaps is None or gaps.known is None:
+        if gaps is None or gaps.counts is None:
             return "left out"
         return "folds" if needed else "part"
 
@@ -399,7 +413,8 @@ class MultiViewRidge(Incremental, Annotator):
             known = gaps.known[rows]
         # scores without label means would lose what weights of classes say
         intercept = self.intercept or self.class_weight is not None
-        self.rule_ = ScoreRule.learn(frequency, loo, intercept, self.standardize, self.prior_power)
+        n_train = self.propensity * (float(len(Y)) if gaps is None else gaps.n_labeled)
+        self.rule_ = ScoreRule.learn(frequency, loo, intercept, self.standardize, self.prior_power, n_train)
         if self.decoder is not None or not self._skips_sets:
             self._learn_decoder(self.decoder, [loo], Y[rows], known)
 
@@ -457,7 +472,8 @@ class MultiViewRidge(Incremental, Annotator):
         if self.standardize:
             held = [part.of_scores(*self.fit_moments(done.total - part)[:2]) for part in done.folds]
             mean, deviation = pooled(held)
-        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, self.intercept, self.standardize, self.prior_power)
+        rule = self.intercept, self.standardize, self.prior_power, done.total.n * self.propensity
+        self.rule_ = ScoreRule.of(done.frequency, mean, deviation, *rule)
 
     def _learn_from_pass(
         self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray, weights: np.ndarray | None = None

@@ -1,4 +1,4 @@
-"""From raw label scores to scores that rank labels: means, prior and per-label scale."""
+"""From raw label scores to scores that rank labels: means, prior, propensities and per-label scale."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from dmo.errors import UserError
+from dmo.metrics import inverse_propensities
 
 
 @dataclass(frozen=True)
 class ScoreRule:
-    """scores = (s + intercept - standardize * mean) / deviation^standardize / frequency^prior_power, per label.
+    """scores = (s + intercept - standardize * mean) / deviation^standardize / frequency^prior_power / propensity, per label.
 
     With `standardize` and `prior_power` 0 the rule is [KGHA 31] as it stands.
 
@@ -28,6 +29,8 @@ class ScoreRule:
         From 0 to 1.
     prior_power : float, default=0.0
         From 0 to 1.
+    n_train : float, default=0.0
+        Training samples, from which with `frequency` the propensities follow; 0: they are not divided by.
 
     Examples
     --------
@@ -44,6 +47,7 @@ class ScoreRule:
     frequency: np.ndarray
     standardize: float = 0.0
     prior_power: float = 0.0
+    n_train: float = 0.0
 
     @classmethod
     def learn(
@@ -53,6 +57,7 @@ class ScoreRule:
         intercept: bool,
         standardize: float = 0.0,
         prior_power: float = 0.0,
+        n_train: float = 0.0,
     ) -> ScoreRule:
         """Learn the rule from held-out scores.
 
@@ -68,6 +73,8 @@ class ScoreRule:
             From 0 to 1.
         prior_power : float, default=0.0
             From 0 to 1.
+        n_train : float, default=0.0
+            Training samples, where scores are to be divided by propensities.
 
         Returns
         -------
@@ -80,8 +87,10 @@ class ScoreRule:
             For a power out of range.
         """
         if loo is None or not standardize:
-            return cls.of(frequency, np.zeros_like(frequency), np.ones_like(frequency), intercept, 0.0, prior_power)
-        return cls.of(frequency, loo.mean(axis=0), loo.std(axis=0), intercept, standardize, prior_power)
+            mean, deviation, standardize = np.zeros_like(frequency), np.ones_like(frequency), 0.0
+        else:
+            mean, deviation = loo.mean(axis=0), loo.std(axis=0)
+        return cls.of(frequency, mean, deviation, intercept, standardize, prior_power, n_train)
 
     @classmethod
     def of(
@@ -92,6 +101,7 @@ class ScoreRule:
         intercept: bool,
         standardize: float,
         prior_power: float,
+        n_train: float = 0.0,
     ) -> ScoreRule:
         """Make the rule from statistics of the raw held-out scores, before the intercept; a constant label keeps its scale.
 
@@ -109,6 +119,8 @@ class ScoreRule:
             From 0 to 1.
         prior_power : float
             From 0 to 1.
+        n_train : float, default=0.0
+            Training samples, where scores are to be divided by propensities.
 
         Returns
         -------
@@ -125,7 +137,7 @@ class ScoreRule:
                 raise UserError(f"{what} = {value}; needed is a power between 0 and 1")
         added = frequency if intercept else np.zeros_like(frequency)
         scale = np.where(deviation > 0, deviation, 1.0)
-        return cls(added, mean + added, scale, frequency, standardize, prior_power)
+        return cls(added, mean + added, scale, frequency, standardize, prior_power, n_train)
 
     @property
     def seen(self) -> np.ndarray:
@@ -140,6 +152,8 @@ class ScoreRule:
             out = out / self.deviation**self.standardize
         if self.prior_power:
             out = out / np.where(self.seen, self.frequency, 1.0) ** self.prior_power
+        if self.n_train:
+            out = out * inverse_propensities(self.frequency, self.n_train)
         return unseen_last(out, self.seen)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -153,7 +167,8 @@ class ScoreRule:
             The powers, JSON.
         """
         arrays = {key: getattr(self, key) for key in ("intercept", "mean", "deviation", "frequency")}
-        return arrays, {"standardize": self.standardize, "prior_power": self.prior_power}
+        meta = {"standardize": self.standardize, "prior_power": self.prior_power}
+        return arrays, meta | ({"n_train": self.n_train} if self.n_train else {})
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any], meta: dict[str, Any]) -> ScoreRule:

@@ -1,4 +1,4 @@
-"""Ridge regression of the labels: from moments, and where some of their entries are unknown."""
+"""Ridge regression of the labels: from moments, and where their entries have weights or are unknown."""
 
 from __future__ import annotations
 
@@ -116,20 +116,21 @@ def masked_ridge(
     """Ridge regression of every label on its own known rows, from moments of all rows and passes over them.
 
     Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an intercept beside w_l where `center`; D: weights of the
-    samples, M_l: its known ones. Conjugate gradients for all labels at once, preconditioned by the regression on all rows;
-    an iteration is one pass, for what the unknown entries take from the product.
+    samples, M_l: how often each counts for the label, 0 where it is unknown. Conjugate gradients for all labels at once,
+    preconditioned by the regression on all rows; an iteration is one pass, for what unknown or lighter entries take from
+    the product.
 
     Parameters
     ----------
     moments : Moments
-        Weighted, of factor rows and of the labels, zeros where they are unknown.
+        Weighted, of factor rows and of the labels times M.
     weights : mapping of view to float
         w_v >= 0 of the views to use.
     c : float
         The ridge.
     gaps : callable
         (coefficients B of shape (d + 1, k) of the views' columns and an intercept, numbers of their k labels) ->
-        [F, 1]' D (U o [F, 1] B), U the unknown entries.
+        [F, 1]' D ((1 - M) o [F, 1] B).
     some : ndarray of shape (L,), bool
         Labels that are known of some samples.
     center : bool, default=True
@@ -189,29 +190,30 @@ _ENOUGH = 1e-11  # relative residual at which a label counts as solved
 _PRODUCTS = 2000
 
 
-def filled(smoother: LinearMap, targets: np.ndarray, known: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Fill the unknown entries of targets with what the ridge regression of every column on its known rows predicts.
+def filled(smoother: LinearMap, targets: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Complete targets so that the ridge regression of all rows on them is that of every column on its own weights.
 
-    The regression of a column on its known rows leaves every prediction as it is when predicted rows join it as targets:
-    its solution is the fixed point y_u = (H y)_u of filling in and fitting again, with the smoother H of all rows. That
-    is (I - H)_uu y_u = (H y_o)_u, positive definite once both sides are weighted, and solved for all columns at once by
-    conjugate gradients: no column has a factorization of its own, and one of all rows serves them.
+    Entry (i, l) weighs w_i m_il, m = 0 where it is unknown. At the minimum the fitted values f = H t are those of
+    t = m o y + (1 - m) o f: unknown entries are what the regression says of them, and known ones stay. With D = diag(w),
+    D (H^-1 - I + M) f = D M y is symmetric, positive definite for every m >= 0, and H D^-1 a good preconditioner of it (the
+    inverse, where all m are 1): no column has a factorization of its own, and one of all rows serves them. H^-1 f is never
+    formed: directions come as pairs (H q, q), which the iteration keeps one below the other.
 
     Parameters
     ----------
     smoother : callable
         B (n x k) -> H B, the fitted values of the weighted regression of all rows, its intercept included.
     targets : ndarray of shape (n, L)
-        Targets; unknown entries are not looked at.
-    known : ndarray of shape (n, L), bool
-        Which are known.
+        y; unknown entries are not looked at.
+    counts : ndarray of shape (n, L)
+        m: bool, whether an entry is known; or how often it counts, at least 0.
     weights : ndarray of shape (n,)
-        Of the rows; those of weight 0 stay unfilled.
+        w; rows of weight 0 stay unfilled.
 
     Returns
     -------
     ndarray of shape (n, L)
-        Targets on which the regression of all rows is that of every column on its known rows.
+        t.
 
     Examples
     --------
@@ -222,16 +224,24 @@ def filled(smoother: LinearMap, targets: np.ndarray, known: np.ndarray, weights:
     >>> filled(mean, np.array([[1.0], [3.0], [0.0]]), known, np.ones(3)).ravel().round(9).tolist()
     [1.0, 3.0, 2.0]
     """
-    out = np.where(known, targets, 0.0)
-    columns = np.flatnonzero(~known.all(axis=0) & known.any(axis=0))
-    if columns.size:
-        scale = np.where(known[:, columns], 0.0, weights[:, None])
-        found = column_gradients(
-            lambda X, which: scale[:, which] * (X - smoother(X)),
-            scale * smoother(out[:, columns]),
-            lambda R, which: np.divide(R, scale[:, which], out=np.zeros_like(R), where=scale[:, which] > 0),
-        )
-        out[:, columns] += found
+    out, n = np.where(counts > 0, targets, 0.0), len(targets)
+    columns = np.flatnonzero((counts != 1).any(axis=0) & ((counts > 0) & (weights[:, None] > 0)).any(axis=0))
+    if not columns.size:
+        return out
+    m, D = counts[:, columns].astype(np.float64), weights[:, None]
+    inverse = np.divide(1.0, D, out=np.zeros_like(D), where=D > 0)
+
+    def apply(pairs: np.ndarray, which: np.ndarray) -> np.ndarray:
+        P, Q = pairs[:n], pairs[n:]
+        return np.vstack([D * (Q - P + m[:, which] * P), np.zeros_like(Q)])
+
+    def precondition(R: np.ndarray, which: np.ndarray) -> np.ndarray:
+        Q = inverse * R[:n]
+        return np.vstack([smoother(Q), Q])
+
+    right = D * m * out[:, columns]
+    fitted = column_gradients(apply, np.vstack([right, np.zeros_like(right)]), precondition)[:n]
+    out[:, columns] = np.where(D > 0, m * out[:, columns] + (1 - m) * fitted, out[:, columns])
     return out
 
 

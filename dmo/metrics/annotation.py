@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dmo.blocks import Rows, rows
 from dmo.errors import UserError
 from dmo.metrics.checked_blocks import (
+    added,
     binary,
+    counts_of,
     known_pairs,
     matrix,
     numbers,
@@ -177,7 +181,24 @@ class PrecisionRecall:
     average_precision: float
 
 
-def annotation_scores(Y: Rows, S: Rows, top: int = 5) -> AnnotationScores:
+class _Positives:
+    """Scores of positives, in order, and how often each counts."""
+
+    def __init__(self, values: np.ndarray, counts: np.ndarray):
+        self.values, self.counts = values, counts
+        self._below = np.concatenate([[0], np.cumsum(counts)]).astype(counts.dtype)
+
+    def twice_below(self, negatives: np.ndarray, counts: np.ndarray | None) -> Any:
+        """Twice the number of pairs that the negative wins, a tie counting as half a pair."""
+        if counts is None:
+            negatives = np.sort(negatives)  # neighbors in order are found faster
+        places = (np.searchsorted(self.values, negatives, side) for side in ("left", "right"))
+        if counts is None:
+            return sum(int(place.sum()) for place in places)
+        return sum(float(counts @ self._below[place]) for place in places)
+
+
+def annotation_scores(Y: Rows, S: Rows, top: int = 5, sample_weight: ArrayLike | None = None) -> AnnotationScores:
     """Precision, recall, F1 and N+ when every sample is given its labels of highest score.
 
     Label means run over the labels that occur in Y; the precision of a label that is never given is 0; F1 = 2PR / (P + R)
@@ -191,6 +212,8 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5) -> AnnotationScores:
         Scores without NaN.
     top : int, default=5
         Labels given to every sample, 1..L.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -218,7 +241,7 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5) -> AnnotationScores:
     """
     _, n_labels = shapes(Y, S, "scores")
     top = whole("top", top, n_labels, "labels")
-    hits, given, positives = _counts(Y, S, top)
+    hits, given, positives = _counts(Y, S, top, sample_weight)
     occurs = positives > 0
     if not occurs.any():
         raise UserError("annotation_scores: no label occurs in Y, so nothing can be scored; pass samples with labels")
@@ -269,7 +292,7 @@ def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
     return (above | (tied & (tied.cumsum(axis=1) <= room))).astype(np.uint8)
 
 
-def f1_scores(Y: Rows, P: Rows) -> F1Scores:
+def f1_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> F1Scores:
     """Macro and micro F1 of 0/1 predictions.
 
     F1 = 2 TP / (2 TP + FP + FN); a label without positives and without predictions has F1 0 and counts in the macro mean.
@@ -280,6 +303,8 @@ def f1_scores(Y: Rows, P: Rows) -> F1Scores:
         Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     P : row source of shape (n, L)
         Predictions, 0/1, dense or CSR.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -300,19 +325,21 @@ def f1_scores(Y: Rows, P: Rows) -> F1Scores:
     (0.833, 0.8)
     """
     shapes(Y, P, "predictions")
-    hits, given, positives = _counts(Y, P, None)
+    hits, given, positives = _counts(Y, P, None, sample_weight)
     per_label = ratio(2 * hits, given + positives, 0.0)
-    total = int(given.sum() + positives.sum())
+    total = given.sum() + positives.sum()
     return F1Scores(float(per_label.mean()), float(2 * hits.sum() / total) if total else 0.0, per_label)
 
 
-def f1_macro(Y: Rows, P: Rows) -> float:
+def f1_macro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Mean over labels of the F1 of 0/1 predictions; see `f1_scores`.
 
     Parameters
     ----------
     Y, P : row source of shape (n, L)
         Labels and predictions, 0/1.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -326,16 +353,18 @@ def f1_macro(Y: Rows, P: Rows) -> float:
     >>> f1_macro(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [1, 1]]))
     1.0
     """
-    return f1_scores(Y, P).macro
+    return f1_scores(Y, P, sample_weight).macro
 
 
-def f1_micro(Y: Rows, P: Rows) -> float:
+def f1_micro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
     """F1 of 0/1 predictions from counts pooled over labels; see `f1_scores`.
 
     Parameters
     ----------
     Y, P : row source of shape (n, L)
         Labels and predictions, 0/1.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -349,10 +378,10 @@ def f1_micro(Y: Rows, P: Rows) -> float:
     >>> f1_micro(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 1]]))
     0.8
     """
-    return f1_scores(Y, P).micro
+    return f1_scores(Y, P, sample_weight).micro
 
 
-def auc_scores(Y: Rows, S: Rows) -> AUCScores:
+def auc_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> AUCScores:
     """Exact area under the ROC curve: mean over labels (macro), and of all pairs (sample, label) pooled (micro).
 
     Both averages take the labels that have positives and negatives. Reads the rows twice; holds the scores of the positive
@@ -364,6 +393,8 @@ def auc_scores(Y: Rows, S: Rows) -> AUCScores:
         Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     S : row source of shape (n, L)
         Scores without NaN.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -384,41 +415,53 @@ def auc_scores(Y: Rows, S: Rows) -> AUCScores:
     >>> auc_scores(Y, S).per_label
     array([0.5, 1. ])
     """
-    _, n_labels = shapes(Y, S, "scores")
-    labels, values, total = [], [], np.zeros(n_labels, np.int64)
+    n, n_labels = shapes(Y, S, "scores")
+    weights = counts_of(sample_weight, n)
+    labels, values, counts, total = [], [], [], np.zeros(n_labels, np.int64 if weights is None else np.float64)
     for where, y, s, known in known_pairs("AUC, positives", Y, S, "scores"):
-        total += where.stop - where.start if known is None else known.sum(axis=0)
+        total += added(np.ones(y.shape, bool) if known is None else known, weights, where)
         sample, label = np.nonzero(y)
         labels.append(label)
         values.append(s[sample, label])
-    label, value = np.concatenate(labels), np.concatenate(values)
+        counts.append(np.ones(len(label), np.int64) if weights is None else weights[where][sample])
+    label, value, count = np.concatenate(labels), np.concatenate(values), np.concatenate(counts)
     order = np.lexsort((value, label))
-    positives = np.bincount(label, minlength=n_labels).astype(np.int64)
-    per_label_values = np.split(value[order], np.cumsum(positives)[:-1])
+    edges = np.cumsum(np.bincount(label, minlength=n_labels))[:-1]
+    found = [
+        _Positives(v, c) for v, c in zip(np.split(value[order], edges), np.split(count[order], edges), strict=True)
+    ]
+    positives = np.array([part.counts.sum() for part in found], total.dtype)
     both = (positives > 0) & (positives < total)
     if not both.any():
         raise UserError("auc_scores: no label has both positive and negative samples; pass samples of both classes")
-    pooled = np.sort(value[both[label]])
+    place = np.flatnonzero(both[label])
+    place = place[np.argsort(value[place], kind="stable")]
+    pooled = _Positives(value[place], count[place])
     # Twice the pairs that a negative wins, ties counted once: the integers that no order of summation changes.
-    lost, pooled_lost = np.zeros(n_labels, dtype=np.int64), 0
-    for _, y, s, known in known_pairs("AUC, negatives", Y, S, "scores"):
+    lost, pooled_lost = np.zeros(n_labels, total.dtype), total.dtype.type(0)
+    for where, y, s, known in known_pairs("AUC, negatives", Y, S, "scores"):
         columns, negative = np.ascontiguousarray(s.T), ~y if known is None else ~y & known
+        own = None if weights is None else np.broadcast_to(weights[where][:, None], s.shape)
         for l in np.flatnonzero(both):
-            lost[l] += _twice_below(per_label_values[l], columns[l, negative[:, l]])
-        pooled_lost += _twice_below(pooled, np.sort(s[:, both][negative[:, both]]))
-    per_label = np.full(n_labels, np.nan)
-    per_label[both] = 1.0 - lost[both] / (2.0 * positives[both] * (total - positives)[both])
-    wins = 2.0 * len(pooled) * (int(total[both].sum()) - len(pooled))
-    return AUCScores(float(per_label[both].mean()), 1.0 - pooled_lost / wins, per_label, int((~both).sum()))
+            some = negative[:, l]
+            lost[l] += found[l].twice_below(columns[l, some], None if own is None else own[some, l])
+        some = negative[:, both]
+        pooled_lost += pooled.twice_below(s[:, both][some], None if own is None else own[:, both][some])
+    area = np.full(n_labels, np.nan)
+    area[both] = 1.0 - lost[both] / (2.0 * positives[both] * (total - positives)[both])
+    wins = 2.0 * float(positives[both].sum()) * float((total - positives)[both].sum())
+    return AUCScores(float(area[both].mean()), float(1.0 - pooled_lost / wins), area, int((~both).sum()))
 
 
-def auc_macro(Y: Rows, S: Rows) -> float:
+def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Mean area under the ROC curve over the labels with both classes; see `auc_scores`, which also says how many.
 
     Parameters
     ----------
     Y, S : row source of shape (n, L)
         Labels, 0/1, and scores.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -432,16 +475,18 @@ def auc_macro(Y: Rows, S: Rows) -> float:
     >>> auc_macro(np.array([[1], [0], [1]]), np.array([[0.9], [0.6], [0.5]]))
     0.5
     """
-    return auc_scores(Y, S).macro
+    return auc_scores(Y, S, sample_weight).macro
 
 
-def auc_micro(Y: Rows, S: Rows) -> float:
+def auc_micro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Area under the ROC curve of all pairs of the labels with both classes; see `auc_scores`.
 
     Parameters
     ----------
     Y, S : row source of shape (n, L)
         Labels, 0/1, and scores.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -455,7 +500,7 @@ def auc_micro(Y: Rows, S: Rows) -> float:
     >>> auc_micro(np.array([[1], [0], [1]]), np.array([[0.9], [0.6], [0.5]]))
     0.5
     """
-    return auc_scores(Y, S).micro
+    return auc_scores(Y, S, sample_weight).micro
 
 
 def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = None) -> TopNAccuracy:
@@ -518,13 +563,15 @@ def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = No
     return TopNAccuracy(float(per_label[liked > 0].mean()), per_label, top, int((liked == 0).sum()))
 
 
-def jaccard_accuracy(Y: Rows, P: Rows) -> float:
+def jaccard_accuracy(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Mean over samples of |H & Z| / |H | Z|, H the predicted and Z the true label set; two empty sets agree (1).
 
     Parameters
     ----------
     Y, P : row source of shape (n, L)
         Labels and predictions, 0/1; a label that is NaN is not known, which counts for nothing.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -552,10 +599,12 @@ def jaccard_accuracy(Y: Rows, P: Rows) -> float:
     for where, y, p, known in known_pairs("Jaccard accuracy", Y, P, "predictions"):
         p = p if known is None else p & known
         ratios[where] = ratio((y & p).sum(axis=1), (y | p).sum(axis=1), 1.0)
-    return float(ratios.mean())
+    return float(np.average(ratios, weights=counts_of(sample_weight, n)))
 
 
-def precision_recall_curves(Y: Rows, S: Rows, labels: Sequence[int] | None = None) -> list[PrecisionRecall]:
+def precision_recall_curves(
+    Y: Rows, S: Rows, labels: Sequence[int] | None = None, sample_weight: ArrayLike | None = None
+) -> list[PrecisionRecall]:
     """Precision-recall curves of some labels, in that order; labels without a positive are left out.
 
     Average precision is the sum of (R_i - R_(i-1)) P_i over falling thresholds. Holds n x len(labels) scores in memory.
@@ -568,6 +617,8 @@ def precision_recall_curves(Y: Rows, S: Rows, labels: Sequence[int] | None = Non
         Scores without NaN.
     labels : sequence of int, default=None
         Columns of Y; None: all.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -595,32 +646,33 @@ def precision_recall_curves(Y: Rows, S: Rows, labels: Sequence[int] | None = Non
     for where, y, s, known in known_pairs("precision-recall curves", Y, S, "scores"):
         truth[:, where], score[:, where] = y[:, picked].T, s[:, picked].T
         has[:, where] = True if known is None else known[:, picked].T
-    return [_curve(int(l), t[k], s[k]) for l, t, k, s in zip(picked, truth, has, score) if t.any()]
+    weights = counts_of(sample_weight, n)
+    each = np.ones(n, np.int64) if weights is None else weights
+    has &= each > 0
+    found = zip(picked, truth, has, score, strict=True)
+    return [_curve(int(l), t[k], s[k], each[k]) for l, t, k, s in found if (t & k).any()]
 
 
-def _curve(label: int, truth: np.ndarray, score: np.ndarray) -> PrecisionRecall:
+def _curve(label: int, truth: np.ndarray, score: np.ndarray, counts: np.ndarray) -> PrecisionRecall:
     order = np.argsort(-score, kind="stable")
-    score = score[order]
-    hits = np.cumsum(truth[order])
+    score, counts = score[order], counts[order]
+    hits, given = np.cumsum(counts * truth[order]), np.cumsum(counts)
     last = np.append(np.flatnonzero(score[1:] != score[:-1]), len(score) - 1)
-    precision, recall = hits[last] / (last + 1), hits[last] / hits[-1]
+    precision, recall = hits[last] / given[last], hits[last] / hits[-1]
     average = float(np.sum(np.diff(recall, prepend=0.0) * precision))
     return PrecisionRecall(label, precision, recall, score[last], average)
 
 
-def _counts(Y: Rows, S: Rows, top: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _counts(
+    Y: Rows, S: Rows, top: int | None, sample_weight: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per label: true positives, predictions, positives. `S` holds scores when `top` is given, else predictions."""
     what = "predictions" if top is None else "scores"
-    hits, given, positives = np.zeros((3, Y.shape[1]), dtype=np.int64)
-    for _, y, s, known in known_pairs("counting labels", Y, S, what):
+    weights = counts_of(sample_weight, Y.shape[0])
+    hits, given, positives = np.zeros((3, Y.shape[1]), np.int64 if weights is None else np.float64)
+    for where, y, s, known in known_pairs("counting labels", Y, S, what):
         p = s if top is None else top_label_sets(s, top).astype(bool)
-        hits += (y & p).sum(axis=0)
-        given += (p if known is None else p & known).sum(axis=0)
-        positives += y.sum(axis=0)
+        hits += added(y & p, weights, where)
+        given += added(p if known is None else p & known, weights, where)
+        positives += added(y, weights, where)
     return hits, given, positives
-
-
-def _twice_below(positives: np.ndarray, negatives: np.ndarray) -> int:
-    """Twice the number of pairs (sorted positive, negative) that the negative wins, a tie counting as half a pair."""
-    left = np.searchsorted(positives, negatives, "left")
-    return int(left.sum() + np.searchsorted(positives, negatives, "right").sum())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import ArrayLike
 
 from dmo.blocks import Rows, row_blocks, rows
 from dmo.errors import UserError
@@ -104,6 +105,24 @@ def whole(name: str, value: int, most: int, unit: str) -> int:
     if not 1 <= value <= most:
         raise UserError(f"{name} is {value}, need 1..{most}: there are {most} {unit}; choose a number in that range")
     return int(value)
+
+
+def counts_of(sample_weight: ArrayLike | None, n: int) -> np.ndarray | None:
+    """How often each of n samples counts; None: once, so that what is counted stays whole numbers."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, np.float64)
+    if weights.shape != (n,) or not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise UserError(
+            f"sample_weight of shape {weights.shape} must hold {n} finite numbers of at least 0, not all of them 0; pass "
+            f"one a sample"
+        )
+    return weights
+
+
+def added(figures: np.ndarray, weights: np.ndarray | None, where: slice) -> np.ndarray:
+    """Sums over the samples of a block, of figures of shape (m,) or (m, L)."""
+    return np.asarray(figures.sum(axis=0) if weights is None else weights[where] @ figures)
 
 
 def ratio(part: np.ndarray, whole: np.ndarray, otherwise: float) -> np.ndarray:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dmo.blocks import Rows
-from dmo.metrics.checked_blocks import known_pairs, ratio, shapes
+from dmo.metrics.checked_blocks import added, counts_of, known_pairs, ratio, shapes
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class SetScores:
     cardinality: float
 
 
-def set_scores(Y: Rows, P: Rows) -> SetScores:
+def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetScores:
     """Micro, macro and sample F1, Hamming loss and subset accuracy of predicted label sets.
 
     They are scikit-learn's `f1_score` (zero_division=0), `hamming_loss` and `accuracy_score`.
@@ -52,6 +53,8 @@ def set_scores(Y: Rows, P: Rows) -> SetScores:
         Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     P : row source of shape (n, L)
         Predictions, 0/1, dense or CSR.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -72,18 +75,19 @@ def set_scores(Y: Rows, P: Rows) -> SetScores:
     (0.8, 0.5)
     """
     n, L = shapes(Y, P, "predictions")
-    hits, given, positives = np.zeros((3, L), dtype=np.int64)
-    by_sample, wrong, right, compared = np.empty(n), 0, 0, 0
+    weights = counts_of(sample_weight, n)
+    hits, given, positives = np.zeros((3, L), np.int64 if weights is None else np.float64)
+    by_sample, wrong, right, compared = np.empty(n), 0.0, 0.0, 0.0
     for where, y, p, known in known_pairs("label sets", Y, P, "predictions"):
-        p, compared = (p, compared + p.size) if known is None else (p & known, compared + int(known.sum()))
-        both = y & p
-        hits, given, positives = hits + both.sum(axis=0), given + p.sum(axis=0), positives + y.sum(axis=0)
+        p, told = (p, np.full(len(p), L)) if known is None else (p & known, known.sum(axis=1))
+        both, different = y & p, (y != p).sum(axis=1)
+        hits, given = hits + added(both, weights, where), given + added(p, weights, where)
+        positives, compared = positives + added(y, weights, where), compared + float(added(told, weights, where))
         by_sample[where] = ratio(2 * both.sum(axis=1), y.sum(axis=1) + p.sum(axis=1), 0.0)
-        different = (y != p).sum(axis=1)
-        wrong, right = wrong + int(different.sum()), right + int((different == 0).sum())
-    per_label, total = ratio(2 * hits, given + positives, 0.0), int(given.sum() + positives.sum())
-    micro = float(2 * hits.sum() / total) if total else 0.0
-    samples = float(by_sample.mean())
-    return SetScores(
-        micro, float(per_label.mean()), samples, wrong / max(compared, 1), right / n, float(given.sum() / n)
-    )
+        wrong += float(added(different, weights, where))
+        right += float(added(different == 0, weights, where))
+    per_label, total = ratio(2 * hits, given + positives, 0.0), given.sum() + positives.sum()
+    micro, size = float(2 * hits.sum() / total) if total else 0.0, n if weights is None else float(weights.sum())
+    samples = float(np.average(by_sample, weights=weights))
+    hamming = wrong / compared if compared else 0.0
+    return SetScores(micro, float(per_label.mean()), samples, hamming, right / size, float(given.sum() / size))

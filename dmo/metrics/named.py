@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
 
 from dmo.errors import UserError
 from dmo.metrics.annotation import (
@@ -21,17 +20,19 @@ from dmo.metrics.label_sets import set_scores
 from dmo.metrics.ranking import ranking_scores, top_scores
 from dmo.metrics.regression import regression_scores
 
-Metric = Callable[[np.ndarray, np.ndarray], float]
-"""(labels of shape (n, L), scores of shape (n, L)) -> a number to maximize."""
+Metric = Callable[..., float]
+"""(labels of shape (n, L), scores of shape (n, L), weights of the samples or nothing) -> a number to maximize."""
 
 
-def _lrap(Y: np.ndarray, S: np.ndarray) -> float:
-    return ranking_scores(Y, S).lrap
+def _lrap(Y: np.ndarray, S: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
+    return ranking_scores(Y, S, sample_weight).lrap
 
 
-def _ranking(Y: np.ndarray, S: np.ndarray) -> float:
-    mixed = (Y == 1).any(axis=0) & (Y == 0).any(axis=0)
-    return (ranking_scores(Y, S).lrap + (auc_macro(Y[:, mixed], S[:, mixed]) if mixed.any() else 1.0)) / 2
+def _ranking(Y: np.ndarray, S: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
+    used = slice(None) if sample_weight is None else sample_weight > 0
+    mixed = (Y[used] == 1).any(axis=0) & (Y[used] == 0).any(axis=0)
+    area = auc_macro(Y[:, mixed], S[:, mixed], sample_weight) if mixed.any() else 1.0
+    return (ranking_scores(Y, S, sample_weight).lrap + area) / 2
 
 
 def rated(Y: np.ndarray, S: np.ndarray, multilabel: bool, weights: np.ndarray | None = None) -> float:
@@ -61,27 +62,19 @@ def rated(Y: np.ndarray, S: np.ndarray, multilabel: bool, weights: np.ndarray | 
     0.75
     """
     if not multilabel:
-        return float(np.average(Y[np.arange(len(Y)), S.argmax(axis=1)], weights=weights))
-    if weights is None:
-        truth = Y if np.isnan(Y).any() else Y.astype(np.uint8)
-        return auc_macro(truth, S) if Y.shape[1] == 1 else _ranking(truth, S)
-    used = weights > 0
-    Y, S, weights = Y[used], S[used], weights[used]
-    areas = []
-    for y, s in zip(Y.T, S.T, strict=True):
-        known = ~np.isnan(y)
-        if len(np.unique(y[known])) == 2:
-            areas.append(roc_auc_score(y[known], s[known], sample_weight=weights[known]))
-    area = float(np.mean(areas)) if areas else 1.0
-    return area if Y.shape[1] == 1 else (ranking_scores(Y, S, weights).lrap + area) / 2
+        return _accuracy(Y, S, weights)
+    truth = Y if np.isnan(Y).any() else Y.astype(np.uint8)
+    return auc_macro(truth, S, weights) if Y.shape[1] == 1 else _ranking(truth, S, weights)
 
 
-def _accuracy(Y: np.ndarray, S: np.ndarray) -> float:
-    return float(np.nanmean(Y[np.arange(len(Y)), S.argmax(axis=1)]))
+def _accuracy(Y: np.ndarray, S: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
+    right = Y[np.arange(len(Y)), S.argmax(axis=1)]
+    known = ~np.isnan(right)
+    return float(np.average(right[known], weights=None if sample_weight is None else sample_weight[known]))
 
 
-def _f1_samples(Y: np.ndarray, P: np.ndarray) -> float:
-    return set_scores(Y, P).f1_samples
+def _f1_samples(Y: np.ndarray, P: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
+    return set_scores(Y, P, sample_weight).f1_samples
 
 
 OF_SCORES: dict[str, Metric] = {"auc-macro": auc_macro, "auc-micro": auc_micro, "lrap": _lrap}
@@ -115,7 +108,7 @@ def metric_of(name: str | Metric) -> Metric:
     Returns
     -------
     callable
-        (Y of shape (n, L), scores of shape (n, L)) -> float.
+        (Y of shape (n, L), scores of shape (n, L), sample_weight of shape (n,) or None) -> float.
 
     Raises
     ------
@@ -137,16 +130,16 @@ def metric_of(name: str | Metric) -> Metric:
         return OF_SCORES[base]
     if (base in ERRORS or base == "r2") and not at:
         sign = -1.0 if base in ERRORS else 1.0
-        return lambda Y, S: sign * float(getattr(regression_scores(Y, S), base))
+        return lambda Y, S, w=None: sign * float(getattr(regression_scores(Y, S, None, w), base))
     if name in OF_LABEL_SETS:
-        return lambda Y, S: float(OF_LABEL_SETS[base](Y, (S > 0).astype(np.uint8)))
+        return lambda Y, S, w=None: float(OF_LABEL_SETS[base](Y, (S > 0).astype(np.uint8), w))
     top = int(at) if at.isdigit() else 0
     if top and base in OF_ANNOTATIONS:
-        return lambda Y, S: float(getattr(annotation_scores(Y, S, top), OF_ANNOTATIONS[base]))
+        return lambda Y, S, w=None: float(getattr(annotation_scores(Y, S, top, w), OF_ANNOTATIONS[base]))
     if top and base in OF_LABEL_SETS:
-        return lambda Y, S: float(OF_LABEL_SETS[base](Y, top_label_sets(S, top)))
+        return lambda Y, S, w=None: float(OF_LABEL_SETS[base](Y, top_label_sets(S, top), w))
     if top and base in OF_SAMPLES:
-        return lambda Y, S: float(getattr(top_scores(Y, S, top), OF_SAMPLES[base]))
+        return lambda Y, S, w=None: float(getattr(top_scores(Y, S, top, sample_weight=w), OF_SAMPLES[base]))
     of_top = [f"{key}@5" for key in (*OF_ANNOTATIONS, *OF_LABEL_SETS, *OF_SAMPLES)]
     known = ", ".join([*of_top, *OF_SCORES, *OF_LABEL_SETS, "r2", *ERRORS])
     raise UserError(f"unknown metric {name!r}; known: {known}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.metrics.annotation import top_label_sets
-from dmo.metrics.checked_blocks import known_pairs, shapes, whole
+from dmo.metrics.checked_blocks import added, counts_of, known_pairs, shapes, whole
 
 _ENTRIES = 2**21  # scores that are compared at a time
 
@@ -77,7 +78,7 @@ class TopScores:
     top: int
 
 
-def ranking_scores(Y: Rows, S: Rows, weights: np.ndarray | None = None) -> RankingScores:
+def ranking_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> RankingScores:
     """Label ranking average precision, coverage error and ranking loss.
 
     They are scikit-learn's `label_ranking_average_precision_score`, `coverage_error` and `label_ranking_loss`. Only true
@@ -89,7 +90,7 @@ def ranking_scores(Y: Rows, S: Rows, weights: np.ndarray | None = None) -> Ranki
         Labels, 0/1, dense or CSR; NaN is a label that is not known, which counts for nothing.
     S : row source of shape (n, L)
         Scores without NaN.
-    weights : ndarray of shape (n,) or None, default=None
+    sample_weight : array-like of shape (n,) or None, default=None
         How often every sample counts; None: once.
 
     Returns
@@ -127,11 +128,17 @@ def ranking_scores(Y: Rows, S: Rows, weights: np.ndarray | None = None) -> Ranki
         deepest = np.zeros(m)
         np.maximum.at(deepest, sample, rank)
         coverage[where] = deepest
+    weights = counts_of(sample_weight, n)
     return RankingScores(*(float(np.average(figure, weights=weights)) for figure in (precision, coverage, loss)))
 
 
 def top_scores(
-    Y: Rows, S: Rows, top: int = 5, frequency: np.ndarray | None = None, n_train: int | None = None
+    Y: Rows,
+    S: Rows,
+    top: int = 5,
+    frequency: np.ndarray | None = None,
+    n_train: float | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> TopScores:
     """Precision, recall, F1, nDCG and propensity-scored precision of the k labels of highest score.
 
@@ -147,8 +154,10 @@ def top_scores(
         The k, 1..L.
     frequency : ndarray of shape (L,), default=None
         Share of the training samples that carry each label, for propensities; None: of Y.
-    n_train : int, default=None
+    n_train : float, default=None
         Number of training samples, for propensities; None: n.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -175,35 +184,37 @@ def top_scores(
     """
     n, L = shapes(Y, S, "scores")
     top = whole("top", top, L, "labels")
+    weights = counts_of(sample_weight, n)
+    size = n if weights is None else float(weights.sum())
     if frequency is None:
         positives = np.zeros(L)
-        for _, y, _, _ in known_pairs("counting labels", Y, S, "scores"):
-            positives += y.sum(axis=0)
-        frequency = positives / n
-    weight = inverse_propensities(np.asarray(frequency, float), n if n_train is None else n_train)
+        for where, y, _, _ in known_pairs("counting labels", Y, S, "scores"):
+            positives += added(y, weights, where)
+        frequency = positives / size
+    gain = inverse_propensities(np.asarray(frequency, float), size if n_train is None else n_train)
     discount = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, top + 2)))])
-    sums, labeled, gained, best_gain = np.zeros(4), 0, 0.0, 0.0
-    for _, y, s, known in known_pairs("best labels", Y, S, "scores"):
+    sums, labeled, gained, best_gain = np.zeros(4), 0.0, 0.0, 0.0
+    for where, y, s, known in known_pairs("best labels", Y, S, "scores"):
         s = _known_first(s, known)
         given, count = top_label_sets(s, top).astype(bool), y.sum(axis=1)
         hits = (y & given).sum(axis=1)
         sample, rank, _, tied = _places(y, s)
         share = (discount[np.minimum(rank, top)] - discount[np.minimum(rank - tied, top)]) / tied
         ideal = discount[np.minimum(count, top)]
-        has = count > 0
-        ndcg = np.bincount(sample, share, len(y))[has] / ideal[has]
-        recall, f1 = hits[has] / count[has], 2 * hits[has] / (count[has] + top)
         taken = top if known is None else np.clip(known.sum(axis=1), 1, top)
-        sums += (hits / taken).sum(), recall.sum(), f1.sum(), ndcg.sum()
-        labeled += int(has.sum())
-        own = np.where(y, weight, 0.0)
-        gained += float(own[given].sum())
-        best_gain += float(-np.partition(-own, top - 1, axis=1)[:, :top].sum())
+        some = np.maximum(count, 1)  # without a label there are no hits
+        ndcg = np.bincount(sample, share, len(y)) / np.where(count > 0, ideal, 1.0)
+        figures = np.stack([hits / taken, hits / some, 2 * hits / (some + top), ndcg], axis=1)
+        sums += added(figures, weights, where)
+        labeled += float(added(count > 0, weights, where))
+        own = np.where(y, gain, 0.0)
+        gained += float(added(np.where(given, own, 0.0).sum(axis=1), weights, where))
+        best_gain += float(added(-np.partition(-own, top - 1, axis=1)[:, :top].sum(axis=1), weights, where))
     if not labeled:
         raise UserError("top_scores: no label occurs in Y, so nothing can be scored; pass samples with labels")
     psp = gained / best_gain if best_gain > 0 else 0.0
     return TopScores(
-        float(sums[0] / n), float(sums[1] / labeled), float(sums[2] / labeled), float(sums[3] / n), psp, top
+        float(sums[0] / size), float(sums[1] / labeled), float(sums[2] / labeled), float(sums[3] / size), psp, top
     )
 
 
@@ -253,15 +264,15 @@ def _places(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
     return sample, rank, above, tied
 
 
-def inverse_propensities(frequency: np.ndarray, n: int) -> np.ndarray:
+def inverse_propensities(frequency: np.ndarray, n: float) -> np.ndarray:
     """Work out how much more a hit counts for a label that is often left out.
 
     Parameters
     ----------
     frequency : ndarray of shape (L,)
         Share of the training samples that carry each label.
-    n : int
-        Training samples.
+    n : float
+        Training samples, by their weights.
 
     Returns
     -------

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dmo.blocks import Rows, row_blocks, rows
 from dmo.errors import UserError
-from dmo.metrics.checked_blocks import dense, numbers, shapes
+from dmo.metrics.checked_blocks import added, counts_of, dense, numbers, shapes
 
 _BLOCK = 8192
 
@@ -42,7 +43,9 @@ class RegressionScores:
     per_target: np.ndarray
 
 
-def regression_scores(Y: Rows, P: Rows, baseline: np.ndarray | None = None) -> RegressionScores:
+def regression_scores(
+    Y: Rows, P: Rows, baseline: np.ndarray | None = None, sample_weight: ArrayLike | None = None
+) -> RegressionScores:
     """RMSE, MAE, R2 and aRRMSE of predictions, each averaged over the targets.
 
     RMSE, MAE and R2 are scikit-learn's `root_mean_squared_error`, `mean_absolute_error` and `r2_score`. A target that is
@@ -56,6 +59,8 @@ def regression_scores(Y: Rows, P: Rows, baseline: np.ndarray | None = None) -> R
         Predictions.
     baseline : ndarray of shape (L,), default=None
         Training means, which aRRMSE compares with; None: the means of Y.
+    sample_weight : array-like of shape (n,) or None, default=None
+        How often every sample counts; None: once.
 
     Returns
     -------
@@ -79,19 +84,20 @@ def regression_scores(Y: Rows, P: Rows, baseline: np.ndarray | None = None) -> R
     >>> round(found.r2, 2), round(found.arrmse, 2)
     (0.5, 0.71)
     """
-    _, L = shapes(Y, P, "predictions")
+    n, L = shapes(Y, P, "predictions")
+    weights = counts_of(sample_weight, n)
     known, total = np.zeros(L), np.zeros(L)
-    for y, _ in _blocks(Y, P):
-        known, total = known + (~np.isnan(y)).sum(axis=0), total + np.nansum(y, axis=0)
+    for where, y, _ in _blocks(Y, P):
+        known, total = known + added(~np.isnan(y), weights, where), total + added(np.nan_to_num(y), weights, where)
     if not known.all():
         raise UserError(f"no sample has a value of target {int(np.argmin(known))}; leave the target out")
     mean = total / known
     center = mean if baseline is None else np.asarray(baseline, float)
     squared, absolute, around, variance = np.zeros((4, L))
-    for y, p in _blocks(Y, P):
-        error = np.where(np.isnan(y), 0.0, y - p)
-        squared, absolute = squared + (error**2).sum(axis=0), absolute + np.abs(error).sum(axis=0)
-        around, variance = around + np.nansum((y - center) ** 2, 0), variance + np.nansum((y - mean) ** 2, 0)
+    for where, y, p in _blocks(Y, P):
+        error, far, spread = (np.where(np.isnan(y), 0.0, y - other) for other in (p, center, mean))
+        squared, absolute = squared + added(error**2, weights, where), absolute + added(np.abs(error), weights, where)
+        around, variance = around + added(far**2, weights, where), variance + added(spread**2, weights, where)
     perfect = (squared == 0).astype(float)
     r2 = np.where(variance > 0, 1 - squared / np.where(variance > 0, variance, 1.0), perfect)
     relative = np.where(around > 0, np.sqrt(squared / np.where(around > 0, around, 1.0)), 1 - perfect)
@@ -100,7 +106,7 @@ def regression_scores(Y: Rows, P: Rows, baseline: np.ndarray | None = None) -> R
     return RegressionScores(rmse, mae, mean_r2, arrmse, per_target)
 
 
-def _blocks(Y: Rows, P: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _blocks(Y: Rows, P: Rows) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     for where in row_blocks(Y.shape[0], _BLOCK):
         y = np.asarray(dense(rows(Y, where), "targets"), np.float64)
-        yield y, numbers(rows(P, where), "predictions", where)
+        yield where, y, numbers(rows(P, where), "predictions", where)

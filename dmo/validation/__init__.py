@@ -44,7 +44,13 @@ from dmo.validation.views import (
     prepare_views,
     sample_count,
 )
-from dmo.validation.weights import SampleWeights, check_row_weights, check_weights, with_class_weights
+from dmo.validation.weights import (
+    SampleWeights,
+    check_row_weights,
+    check_weights,
+    with_class_weights,
+    with_label_weights,
+)
 
 __all__ = [
     "CLASS_WEIGHT",
@@ -96,4 +102,5 @@ __all__ = [
     "unused",
     "warn_of_outputs",
     "with_class_weights",
+    "with_label_weights",
 ]

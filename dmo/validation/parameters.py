@@ -125,7 +125,7 @@ PART = Need("needs a number above 0 and at most 1", lambda value: _is_number(val
 COUNT = at_least(1)
 FLAG = Need("needs True or False", lambda value: isinstance(value, (bool, np.bool_)))
 CLASS_WEIGHT = Need(
-    "needs 'balanced', a dict of class to a number of at least 0, or None",
+    "needs 'balanced', a dict of class or label to a number of at least 0, or None",
     lambda value: (
         value is None
         or value == "balanced"

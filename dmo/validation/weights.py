@@ -25,6 +25,8 @@ class SampleWeights:
         At least 0; 0 where the view lacks the sample.
     labels : ndarray of shape (n,), float64
         At least 0.
+    entries : ndarray of shape (n, L), float64, or None, default=None
+        By what factor every label of a sample counts besides, 0 where it is unknown; None: 1.
 
     Examples
     --------
@@ -36,6 +38,7 @@ class SampleWeights:
 
     views: dict[str, np.ndarray]
     labels: np.ndarray
+    entries: np.ndarray | None = None
 
     def of_views(self, views: Sequence[str]) -> np.ndarray:
         """Look up the weights of samples in views whose kernels are one.
@@ -64,16 +67,6 @@ class SampleWeights:
                 )
         return first
 
-    def by_name(self) -> dict[str, np.ndarray]:
-        """Name all of them, as `check_weights` takes them.
-
-        Returns
-        -------
-        dict of str to ndarray of shape (n,)
-            By view, and of the labels.
-        """
-        return self.views | {LABEL_WEIGHTS: self.labels}
-
     def rows(self, index: np.ndarray) -> SampleWeights:
         """Take those of some samples.
 
@@ -87,18 +80,22 @@ class SampleWeights:
         SampleWeights
             Of these samples.
         """
-        return SampleWeights({view: own[index] for view, own in self.views.items()}, self.labels[index])
+        entries = None if self.entries is None else self.entries[index]
+        return SampleWeights({view: own[index] for view, own in self.views.items()}, self.labels[index], entries)
 
 
-def check_weights(sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
+def check_weights(sample_weight: Any, views: Mapping[str, Rows], by_entry: bool = False) -> SampleWeights | None:
     """Read the weights of samples, together with what the views lack.
 
     Parameters
     ----------
-    sample_weight : array-like of shape (n,), number, mapping of view to such, or None
-        Weights of all views and of the labels; or by view, 1 for those that are not named ("labels": of the labels).
+    sample_weight : array-like of shape (n,), number, mapping of view to such, SampleWeights, or None
+        Weights of all views and of the labels; or by view, 1 for those that are not named ("labels": of the labels, of
+        shape (n,), or (n, L) with one of every entry).
     views : mapping of str to row source of shape (n, d)
         Views; their `presence` sets weights to 0.
+    by_entry : bool, default=False
+        Take a matrix of weights of the labels.
 
     Returns
     -------
@@ -117,16 +114,27 @@ def check_weights(sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeight
     >>> check_weights([1, 2, 1], {"x": np.ones((3, 2))}).views["x"].tolist()
     [1.0, 2.0, 1.0]
     """
+    if isinstance(sample_weight, SampleWeights):  # of a fit within another, which has read them
+        return sample_weight
     n = next(iter(views.values())).shape[0]
     known = {view: presence(source) for view, source in views.items()}
     if sample_weight is None and all(present is None for present in known.values()):
         return None
+    entries = None
     given: Mapping[str, Any] = dict.fromkeys([*views, LABEL_WEIGHTS], 1.0 if sample_weight is None else sample_weight)
     if isinstance(sample_weight, Mapping):
         unknown = [view for view in sample_weight if view not in given]
         if unknown:
             raise UserError(f"sample_weight names {unknown[0]!r}, the views are {list(views)}; name these, or 'labels'")
         given = dict.fromkeys(given, 1.0) | dict(sample_weight)
+        if np.ndim(given[LABEL_WEIGHTS]) == 2:
+            if not by_entry:
+                raise UserError(
+                    "sample_weight of the labels is a matrix, which only MultiViewRidge of dense labels takes; pass one "
+                    "weight a sample"
+                )
+            entries = _checked(given[LABEL_WEIGHTS], (n, np.shape(given[LABEL_WEIGHTS])[1]))
+            given |= {LABEL_WEIGHTS: entries.any(axis=1)}
     weights = {view: _weights(own, n) for view, own in given.items()}
     for view, present in known.items():
         if present is not None:
@@ -135,14 +143,14 @@ def check_weights(sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeight
         if not own.any():
             what = "labels" if view == LABEL_WEIGHTS else f"view {view!r}"
             raise UserError(f"{what}: the weights of all samples are zero; leave the view out, or give it some samples")
-    if all((own == 1).all() for own in weights.values()):
+    if all((own == 1).all() for own in weights.values()) and (entries is None or (entries == 1).all()):
         return None
     labels = weights.pop(LABEL_WEIGHTS)
-    return SampleWeights(weights, labels)
+    return SampleWeights(weights, labels, entries)
 
 
 def with_class_weights(sample_weight: Any, class_weight: Any, estimator: Any, Y: np.ndarray) -> Any:
-    """Multiply the weights of samples by those of their classes.
+    """Multiply the weights of samples by those of their classes; of label matrices see `with_label_weights`.
 
     Parameters
     ----------
@@ -163,7 +171,7 @@ def with_class_weights(sample_weight: Any, class_weight: Any, estimator: Any, Y:
     Raises
     ------
     UserError
-        For labels of which a sample has several, and for what is no class.
+        For what is no class.
 
     Examples
     --------
@@ -175,28 +183,85 @@ def with_class_weights(sample_weight: Any, class_weight: Any, estimator: Any, Y:
     >>> with_class_weights(None, "balanced", model, Y).round(2).tolist()
     [0.67, 2.0, 0.67, 0.67]
     """
-    if class_weight is None:
+    if class_weight is None or estimator.multilabel_:
         return sample_weight
-    if estimator.multilabel_:
-        raise UserError(
-            "class_weight is for a vector of classes; where samples have several labels, sets are chosen by a threshold per "
-            "label, and rare ones favored by prior_power or a decoder"
-        )
     own = Y.argmax(axis=1)
     if isinstance(class_weight, Mapping):
-        classes = estimator.classes_.tolist()
-        unknown = [name for name in class_weight if name not in classes]
-        if unknown:
-            raise UserError(f"class_weight names {unknown[0]!r}, the classes are {classes}")
-        by_class = np.array([class_weight.get(name, 1.0) for name in classes], np.float64)
+        by_class = _named_weights(class_weight, estimator.classes_.tolist(), "classes")
     else:
         of_labels = sample_weight.get(LABEL_WEIGHTS, 1.0) if isinstance(sample_weight, Mapping) else sample_weight
         counts = _weights(1.0 if of_labels is None else of_labels, len(Y)) @ Y
         by_class = np.divide(counts.sum(), (counts > 0).sum() * counts, out=np.zeros_like(counts), where=counts > 0)
     if isinstance(sample_weight, Mapping):
         named = dict.fromkeys([*estimator.view_widths_, LABEL_WEIGHTS], 1.0) | dict(sample_weight)
-        return {name: np.asarray(weights) * by_class[own] for name, weights in named.items()}
+        return {name: _weights(weights, len(Y)) * by_class[own] for name, weights in named.items()}
     return by_class[own] if sample_weight is None else _weights(sample_weight, len(Y)) * by_class[own]
+
+
+def with_label_weights(
+    given: SampleWeights | None, class_weight: Any, estimator: Any, Y: np.ndarray, known: np.ndarray | None
+) -> SampleWeights | None:
+    """Multiply the weights of the entries of a label matrix by those of carrying the label or not.
+
+    Parameters
+    ----------
+    given : SampleWeights or None
+        Weights of the samples.
+    class_weight : {"balanced"}, dict of label to float, or None
+        "balanced": samples with the label weigh as much as those without, together as much as they did; a dict: by what
+        factor those with it count, 1 for labels that it lacks.
+    estimator : object
+        That has learned `classes_`, `multilabel_` and `view_widths_`.
+    Y : ndarray of shape (n, L), 0/1
+        Labels.
+    known : ndarray of shape (n, L), bool, or None
+        Which are known; None: all.
+
+    Returns
+    -------
+    SampleWeights or None
+        As given, or with the factors in its entries.
+
+    Raises
+    ------
+    UserError
+        For what is no label, and where the entries have another shape than the labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.validation import check_labels, with_label_weights
+    >>> model = MultiViewRidge()
+    >>> model.view_widths_ = {"x": 2}
+    >>> Y = check_labels(model, np.array([[1, 0], [0, 1], [0, 1], [0, 1]]), 4)
+    >>> with_label_weights(None, "balanced", model, Y, None).entries.round(2).tolist()[:2]
+    [[2.0, 2.0], [0.67, 0.67]]
+    """
+    if given is not None and given.entries is not None and given.entries.shape != Y.shape:
+        raise UserError(
+            f"sample_weight of the labels has shape {given.entries.shape}, the labels {Y.shape}; pass one weight an entry"
+        )
+    if class_weight is None or not estimator.multilabel_:
+        return given
+    n, L = Y.shape
+    given = SampleWeights({view: np.ones(n) for view in estimator.view_widths_}, np.ones(n)) if given is None else given
+    entries, positive = np.ones(Y.shape) if given.entries is None else given.entries, Y > 0
+    if isinstance(class_weight, Mapping):
+        carried, lacked = _named_weights(class_weight, estimator.classes_.tolist(), "labels"), np.ones(L)
+    else:
+        counts = given.labels[:, None] * entries * (1.0 if known is None else known)
+        sums = np.stack([(counts * positive).sum(axis=0), (counts * ~positive).sum(axis=0)])
+        kinds = (sums > 0).sum(axis=0)
+        carried, lacked = np.divide(sums.sum(axis=0), kinds * sums, out=np.zeros_like(sums), where=sums > 0)
+    return SampleWeights(given.views, given.labels, entries * np.where(positive, carried, lacked))
+
+
+def _named_weights(class_weight: Mapping[Any, float], names: list[Any], what: str) -> np.ndarray:
+    unknown = [name for name in class_weight if name not in names]
+    if unknown:
+        raise UserError(f"class_weight names {unknown[0]!r}, the {what} are {names}")
+    return np.array([class_weight.get(name, 1.0) for name in names], np.float64)
 
 
 def check_row_weights(sample_weight: Any, n: int) -> np.ndarray | None:
@@ -234,14 +299,18 @@ def check_row_weights(sample_weight: Any, n: int) -> np.ndarray | None:
 
 
 def _weights(given: Any, n: int) -> np.ndarray:
+    return _checked(np.full(n, given) if np.ndim(given) == 0 else given, (n,))
+
+
+def _checked(given: Any, shape: tuple[int, ...]) -> np.ndarray:
     try:
         weights = np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
         raise UserError("sample_weight holds what is no number; pass one number a sample") from error
-    weights = np.full(n, weights) if weights.ndim == 0 else weights
-    if weights.shape != (n,):
-        raise UserError(f"sample_weight has shape {weights.shape}, needs ({n},); pass one weight a sample")
-    if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        at = int(np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[0])
-        raise UserError(f"sample_weight is {weights[at]} at sample {at}; weights are finite numbers of at least 0")
+    if weights.shape != shape:
+        raise UserError(f"sample_weight has shape {weights.shape}, needs {shape}; pass one weight a sample")
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        at = tuple(np.argwhere(wrong)[0])
+        raise UserError(f"sample_weight is {weights[at]} at sample {at[0]}; weights are finite numbers of at least 0")
     return weights

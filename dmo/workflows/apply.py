@@ -271,6 +271,11 @@ def label_count(wanted: int | None, model: Any) -> int:
     return min(5 if rule is None else suitable_top(float(rule.frequency.sum()), len(rule.frequency)), labels)
 
 
+def unguarded(cell: str) -> str:
+    """What was in a cell of a table for people before it was guarded: see `as_csv`."""
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
+
+
 def as_csv(samples: Sequence[str], words: Iterable[Sequence[str]], count: int, end: str) -> str:
     r"""Write samples with their labels as a table in text.
 

@@ -291,7 +291,13 @@ def fit(
 
 
 def save(
-    estimator: Any, path: str, training: Training, overwrite: bool = False, costs: Mapping[str, Any] | None = None
+    estimator: Any,
+    path: str,
+    training: Training,
+    overwrite: bool = False,
+    costs: Mapping[str, Any] | None = None,
+    names: Sequence[str] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
     """Save a fitted estimator with the names of its labels and where it comes from.
 
@@ -310,6 +316,10 @@ def save(
         Replace a model there.
     costs : mapping, optional
         What was planned and what it took, JSON.
+    names : sequence of str, optional
+        Of the labels; default: those of the store.
+    more : mapping, optional
+        Further parameters of its provenance, JSON.
 
     Examples
     --------
@@ -324,11 +334,12 @@ def save(
     True
     """
     store = training.store
+    names = store.label_names if names is None else names
     if store.label_names is not None and training.Y is not None:
-        estimator.label_names_ = list(store.label_names)
+        estimator.label_names_ = list(names or ())
     seed = estimator.get_params(deep=False).get("random_state")
     source = origin([store.url], store, training.split, seed)
-    parameters = dict(source.parameters) | ({} if costs is None else {"costs": costs})
+    parameters = dict(source.parameters) | ({} if costs is None else {"costs": costs}) | dict(more or {})
     estimator.save(path, stores.Provenance(source.parents, parameters, seed), overwrite, attached_recipe(store))
 
 

@@ -1,12 +1,11 @@
-"""Samples whose labels are worth a look, for annotation tools, and the answers that these give back."""
+"""Samples whose labels are worth a look, for annotation tools; `dmo.workflows.answers` takes in what these give back."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,19 +15,25 @@ from dmo.errors import UserError
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.methods.decoding import top_labels
+from dmo.workflows.answers import labeled_rows, names_of, with_answers
 from dmo.workflows.apply import AppliedModel, label_count, rows_of
 
 KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
 
 
-def suggestions(applied: AppliedModel, count: int, kinds: Sequence[str] = KINDS) -> list[dict[str, Any]]:
+def suggestions(
+    applied: AppliedModel,
+    count: int,
+    kinds: Sequence[str] = KINDS,
+    answers: Mapping[str, Sequence[str]] | None = None,
+) -> list[dict[str, Any]]:
     """List samples worth a look, those of each kind by their value, highest first.
 
     "uncertain": samples without labels of which most decisions are expected to be wrong, sum_l min(p_l, 1 - p_l). "wrong":
     labeled samples with a label that probabilities from other folds contradict most, max_l |y_l - p_l|. "different": samples
     without labels that are farthest, in the learned space or that of the scores, from the labeled samples and from those that
-    were suggested before them.
+    were suggested before them. Samples that people have answered for are labeled as they said, and not listed again.
 
     Parameters
     ----------
@@ -38,6 +43,8 @@ def suggestions(applied: AppliedModel, count: int, kinds: Sequence[str] = KINDS)
         Samples of each kind, at most.
     kinds : sequence of {"uncertain", "wrong", "different"}
         What to look for.
+    answers : mapping of str to sequence of str, optional
+        Labels by sample, as people said: see `dmo.workflows.answers.kept_answers`.
 
     Returns
     -------
@@ -64,14 +71,19 @@ def suggestions(applied: AppliedModel, count: int, kinds: Sequence[str] = KINDS)
     >>> [row["why"] for row in suggestions(open_applied("m.zarr", "f.zarr", None, "all", "scores"), 1)]
     ['uncertain', 'wrong', 'different']
     """
-    model, ids, names = applied.model, applied.ids(), applied.label_names()
+    model, ids, names = applied.model, applied.ids(), names_of(applied)
     if getattr(model, "decoding_", None) is None:
         raise UserError(
             f"a {type(model).__name__} without probabilities cannot say what is doubtful; pass decoder= to its fit"
         )
     Y = np.zeros((applied.n, len(names)), np.uint8) if applied.Y is None else applied.Y
+    labeled, looked_at = labeled_rows(Y), np.zeros(len(Y), bool)
+    place = {sample: row for row, sample in enumerate(ids)}
+    by_row = {place[sample]: labels for sample, labels in (answers or {}).items() if sample in place}
+    if by_row:
+        Y = with_answers(Y, by_row, names)
+        labeled[list(by_row)] = looked_at[list(by_row)] = True
     unknown, Y = np.isnan(Y), np.nan_to_num(Y).astype(np.uint8)
-    labeled = (~unknown).any(axis=1) if unknown.any() else Y.any(axis=1)
     p = rows_of(applied, lambda views: np.asarray(model.predict_proba(views)))
     likeliest = top_labels(p, label_count(None, model))
     found: list[dict[str, Any]] = []
@@ -95,6 +107,7 @@ def suggestions(applied: AppliedModel, count: int, kinds: Sequence[str] = KINDS)
             gaps = LabelGaps.of(known, None, list(own), len(rows))
             held = model.decoding_.probabilities([out_of_fold_scores(model, own, Y[rows], gaps=gaps)])
             off = np.where(unknown[rows], 0.0, np.abs(Y[rows] - held))
+            rows, off = rows[~looked_at[rows]], off[~looked_at[rows]]
             best = np.argsort(-off.max(axis=1), kind="stable")[:count]
             doubts = [[names[label] for label in np.argsort(-off[i]) if off[i, label] > _DOUBTS] for i in best]
             add(why, rows[best], off[best].max(axis=1), doubts)
@@ -181,43 +194,3 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
         lists = (";".join(entry.get(key, [])) for key in ("labels", "doubts"))
         writer.writerow([prefix + entry["sample"], entry["sample"], entry["why"], entry["value"], *lists])
     return text.getvalue()
-
-
-def read_answers(path: str | Path) -> dict[str, list[str]]:
-    """Read what people answered from an export of Label Studio (JSON).
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-
-    Returns
-    -------
-    dict of str to list of str
-        Labels by sample, of the last annotation of every task that was not skipped; for `partial_fit`, or to label a store.
-
-    Raises
-    ------
-    UserError
-        For a file that is no such export.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.workflows.suggest import read_answers
-    >>> task = '{"data": {"sample": "1.jpg"}, "annotations": [{"result": [{"value": {"choices": ["sea"]}}]}]}'
-    >>> _ = Path("answers.json").write_text(f"[{task}]")
-    >>> read_answers("answers.json")
-    {'1.jpg': ['sea']}
-    """
-    try:
-        tasks = json.loads(Path(path).read_text(encoding="utf-8"))
-        answers: dict[str, list[str]] = {}
-        for task in tasks:
-            given = [one for one in task.get("annotations", []) if not one.get("was_cancelled")]
-            if given:
-                results = [result["value"].get("choices", []) for result in given[-1]["result"]]
-                answers[str(task["data"]["sample"])] = [str(label) for part in results for label in part]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is no export of Label Studio's tasks ({error!r}); export them as JSON") from error
-    return answers

@@ -1,8 +1,8 @@
 """Very many labels: ridge regression on sparse labels against Omikuji's trees and one-vs-rest linear support vector machines.
 
-Sets: "bibtex" (Mulan, from the folder in DMO_DATA), and drawn ones: every label stands for some words, a sample has the words
-of its labels and others. One method a process, so that its processor seconds and peak memory are its own; one BLAS thread.
-Omikuji is compared where it is installed. Run it with OPENBLAS_NUM_THREADS=1.
+Sets: "bibtex" and "delicious" (Mulan, from the folder in DMO_DATA), and drawn ones: every label stands for some words, a
+sample has the words of its labels and others. One method a process, so that its processor seconds and peak memory are its
+own; one BLAS thread. Omikuji is compared where it is installed. Run it with OPENBLAS_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from dmo.workflows.experiments import data_folder
 Set = tuple[scipy.sparse.csr_array, scipy.sparse.csr_array, scipy.sparse.csr_array, scipy.sparse.csr_array]
 DRAWN = {"eurlex-like": (15_000, 5000, 4000), "large": (200_000, 1000, 100_000)}
 """Name -> samples, words, labels."""
+MULAN = {"bibtex": 159, "delicious": 983}
+"""Name -> labels."""
 TOP = (1, 3, 5)
 
 
@@ -71,16 +73,16 @@ def _load(name: str) -> Set:
     if name in DRAWN:
         return drawn(*DRAWN[name])
     folder = Path(data_folder("mulan")) / name
-    parts = [read_arff(folder / f"{name}-{part}.arff.xz", -159) for part in ("train", "test")]
+    parts = [read_arff(folder / f"{name}-{part}.arff.xz", -MULAN[name]) for part in ("train", "test")]
     sets = [(scipy.sparse.csr_array(normalize(X)), scipy.sparse.csr_array(Y)) for X, Y in parts]
     return (*sets[0], *sets[1])
 
 
 def ridge(
-    X: scipy.sparse.csr_array, Y: scipy.sparse.csr_array, new: scipy.sparse.csr_array, power: float
+    X: scipy.sparse.csr_array, Y: scipy.sparse.csr_array, new: scipy.sparse.csr_array, **rule: float
 ) -> np.ndarray:
-    """The five best labels of every new sample, by ridge regression with scores divided by frequency to a power."""
-    model = MultiViewRidge("linear", ridge=1.0, intercept=True, prior_power=power, random_state=0)
+    """The five best labels of every new sample, by ridge regression with a rule of its scores."""
+    model = MultiViewRidge("linear", ridge=1.0, intercept=True, label_sets=False, random_state=0, **rule)
     return model.fit(X, Y if Y.shape[1] > 4096 or Y.shape[0] * Y.shape[1] > 5e7 else Y.toarray()).top_labels(
         new, max(TOP)
     )[0]
@@ -121,8 +123,9 @@ def omikuji(
 
 
 METHODS: dict[str, Callable[..., np.ndarray]] = {
-    "ridge": lambda X, Y, new: ridge(X, Y, new, 0.0),
-    "ridge, scores / frequency^0.25": lambda X, Y, new: ridge(X, Y, new, 0.25),
+    "ridge": ridge,
+    "ridge, scores / frequency^0.25": lambda X, Y, new: ridge(X, Y, new, prior_power=0.25),
+    "ridge, scores / propensity": lambda X, Y, new: ridge(X, Y, new, propensity=True),
     "Omikuji (Parabel)": lambda X, Y, new: omikuji(X, Y, new, "parabel"),
     "Omikuji (Bonsai)": lambda X, Y, new: omikuji(X, Y, new, "bonsai"),
     "one-vs-rest LinearSVC": svm,
@@ -149,7 +152,7 @@ def measure(name: str, method: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", default=["bibtex", *DRAWN], choices=["bibtex", *DRAWN])
+    parser.add_argument("--sets", nargs="+", default=[*MULAN, *DRAWN], choices=[*MULAN, *DRAWN])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from shell import record, run
 
-from dmo import MultiViewRidge
+import dmo
+from dmo import MultiViewRidge, Nystrom
 from dmo.datasets.writing import Source, write
 from dmo.errors import UserError
-from dmo.workflows.suggest import read_answers
+from dmo.workflows.answers import read_answers
 
 NAMES = ["sun", "sea", "fir"]
 
@@ -57,6 +58,94 @@ def test_files_of_annotation_tools_come_and_go(folder):
     tasks.write_text(json.dumps(made))
     chosen = made[0]["predictions"][0]["result"][0]["value"]["choices"]
     assert read_answers(tasks) == {made[0]["data"]["sample"]: chosen}
-    with pytest.raises(UserError, match="is no export of Label Studio"):
-        read_answers(table)
+    assert read_answers(table)[rows[0]["sample"]] == rows[0]["labels"].split(";")
     assert "known are uncertain, wrong, different" in run(*command, "--kind", "odd", code=2).stderr
+
+
+ANSWERED = {"1.jpg": ["sea", "sky"], "2.jpg": ["=fir"], "3.jpg": []}
+TASKS = [
+    {
+        "id": 9,
+        "data": {"image": "/d/x.jpg", "sample": name},
+        "annotations": [{"result": [{"value": {"choices": labels}}]}],
+    }
+    for name, labels in ANSWERED.items()
+]
+FORMS = {
+    "label studio.json": json.dumps(TASKS),
+    "json-min.json": json.dumps(
+        [{"id": 9, "image": "x", "sample": name, "labels": {"choices": labels}} for name, labels in ANSWERED.items()]
+    ),
+    "label studio.csv": 'id,sample,labels\n9,1.jpg,"{""choices"": [""sea"", ""sky""]}"\n10,2.jpg,=fir\n11,3.jpg,\n',
+    "suggested.csv": "filepath,sample,labels\n/d/1.jpg,1.jpg,sea;sky\n/d/2.jpg,2.jpg,=fir\n/d/3.jpg,3.jpg,\n",
+    "corrections.csv": "\ufeffsample,labels\r\n1.jpg,sea;sky\r\n2.jpg,'=fir\r\n3.jpg,\r\n",
+    "fiftyone.json": json.dumps(
+        {"classes": ["sea", "sky", "=fir"], "labels": {"1.jpg": [0, 1], "2.jpg": 2, "3.jpg": None}}
+    ),
+    "named.json": json.dumps(
+        {"classes": None, "labels": {k: [{"label": v} for v in vs] for k, vs in ANSWERED.items()}}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_answers_come_in_the_forms_that_tools_write(name, tmp_path):
+    (tmp_path / name).write_text(FORMS[name])
+    assert read_answers(tmp_path / name) == ANSWERED
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.json", "[1]"), ("a.json", "{}"), ("a.csv", "x,y\n1,2\n"), ("a.json", "no"), ("a.csv", None)]
+)
+def test_what_holds_no_answers_is_refused(name, text, tmp_path):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=r"holds no answers|cannot be read"):
+        read_answers(tmp_path / name)
+
+
+def test_answers_go_into_the_next_model_and_are_not_asked_for_again(folder, tmp_path):
+    X = dmo.stores.open_features(str(folder / "f.zarr")).views["x"][:]
+    truth = (X > 0.3).astype(np.uint8)
+    truth[~truth.any(axis=1), 0] = 1
+    model, given = folder / "m.zarr", dmo.stores.open_features(str(folder / "f.zarr")).labels.copy()
+    seen: set[int] = set()
+    for number in range(2):
+        tasks, answers, new = (tmp_path / f"{number}{what}" for what in ("t.json", "a.csv", "m.zarr"))
+        run("suggest", model, folder / "f.zarr", tasks, "--count", 3, "--prefix", "http://pics/")
+        asked = [int(task["data"]["sample"]) for task in json.loads(tasks.read_text())]
+        assert not set(asked) & seen
+        seen |= set(asked)
+        labels = [";".join(np.array(NAMES)[truth[row] > 0]) for row in asked]
+        rows = [f"http://pics/{row},{said}" for row, said in zip(asked, labels, strict=True)]
+        answers.write_text("\n".join(["image,labels", *rows]))
+        found = record("update", model, folder / "f.zarr", new, answers)
+        given[asked] = truth[asked]
+        assert found["answers"] == len(set(asked))
+        model = new
+    rows = sorted(seen | set(range(80)))
+    wanted = MultiViewRidge("rbf", ridge=0.1, approximation="exact").fit({"x": X[rows]}, given[rows])
+    np.testing.assert_allclose(
+        dmo.load(str(model)).decision_function({"x": X}), wanted.decision_function({"x": X}), atol=1e-6
+    )
+    assert dmo.load(str(model)).label_names_ == NAMES
+
+
+def test_a_model_that_goes_on_learns_from_new_answers_alone(folder, tmp_path):
+    X = dmo.stores.open_features(str(folder / "f.zarr")).views["x"][:80]
+    Y = dmo.stores.open_features(str(folder / "f.zarr")).labels[:80]
+    make = lambda: MultiViewRidge("linear", approximation=Nystrom(rank=3)).partial_fit({"x": X}, Y)  # noqa: E731
+    make().save(str(tmp_path / "m.zarr"))
+    (tmp_path / "a.csv").write_text("sample,labels\n84,sea\n85,moon\n")
+    command = ["update", tmp_path / "m.zarr", folder / "f.zarr", tmp_path / "n.zarr", tmp_path / "a.csv"]
+    assert "'moon', which is none of the 3 labels" in run(*command, code=2).stderr
+    assert record(*command, "--new-labels")["goes_on"]
+    more = dmo.stores.open_features(str(folder / "f.zarr")).views["x"][84:86]
+    wanted = make().partial_fit({"x": more}, np.array([[0, 1, 0, 0], [0, 0, 0, 1]]))
+    found = dmo.load(str(tmp_path / "n.zarr"))
+    np.testing.assert_allclose(found.decision_function({"x": X}), wanted.decision_function({"x": X}), atol=1e-6)
+    assert found.label_names_ == [*NAMES, "moon"]
+    (tmp_path / "a.csv").write_text("sample,labels\n3,sea\n")  # which it has learned from: corrected by a fit of all
+    assert not record(*command[:-2], tmp_path / "o.zarr", tmp_path / "a.csv")["goes_on"]
+    (tmp_path / "a.csv").write_text("sample,labels\nelsewhere,sea\n")
+    assert "'elsewhere', which" in run(*command[:-2], tmp_path / "p.zarr", tmp_path / "a.csv", code=2).stderr

@@ -15,7 +15,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.metrics import label_ranking_average_precision_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 
 import dmo
 from dmo import (
@@ -36,7 +36,9 @@ from dmo.errors import UserError
 from dmo.estimators import out_of_fold
 from dmo.estimators.filling import filled_labels
 from dmo.kernels import RBF
+from dmo.labels.stratification import stratified_folds
 from dmo.linalg.operators import Operator
+from dmo.metrics import inverse_propensities
 from dmo.selection import sweep
 
 N, L = 90, 4
@@ -310,10 +312,64 @@ def test_weights_of_classes_are_scikit_learns_of_their_samples(model: Any, tmp_p
     assert_allclose(weighted, whole.fit(rows, y[repeated]).decision_function(NEW), atol=1e-6)
     scores = sweep(model, VIEWS, y, {"class_weight": [None, "balanced"]}, 2, "accuracy", refit=False).table
     assert [row["class_weight"] for row in scores] == [None, "balanced"]
-    with pytest.raises(UserError, match="class_weight is for a vector of classes"):
-        found.fit(VIEWS, Y)
     with pytest.raises(UserError, match="class_weight names 'lake', the classes are"):
         found.set_params(class_weight={"lake": 2.0}).fit(VIEWS, y)
+
+
+ENTRIES = np.random.default_rng(3).choice([0.0, 0.2, 1.0, 30.0], Y.shape, p=[0.2, 0.3, 0.3, 0.2])
+
+
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=200)])
+@pytest.mark.parametrize("given", [ENTRIES, "balanced", {1: 5.0, 3: 0.1}], ids=["matrix", "balanced", "by label"])
+def test_weights_of_labels_are_those_of_one_regression_a_label(approximation: Any, given: Any) -> None:
+    views, labels = with_gaps()
+    model = MultiViewRidge("linear", ridge=0.3, intercept=True, approximation=approximation)
+    by_view: dict[str, Any] = dict.fromkeys(views, WEIGHTS) | {"labels": WEIGHTS}
+    if isinstance(given, np.ndarray):
+        model.fit(views, labels, sample_weight=by_view | {"labels": given})
+    else:
+        model.set_params(class_weight=given).fit(views, labels, sample_weight=by_view)
+    wanted = np.zeros((7, L))
+    for label, y in enumerate(labels.T):
+        known = ~np.isnan(y) & (WEIGHTS > 0)
+        factor = np.zeros(N)
+        if isinstance(given, np.ndarray):
+            factor[known] = given[known, label]
+        elif isinstance(given, dict):
+            factor[known] = np.where(y[known] > 0, given.get(label, 1.0), 1.0)
+        else:
+            repeated = np.repeat(y[known], WEIGHTS[known].astype(int))
+            factor[known] = compute_class_weight("balanced", classes=np.arange(2.0), y=repeated)[y[known].astype(int)]
+        for view, X in views.items():
+            has = ~np.isnan(X[:, 0]) & (factor > 0)
+            oracle = Ridge(0.3, solver="cholesky").fit(X[has], y[has], sample_weight=(WEIGHTS * factor)[has])
+            wanted[:, label] += oracle.predict(NEW[view]) / 2
+    assert_allclose(model.decision_function(NEW), wanted, atol=1e-8)
+
+
+def test_decoders_learn_from_folds_that_have_the_weights_of_labels() -> None:
+    model = MultiViewRidge("linear", ridge=0.3, decoder="probabilities", class_weight="balanced", approximation="exact")
+    held = model.fit(VIEWS["a"], Y).held_out_scores_
+    fold = stratified_folds(Y.astype(np.uint8), 4) == 0
+    oracle = Ridge(0.3)
+    for label in range(L):
+        weights = compute_sample_weight("balanced", Y[:, label])
+        oracle.fit(VIEWS["a"][~fold], Y[~fold, label], sample_weight=weights[~fold])
+        said = oracle.predict(VIEWS["a"][fold])
+        assert np.corrcoef(held[fold, label], said)[0, 1] > 1 - 1e-9
+
+
+def test_weights_of_labels_that_do_not_fit_are_refused() -> None:
+    ridge = MultiViewRidge("linear")
+    for model, y, weights, sentence in (
+        (KGHA("linear"), Y, {"labels": ENTRIES}, "is a matrix, which only MultiViewRidge of dense labels takes"),
+        (KGHA("linear", class_weight="balanced"), Y, None, "class_weight of KGHA is for a vector of classes"),
+        (ridge, Y, {"labels": ENTRIES[:, :2]}, r"labels has shape \(90, 2\), the labels \(90, 4\)"),
+        (ridge, Y, {"labels": -ENTRIES}, "weights are finite numbers of at least 0"),
+        (clone(ridge).set_params(class_weight={"sea": 2.0}), Y, None, "class_weight names 'sea', the labels are"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            model.fit(VIEWS, y, sample_weight=weights)
 
 
 def test_neighbors_take_no_weights() -> None:
@@ -359,6 +415,22 @@ def test_very_many_sparse_labels_are_ridge_regressions_and_their_best_come_by_bl
         MultiViewRidge("linear").fit(VIEWS, 2 * many)
     with pytest.raises(UserError, match="a decoder needs dense labels, and these are 14001"):
         MultiViewRidge("linear", decoder="f1@2").fit(VIEWS, many)
+
+
+def test_propensity_is_a_fit_of_labels_that_are_divided_by_their_propensities() -> None:
+    labels = Y.copy()
+    labels[20:, 2] = 0  # a rare one
+    inverse = inverse_propensities(WEIGHTS @ labels / WEIGHTS.sum(), WEIGHTS.sum())
+    oracle = Ridge(0.3).fit(VIEWS["a"], labels * inverse, sample_weight=WEIGHTS).predict(NEW["a"])
+    for approximation in ("exact", Nystrom(rank=200)):
+        model = MultiViewRidge("linear", ridge=0.3, intercept=True, propensity=True, approximation=approximation)
+        found = model.fit(VIEWS["a"], labels, sample_weight=WEIGHTS).decision_function(NEW["a"])
+        assert_allclose(found, oracle, atol=1e-8)
+    grid = {"ridge": [0.3], "propensity": [False, True]}
+    model.set_params(propensity=False, approximation="exact")
+    table = sweep(model, VIEWS["a"], labels, grid, 2, "psp@1", refit=False).table
+    alone = sweep(model, VIEWS["a"], labels, {"scale": ["auto"], **grid}, 2, "psp@1", refit=False).table
+    assert [row["mean"] for row in table] == pytest.approx([row["mean"] for row in alone])
 
 
 def test_very_many_labels_of_low_rank_kernels_are_those_of_dense_labels() -> None:
