@@ -37,6 +37,7 @@ from dmo.kernels.threads import in_threads
 from dmo.labels.stratification import stratified_folds as stratified_folds
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.methods.set_rules import SET_METRICS
+from dmo.methods.view_weights import learns
 from dmo.metrics import Metric, metric_of
 from dmo.persistence import encode
 from dmo.progress import stage
@@ -263,7 +264,7 @@ def sweep(
         raw = check_raw_views(probe, views, reset=True, partial=getattr(probe, "_takes_partial_views", False))
         n = sample_count(raw)
         labels, units = searched_labels(probe, Y, n)
-    gaps = np.isnan(labels).any() or any(presence(source) is not None for source in raw.values())
+    known, lacking = ~np.isnan(labels), any(presence(source) is not None for source in raw.values())
     task = _Task(labels, Y, stratified_folds(np.nan_to_num(labels), folds, random_state), score, units)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
     fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast
@@ -279,10 +280,21 @@ def sweep(
             decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
             # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
             shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
-            # unknown labels are solved each on samples of its own, and shared fits have no weights, nor views without samples
-            shared = shared and not gaps and model.class_weight is None
+            # shared fits have no weights, nor views without samples
+            shared = shared and not lacking and model.class_weight is None
             loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
+            if (
+                not known.all()
+            ):  # moments have no single entries, nor is a sample left out of some labels in closed form
+                single = (
+                    shared
+                    and model.is_exact
+                    and not loo
+                    and not learns(getattr(model, "weights", None))
+                    and known.any(axis=1).all()
+                )
+                runs = runs if single else _one_by_one
             runs = _left_out if isinstance(model, (NeighborVotes, DistanceAnnotator)) else runs
             scores.begin(number, advance)
             with part_of_more(scores.save), naming(estimator):
@@ -493,11 +505,13 @@ def _shared(
         truth = task.labels[task.fold == number]
         left = [j for j in range(len(decoders)) if scores.wanted(i * len(decoders) + j, number)]
 
-        center = algebra[i].get("center", model.center)
+        center, n_train = algebra[i].get("center", model.center), len(task.labels) - len(truth)
 
-        def one(j: int, truth: np.ndarray = truth, held: HeldOut = held, center: bool = center) -> float:
+        def one(
+            j: int, truth: np.ndarray = truth, held: HeldOut = held, center: bool = center, n_train: int = n_train
+        ) -> float:
             if task.units is None:
-                return task.score(truth, _decoded(model, held, decoders[j], len(task.labels) - len(truth)))
+                return task.score(truth, _decoded(model, held, decoders[j], n_train))
             values, _ = held.scores(decoders[j].get("n_components", getattr(model, "n_components", None)))
             return task.score(truth, values + held.frequency if center else values)
 

@@ -11,7 +11,7 @@ import scipy.sparse
 from dmo.blocks import Rows
 from dmo.engines.exact import Exact
 from dmo.engines.fitted_views import fit_view
-from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, folds_of, pass_of
+from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
 from dmo.engines.passes import FeatureRows
 from dmo.engines.view_neighbors import ViewDistances, named_distances
@@ -385,15 +385,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
         labels = Y.astype(np.float64)
         if gaps.known is not None:
-            regression = MultiViewRidge(
-                self.kernel,
-                approximation=self.approximation_,
-                random_state=self.random_state,
-                distances=self.distances,
-                gamma=self.gamma,
-                weights=self.view_weights_ if self.kernel == "product" else None,
-            )
-            labels = filled_labels(regression, views, labels, gaps.known, gaps.weights)
+            labels = self.swept_labels(views, labels, gaps)
         labeled = gaps.weights.labels > 0
         k = self.count_components(Y.shape[1], label_rank(labels[labeled]), len(Y))
         fit = self._fit_exact_gaps if self.is_exact else self._fit_moment_gaps
@@ -406,6 +398,35 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         intercept = self.intercept or self.class_weight is not None
         n_train = gaps.n_labeled * self.propensity
         self.rule_ = ScoreRule.learn(frequency, loo, intercept, self.standardize, self.prior_power, n_train)
+
+    def swept_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
+        """Fill unknown labels by what regressions on the views say, which no ridge or balance changes.
+
+        Parameters
+        ----------
+        views : mapping of view to rows of shape (n, d)
+            Training rows.
+        Y : ndarray of shape (n, L)
+            Labels.
+        gaps : LabelGaps
+            Which are known.
+
+        Returns
+        -------
+        ndarray of shape (n, L)
+            Labels.
+        """
+        if not hasattr(self, "view_weights_"):  # in a sweep
+            self._learn_weights(views, Y)
+        regression = MultiViewRidge(
+            self.kernel,
+            approximation=decided(self),
+            random_state=self.random_state,
+            distances=self.distances,
+            gamma=self.gamma,
+            weights=self.view_weights_ if self.kernel == "product" else None,
+        )
+        return filled_labels(regression, views, Y, gaps.known, gaps.weights)
 
     def _fit_exact_gaps(self, views: Mapping[str, Rows], weights: SampleWeights, Y: np.ndarray, k: int) -> None:
         fitted = self._fit_views(views, weights)
@@ -557,6 +578,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         Y: np.ndarray,
         components: Mapping[float | None, int],
         needs_loo: bool,
+        gaps: LabelGaps | None = None,
     ) -> Callable[[KGHA], HeldOut]:
         """Make a function that fits settings on some rows and embeds others, with kernels and factors shared.
 
@@ -572,6 +594,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             Number of components by the value of n_components that asks for it.
         needs_loo : bool
             Whether leave-one-out values of the training rows are needed too.
+        gaps : LabelGaps or None, default=None
+            Unknown labels of the training rows; None: all are known.
 
         Returns
         -------
@@ -581,11 +605,12 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         self._learn_weights(old, Y)
         kernels = self._kernels(list(old))
         shared = SharedViews(self, kernels, old, new)
-        k, frequency = max(components.values()), Y.mean(axis=0)
+        k, mean = max(components.values()), Y.mean(axis=0)
+        frequency = mean if gaps is None else gaps.frequency(Y)
 
         def run(model: KGHA) -> HeldOut:
             ridges = model._ridges(list(kernels))
-            labels = LinearSmoother(Y - frequency if model.center else Y, model._label_ridge(ridges))
+            labels = LinearSmoother(Y - mean if model.center else Y, model._label_ridge(ridges))
             views = [shared.view(view, ridge, model.center) for view, ridge in ridges.items()]
             apply = homogeneity_map([view.smoother for view in views] + [labels], model._weights(len(views)))
             pairs = krylov(apply, len(Y), k, Y, model.tol, model.max_iter, model.random_state)

@@ -566,6 +566,25 @@ class MultiViewRidge(Incremental, Annotator):
             coefficients[view], total = share * part[view], total + share * offset
         return coefficients, total, None
 
+    def swept_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
+        """Prepare labels of which some are unknown for the fits of all ridges: each solves for them itself.
+
+        Parameters
+        ----------
+        views : mapping of view to rows of shape (n, d)
+            Training rows.
+        Y : ndarray of shape (n, L)
+            Labels; 0 where they are unknown.
+        gaps : LabelGaps
+            Which are known.
+
+        Returns
+        -------
+        ndarray of shape (n, L)
+            The same.
+        """
+        return Y
+
     def exact_runner(
         self,
         old: Mapping[str, Rows],
@@ -573,6 +592,7 @@ class MultiViewRidge(Incremental, Annotator):
         Y: np.ndarray,
         components: Mapping[float | None, int],
         needs_loo: bool,
+        gaps: LabelGaps | None = None,
     ) -> Callable[[MultiViewRidge], HeldOut]:
         """Make a function that fits settings on some rows and scores others, with kernels and factors shared.
 
@@ -588,6 +608,8 @@ class MultiViewRidge(Incremental, Annotator):
             Number of components by the value of n_components that asks for it.
         needs_loo : bool
             Whether leave-one-out values of the training rows are needed too.
+        gaps : LabelGaps or None, default=None
+            Unknown labels of the training rows; None: all are known.
 
         Returns
         -------
@@ -595,8 +617,9 @@ class MultiViewRidge(Incremental, Annotator):
             Estimator -> HeldOut.
         """
         self._learn_weights(old, Y)
-        kernels = self._kernels(list(old))
-        shared, frequency = SharedViews(self, kernels, old, new), Y.mean(axis=0)
+        kernels, weights = self._kernels(list(old)), np.ones(len(Y))
+        shared = SharedViews(self, kernels, old, new)
+        frequency = Y.mean(axis=0) if gaps is None else gaps.frequency(Y)
 
         def run(model: MultiViewRidge) -> HeldOut:
             targets = Y - frequency if model.center else Y
@@ -604,10 +627,13 @@ class MultiViewRidge(Incremental, Annotator):
             values, loo = np.zeros((shared.n_new, Y.shape[1])), np.zeros(Y.shape)
             for name, c in model._ridges(list(old), list(kernels)).items():
                 view, share = shared.view(name, c, model.center), model._share(name)
-                found = view.coefficients(targets)
-                values += share * view.predict(found)
+                own, mean = targets, None
+                if gaps is not None:
+                    own, mean = gaps.completed(view.smoother, targets, weights, model.center)
+                found = view.coefficients(own)
+                values += share * (view.predict(found) + (0.0 if mean is None else mean))
                 if needs_loo:
-                    loo += share * view.leave_one_out(targets, found)
+                    loo += share * view.leave_one_out(own, found)
             return HeldOut(components, frequency, values, None, loo if needs_loo else None, Y)
 
         return run

@@ -18,6 +18,7 @@ from dmo.engines.moments import Moments
 from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError
+from dmo.estimators.label_gaps import LabelGaps
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import in_threads, thread_count
 from dmo.linalg.row_gram import RowGram
@@ -182,7 +183,7 @@ class ExactFolds(_Folds):
     sources : mapping of view to rows of shape (n, d)
         Samples.
     labels : ndarray of shape (n, L), 0/1
-        Their labels.
+        Their labels; NaN where they are unknown, of every sample some are known.
     fold : ndarray of shape (n,), int
         Fold of every sample.
     algebra : sequence of mapping
@@ -190,7 +191,7 @@ class ExactFolds(_Folds):
     decoders : sequence of mapping
         Settings that only decode; here for the components that they ask for.
     needs_loo : bool
-        Whether leave-one-out values are needed.
+        Whether leave-one-out values are needed; not where labels are unknown.
 
     Examples
     --------
@@ -210,9 +211,13 @@ class ExactFolds(_Folds):
             train, test = np.flatnonzero(self.fold != number), np.flatnonzero(self.fold == number)
             old = {name: Subset(source, train) for name, source in self.sources.items()}
             new = {name: Subset(source, test) for name, source in self.sources.items()}
-            labels = self.labels[train]
+            labels, gaps = self.labels[train], None
+            known = ~np.isnan(labels)
+            if not known.all():
+                gaps = LabelGaps.of(known, None, list(old), len(train))
+                labels = self.model.swept_labels(old, np.where(known, labels, 0.0), gaps)
             components = components_of(self.model, self.decoders, labels)
-            runner = self.model.exact_runner(old, new, labels, components, self.needs_loo)
+            runner = self.model.exact_runner(old, new, labels, components, self.needs_loo, gaps)
             for i, setting in enumerate(self.algebra):
                 yield number, i, runner(clone(self.model).set_params(**setting))
 

@@ -18,6 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 
 import dmo
+import dmo.selection as selection
 from dmo import (
     KGHA,
     MLSI,
@@ -33,7 +34,7 @@ from dmo import (
 from dmo.engines import fitted_views
 from dmo.engines.lowrank import fit_maps
 from dmo.errors import UserError
-from dmo.estimators import out_of_fold
+from dmo.estimators import out_of_fold, shared_fits
 from dmo.estimators.filling import filled_labels
 from dmo.kernels import RBF
 from dmo.labels.stratification import stratified_folds
@@ -426,11 +427,33 @@ def test_propensity_is_a_fit_of_labels_that_are_divided_by_their_propensities() 
         model = MultiViewRidge("linear", ridge=0.3, intercept=True, propensity=True, approximation=approximation)
         found = model.fit(VIEWS["a"], labels, sample_weight=WEIGHTS).decision_function(NEW["a"])
         assert_allclose(found, oracle, atol=1e-8)
-    grid = {"ridge": [0.3], "propensity": [False, True]}
-    model.set_params(propensity=False, approximation="exact")
-    table = sweep(model, VIEWS["a"], labels, grid, 2, "psp@1", refit=False).table
-    alone = sweep(model, VIEWS["a"], labels, {"scale": ["auto"], **grid}, 2, "psp@1", refit=False).table
-    assert [row["mean"] for row in table] == pytest.approx([row["mean"] for row in alone])
+
+
+@pytest.mark.parametrize(
+    ("model", "grid"),
+    [
+        (MultiViewRidge(RBF(2.0)), {"ridge": [0.1, 1.0], "center": [True, False], "propensity": [False, True]}),
+        (
+            KGHA(RBF(2.0), tol=1e-9),
+            {"ridge": [0.3, 1.0], "balance": [0.1], "n_components": [2, 3], "intercept": [True]},
+        ),
+    ],
+    ids=["ridge", "KGHA"],
+)
+def test_a_sweep_over_unknown_labels_shares_kernels_and_scores_as_single_fits_do(
+    model: Any, grid: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = np.where(np.random.default_rng(1).random(Y.shape) < 0.3, np.nan, Y)
+    labels[np.isnan(labels).all(axis=1), 0] = 1.0
+    model.set_params(approximation="exact")
+    built: list[int] = []
+    monkeypatch.setattr(shared_fits, "build", lambda *given: built.append(1) or fitted_views.build(*given))
+    shared = sweep(model, VIEWS, labels, grid, 2, "psp@2", refit=False).table
+    assert len(built) == 2 * len(VIEWS)  # two folds
+    monkeypatch.setattr(selection, "_shared", selection._one_by_one)
+    alone = sweep(model, VIEWS, labels, grid, 2, "psp@2", refit=False).table
+    assert_allclose([row["mean"] for row in shared], [row["mean"] for row in alone], rtol=1e-9)
+    assert len({row["mean"] for row in shared}) > 1
 
 
 def test_very_many_labels_of_low_rank_kernels_are_those_of_dense_labels() -> None:
