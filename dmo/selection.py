@@ -284,16 +284,9 @@ def sweep(
             shared = shared and not lacking and model.class_weight is None
             loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
-            if (
-                not known.all()
-            ):  # moments have no single entries, nor is a sample left out of some labels in closed form
-                single = (
-                    shared
-                    and model.is_exact
-                    and not loo
-                    and not learns(getattr(model, "weights", None))
-                    and known.any(axis=1).all()
-                )
+            if not known.all():  # moments have no single entries, and leaving one out has no closed form
+                learned = learns(getattr(model, "weights", None))
+                single = shared and model.is_exact and not (loo or learned) and known.any(axis=1).all()
                 runs = runs if single else _one_by_one
             runs = _left_out if isinstance(model, (NeighborVotes, DistanceAnnotator)) else runs
             scores.begin(number, advance)

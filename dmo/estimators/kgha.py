@@ -426,7 +426,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             gamma=self.gamma,
             weights=self.view_weights_ if self.kernel == "product" else None,
         )
-        return filled_labels(regression, views, Y, gaps.known, gaps.weights)
+        known = np.ones(Y.shape, bool) if gaps.known is None else gaps.known
+        return filled_labels(regression, views, Y, known, gaps.weights)
 
     def _fit_exact_gaps(self, views: Mapping[str, Rows], weights: SampleWeights, Y: np.ndarray, k: int) -> None:
         fitted = self._fit_views(views, weights)
