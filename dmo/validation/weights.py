@@ -127,13 +127,14 @@ def check_weights(sample_weight: Any, views: Mapping[str, Rows], by_entry: bool 
         if unknown:
             raise UserError(f"sample_weight names {unknown[0]!r}, the views are {list(views)}; name these, or 'labels'")
         given = dict.fromkeys(given, 1.0) | dict(sample_weight)
-        if np.ndim(given[LABEL_WEIGHTS]) == 2:
+        matrix = _numbers(given[LABEL_WEIGHTS])
+        if matrix.ndim == 2:
             if not by_entry:
                 raise UserError(
                     "sample_weight of the labels is a matrix, which only MultiViewRidge of dense labels takes; pass one "
                     "weight a sample"
                 )
-            entries = _checked(given[LABEL_WEIGHTS], (n, np.shape(given[LABEL_WEIGHTS])[1]))
+            entries = _checked(matrix, (n, matrix.shape[1]))
             given |= {LABEL_WEIGHTS: entries.any(axis=1)}
     weights = {view: _weights(own, n) for view, own in given.items()}
     for view, present in known.items():
@@ -299,14 +300,18 @@ def check_row_weights(sample_weight: Any, n: int) -> np.ndarray | None:
 
 
 def _weights(given: Any, n: int) -> np.ndarray:
-    return _checked(np.full(n, given) if np.ndim(given) == 0 else given, (n,))
+    weights = _numbers(given)
+    return _checked(np.full(n, weights) if weights.ndim == 0 else weights, (n,))
 
 
-def _checked(given: Any, shape: tuple[int, ...]) -> np.ndarray:
+def _numbers(given: Any) -> np.ndarray:
     try:
-        weights = np.asarray(given, np.float64)
+        return np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
         raise UserError("sample_weight holds what is no number; pass one number a sample") from error
+
+
+def _checked(weights: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if weights.shape != shape:
         raise UserError(f"sample_weight has shape {weights.shape}, needs {shape}; pass one weight a sample")
     wrong = ~(np.isfinite(weights) & (weights >= 0))
