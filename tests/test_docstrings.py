@@ -39,6 +39,7 @@ ROOMS = (
     "progress",
     "report",
     "selection",
+    "serve",
     "stores",
     "validation",
     "workflows",

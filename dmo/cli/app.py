@@ -67,6 +67,10 @@ COMMANDS = {
         "dmo.cli.report:report_command",
         "Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.",
     ),
+    "serve": Lazy(
+        "dmo.cli.serve:serve",
+        "Try a model on a local page: drop images or rows, see labels and neighbors, put labels right, take them as CSV.",
+    ),
     "ingest": Lazy("dmo.cli.ingest:ingest_app", "Read feature files into a feature store."),
     "fit": Lazy("dmo.cli.app:fit", "Fit a model to the samples of a feature store."),
     "tune": Lazy("dmo.cli.app:tune", "Choose parameters by cross-validation and fit the best model."),

@@ -309,11 +309,12 @@ def as_csv(samples: Sequence[str], words: Iterable[Sequence[str]], count: int, e
     text = StringIO()
     writer = csv.writer(text, lineterminator=end, quoting=csv.QUOTE_ALL)
     writer.writerow(["sample", *(f"label {i + 1}" for i in range(count))])
-    writer.writerows(map(_no_formula, [sample, *row]) for sample, row in zip(samples, words, strict=True))
+    writer.writerows(map(guarded, [sample, *row]) for sample, row in zip(samples, words, strict=True))
     return text.getvalue()
 
 
-def _no_formula(cell: str) -> str:
+def guarded(cell: str) -> str:
+    """A cell of a table for people, which no spreadsheet runs as a formula: see `as_csv`."""
     return f"'{cell}" if cell.startswith(_FORMULA) else cell
 
 

@@ -16,7 +16,6 @@ from dmo.blocks import Subset
 from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, targets
 from dmo.estimators.jec import JEC
-from dmo.features import UnreadableImage, read_image
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.decoding import top_labels
 from dmo.metrics import (
@@ -30,6 +29,7 @@ from dmo.metrics import (
 )
 from dmo.progress import stage
 from dmo.workflows.apply import SCORES, AppliedModel, known_labels, label_count, open_applied, rows_of
+from dmo.workflows.images import stored_image
 
 SHOWN = 6
 """Best, and worst, annotations that are shown."""
@@ -71,17 +71,7 @@ class Evaluation:
 
     def image(self, i: int) -> np.ndarray | None:
         """The image of a sample where the store was made from images that are still there."""
-        folder = self.store.attributes.get("folder")
-        if folder is None or self.store.attributes.get("dataset") != "images":
-            return None
-        root = Path(self.store.folder.absolute(folder)).resolve()
-        path = (root / self.first.applied.ids()[i]).resolve()
-        if not path.is_relative_to(root):  # by "..", an absolute name or a link: a page shows nothing from elsewhere
-            return None
-        try:
-            return read_image(path)
-        except UnreadableImage:
-            return None
+        return stored_image(self.store, self.first.applied.ids()[i])
 
 
 def judge(path: str, features: str, split: str | None, top: int | None, cv: int | None = None) -> EvaluatedModel:

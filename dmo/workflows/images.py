@@ -17,7 +17,7 @@ from dmo.blocks import row_blocks
 from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, scores_labels
 from dmo.features.extraction import PART, Extractor, by_blocks, read_contents
-from dmo.features.images import find_images
+from dmo.features.images import UnreadableImage, find_images, read_image
 from dmo.features.listing import Listing
 from dmo.hashing import digest
 from dmo.methods.decoding import top_labels
@@ -339,6 +339,27 @@ def store_extractor(store: stores.FeatureStore) -> Extractor | None:
     if store.attributes.get("dataset") != PART:
         return None
     return Extractor.load(store.url, _fingerprint(store.url, store.provenance))
+
+
+def made_from_images(model: str) -> bool:
+    """Whether a model was fitted on a store of images, and so can describe others."""
+    parameters = stores.describe(model)["provenance"].get("parameters")
+    return isinstance(parameters, dict) and parameters.get("dataset") == PART
+
+
+def stored_image(store: stores.FeatureStore, name: str) -> np.ndarray | None:
+    """The image of a sample where the store was made from images that are still there."""
+    folder = store.attributes.get("folder")
+    if folder is None or store.attributes.get("dataset") != PART:
+        return None
+    root = Path(store.folder.absolute(folder)).resolve()
+    path = (root / name).resolve()
+    if not path.is_relative_to(root):  # by "..", an absolute name or a link: a page shows nothing from elsewhere
+        return None
+    try:
+        return read_image(path)
+    except UnreadableImage:
+        return None
 
 
 def model_extractor(path: str) -> Extractor:

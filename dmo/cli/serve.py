@@ -1,0 +1,127 @@
+"""`dmo serve`: a local page to try a model on, and to put its labels right."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dmo.cli.options import Model
+from dmo.errors import UserError
+from dmo.workflows.program import session
+from dmo.workflows.trial import open_trial
+
+_CURE = "dmo serve needs Starlette, uvicorn and python-multipart; run: pip install dmo-learn[serve]"
+_HEAD, _CONNECTIONS, _PATIENCE = 16 << 10, 64, 5
+"""Bytes of the head of a request, connections at a time, seconds that an idle one is kept and a last answer waited for."""
+
+
+def serve(
+    model: Model,
+    features: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STORE]", help="Feature store to find neighbors in (default: that of the model's training)."
+        ),
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Labels ticked at first (default: the label set that the model predicts).")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen on (default: only this machine reaches the page).")] = (
+        "127.0.0.1"
+    ),
+    browser: Annotated[
+        bool | None, typer.Option("--browser/--no-browser", help="Open a browser (default: on a terminal).")
+    ] = None,
+    megabytes: Annotated[float, typer.Option(min=0.001, help="Largest request, in MiB.")] = 64,
+    rows: Annotated[int, typer.Option(min=1, help="Most rows of a file.")] = 500,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Longest time for an answer.")] = 60,
+) -> None:
+    """Try a model on a local page: drop images or rows, see labels and neighbors, put labels right, take them as CSV.
+
+    Who has the address, with its random token, can use the page; Ctrl-C ends it.
+    """
+    try:
+        import uvicorn
+
+        from dmo.serve.app import make_app
+        from dmo.serve.guard import Limits
+    except ImportError:
+        raise ImportError(_CURE) from None
+    with session(False) as run:
+        trial = open_trial(model, features, top, rows, run.note)
+        token = secrets.token_urlsafe(24)
+        app = make_app(trial, Path(model).name, token, Limits(megabytes=megabytes, rows=rows, seconds=seconds), host)
+        with _listening(host, port) as listener:
+            if not _is_loopback(host):
+                run.note(f"{host} can be reached from other machines, and what is sent is not encrypted")
+            address = f"http://{_in_address(host)}:{listener.getsockname()[1]}/{token}/"
+            print(f"{address}\nCtrl-C ends it", flush=True)
+            wanted = sys.stdout.isatty() if browser is None else browser
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    app,
+                    log_level="warning",
+                    access_log=False,  # the addresses hold the token
+                    http="h11",
+                    ws="none",
+                    lifespan="off",
+                    server_header=False,
+                    proxy_headers=False,
+                    limit_concurrency=_CONNECTIONS,
+                    h11_max_incomplete_event_size=_HEAD,
+                    timeout_keep_alive=_PATIENCE,
+                    timeout_graceful_shutdown=_PATIENCE,
+                )
+            )
+            _until_interrupted(server, listener, (lambda: webbrowser.open(address)) if wanted else None)
+
+
+def _until_interrupted(server: Any, listener: socket.socket, opened: Callable[[], Any] | None) -> None:
+    """Serve until Ctrl-C, which ends well: that is how a page is closed."""
+    if opened is not None:
+        opened()  # the socket listens already, so the browser's request waits
+    try:
+        server.run([listener])
+    except KeyboardInterrupt as stop:
+        if type(stop) is not KeyboardInterrupt:  # SIGTERM: the exit code says so
+            raise
+    print("stopped", file=sys.stderr)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; UserError where the address is none of this machine, or the port is taken."""
+    try:
+        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen()
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise UserError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; pass other --host or --port"
+        ) from error
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

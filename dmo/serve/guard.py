@@ -1,0 +1,216 @@
+"""What stands before a local page: who may ask, how much, how often and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+MINUTE = 60.0
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Nothing but the page's own files, and pictures of what was dropped: a label or a name of a file is never code."""
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",  # the address holds the token
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on requests.
+
+    Parameters
+    ----------
+    megabytes : float, default=64
+        Of the body of a request, 2^20 bytes each.
+    files : int, default=32
+        In a request.
+    rows : int, default=500
+        Of a file.
+    at_once : int, default=4
+        Requests in work.
+    a_minute : int, default=600
+        Requests.
+    seconds : float, default=60
+        For a request.
+
+    Examples
+    --------
+    >>> from dmo.serve.guard import Limits
+    >>> Limits(megabytes=1).bytes
+    1048576
+    """
+
+    megabytes: float = 64
+    files: int = 32
+    rows: int = 500
+    at_once: int = 4
+    a_minute: int = 600
+    seconds: float = 60
+
+    @property
+    def bytes(self) -> int:
+        """Of the body of a request."""
+        return int(self.megabytes * 2**20)
+
+
+@dataclass(eq=False)
+class Guard:
+    """An ASGI application behind a token in its address, within limits.
+
+    In this order: the name in the address must be an IP address, localhost or `host`, so that a page elsewhere whose own
+    name was made to point here (DNS rebinding) gets nothing; the first part of the path must be the token, compared in
+    constant time; a request that a page of another origin sends is refused; then the limits. All answers carry `HEADERS`.
+
+    Parameters
+    ----------
+    app : ASGI application
+        Sees paths without the token.
+    token : str
+        The secret.
+    limits : Limits
+        On requests.
+    host : str
+        Name that the page is reached by.
+
+    Examples
+    --------
+    >>> from dmo.serve.guard import Guard, Limits
+    >>> guard = Guard(None, "secret", Limits(), "127.0.0.1")
+    >>> guard.knows("127.0.0.1:8000"), guard.knows("evil.example:8000")
+    (True, False)
+    """
+
+    app: Any
+    token: str
+    limits: Limits
+    host: str
+    _begun: deque[float] = field(default_factory=deque)
+    _working: int = 0
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        started = False
+
+        async def answer(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            status, reason = refusal
+            await JSONResponse({"error": reason}, status, {"connection": "close"})(scope, receive, answer)
+            return
+        self._working += 1
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                await self.app(self._inside(scope), self._measured(receive), answer)
+        except TimeoutError:
+            if not started:
+                reason = f"no answer after {self.limits.seconds:g} seconds; send less at once, or raise --seconds"
+                await JSONResponse({"error": reason}, 503, {"connection": "close"})(scope, receive, answer)
+        finally:
+            self._working -= 1
+
+    def knows(self, host: str) -> bool:
+        """Whether a page is meant by the name in an address.
+
+        Parameters
+        ----------
+        host : str
+            The header of that name: a name or an IP address, with or without a port.
+
+        Returns
+        -------
+        bool
+            Whether it is an IP address, which no other page can take on, or a name of this one.
+        """
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return _is_address(name) or name in ("localhost", self.host.lower())
+
+    def _refusal(self, scope: Message) -> tuple[int, str] | None:
+        """(status, reason) of a request that is not worked on."""
+        headers, now = Headers(scope=scope), time.monotonic()
+        if not self.knows(headers.get("host", "")):
+            return 421, "this page has another address; open the one that dmo serve printed"
+        given, _, _ = scope["path"].removeprefix("/").partition("/")
+        if not secrets.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
+            return 404, "nothing is here; open the address that dmo serve printed, with its token"
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+            return 403, "another page asks for this one"
+        while self._begun and now - self._begun[0] > MINUTE:
+            self._begun.popleft()
+        if len(self._begun) >= self.limits.a_minute:
+            return 429, f"more than {self.limits.a_minute} requests in a minute; wait a while"
+        if self._working >= self.limits.at_once:
+            return 503, f"{self.limits.at_once} requests are in work; wait until one is answered"
+        self._begun.append(now)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self.limits.bytes:
+            return 413, self._too_large
+        return None
+
+    @property
+    def _too_large(self) -> str:
+        return f"more than {self.limits.megabytes:g} MiB in a request; send fewer files at once, or smaller ones"
+
+    def _inside(self, scope: Message) -> Message:
+        """The request as the application sees it, below the token."""
+        return {**scope, "root_path": scope.get("root_path", "") + "/" + self.token}
+
+    def _measured(self, receive: Receive) -> Receive:
+        """The body, to the limit: a length need not be told in advance, or truly."""
+        seen = 0
+
+        async def measured() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self.limits.bytes:
+                raise HTTPException(413, self._too_large)
+            return message
+
+        return measured
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

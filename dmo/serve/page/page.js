@@ -1,0 +1,246 @@
+// What the page does: send files one request at a time, show the answers, keep what is put right, and ask for it as CSV.
+// All text is set as text, never as markup: names of files and labels come from anybody.
+"use strict";
+
+const byId = (id) => document.getElementById(id);
+const known = new Map(); // id -> {id, labels: [{name, value, given, on}], checked, element}
+let model = null;
+let saved = true;
+let waiting = Promise.resolve();
+
+function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+async function answer(request) {
+  let response;
+  try {
+    response = await request;
+  } catch {
+    throw new Error("the model does not answer; is dmo serve still running?");
+  }
+  if (response.ok) return response;
+  const found = await response.json().catch(() => ({}));
+  throw new Error(found.error || `the model failed (${response.status}); its terminal says more`);
+}
+
+const ending = (name) => (name.match(/\.[^.]+$/) || [""])[0].toLowerCase();
+const isRows = (file) => !model.images || model.endings.includes(ending(file.name));
+
+function inSentences(about) {
+  const views = Object.entries(about.views);
+  const columns = views.map(([name, view]) => `${name} (${view.columns} columns)`).join(", ");
+  const rows = `rows as ${about.endings.slice(0, 2).join(", ")}, .npy, .npz ...`;
+  const several = views.length > 1 ? "; of several views one file each, called like the view, or one for all" : "";
+  const size = `${Math.round(about.limits.bytes / 1048576) || "<1"} MiB and ${about.limits.rows} rows at once`;
+  return about.images
+    ? `Images, described as those that the model learned from; or ${rows} of the model's views. At most ${size}.`
+    : `${rows[0].toUpperCase()}${rows.slice(1)} with ${columns}${several}. At most ${size}.`;
+}
+
+async function start() {
+  try {
+    model = await (await answer(fetch("model.json"))).json();
+  } catch (error) {
+    byId("status").textContent = error.message;
+    return;
+  }
+  document.title = `${model.title}: dmo`;
+  byId("title").textContent = model.title;
+  const near = model.samples === null ? "" : `, neighbors among ${model.samples} samples`;
+  byId("about").textContent = `${model.model}, ${model.labels.length} labels${near}; dmo ${model.version}`;
+  byId("takes").textContent = inSentences(model);
+  byId("labels").append(...model.labels.map((name) => Object.assign(element("option"), { value: name })));
+}
+
+// Files of rows belong together, an image is a sample of its own.
+function groups(files) {
+  const rows = files.filter(isRows);
+  return [...(rows.length ? [rows] : []), ...files.filter((file) => !isRows(file)).map((file) => [file])];
+}
+
+async function send(files) {
+  const errors = byId("errors");
+  errors.replaceChildren();
+  const all = groups(files);
+  for (const [place, group] of all.entries()) {
+    byId("status").textContent = all.length > 1 ? `Describing ${place + 1} of ${all.length} ...` : "Describing ...";
+    const form = new FormData();
+    for (const file of group) form.append("file", file, file.name);
+    try {
+      const found = await (await answer(fetch("describe", { method: "POST", body: form }))).json();
+      for (const sample of found.samples) add(sample, isRows(group[0]) ? null : group[0]);
+    } catch (error) {
+      errors.append(element("li", error.message.includes(group[0].name) ? error.message : `${group[0].name}: ${error.message}`));
+    }
+    errors.hidden = !errors.children.length;
+  }
+  byId("status").textContent = errors.children.length
+    ? `${errors.children.length} of ${all.length} refused.`
+    : `${all.length === 1 ? "Done" : `All ${all.length} done`}.`;
+}
+
+function add(found, image) {
+  const sample = { id: found.id, labels: found.labels.map((label) => ({ ...label, on: label.given })), checked: false };
+  const made = byId("sample").content.cloneNode(true).firstElementChild;
+  sample.element = made;
+  made.querySelector("h3").textContent = sample.id;
+  if (image) {
+    const shown = made.querySelector(".what img");
+    shown.src = URL.createObjectURL(image);
+    shown.alt = `The image ${sample.id}`;
+    shown.hidden = false;
+  }
+  made.querySelector("legend").textContent = `Labels of ${sample.id}`;
+  made.querySelector("form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    addLabel(sample, event.target.querySelector("input"));
+  });
+  const checked = made.querySelector(".checked input");
+  checked.addEventListener("change", () => mark(sample, checked.checked));
+  const remove = made.querySelector(".remove");
+  remove.setAttribute("aria-label", `Remove ${sample.id}`);
+  remove.addEventListener("click", () => {
+    forget(sample);
+    byId("files").focus();
+  });
+  showLabels(sample);
+  showNeighbors(made.querySelector(".near"), found.neighbors);
+  if (known.has(sample.id)) forget(known.get(sample.id)); // sent again: the new answer counts
+  known.set(sample.id, sample);
+  byId("samples").prepend(made);
+  count();
+}
+
+function forget(sample) {
+  const image = sample.element.querySelector(".what img");
+  if (image.src) URL.revokeObjectURL(image.src);
+  sample.element.remove();
+  known.delete(sample.id);
+  count();
+}
+
+const inWords = (label) => {
+  if (label.value === undefined) return "new";
+  return model.probabilities ? `${(100 * label.value).toFixed(label.value < 0.1 ? 1 : 0)} %` : label.value.toFixed(2);
+};
+
+function showLabels(sample) {
+  const rows = sample.labels.map((label) => {
+    const row = element("li");
+    const line = element("label");
+    const box = Object.assign(element("input"), { type: "checkbox", checked: label.on });
+    box.addEventListener("change", () => {
+      label.on = box.checked;
+      mark(sample, true);
+    });
+    const bar = element("span", undefined, "bar");
+    bar.setAttribute("aria-hidden", "true");
+    if (model.probabilities && label.value !== undefined) {
+      const filled = element("i");
+      filled.style.width = `${100 * Math.min(1, Math.max(0, label.value))}%`;
+      bar.append(filled);
+    } else bar.hidden = true;
+    line.append(box, element("span", label.name), element("span", inWords(label), "value"), bar);
+    row.append(line);
+    return row;
+  });
+  sample.element.querySelector(".labels").replaceChildren(...rows);
+}
+
+function addLabel(sample, input) {
+  const name = input.value.trim();
+  if (!name) return;
+  const there = sample.labels.find((label) => label.name === name);
+  if (there) there.on = true;
+  else sample.labels.push({ name, given: false, on: true });
+  input.value = "";
+  showLabels(sample);
+  mark(sample, true);
+  byId("status").textContent = model.labels.includes(name)
+    ? `${name} was added to ${sample.id}.`
+    : `${name} was added to ${sample.id}; the model has not learned this label yet.`;
+}
+
+function showNeighbors(section, neighbors) {
+  if (!neighbors.length) return;
+  section.hidden = false;
+  const list = section.querySelector("ol");
+  for (const one of neighbors) {
+    const entry = element("li");
+    const picture = element("img");
+    picture.alt = "";
+    picture.loading = "lazy";
+    if (model.images) {
+      picture.src = `thumbnail/${one.row}`;
+      picture.addEventListener("load", () => section.classList.add("pictures"));
+      picture.addEventListener("error", () => picture.remove());
+      entry.append(picture);
+    }
+    const its = one.labels === undefined ? "" : one.labels.join(", ") || "no label";
+    entry.append(element("b", one.sample), ` ${one.value.toFixed(2)} `, element("span", its, "its"));
+    list.append(entry);
+  }
+}
+
+function mark(sample, checked) {
+  sample.checked = checked;
+  sample.element.classList.toggle("is-checked", checked);
+  sample.element.querySelector(".checked input").checked = checked;
+  saved = false;
+  count();
+}
+
+const checkedSamples = () => [...known.values()].filter((sample) => sample.checked);
+
+function count() {
+  const done = checkedSamples();
+  const changed = done.filter((sample) => sample.labels.some((label) => label.on !== label.given)).length;
+  document.querySelector("footer").hidden = byId("heading").hidden = known.size === 0;
+  byId("count").textContent = `${done.length} of ${known.size} checked, ${changed} corrected`;
+  byId("download").disabled = done.length === 0;
+}
+
+async function download() {
+  const samples = checkedSamples().map((sample) => ({
+    id: sample.id,
+    labels: sample.labels.filter((label) => label.on).map((label) => label.name),
+  }));
+  try {
+    const request = { method: "POST", body: JSON.stringify({ samples }), headers: { "content-type": "application/json" } };
+    const table = await (await answer(fetch("corrections.csv", request))).blob();
+    const link = Object.assign(element("a"), { href: URL.createObjectURL(table), download: "corrections.csv" });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    saved = true;
+    byId("status").textContent = `corrections.csv holds ${samples.length} samples.`;
+  } catch (error) {
+    byId("status").textContent = error.message;
+  }
+}
+
+function take(list) {
+  const files = [...list]; // the list is emptied when its field is
+  if (model && files.length) waiting = waiting.then(() => send(files));
+}
+
+const drop = byId("drop");
+byId("files").addEventListener("change", (event) => {
+  take(event.target.files);
+  event.target.value = ""; // the same file may be chosen again
+});
+for (const name of ["dragover", "dragleave", "drop"])
+  document.addEventListener(name, (event) => {
+    event.preventDefault(); // a file that misses the field is not opened in place of the page
+    drop.classList.toggle("over", name === "dragover");
+    if (name === "drop") take(event.dataTransfer.files);
+  });
+byId("all").addEventListener("click", () => known.forEach((sample) => mark(sample, true)));
+byId("download").addEventListener("click", download);
+window.addEventListener("beforeunload", (event) => {
+  if (!saved && checkedSamples().length) event.preventDefault();
+});
+start();

@@ -1,0 +1,494 @@
+"""A fitted model tried on what someone brings along: images or rows in, their labels and neighbors out, corrections as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+
+from dmo import stores
+from dmo.blocks import rows
+from dmo.datasets import open_npz, open_table
+from dmo.datasets.text import Vocabulary
+from dmo.errors import UserError
+from dmo.estimators.annotator import label_scores, scores_labels
+from dmo.features.extraction import Extractor
+from dmo.features.images import need_library
+from dmo.features.listing import NAMES
+from dmo.formats.files import suffix
+from dmo.formats.frames import TABLES, numbers_of, read_frame
+from dmo.formats.tables import SVMLIGHT
+from dmo.methods.decoding import top_labels
+from dmo.persistence import load
+from dmo.validation import SINGLE
+from dmo.workflows.apply import (
+    ALL,
+    SCORES,
+    AppliedModel,
+    guarded,
+    label_count,
+    label_names,
+    open_applied,
+    read_with_contents,
+)
+from dmo.workflows.images import made_from_images, model_extractor, stored_image
+from dmo.workflows.search import best, found_rows, learned_space, similar
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ENDINGS = (*TABLES, ".npy", ".npz", ".arff", *SVMLIGHT)
+"""Of files of rows that can be tried; packed ones may be bombs."""
+IDS = ("id", *NAMES)
+"""Columns that name samples, in any case."""
+NEIGHBORS, SHOWN, SIDE = 6, 12, 160
+"""Neighbors and labels shown of a sample; pixels a side of a thumbnail."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that someone brought along.
+
+    Parameters
+    ----------
+    name : str
+        What they call it, of which only the ending and the name of a view are used.
+    path : Path
+        Where its bytes are.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.workflows.trial import Upload
+    >>> Upload("gist.npy", Path("/tmp/0.npy")).view
+    'gist'
+    """
+
+    name: str
+    path: Path
+
+    @property
+    def view(self) -> str:
+        """The name without ending."""
+        return Path(self.name).name.partition(".")[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A model to try; made by `open_trial`.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted, scores labels.
+    names : list of str
+        Of its L labels.
+    count : int or None
+        Labels that a sample is given; None: the label set that `predict` gives, or about as many as a training sample has
+        where the model learned no sets.
+    extractor : Extractor or None
+        Describes images as the training images were, for a model of images.
+    columns : dict of str to list of str
+        View -> names of its columns, where they are known.
+    texts : dict of str to Vocabulary
+        Views that were made from documents.
+    known : AppliedModel or None
+        Samples to find neighbors among.
+    most : int
+        Rows that are read of a file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.workflows.trial import Trial
+    >>> model = dmo.MultiViewRidge("linear").fit(np.eye(3), np.eye(3))
+    >>> Trial(model, ["a", "b", "c"], 1, None, {}, {}, None, 500).widths
+    {'x': 3}
+    """
+
+    model: Any
+    names: list[str]
+    count: int | None
+    extractor: Extractor | None
+    columns: Mapping[str, list[str]]
+    texts: Mapping[str, Vocabulary]
+    known: AppliedModel | None
+    most: int
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """View -> its columns."""
+        return dict(self.model.view_widths_)
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """The known samples in the learned space."""
+        assert self.known is not None
+        return learned_space(self.known, None)
+
+    def images(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
+        """Describe images as the training images were, and answer.
+
+        Parameters
+        ----------
+        uploads : sequence of Upload
+            Image files.
+
+        Returns
+        -------
+        list of dict
+            As from `rows`.
+
+        Raises
+        ------
+        UserError
+            For a model that was not fitted on images, and for the first image that cannot be read, by its own name.
+        """
+        if self.extractor is None:
+            raise UserError(
+                f"the model was not fitted on images; pass rows of its views ({', '.join(self.widths)}), such as CSV"
+            )
+        views, failures = self.extractor.rows([upload.path for upload in uploads], 1)
+        for number, reason in failures.items():
+            raise UserError(reason.replace(str(uploads[number].path), uploads[number].name))
+        return self._answers([upload.name for upload in uploads], {view: views[view] for view in self.widths})
+
+    def rows(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
+        """Read the rows of samples, from one file for all views or one for each, and answer.
+
+        Parameters
+        ----------
+        uploads : sequence of Upload
+            Tables with the columns of the model, arrays, .npz archives with an array for each view; of several files each
+            is called like its view.
+
+        Returns
+        -------
+        list of dict
+            Of every sample: "id"; "labels", those given first, each with "name", "value" (a probability where the model
+            has learned such, else a score) and "given"; "neighbors", nearest first, as
+            `found_rows` lists them, with their "row".
+
+        Raises
+        ------
+        UserError
+            For files that cannot be read, or do not fit the model.
+        """
+        views: dict[str, Any] = {}
+        ids: list[str] | None = None
+        for upload in uploads:
+            try:
+                found, own = self._read(upload)
+            except (UserError, OSError) as error:
+                raise UserError(str(error).replace(str(upload.path), upload.name)) from error
+            views |= found
+            ids = own if ids is None else ids
+        counts = {view: X.shape[0] for view, X in views.items()}
+        if len(set(counts.values())) > 1:
+            said = ", ".join(f"{view} {n}" for view, n in counts.items())
+            raise UserError(f"the views have different numbers of rows ({said}); pass the same samples in every file")
+        if 0 in counts.values():
+            raise UserError(f"{uploads[0].name} holds no row; pass at least one sample")
+        n = next(iter(counts.values()))
+        return self._answers(list(map(str, range(n))) if ids is None else ids, views)
+
+    def _answers(self, ids: Sequence[str], views: Mapping[str, Any]) -> list[dict[str, Any]]:
+        scores = label_scores(self.model, views)
+        values = np.asarray(self.model.predict_proba(views)) if self.probabilities else scores
+        given = self._given(views, scores)
+        near = self._neighbors(views, scores)
+        answers = []
+        for i, name in enumerate(ids):
+            order = np.lexsort((-values[i], ~given[i]))[: max(SHOWN, int(given[i].sum()))]
+            labels = [
+                {"name": self.names[j], "value": round(float(values[i, j]), 4), "given": bool(given[i, j])}
+                for j in order
+            ]
+            answers.append({"id": name, "labels": labels, "neighbors": near[i] if near else []})
+        return answers
+
+    def _given(self, views: Mapping[str, Any], scores: np.ndarray) -> np.ndarray:
+        """Whether a label is given to a sample: by the label sets that the model learned, else the best few."""
+        if self.count is None and self.probabilities and getattr(self.model, "multilabel_", False):
+            labels = self.model.predict(views)
+            return (labels.toarray() if scipy.sparse.issparse(labels) else np.asarray(labels)) > 0
+        given = np.zeros(scores.shape, bool)
+        np.put_along_axis(given, top_labels(scores, label_count(self.count, self.model)), True, axis=1)
+        return given
+
+    @property
+    def probabilities(self) -> bool:
+        """Whether the values of labels are probabilities."""
+        return hasattr(self.model, "predict_proba") and getattr(self.model, "decoding_", None) is not None
+
+    def _neighbors(self, views: Mapping[str, Any], scores: np.ndarray) -> list[list[dict[str, Any]]]:
+        if self.known is None:
+            return []
+        Z = self.model.transform(views) if hasattr(self.model, "transform") else scores
+        found = []
+        for z in np.asarray(Z):
+            values = similar(self.places, z)
+            near = best(values, NEIGHBORS)
+            found.append([entry | {"row": int(i)} for i, entry in zip(near, found_rows(self.known, values, near))])
+        return found
+
+    def thumbnail(self, row: int) -> bytes | None:
+        """Draw a known sample small.
+
+        Parameters
+        ----------
+        row : int
+            Its number among the known samples.
+
+        Returns
+        -------
+        bytes or None
+            A JPEG; None where there is no such sample, or its image is not known.
+        """
+        if self.known is None or not 0 <= row < self.known.n:
+            return None
+        image = stored_image(self.known.store, self.known.ids()[row])
+        if image is None:
+            return None
+        small = need_library("PIL.Image").fromarray(image)
+        small.thumbnail((SIDE, SIDE))
+        buffer = BytesIO()
+        small.save(buffer, "JPEG", quality=80)
+        return buffer.getvalue()
+
+    def _read(self, upload: Upload) -> tuple[dict[str, Any], list[str] | None]:
+        """Views of a file, and the names of its samples where it has some."""
+        ending = suffix(upload.name)
+        if ending not in ENDINGS:
+            known = ", ".join(ENDINGS)
+            raise UserError(f"{upload.name} is no file of rows that can be tried; expected one of {known}")
+        if ending in TABLES:
+            return self._of_table(upload, read_frame(upload.path))
+        if ending == ".npz":
+            arrays = open_npz(upload.path)
+            found = {view: arrays[view] for view in self.widths if view in arrays}
+            if not found and len(arrays) == 1:
+                found = {self._view_of(upload): next(iter(arrays.values()))}
+            if not found:
+                raise UserError(
+                    f"{upload.name} holds the arrays {', '.join(arrays)}; call them {', '.join(self.widths)}"
+                )
+        else:
+            view = self._view_of(upload)
+            found = {view: open_table(view, {"all": upload.path}, with_labels=True).X}
+        return {view: self._checked(upload, view, X) for view, X in found.items()}, None
+
+    def _view_of(self, upload: Upload) -> str:
+        """The view that a file holds: that of its name, or the only one."""
+        if upload.view in self.widths:
+            return upload.view
+        if len(self.widths) > 1:
+            raise UserError(f"{upload.name}: which view is it? call the file {', '.join(self.widths)} with its ending")
+        return next(iter(self.widths))
+
+    def _checked(self, upload: Upload, view: str, source: Any) -> Any:
+        """The rows of a view, read when their shape is known to fit: a small file may unpack to a large array."""
+        n, d = rows(source).shape
+        if n > self.most:
+            raise UserError(f"{upload.name} has {n} rows, at most {self.most} are tried at once; take dmo annotate")
+        width = self.widths[view]
+        if d != width and not (d < width and suffix(upload.name) in SVMLIGHT):
+            raise UserError(f"{upload.name} has {d} columns, the model was fitted on {width} of view {view!r}")
+        X = rows(source)[:]
+        if d == width:
+            return X
+        X = scipy.sparse.csr_array(X, copy=True)
+        X.resize(n, width)  # the last columns of sparse text are not written where they are 0
+        return X
+
+    def _of_table(self, upload: Upload, table: pd.DataFrame) -> tuple[dict[str, Any], list[str] | None]:
+        """Views of a table by the names of its columns, which may stand in any order among others."""
+        if len(table) > self.most:
+            raise UserError(
+                f"{upload.name} has {len(table)} rows, at most {self.most} are tried at once; take dmo annotate"
+            )
+        table = table.set_axis([str(name) for name in table.columns], axis=1)
+        wanted = [upload.view] if upload.view in self.widths else list(self.widths)
+        features = {name for view in wanted for name in self.columns.get(view, ())}
+        named = next((name for name in table.columns if name.lower() in IDS and name not in features), None)
+        ids = None if named is None else table[named].astype(str).tolist()
+        table = table if named is None else table.drop(columns=named)
+        found = {}
+        for view in wanted:
+            if view in self.texts and view in table.columns:
+                texts = table[view]
+                found[view] = self.texts[view].rows(["" if t != t else str(t) for t in texts])
+            elif view in self.columns and (len(wanted) > 1 or set(self.columns[view]) & set(_stems(table))):
+                found[view] = _by_name(upload.name, table, self.columns[view])
+            elif len(wanted) == 1:
+                found[view] = self._checked(upload, view, _all_numbers(upload.name, table))
+            else:
+                raise UserError(
+                    f"{upload.name}: the model knows no names of the columns of view {view!r}; pass one file for each of "
+                    f"{', '.join(wanted)}, called like it"
+                )
+        return found, ids
+
+
+def _stems(table: pd.DataFrame) -> list[str]:
+    """Names that features made of a table's columns can have: a column of words is one column for each word."""
+    return [f"{name}={value}" for name in table.columns for value in table[name].unique()] + list(table.columns)
+
+
+def _by_name(where: str, table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+    """Columns of a table in the order of a model, 0 and 1 for COLUMN=WORD; other columns are not looked at."""
+    found = np.empty((len(table), len(names)))
+    for j, name in enumerate(names):
+        column = next((c for c in table.columns if c != name and name.startswith(f"{c}=")), None)
+        if name in table.columns:
+            values = numbers_of(table[name])
+            if values is None:
+                raise UserError(f"{where}: column {name!r} holds words, expected numbers, as the model was fitted on")
+            found[:, j] = values
+        elif column is not None:
+            words = table[column]
+            found[:, j] = np.where(words.isna(), np.nan, words.astype(str).str.strip() == name[len(column) + 1 :])
+        else:
+            has = ", ".join(table.columns[:8])
+            raise UserError(f"{where} lacks the column {name!r} that the model was fitted on; it has {has}")
+    return found
+
+
+def _all_numbers(where: str, table: pd.DataFrame) -> np.ndarray:
+    """All columns, by their order."""
+    columns = [(name, numbers_of(table[name])) for name in table.columns]
+    for name, values in columns:
+        if values is None:
+            raise UserError(f"{where}: column {name!r} holds words, expected numbers; leave it out, or call it id")
+    return np.column_stack([values for _, values in columns if values is not None])
+
+
+def open_trial(
+    model: str, features: str | None, top: int | None, most: int, note: Callable[[str], None] = lambda _: None
+) -> Trial:
+    """Load a model to try, and the samples among which neighbors are found.
+
+    Parameters
+    ----------
+    model : str
+        Path of the model.
+    features : str or None
+        Path of a feature store; None: the one that the model was fitted on, where it is still there.
+    top : int or None
+        Labels of a sample; None: the label set that `predict` gives.
+    most : int
+        Rows that are read of a file.
+    note : callable
+        Takes sentences about what was found.
+
+    Returns
+    -------
+    Trial
+        Ready to answer.
+
+    Raises
+    ------
+    StoreError, UserError
+        For a model that scores no labels, and a store that does not fit it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from pathlib import Path
+    >>> from dmo.datasets.writing import Source, write
+    >>> from dmo.workflows.trial import Upload, open_trial
+    >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
+    >>> store = write(Source({"x": X}, Y, ["sea", "sky"]), "set.zarr")
+    >>> dmo.KGHA("linear").fit({"x": X}, Y).save("model.zarr")
+    >>> np.save("new.npy", X[:1])
+    >>> (answer,) = open_trial("model.zarr", "set.zarr", 1, 500).rows([Upload("new.npy", Path("new.npy"))])
+    >>> answer["neighbors"][0]["row"], len(answer["labels"])
+    (0, 2)
+    """
+    (fitted, extractor), _ = read_with_contents(
+        model, lambda path: (load(path), model_extractor(path) if made_from_images(path) else None)
+    )
+    if not scores_labels(fitted):
+        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot score labels")
+    label_count(top, fitted)  # refuses models of real targets, and more labels than there are
+    known = _samples(model, features, note)
+    columns = dict(getattr(fitted, "view_feature_names_", {}))
+    if hasattr(fitted, "feature_names_in_"):
+        columns[SINGLE] = list(fitted.feature_names_in_)
+    texts: dict[str, Vocabulary] = {}
+    if known is not None:
+        _learn_names(known.store, fitted, columns, texts)
+    trial = Trial(fitted, label_names(fitted), top, extractor, columns, texts, known, most)
+    if known is not None:
+        _ = trial.places  # before anybody waits for it
+    return trial
+
+
+def _learn_names(
+    store: stores.FeatureStore, fitted: Any, columns: dict[str, list[str]], texts: dict[str, Vocabulary]
+) -> None:
+    """Names of the columns, and the words of documents, that a store tells."""
+    for view in fitted.view_widths_:
+        own = view if view in store.views else next(iter(store.views))
+        names, weights = store.feature_names(own), store.attributes.get("idf", {}).get(own)
+        if names is not None and weights is not None:
+            texts[view] = Vocabulary(names, np.array(weights))
+        elif names is not None:
+            columns.setdefault(view, names)
+
+
+def _samples(model: str, features: str | None, note: Callable[[str], None]) -> AppliedModel | None:
+    """The samples to find neighbors among: those of a store, or of the model's own where that is still there."""
+    if features is not None:
+        return open_applied(model, features, None, ALL, SCORES)
+    for parent in stores.describe(model)["provenance"].get("parents", ()):
+        try:
+            return open_applied(model, parent, None, ALL, SCORES)
+        except (UserError, OSError):
+            note(f"{parent}, which the model was fitted on, cannot be read: no neighbors are shown; pass a store")
+    return None
+
+
+def corrections_csv(samples: Sequence[tuple[str, Sequence[str]]]) -> str:
+    r"""Write samples with the labels that someone gave them, as `dmo extract --labels` and `dmo ingest files --labels` read
+    them; cells that a spreadsheet would run as a formula are guarded as in `as_csv`.
+
+    Parameters
+    ----------
+    samples : sequence of (str, sequence of str)
+        Id and labels of each.
+
+    Returns
+    -------
+    str
+        CSV with the columns "sample" and "labels", with ";" between labels.
+
+    Raises
+    ------
+    UserError
+        For a label that is empty or holds ";" or a line break.
+
+    Examples
+    --------
+    >>> from dmo.workflows.trial import corrections_csv
+    >>> corrections_csv([("a.png", ["sea", "sky"]), ("b.png", [])])
+    'sample,labels\na.png,sea;sky\nb.png,\n'
+    """
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["sample", "labels"])
+    for name, labels in samples:
+        for label in labels:
+            if not label.strip() or any(mark in label for mark in ";\r\n"):
+                raise UserError(f"the label {label!r} cannot be written; a label has letters, and no ';' or line break")
+        writer.writerow([guarded(name), guarded(";".join(labels))])
+    return text.getvalue()

@@ -1,0 +1,95 @@
+"""`dmo serve` as people meet it: a command, a browser, a file dropped, a label put right, a table in the end."""
+
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from shell import run
+
+BROWSER = Path("/usr/bin/chromium")
+
+
+@contextmanager
+def served(*arguments):
+    """The address that `dmo serve ARGUMENTS` prints, and what it left behind after Ctrl-C."""
+    command = [sys.executable, "-m", "dmo", "serve", *map(str, arguments)]
+    left = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            yield server.stdout.readline().strip(), left
+        finally:
+            server.send_signal(signal.SIGINT)
+            _, left["said"] = server.communicate(timeout=30)
+            left["code"] = server.returncode
+
+
+@pytest.mark.skipif(not BROWSER.exists(), reason="needs Chromium")
+def test_a_row_is_dropped_put_right_and_taken_home(shop, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
+    evil = "<img src=x onerror=alert(1)>"
+    (tmp_path / "new.csv").write_text(f"id,weight,color,price\n{evil},4,red,21\nb,2,green,10\n")
+    (tmp_path / "bad.csv").write_text("weight\n1\n")
+    with served(shop / "model.zarr") as (address, left), playwright.sync_playwright() as play:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address)
+        browser = play.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+        errors = []
+        page.on("console", lambda message: errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(address)
+        page.get_by_text("At most 64 MiB and 500 rows at once").wait_for()
+        page.set_input_files("#files", [tmp_path / "new.csv"])
+        page.get_by_text("Done.", exact=True).wait_for()
+        assert errors == []
+        page.set_input_files("#files", [tmp_path / "bad.csv"])
+        page.get_by_text("bad.csv lacks the column 'color").wait_for()
+        assert page.locator("h3").all_text_contents() == ["b", evil]  # as text, and no script ran
+        sample = page.locator(".sample").filter(has_text=evil)
+        warm = sample.get_by_label(re.compile("^warm"))
+        assert warm.is_checked()
+        warm.uncheck()
+        sample.get_by_label("Another label").fill("a new one")
+        sample.get_by_role("button", name="Add").click()
+        assert page.locator("#count").text_content() == "1 of 2 checked, 1 corrected"
+        page.get_by_role("button", name="Mark all as checked").click()
+        with page.expect_download() as waited:
+            page.get_by_role("button", name="Download").click()
+        waited.value.save_as(tmp_path / "corrections.csv")
+        violations = [found["id"] for width in (390, 1280) for found in _violations(page, axe, width)]
+        assert violations == []
+        assert len(errors) == 1  # the browser's word for the file that was refused
+        assert "422" in errors[0]
+        browser.close()
+    assert left["code"] == 0, left["said"]
+    assert left["said"].splitlines()[-1] == "stopped"
+    rows = (tmp_path / "corrections.csv").read_text().splitlines()
+    assert rows[0] == "sample,labels"
+    corrected = next(row for row in rows if row.startswith(evil))
+    assert "a new one" in corrected
+    assert "warm" not in corrected
+    assert "Traceback" not in left["said"]
+
+
+def _violations(page, axe, width):
+    """Of accessibility, and of the width: nothing is beyond the screen's edge."""
+    page.set_viewport_size({"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    return axe.run(page).response["violations"]
+
+
+def test_addresses_that_cannot_be_listened_on_are_refused(shop):
+    model = shop / "model.zarr"
+    assert "cannot listen on 203.0.113.7, port 0" in run("serve", model, "--host", "203.0.113.7", code=2).stderr
+    assert "no store" in run("serve", model, shop / "nothing.zarr", code=2).stderr.lower()
+
+
+def test_a_missing_extra_is_said(shop, monkeypatch):
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    for name in ("dmo.serve.app", "dmo.serve.guard"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert "pip install dmo-learn[serve]" in run("serve", shop / "model.zarr", code=2).stderr

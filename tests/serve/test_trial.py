@@ -1,0 +1,173 @@
+"""A model tried on what people bring: the answers are those of the estimator, and what does not fit is said in a sentence."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+import dmo
+from dmo.datasets import read_samples
+from dmo.datasets.writing import Source, write
+from dmo.demo.scenes import draw_images
+from dmo.errors import UserError
+from dmo.features import Recipe, extract, list_images
+from dmo.stores import open_features
+from dmo.workflows.fitting import fit, open_training
+from dmo.workflows.program import session
+from dmo.workflows.trial import Upload, corrections_csv, open_trial
+
+
+@pytest.fixture(scope="module")
+def trial(shop):
+    return open_trial(str(shop / "model.zarr"), None, None, 50)
+
+
+def sent(folder, name, content):
+    """An upload, whose name on the disk says nothing, as on the page."""
+    path = folder / f"{len(list(folder.iterdir()))}{name[name.rindex('.') :]}"
+    (path.write_bytes if isinstance(content, bytes) else path.write_text)(content)
+    return Upload(name, path)
+
+
+def npy(**arrays):
+    buffer = io.BytesIO()
+    if list(arrays) == ["array"]:
+        np.save(buffer, arrays["array"])
+    else:
+        np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def test_rows_are_answered_as_the_estimator_answers_whatever_the_order_of_their_columns(trial, shop, tmp_path):
+    store, model = open_features(shop / "set.zarr"), dmo.load(str(shop / "model.zarr"))
+    X = store.views["shop"][:3]
+    assert store.feature_names("shop") == ["weight", "color=blue", "color=green", "color=red", "price"]
+    lines = (shop / "shop.csv").read_text().splitlines()
+    cells = [line.split(";") for line in lines[1:4]]
+    turned = "price,ID,other,color,weight\n" + "".join(f"{p},{i},x,{c},{w}\n" for i, w, c, p, _ in cells)
+    found = trial.rows([sent(tmp_path, "any.csv", turned)])
+    assert [answer["id"] for answer in found] == ["item 0", "item 1", "item 2"]
+    P, given = model.predict_proba({"shop": X}), model.predict({"shop": X})
+    for i, answer in enumerate(found):
+        values = {label["name"]: label["value"] for label in answer["labels"]}
+        assert values == {name: round(P[i, j], 4) for j, name in enumerate(store.label_names)}
+        ticked = {label["name"] for label in answer["labels"] if label["given"]}
+        assert ticked == {name for name, there in zip(store.label_names, given[i]) if there}
+        assert answer["neighbors"][0]["sample"] == answer["id"]
+        assert answer["neighbors"][0]["value"] == pytest.approx(1)
+    by_array = trial.rows([sent(tmp_path, "new.npy", npy(array=X))])
+    assert [answer["labels"] for answer in by_array] == [answer["labels"] for answer in found]
+    assert [answer["id"] for answer in by_array] == ["0", "1", "2"]
+    no_header = "".join(",".join(map(str, row)) + "\n" for row in X)
+    assert [a["labels"] for a in trial.rows([sent(tmp_path, "n.csv", no_header)])] == [a["labels"] for a in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (
+            "a.csv",
+            "weight,color\n1,red\n",
+            "a.csv lacks the column 'price' that the model was fitted on; it has weight",
+        ),
+        ("a.csv", "weight,price,color\nmuch,1,red\n", "a.csv: column 'weight' holds words"),
+        ("a.csv", "id,word\na,b\n", "column 'word' holds words"),
+        ("a.csv", "weight,price,color\n", "a.csv: ends after its header"),
+        ("a.csv", b"\0\1\2", "is no text, expected a table"),
+        ("a.csv", "1\n" * 60, "has 60 rows, at most 50 are tried at once; take dmo annotate"),
+        ("a.npy", npy(array=np.zeros((51, 5))), "has 51 rows, at most 50"),
+        ("a.npz", npy(shop=np.zeros((0, 5)), b=np.ones(2)), "a.npz"),
+        ("a.npy", npy(array=np.zeros((5, 4))), "has 4 columns, the model was fitted on 5 of view 'shop'"),
+        ("a.npy", b"\x93NUMPY", "a.npy"),
+        ("a.npy", npy(array=np.array([[None]])), "object"),
+        ("a.npz", npy(a=np.zeros((2, 5)), b=np.zeros(2)), "holds the arrays a, b; call them shop"),
+        ("a.zip", b"PK", "a.zip is no file of rows that can be tried; expected one of .csv"),
+        ("a.npy", npy(array=np.full((1, 5), np.nan)), "NaN"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_the_name_that_its_owner_knows(trial, tmp_path, name, content, words):
+    upload = sent(tmp_path, name, content)
+    with pytest.raises(UserError) as refused:
+        trial.rows([upload])
+    assert words in str(refused.value)
+    assert str(tmp_path) not in str(refused.value)
+
+
+def test_views_come_in_a_file_each_or_in_one_archive(tmp_path):
+    rng = np.random.default_rng(0)
+    views, Y = {"a": rng.normal(size=(40, 3)), "b": rng.normal(size=(40, 2))}, np.eye(2)[np.arange(40) % 2]
+    write(Source(views, Y), str(tmp_path / "set.zarr"))
+    dmo.KGHA("linear").fit(views, Y).save(str(tmp_path / "model.zarr"))
+    trial = open_trial(str(tmp_path / "model.zarr"), str(tmp_path / "set.zarr"), 1, 50)
+    a, b = views["a"][:2], views["b"][:2]
+    together = trial.rows([sent(tmp_path, "new.npz", npy(a=a, b=b))])
+    table = "\n".join(",".join(map(str, row)) for row in b)
+    apart = trial.rows([sent(tmp_path, "a.npy", npy(array=a)), sent(tmp_path, "b.csv", table)])
+    assert together == apart
+    assert [sum(label["given"] for label in answer["labels"]) for answer in apart] == [1, 1]
+    with pytest.raises(UserError, match=r"x.npy: which view is it\? call the file a, b"):
+        trial.rows([sent(tmp_path, "x.npy", npy(array=a))])
+    with pytest.raises(UserError, match=r"different numbers of rows \(a 2, b 1\)"):
+        trial.rows([sent(tmp_path, "a.npy", npy(array=a)), sent(tmp_path, "b.npy", npy(array=b[:1]))])
+
+
+def test_documents_are_weighed_with_the_words_of_the_training_documents(tmp_path):
+    texts = [("wheat", "wheat prices rise"), ("ship", "a ship carries oil"), ("wheat", "more wheat")] * 6
+    (tmp_path / "news.csv").write_text("topic,text\n" + "".join(f"{topic},{text}\n" for topic, text in texts))
+    samples = read_samples(tmp_path / "news.csv", labels="topic", text="text")
+    samples.write(tmp_path / "set.zarr")
+    with session(as_json=True) as run:
+        fit(run, dmo.MultiViewRidge("linear"), open_training(str(tmp_path / "set.zarr")), str(tmp_path / "model.zarr"))
+    trial = open_trial(str(tmp_path / "model.zarr"), None, 1, 50)
+    found = trial.rows([sent(tmp_path, "new.csv", "id,text\nx,the ship sails\ny,wheat again\n")])
+    assert [answer["labels"][0]["name"] for answer in found] == ["ship", "wheat"]
+
+
+def test_images_are_described_as_the_training_images_were(tmp_path):
+    table = draw_images(tmp_path / "pics", 12)
+    extract(list_images(tmp_path / "pics", table), tmp_path / "f.zarr", Recipe.of("moments"), threads=1)
+    with session(as_json=True) as run:
+        fit(run, dmo.KGHA("linear"), open_training(str(tmp_path / "f.zarr")), str(tmp_path / "m.zarr"))
+    trial, store = open_trial(str(tmp_path / "m.zarr"), None, 2, 50), open_features(tmp_path / "f.zarr")
+    name = store.sample_ids[5]
+    upload = Upload("photo.jpg", tmp_path / "pics" / name)
+    (answer,) = trial.images([upload])
+    assert answer["neighbors"][0]["sample"] == name
+    assert trial.thumbnail(answer["neighbors"][0]["row"])[:3] == b"\xff\xd8\xff"  # a JPEG
+    assert trial.thumbnail(12) is None
+    assert trial.thumbnail(-1) is None
+    with pytest.raises(UserError, match=r"^photo.png: cannot be read as an image"):
+        trial.images([sent(tmp_path, "photo.png", b"no image")])
+    (tmp_path / "pics" / name).unlink()
+    assert trial.thumbnail(5) is None
+    said = []
+    (tmp_path / "f.zarr").rename(tmp_path / "elsewhere.zarr")
+    assert open_trial(str(tmp_path / "m.zarr"), None, 2, 50, said.append).images([
+        Upload("a.jpg", tmp_path / "pics" / store.sample_ids[0])
+    ])[0]["neighbors"] == []  # fmt: skip
+    assert "no neighbors are shown" in said[0]
+
+
+def test_models_without_labels_to_choose_from_are_refused(tmp_path):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    dmo.MultiViewRidge("linear").fit(X, X[:, :2]).save(str(tmp_path / "real.zarr"))
+    with pytest.raises(UserError, match="learned real targets"):
+        open_trial(str(tmp_path / "real.zarr"), None, None, 50)
+    dmo.MultiSetCCA("linear", n_components=1).fit([X, X[:, :2]]).save(str(tmp_path / "space.zarr"))
+    with pytest.raises(UserError, match="MultiSetCCA, which cannot score labels"):
+        open_trial(str(tmp_path / "space.zarr"), None, None, 50)
+
+
+def test_corrections_are_labels_that_the_readers_of_labels_take(tmp_path):
+    table = tmp_path / "corrections.csv"
+    table.write_text(corrections_csv([("a, b.png", ["sea", 'the "sky"']), ("c.png", []), ("d.png", ["sea"])]))
+    (tmp_path / "x.csv").write_text('sample,width\n"a, b.png",1\nc.png,2\nd.png,3\n')
+    samples = read_samples(tmp_path / "x.csv", labels=table, id="sample", separator=";")
+    assert samples.label_names == ["sea", 'the "sky"']
+    assert samples.labels[[0, 2]].tolist() == [[1, 1], [1, 0]]
+    guarded = next(csv.DictReader(io.StringIO(corrections_csv([("=x", ["@y"])]))))
+    assert guarded == {"sample": "'=x", "labels": "'@y"}
+    for label in ("a;b", "a\nb", " "):
+        with pytest.raises(UserError, match="cannot be written"):
+            corrections_csv([("a", [label])])
