@@ -3,6 +3,7 @@
 import csv
 import inspect
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -644,6 +645,28 @@ def test_debug_shows_the_traceback(tmp_path):
 
 def test_version():
     assert run("--version").stdout.strip() == dmo.__version__
+
+
+def test_a_shell_completes_commands_and_the_options_of_estimators(tmp_path):
+    """What `dmo --install-completion` puts into bash is run by bash."""
+    script = """
+    eval "$(_DMO_COMPLETE=source_bash dmo)"
+    complete -p dmo
+    for line in "dmo fit k" "dmo fit kgha --ker"; do
+      COMP_WORDS=($line)
+      COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
+      $(complete -p dmo | sed 's/.*-F \\([^ ]*\\) .*/\\1/') dmo
+      echo "${COMPREPLY[*]}"
+    done
+    """
+    (tmp_path / "dmo").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dmo "$@"\n')
+    (tmp_path / "dmo").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    how, *found = done.stdout.split("\n")
+    assert "-o default" in how  # so that words that are no command, such as stores, are completed as files
+    assert found == ["kgha", "--kernel", ""]
+    assert done.stderr == ""
 
 
 HEAVY = {"numpy", "scipy", "dask", "distributed", "sklearn", "zarr", "numba", "rich", "matplotlib"}
