@@ -89,7 +89,5 @@ def test_addresses_that_cannot_be_listened_on_are_refused(shop):
 
 
 def test_a_missing_extra_is_said(shop, monkeypatch):
-    monkeypatch.setitem(sys.modules, "starlette", None)
-    for name in ("dmo.serve.app", "dmo.serve.guard"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "pip install dmo-learn[serve]" in run("serve", shop / "model.zarr", code=2).stderr

@@ -13,6 +13,7 @@ from dmo.demo.scenes import draw_images
 from dmo.errors import UserError
 from dmo.features import Recipe, extract, list_images
 from dmo.stores import open_features
+from dmo.workflows.answers import read_answers
 from dmo.workflows.fitting import fit, open_training
 from dmo.workflows.program import session
 from dmo.workflows.trial import Upload, corrections_csv, open_trial
@@ -166,8 +167,11 @@ def test_corrections_are_labels_that_the_readers_of_labels_take(tmp_path):
     samples = read_samples(tmp_path / "x.csv", labels=table, id="sample", separator=";")
     assert samples.label_names == ["sea", 'the "sky"']
     assert samples.labels[[0, 2]].tolist() == [[1, 1], [1, 0]]
-    guarded = next(csv.DictReader(io.StringIO(corrections_csv([("=x", ["@y"])]))))
-    assert guarded == {"sample": "'=x", "labels": "'@y"}
+    (tmp_path / "guarded.csv").write_text(corrections_csv([("=x", ["@y", "z"])]))
+    guarded = next(csv.DictReader(io.StringIO((tmp_path / "guarded.csv").read_text())))
+    assert guarded == {"sample": "'=x", "labels": "'@y;z"}
+    assert read_answers(tmp_path / "guarded.csv") == {"=x": ["@y", "z"]}
+    assert read_answers(table) == {"a, b.png": ["sea", 'the "sky"'], "c.png": [], "d.png": ["sea"]}
     for label in ("a;b", "a\nb", " "):
         with pytest.raises(UserError, match="cannot be written"):
             corrections_csv([("a", [label])])
