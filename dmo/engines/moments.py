@@ -442,26 +442,53 @@ def _groups(block: Mapping[str, Any] | np.ndarray) -> dict[str, Any]:
     return dict(block) if isinstance(block, Mapping) else {"x": block}
 
 
+_PANEL = 512  # columns whose products with as many others stay in the second-level cache
+
+
 def _add_dense(
     moments: Moments, groups: Mapping[str, np.ndarray], slices: Mapping[str, slice], roots: np.ndarray | None
 ) -> None:
-    """Add the products of dense groups to their cells: one product for all groups of one precision.
+    """Add the products of dense groups to their cells, by panels of columns; those above the diagonal are mirror images.
 
-    One large product is several times faster than a product for each pair of groups; groups of another precision are
-    multiplied apart, as stacking them would widen all to float64.
+    A product of two panels is added to both its places while it is in the cache, and its memory is used again: products
+    of all columns at once went through memory four times more, which took half as long as the multiplications, and
+    stacking the groups for them another tenth.
     """
-    for left_kind in {part.dtype for part in groups.values()}:
-        names = [name for name, part in groups.items() if part.dtype == left_kind]
-        single = np.promote_types(left_kind, np.float32) == np.float32  # which holds all values of that type
-        working = np.dtype(np.float32 if single else np.float64)
-        stacked = np.hstack([groups[name].astype(working, copy=False) for name in names])
-        columns = np.concatenate([np.arange(slices[name].start, slices[name].stop) for name in names])
-        moments.sums[columns] += stacked.sum(axis=0, dtype=np.float64) if roots is None else roots @ stacked
-        whole = len(columns) == len(moments.sums)
-        moments.gram[... if whole else np.ix_(columns, columns)] += stacked.T @ stacked
-        for other, part in groups.items():
-            if part.dtype != left_kind:
-                moments.gram[np.ix_(columns, np.arange(slices[other].start, slices[other].stop))] += stacked.T @ part
+    panels = _panels(groups, slices)
+    room: dict[np.dtype, np.ndarray] = {}
+    for i, (columns, part) in enumerate(panels):
+        moments.sums[columns] += part.sum(axis=0, dtype=np.float64) if roots is None else roots @ part
+        for others, beside in panels[: i + 1]:
+            kind, shape = np.result_type(part, beside), (part.shape[1], beside.shape[1])
+            held = room.setdefault(kind, np.empty(_PANEL * _PANEL, kind))
+            left = (
+                part if beside is part else part.astype(kind, copy=False)
+            )  # of one array BLAS makes half the products
+            right = part if beside is part else beside.astype(kind, copy=False)
+            cell = np.matmul(left.T, right, out=held[: shape[0] * shape[1]].reshape(shape))
+            moments.gram[columns, others] += cell
+            if beside is not part:
+                moments.gram[others, columns] += cell.T
+
+
+def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> list[tuple[slice, np.ndarray]]:
+    """(columns, rows in float32 or float64) in pieces of at most `_PANEL` columns: parts of wide groups, neighbors stacked.
+
+    Groups of different precision stay apart, as stacking them would widen all to float64.
+    """
+    panels: list[tuple[slice, list[np.ndarray]]] = []
+    for name, group in groups.items():
+        where, count = slices[name], max(1, -(-group.shape[1] // _PANEL))
+        single = np.promote_types(group.dtype, np.float32) == np.float32  # which holds all values of that type
+        for part in np.array_split(group.astype(np.float32 if single else np.float64, copy=False), count, axis=1):
+            last = panels[-1] if panels else None
+            start = where.start if last is None or last[0].stop <= where.start else last[0].stop
+            stop = start + part.shape[1]
+            if last and last[0].stop == start and stop - last[0].start <= _PANEL and last[1][0].dtype == part.dtype:
+                panels[-1] = slice(last[0].start, stop), [*last[1], part]
+            else:
+                panels.append((slice(start, stop), [part]))
+    return [(columns, parts[0] if len(parts) == 1 else np.hstack(parts)) for columns, parts in panels]
 
 
 def _cross(left: Any, right: Any) -> np.ndarray:

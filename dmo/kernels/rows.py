@@ -171,7 +171,7 @@ def ready(
     shift = np.zeros(d) if offset is None else np.asarray(offset)
     for where in blocks.row_blocks(n, max(1, 2**18 // max(d, 1))):
         block = readable(X[where].toarray() if scipy.sparse.issparse(X) else X[where])
-        if non_negative and block.size and block.min() < 0:
+        if non_negative and X.dtype.kind not in "bu" and block.size and block.min() < 0:
             row, column = (int(k) for k in np.argwhere(block < 0)[0])
             place = {"value": block[row, column], "row": names[where.start + row], "column": column}
             raise UserError(NEGATIVE.format(owner=owner, **place))

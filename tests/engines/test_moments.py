@@ -45,6 +45,26 @@ def test_centered_is_the_gram_of_centered_columns():
     np.testing.assert_allclose(Moments.of(part(slice(None))).centered().gram, C.T @ C, atol=1e-10)
 
 
+def test_wide_groups_and_those_of_other_precisions_are_multiplied_by_panels_of_columns():
+    """Panels of one group, of several, and of a sparse one amid them: every cell, in the precision of the wider group."""
+    rng = np.random.default_rng(1)
+    groups = {
+        "wide": rng.standard_normal((60, 1100)).astype(np.float32),
+        "few": rng.standard_normal((60, 2)).astype(np.float32),
+        "sparse": scipy.sparse.csr_array((rng.random((60, 5)) < 0.3).astype(np.float32)),
+        "bytes": (rng.random((60, 3)) < 0.5).astype(np.uint8),
+        "double": rng.standard_normal((60, 4)),
+        LABELS: rng.integers(0, 1 << 40, (60, 2)),
+    }
+    columns = np.hstack([X.toarray() if scipy.sparse.issparse(X) else X for X in groups.values()]).astype(np.float64)
+    moments = Moments.of(groups).absorb(groups)
+    tolerance = 1e-5 * np.outer(np.linalg.norm(columns, axis=0), np.linalg.norm(columns, axis=0))
+    assert (np.abs(moments.gram - 2 * columns.T @ columns) <= tolerance).all()
+    assert (moments.gram == moments.gram.T).all()
+    np.testing.assert_allclose(moments.gram[-6:, -6:], 2 * columns[:, -6:].T @ columns[:, -6:], rtol=1e-12)
+    np.testing.assert_allclose(moments.sums, 2 * columns.sum(axis=0), atol=1e-3, rtol=1e-6)
+
+
 def test_sparse_groups_never_become_dense_and_give_the_same():
     sparse = {**part(slice(None)), "a": scipy.sparse.csr_array(F["a"]), "b": scipy.sparse.csr_array(F["b"])}
     np.testing.assert_allclose(Moments.of(sparse).gram, S.T @ S, rtol=1e-12)
