@@ -8,7 +8,7 @@ from dmo.blocks import Rows
 from dmo.lowrank.feature_maps import FeatureMap
 from dmo.lowrank.sampling import draw, gather
 
-_PROBES, _OTHERS = 256, 768  # more rows make the estimate no steadier
+_PROBES, _OTHERS = 256, 256  # more rows make the estimate no steadier
 
 
 def sampled_error(
@@ -28,7 +28,7 @@ def sampled_error(
     random_state : int, Generator or None, default=None
         Seed of the sample.
     probes : ndarray of int or None, default=None
-        Row numbers whose kernel values with up to 1024 rows are compared; None: 256 random rows.
+        Row numbers whose kernel values with up to 512 rows are compared; None: 256 random rows.
 
     Returns
     -------
