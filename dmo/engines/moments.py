@@ -450,9 +450,8 @@ def _add_dense(
 ) -> None:
     """Add the products of dense groups to their cells, by panels of columns; those above the diagonal are mirror images.
 
-    A product of two panels is added to both its places while it is in the cache, and its memory is used again: products
-    of all columns at once went through memory four times more, which took half as long as the multiplications, and
-    stacking the groups for them another tenth.
+    A product of two panels is added to both its places while it is in the cache, and its memory is used again. One product
+    of all columns, stacked for it, went through memory four times more: with thousands of columns a sixth of its time.
     """
     panels = _panels(groups, slices)
     room: dict[np.dtype, np.ndarray] = {}
@@ -461,10 +460,8 @@ def _add_dense(
         for others, beside in panels[: i + 1]:
             kind, shape = np.result_type(part, beside), (part.shape[1], beside.shape[1])
             held = room.setdefault(kind, np.empty(_PANEL * _PANEL, kind))
-            left = (
-                part if beside is part else part.astype(kind, copy=False)
-            )  # of one array BLAS makes half the products
-            right = part if beside is part else beside.astype(kind, copy=False)
+            # the same array on both sides, which a conversion to its own type leaves, is half of the work for BLAS
+            left, right = part.astype(kind, copy=False), beside.astype(kind, copy=False)
             cell = np.matmul(left.T, right, out=held[: shape[0] * shape[1]].reshape(shape))
             moments.gram[columns, others] += cell
             if beside is not part:
