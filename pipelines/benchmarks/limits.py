@@ -1,0 +1,454 @@
+"""Works of dmo beside what one would use instead, and beside the limit that this machine sets: one table, one run.
+
+    python pipelines/benchmarks/limits.py [--works pass fit ...] [--threads 1 2] [--scale 1] [--json FILE]
+    python pipelines/benchmarks/limits.py --compare BASE.json NEW.json
+
+A limit is the time of the operations that a work cannot do without, at the speed of float32 matrix products that the same
+process has measured just before, or of reading its files; a share is the limit over the time taken. Every work runs in a
+process of its own for every number of threads. Ratios are of CPU seconds with one thread, where other work on the machine
+disturbs them least, and of seconds with more. What is not installed (Falkon, himalaya, umap-learn) is left out with a
+reason. The operations of a pass are 2 r sum d_v + (V r + L)^2 a row; of an exact solve n^3 / 3 + 2 n^2 L.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from rich.console import Console
+from rich.table import Table
+from sklearn.kernel_approximation import Nystroem
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import Ridge
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.neighbors import NearestNeighbors
+
+from dmo import KGHA, MultiViewRidge, Nystrom, stores
+from dmo.engines.lowrank import fit_maps
+from dmo.engines.passes import FeatureRows, collect_moments
+from dmo.graphs import neighbors
+from dmo.kernels import RBF, gram_matrix, parse
+from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.tiles import FeatureTiles
+from dmo.linalg.operators import Dense
+from dmo.linalg.solve import factorize
+from dmo.linalg.tiles import Tiles
+from dmo.lowrank.nystrom import from_landmarks
+from dmo.progress import bars
+from dmo.selection import sweep
+
+VIEWS = {  # ESP Game's: features, share of entries that are not zero (1: real numbers)
+    "rgb": (5184, 0.07),
+    "lab": (5184, 0.04),
+    "hsv": (5184, 0.15),
+    "gist": (512, 1.0),
+    "dense_sift": (3000, 0.23),
+    "harris_sift": (3000, 0.16),
+    "dense_hue": (300, 0.24),
+    "harris_hue": (300, 0.21),
+}
+LABELS, RANK = 268, 500
+
+
+@dataclass(frozen=True)
+class Timed:
+    """CPU seconds of this process and seconds on the clock."""
+
+    cpu: float
+    wall: float
+
+    def scaled(self, factor: float) -> Timed:
+        return Timed(self.cpu * factor, self.wall * factor)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table; `theirs` and `limit` None where there is nothing to compare with."""
+
+    work: str
+    ours: Timed
+    rival: str = ""
+    theirs: Timed | None = None
+    limit: Timed | None = None
+    note: str = ""
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, Timed]:
+    """What the call returns, and its time."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    found = call()
+    return found, Timed(time.process_time() - cpu, time.perf_counter() - wall)
+
+
+def a_product() -> Timed:
+    """Time of 1e9 operations of a float32 product, the best of several."""
+    A, B = (np.random.default_rng(0).random((2048, 1024), np.float32) for _ in range(2))
+    runs = [timed(lambda: A @ B.T)[1] for _ in range(6)][1:]
+    return Timed(min(run.cpu for run in runs), min(run.wall for run in runs)).scaled(1e9 / (2 * 2048 * 2048 * 1024))
+
+
+def rows_of_views(n: int) -> tuple[dict[str, np.ndarray], dict[str, str], np.ndarray]:
+    """Random rows in the shapes and sparsity of ESP Game's views, their kernels, and labels."""
+    rng = np.random.default_rng(0)
+    views: dict[str, np.ndarray] = {}
+    for view, (d, share) in VIEWS.items():
+        X = rng.random((n, d), np.float32)
+        views[view] = X if share == 1 else (X * 255).astype(np.uint16) * (rng.random((n, d), np.float32) < share)
+    kernels = {view: "rbf" if share == 1 else "hellinger-rbf" for view, (_, share) in VIEWS.items()}
+    return views, kernels, (rng.random((n, LABELS)) < 0.02).astype(np.uint8)
+
+
+def hellinger(X: np.ndarray) -> np.ndarray:
+    return np.sqrt(X / np.maximum(X.sum(axis=1, keepdims=True, dtype=np.float64), 1))
+
+
+def passes(scale: float, product: Timed) -> list[Figure]:
+    """One pass over the rows of all views: factor rows and their moments, the maps given."""
+    n = round(4096 * scale)
+    views, kernels, Y = rows_of_views(n)
+    maps = {v: from_landmarks(parse(kernels[v]).fit(X[:300]), X[:RANK]) for v, X in views.items()}
+    collect_moments(FeatureRows({v: X[:64] for v, X in views.items()}, maps), Y[:64])  # compiled loops are loaded
+    _, ours = timed(lambda: collect_moments(FeatureRows(views, maps), Y))
+    columns = sum(m.rank for m in maps.values()) + LABELS
+    operations = n * (2 * sum(maps[v].rank * X.shape[1] for v, X in views.items()) + columns**2)
+    mappers = {}
+    for view, X in views.items():
+        gamma = 0.5 / maps[view].kernel.width ** 2
+        rows = X if kernels[view] == "rbf" else hellinger(X[:RANK])
+        mappers[view] = Nystroem(gamma=gamma, n_components=RANK, random_state=0).fit(rows[:RANK])
+
+    def scikit() -> np.ndarray:
+        parts = [mappers[v].transform(X if kernels[v] == "rbf" else hellinger(X)) for v, X in views.items()]
+        S = np.hstack([*parts, Y])
+        return S.T @ S
+
+    theirs = timed(scikit)[1]
+    note = f"{n} rows, 8 views, rank {RANK}"
+    return [Figure("pass", ours, "Nystroem.transform, Gram", theirs, product.scaled(operations / 1e9), note)]
+
+
+def fits(scale: float, product: Timed) -> list[Figure]:
+    """KGHA from raw rows, and its landmarks alone."""
+    n = round(4096 * scale)
+    views, kernels, Y = rows_of_views(n)
+    model = KGHA(kernels, approximation=Nystrom(rank=RANK), label_sets=False, random_state=0)
+    model.fit({v: X[:700] for v, X in views.items()}, Y[:700])  # compiled loops are loaded
+    _, landmarks = timed(lambda: fit_maps(model.approximation, kernels, views, 0, True))
+    _, ours = timed(lambda: model.fit(views, Y))
+    operations = n * (2 * RANK * sum(d for d, _ in VIEWS.values()) + (len(VIEWS) * RANK + LABELS) ** 2)
+
+    def scikit() -> Ridge:
+        parts = []
+        for view, X in views.items():
+            rows = X if kernels[view] == "rbf" else hellinger(X)
+            gamma = 0.5 / model.expansions_[view].feature_map.kernel.width ** 2
+            parts.append(Nystroem(gamma=gamma, n_components=RANK, random_state=0).fit_transform(rows))
+        return Ridge(alpha=0.01).fit(np.hstack(parts), Y)
+
+    theirs = timed(scikit)[1]
+    note = f"{n} rows, 8 views, rank {RANK}; bandwidths given to Nystroem"
+    share = f"{100 * landmarks.cpu / ours.cpu:.0f} % of the fit"
+    return [
+        Figure("KGHA, Nystrom", ours, "Nystroem + Ridge", theirs, product.scaled(operations / 1e9), note),
+        Figure("landmarks of 8 views", landmarks, note=share),
+    ]
+
+
+def kernel(scale: float, product: Timed) -> list[Figure]:
+    """A Gaussian kernel matrix."""
+    n, d = round(4000 * scale**0.5), 512
+    X = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
+    gram_matrix(RBF(bandwidth=20.0), X[:64])
+    _, ours = timed(lambda: gram_matrix(RBF(bandwidth=20.0), X))
+    _, theirs = timed(lambda: rbf_kernel(X, gamma=0.5 / 400))
+    return [
+        Figure("Gaussian kernel", ours, "rbf_kernel", theirs, product.scaled(n * n * d / 1e9), f"{n} x {n}, d = {d}")
+    ]
+
+
+def solves(scale: float, product: Timed) -> list[Figure]:
+    """Kernel ridge regression: a first solve, another ridge, other labels."""
+    n = round(4000 * scale ** (1 / 3))
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((n, 64)).astype(np.float32), (rng.random((n, LABELS)) < 0.02).astype(np.float64)
+    K = gram_matrix(RBF(), X, np.float32, 0)[0]
+    wide, operator, kept = K.astype(np.float64), Dense(K), {}
+
+    def first(c: float) -> np.ndarray:
+        kept[c] = factorize(operator, c, tol=1e-6)
+        return kept[c].solve(Y, None, check=False).value
+
+    _, theirs = timed(lambda: KernelRidge(alpha=0.1, kernel="precomputed").fit(wide, Y))
+    _, one = timed(lambda: first(0.1))
+    _, another = timed(lambda: first(0.3))
+    _, labels = timed(lambda: kept[0.1].solve(Y[::-1], None, check=False))
+    once, again = n**3 / 3 + 2 * n * n * LABELS, 2 * n * n * LABELS
+    note = f"{n} samples, {LABELS} labels, {kept[0.1].method}"
+    return [
+        Figure("first solve", one, "KernelRidge, float64", theirs, product.scaled(once / 1e9), note),
+        Figure("further ridge", another, "KernelRidge, float64", theirs, product.scaled(once / 1e9), note),
+        Figure("further labels", labels, "KernelRidge, float64", theirs, product.scaled(again / 1e9), note),
+    ]
+
+
+def sweeps(scale: float, product: Timed) -> list[Figure]:
+    """Many settings from one pass beside one fit, and several bandwidths."""
+    n = round(3000 * scale)
+    views, kernels, Y = rows_of_views(n)
+    chosen = {view: views[view] for view in ("gist", "dense_sift", "dense_hue")}
+    model = KGHA({v: kernels[v] for v in chosen}, approximation=Nystrom(rank=200), label_sets=False, random_state=0)
+    model.fit(chosen, Y)
+    _, one = timed(lambda: model.fit(chosen, Y))
+    grid = {"ridge": [1e-3, 1e-2, 0.1, 0.3, 1.0], "balance": [1e-3, 1e-2, 0.03, 0.1, 0.3]}
+    grid["n_components"] = [0.2, 0.4, 0.6, 0.8, 1.0]
+    _, whole = timed(lambda: sweep(model, chosen, Y, grid, folds=4, refit=False))
+    few = {"bandwidth": [0.5, 0.7, 1.0, 1.4, 2.0], "ridge": grid["ridge"]}
+    _, wide = timed(lambda: sweep(model, chosen, Y, few, folds=4, refit=False))
+    note = f"{n} rows, 3 views, rank 200, 4 folds"
+    return [
+        Figure("sweep, 500 fits", whole, "one fit", one, note=note),
+        Figure("sweep, 5 bandwidths, 100 fits", wide, "one fit", one, note=note),
+    ]
+
+
+def stored(scale: float, product: Timed) -> list[Figure]:
+    """A product with a kernel that lies in a store, from the page cache, beside reading its files."""
+    n, k = round(8192 * scale**0.5), 100
+    X = np.random.default_rng(0).standard_normal((n, 64)).astype(np.float32)
+    tiles = FeatureTiles(MultiKernel.of("x", RBF(bandwidth=10.0)), {"x": X}, 1024)
+    B = np.random.default_rng(1).standard_normal((n, k)).astype(np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        writer = stores.create_kernel(f"{folder}/k.zarr", n, 1024, np.dtype(np.float32), {})
+        for i, j in writer.missing():
+            writer.write(i, j, tiles.tile(i, j))
+        writer.finish()
+        operator = Tiles(stores.open_kernel(f"{folder}/k.zarr"), None, False, np.dtype(np.float32), tiles)
+        operator @ B
+        _, ours = timed(lambda: operator @ B)
+        files = [path for path in Path(folder).rglob("*") if path.is_file()]
+        _, reading = timed(lambda: [path.read_bytes() for path in files])
+    made = Tiles(tiles, None, False, np.dtype(np.float32), tiles)
+    _, again = timed(lambda: made @ B)
+    multiplied = product.scaled(2 * n * n * k / 1e9)
+    limit = reading if reading.wall > multiplied.wall else multiplied
+    formed = product.scaled((n * n * 64 + 2 * n * n * k) / 1e9)
+    note = f"{n} x {n} float32, {k} columns"
+    return [
+        Figure("product, stored tiles", ours, "reading the files", reading, limit, note),
+        Figure("product, recomputed tiles", again, limit=formed, note=f"{note}, d = 64"),
+    ]
+
+
+def graph(scale: float, product: Timed) -> list[Figure]:
+    """Graphs of 15 neighbors: exact, beside scikit-learn and the approximate search of umap-learn."""
+    n, d = round(6000 * scale**0.5), 128
+    X = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
+    X += 3 * np.random.default_rng(1).standard_normal((50, d)).astype(np.float32)[np.arange(n) % 50]
+    neighbors(X[:200], 5)
+    _, ours = timed(lambda: neighbors(X, 15))
+    _, theirs = timed(lambda: NearestNeighbors(n_neighbors=15).fit(X).kneighbors())
+    limit, note = product.scaled(2 * n * n * d / 1e9), f"{n} rows, d = {d}"
+    found = [Figure("15 neighbors", ours, "NearestNeighbors", theirs, limit, note)]
+    try:
+        from pynndescent import NNDescent
+    except ImportError:
+        return [*found, Figure("15 neighbors", ours, "NN-descent", note="pynndescent is not installed")]
+    NNDescent(X[:500], n_neighbors=15, random_state=0)
+    descended, theirs = timed(lambda: NNDescent(X, n_neighbors=16, random_state=0, n_jobs=1).neighbor_graph[0])
+    exact = neighbors(X, 15).indices
+    hit = np.mean([len(np.intersect1d(a, b)) / 15 for a, b in zip(exact[:500], descended[:500], strict=True)])
+    return [*found, Figure("15 neighbors", ours, f"NN-descent, recall {100 * hit:.0f} %", theirs, limit, note)]
+
+
+def himalaya(scale: float, product: Timed) -> list[Figure]:
+    """A ridge chosen among ten by cross-validation: of himalaya one per label, of dmo one for all."""
+    try:
+        from himalaya.kernel_ridge import KernelRidgeCV
+    except ImportError:
+        return [Figure("10 ridges, 4 folds", Timed(0, 0), "himalaya", note="himalaya is not installed")]
+    n = round(2000 * scale ** (1 / 3))
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((n, 64)), (rng.random((n, 100)) < 0.05).astype(np.float64)
+    ridges = list(np.logspace(-2, 2, 10))
+    model = MultiViewRidge(RBF(bandwidth=8.0), approximation="exact", label_sets=False)
+    _, ours = timed(lambda: sweep(model, X, Y.astype(np.uint8), {"ridge": ridges}, folds=4))
+    kernel_params = {"gamma": 0.5 / 64}
+    rival = KernelRidgeCV(alphas=ridges, kernel="rbf", kernel_params=kernel_params, cv=4)
+    _, theirs = timed(lambda: rival.fit(X, Y))
+    limit = product.scaled((4 * 10 * ((0.75 * n) ** 3 / 3 + 2 * (0.75 * n) ** 2 * 100)) / 1e9)
+    return [Figure("10 ridges, 4 folds", ours, "himalaya KernelRidgeCV", theirs, limit, f"{n} samples, 100 labels")]
+
+
+def falkon(scale: float, product: Timed) -> list[Figure]:
+    """Ridge regression from the same centers as Falkon, kernel and ridge alike: time and held-out error."""
+    try:
+        import torch
+        from falkon import Falkon, FalkonOptions
+        from falkon.center_selection import FixedSelector
+        from falkon.kernels import GaussianKernel
+    except ImportError:
+        return [Figure("ridge, given centers", Timed(0, 0), "Falkon", note="Falkon is not installed")]
+    torch.set_num_threads(int(os.environ["OPENBLAS_NUM_THREADS"]))
+    n, d, k = round(20_000 * scale), 64, 20
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n + 2000, d)).astype(np.float32)
+    W = rng.standard_normal((d, k)).astype(np.float32) / 8
+    Y = (np.tanh(X @ W) + np.sin(X @ W[:, ::-1]) + 0.1 * rng.standard_normal((n + 2000, k))).astype(np.float32)
+    old, new, found = slice(0, n), slice(n, None), []
+
+    def error(scores: np.ndarray) -> float:
+        return float(np.sqrt(((scores - Y[new]) ** 2).sum() / (Y[new] ** 2).sum()))
+
+    for count in (1000, 2000, 4000):
+        Z, c = np.ascontiguousarray(X[:count]), 0.1
+        fitted = from_landmarks(RBF(bandwidth=8.0), Z)
+        model = MultiViewRidge(RBF(bandwidth=8.0), ridge=c, center=False, label_sets=False)
+        model.set_params(approximation=GivenMap(fitted))
+        _, ours = timed(lambda model=model: model.fit(X[old], Y[old]))
+        options = FalkonOptions(use_cpu=True, keops_active="no", num_fmm_streams=1)
+        rival = Falkon(
+            GaussianKernel(sigma=8.0), penalty=c / n, M=count, center_selection=FixedSelector(torch.from_numpy(Z))
+        )
+        rival.options = options
+        _, theirs = timed(lambda rival=rival: rival.fit(torch.from_numpy(X[old]), torch.from_numpy(Y[old])))
+        mine, other = error(model.predict(X[new])), error(rival.predict(torch.from_numpy(X[new])).numpy())
+        limit = product.scaled((n * (2 * count * d + count**2 + 2 * count * k) + count**3) / 1e9)
+        note = f"{n} rows, held-out errors {mine:.4f} and {other:.4f}"
+        found.append(Figure(f"ridge, {count} centers", ours, "Falkon", theirs, limit, note))
+    return found
+
+
+@dataclass(frozen=True)
+class GivenMap:
+    """An approximation that has been fitted: both methods start from the same centers."""
+
+    fitted: Any
+
+    def feature_map(self, *_: Any) -> Any:
+        return self.fitted
+
+
+WORKS: dict[str, Callable[[float, Timed], list[Figure]]] = {
+    "pass": passes,
+    "fit": fits,
+    "kernel": kernel,
+    "solve": solves,
+    "sweep": sweeps,
+    "stored": stored,
+    "graph": graph,
+    "himalaya": himalaya,
+    "falkon": falkon,
+}
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on beside the code."""
+    names = ("dmo-learn", "numpy", "scipy", "scikit-learn", "numba", "zarr")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "memory": psutil.virtual_memory().total,
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in names},
+        "commit": commit.stdout.strip(),
+        "load": psutil.getloadavg()[0],
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def run(work: str, threads: int, scale: float) -> list[dict[str, Any]]:
+    """The figures of one work in a fresh process, whose BLAS and loops have so many threads."""
+    environment = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(threads))
+    command = [sys.executable, __file__, "--one", work, "--scale", str(scale)]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        failed = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
+        return [{"work": work, "rival": "", "threads": threads, "failed": failed}]
+    return [figure | {"threads": threads} for figure in json.loads(done.stdout.splitlines()[-1])]
+
+
+def ratio(above: dict[str, float] | None, below: dict[str, float] | None, threads: int) -> float | None:
+    """By CPU seconds with one thread, by seconds with more."""
+    clock = "cpu" if threads == 1 else "wall"
+    return above[clock] / below[clock] if above and below and below[clock] else None
+
+
+def show(result: dict[str, Any]) -> None:
+    """The table of a run."""
+    table = Table("work", "threads", "s", "CPU s", "beside", "times as fast", "share of the limit", "")
+    for row in result["figures"]:
+        if "failed" in row:
+            table.add_row(row["work"], str(row["threads"]), "", "", "", "", "", row["failed"])
+            continue
+        faster, share = (ratio(row[key], row["ours"], row["threads"]) for key in ("theirs", "limit"))
+        table.add_row(
+            row["work"],
+            str(row["threads"]),
+            f"{row['ours']['wall']:.2f}",
+            f"{row['ours']['cpu']:.2f}",
+            row["rival"],
+            "" if faster is None else f"{faster:.2g}",
+            "" if share is None else f"{100 * share:.0f} %",
+            row["note"],
+        )
+    Console(width=150).print(table)
+
+
+def compare(base: Path, new: Path) -> None:
+    """Works of two runs, each in times of the float32 product that its own process measured."""
+    runs = [json.loads(path.read_text()) for path in (base, new)]
+    keyed = [{(r["work"], r["rival"].split(",")[0], r["threads"]): r for r in run["figures"]} for run in runs]
+    table = Table("work", "threads", runs[0]["machine"]["commit"], runs[1]["machine"]["commit"], "times as fast")
+    for key, row in keyed[1].items():
+        if key in keyed[0] and all("product" in found[key] for found in keyed):
+            clock = "cpu" if row["threads"] == 1 else "wall"
+            times = [r["ours"][clock] / r["product"][clock] for r in (keyed[0][key], row)]
+            seconds = [f"{r['ours'][clock]:.2f} s" for r in (keyed[0][key], row)]
+            table.add_row(row["work"], str(row["threads"]), *seconds, f"{times[0] / times[1]:.2f}")
+    Console(width=120).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--works", nargs="*", default=list(WORKS), choices=WORKS)
+    parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
+    parser.add_argument("--scale", type=float, default=1.0, help="multiple of the works' sizes")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--compare", nargs=2, type=Path, help="two such files")
+    parser.add_argument("--one", choices=WORKS, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.compare:
+        compare(*asked.compare)
+        return
+    if asked.one:
+        product = a_product()
+        with bars(disable=True):
+            figures = WORKS[asked.one](asked.scale, product)
+        print(json.dumps([asdict(figure) | {"product": asdict(product)} for figure in figures]))
+        return
+    result: dict[str, Any] = {"machine": machine(), "scale": asked.scale, "figures": []}
+    for threads in asked.threads:
+        for work in asked.works:
+            result["figures"] += run(work, threads, asked.scale)
+    show(result)
+    if asked.json:
+        asked.json.parent.mkdir(parents=True, exist_ok=True)
+        asked.json.write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
