@@ -10,6 +10,7 @@ import numpy as np
 from dmo.errors import UserError
 from dmo.estimators.arguments import GivenEngine, KernelSpecs
 from dmo.estimators.output_svr import OutputSVR
+from dmo.estimators.real_outputs import RealOutputs
 from dmo.methods.svr.losses import EPSILON_INSENSITIVE, LossName
 from dmo.validation import Columns, Gaps, Scales
 
@@ -119,12 +120,12 @@ class CoupledSVR(OutputSVR):
         self.scale = scale
         self.impute = impute
 
-    def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+    def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         L = Y.shape[1]
         if self.covariance is None:
-            spread = Y.std(axis=0)
-            scaled = (Y - Y.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-            S = scaled.T @ scaled / len(Y)
+            units = RealOutputs.of(Y, False, weights)
+            scaled = units.scaled(Y)
+            S = scaled.T @ scaled / len(Y) if weights is None else (weights * scaled.T) @ scaled / weights.sum()
             np.fill_diagonal(S, 1.0)
         else:
             S = np.asarray(self.covariance, dtype=np.float64)

@@ -136,7 +136,7 @@ class LLTSVR(OutputSVR):
         self.scale = scale
         self.impute = impute
 
-    def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+    def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         n, L = Y.shape
         self.frame_ranks_ = None
         if self.frame == "identity" or L == 1:  # one output has one direction

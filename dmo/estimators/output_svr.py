@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from dmo.blocks import Subset
 from dmo.engines.kernel_operator import Fitted, prepare_kernel
+from dmo.errors import UserError
 from dmo.estimators.arguments import Inputs, Outputs
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
@@ -28,6 +31,7 @@ from dmo.validation import (
     check_outputs,
     check_parameter,
     check_parameters,
+    check_row_weights,
     check_views,
     one_of,
     sample_count,
@@ -79,11 +83,11 @@ class OutputSVR(RegressorMixin, Estimator):
     target_scale: str
     _units: RealOutputs
 
-    def _structure(self, Y: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """(frames n x L x L or None, coupling L x L or None) of the outputs Y."""
+    def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """(frames n x L x L or None, coupling L x L or None) of the outputs Y and how often each counts."""
         raise NotImplementedError
 
-    def fit(self, X: Inputs, y: Outputs) -> Self:
+    def fit(self, X: Inputs, y: Outputs, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the functions of all outputs.
 
         Parameters
@@ -92,6 +96,9 @@ class OutputSVR(RegressorMixin, Estimator):
             Samples, in chunks of whole rows; an n x n kernel with kernel="precomputed".
         y : array-like of shape (n, L) or (n,)
             Outputs; of labels +1 and -1.
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every sample counts. Bandwidths, and neighborhoods of outputs, take all samples of positive weight
+            alike.
 
         Returns
         -------
@@ -103,11 +110,18 @@ class OutputSVR(RegressorMixin, Estimator):
         UserError
             For parameters, rows or outputs that do not fit together.
         """
-        problem, factors, fitted = self._prepare(X, y)
+        problem, factors, fitted = self._prepare(X, y, sample_weight)
         self._solve(problem, factors, fitted, None)
         return self
 
-    def path(self, X: Inputs, y: Outputs, C: Sequence[float], epsilon: Sequence[float] | None = None) -> list[Self]:
+    def path(
+        self,
+        X: Inputs,
+        y: Outputs,
+        C: Sequence[float],
+        epsilon: Sequence[float] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> list[Self]:
         """Fit a copy of this estimator for every epsilon and C.
 
         Kernel, frames and factorizations are shared, and every fit starts from its neighbor's solution. Ascending C is
@@ -123,6 +137,8 @@ class OutputSVR(RegressorMixin, Estimator):
             Weights of the loss.
         epsilon : sequence of float or None, default=None
             Half-widths of the tube; None: that of this estimator.
+        sample_weight : array-like of shape (n,) or None, default=None
+            As in `fit`.
 
         Returns
         -------
@@ -138,7 +154,7 @@ class OutputSVR(RegressorMixin, Estimator):
         >>> [model.C for model in models]
         [0.1, 1.0]
         """
-        problem, factors, fitted = self._prepare(X, y)
+        problem, factors, fitted = self._prepare(X, y, sample_weight)
         models: list[Self] = []
         first: tuple[float, State] | None = None  # the start of the next epsilon's row
         for tube in [self.epsilon] if epsilon is None else epsilon:
@@ -153,11 +169,11 @@ class OutputSVR(RegressorMixin, Estimator):
                 models.append(model)
         return models
 
-    def _output_units(self, Y: np.ndarray) -> RealOutputs:
+    def _output_units(self, Y: np.ndarray, weights: np.ndarray | None) -> RealOutputs:
         """The units that the problem is solved in."""
         scaled = self.target_scale == "standard" or (self.target_scale == "auto" and not _two_valued(Y))
         plain = RealOutputs(np.zeros(Y.shape[1]), np.ones(Y.shape[1]), False)
-        return RealOutputs.of(Y, False) if scaled else plain
+        return RealOutputs.of(Y, False, weights) if scaled else plain
 
     def _adopt(self, other: Self) -> None:
         self._units = other._units
@@ -169,20 +185,26 @@ class OutputSVR(RegressorMixin, Estimator):
         check_parameters(self)
         return problem.with_loss(loss_named(self.loss, self.epsilon), float(self.C))
 
-    def _prepare(self, X: Any, y: Any) -> tuple[Problem, Factors, Fitted]:
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, Factors, Fitted]:
         check_parameters(self)
         views = check_views(self, X, reset=True)
         Y, self.flat_, names = check_outputs(y, sample_count(views))
+        weights = check_row_weights(sample_weight, len(Y))
+        if weights is not None and not weights.all():
+            if self.kernel == "precomputed":
+                raise UserError("a precomputed kernel takes weights above 0; leave samples of weight 0 out of it")
+            rows = np.flatnonzero(weights)
+            views, Y, weights = {view: Subset(source, rows) for view, source in views.items()}, Y[rows], weights[rows]
         self.__dict__.pop("label_names_", None)
         if names is not None:
             self.label_names_ = names
         cost = float(self.C)
         warn_of_outputs(self, Y)
-        self._units = self._output_units(Y)
+        self._units = self._output_units(Y, weights)
         Y = self._units.scaled(Y)
-        frames, coupling = self._structure(Y)
+        frames, coupling = self._structure(Y, weights)
         fitted = prepare_kernel(self.kernel, self.approximation, views, cost, self.random_state)
-        problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), cost, frames, coupling)
+        problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), cost, frames, coupling, weights)
         factors = Factors(fitted.operator, fitted.method, random_state=self.random_state)
         return self._with_loss(problem), factors, fitted
 

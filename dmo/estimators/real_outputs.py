@@ -43,7 +43,7 @@ class RealOutputs:
     flat: bool
 
     @classmethod
-    def of(cls, Y: np.ndarray, flat: bool) -> Self:
+    def of(cls, Y: np.ndarray, flat: bool, weights: np.ndarray | None = None) -> Self:
         """Learn the units; NaN is an output that is not known.
 
         Parameters
@@ -52,6 +52,8 @@ class RealOutputs:
             Outputs.
         flat : bool
             Whether they were a vector.
+        weights : ndarray of shape (n,) or None, default=None
+            How often every sample counts; of outputs that are all known.
 
         Returns
         -------
@@ -66,8 +68,12 @@ class RealOutputs:
         nowhere = np.isnan(Y).all(axis=0)
         if nowhere.any():
             raise UserError(f"output {np.flatnonzero(nowhere)[0]} is NaN in all samples; leave it out")
-        deviation = np.nanstd(Y, axis=0)
-        return cls(np.nanmean(Y, axis=0), np.where(deviation > 0, deviation, 1.0), flat)
+        if weights is None:
+            mean, deviation = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
+        else:
+            mean = np.average(Y, axis=0, weights=weights)
+            deviation = np.sqrt(np.average((Y - mean) ** 2, axis=0, weights=weights))
+        return cls(mean, np.where(deviation > 0, deviation, 1.0), flat)
 
     def scaled(self, Y: np.ndarray) -> np.ndarray:
         """Scale outputs.

@@ -94,7 +94,7 @@ def conic_optimum(problem):
 @given(r=st.floats(-50, 50), weight=st.floats(1e-3, 100))
 def test_proximal_map_minimizes_its_definition(loss, r, weight):
     def value(t):
-        return weight * loss.value(np.array([t])) + (t - r) ** 2 / 2
+        return weight * loss.value(np.array([t]), 1.0) + (t - r) ** 2 / 2
 
     bracket = sorted((0.0, r)) if abs(r) > 1e-9 else (-1e-6, 1e-6)
     best = minimize_scalar(value, bounds=bracket, method="bounded", options={"xatol": 1e-10}).fun
@@ -450,7 +450,54 @@ def test_outputs_that_teach_nothing_are_named(spoil, sentence):
     assert model.gap_ <= 1e-6
 
 
-@parametrize_with_checks([dmo.LLTSVR(tol=1e-4), dmo.CoupledSVR(tol=1e-4)])
+@pytest.mark.parametrize("loss", ["epsilon-insensitive", "l3/2"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        dmo.LLTSVR(RBF(0.7), frame="identity"),
+        dmo.LLTSVR(RBF(0.7), neighbors="distinct"),
+        dmo.CoupledSVR(RBF(0.7)),
+    ],
+    ids=["naive", "local", "coupled"],
+)
+def test_weights_are_repeated_samples(model, loss):
+    X, Y = samples(40, 3, 5)
+    counts = np.random.default_rng(0).integers(0, 4, len(X))
+    counts[:3] = 1, 2, 3
+    rows = np.repeat(np.arange(len(X)), counts)
+    model.set_params(C=2.0, loss=loss, tol=1e-9, scale="none", max_iter=20_000)
+    weighted = model.fit(X, Y, sample_weight=counts)
+    objective, said = weighted.objective_, weighted.predict(X)
+    repeated = model.fit(X[rows], Y[rows])
+    assert objective == pytest.approx(repeated.objective_, rel=1e-7)
+    np.testing.assert_allclose(said, repeated.predict(X), atol=2e-3)
+
+
+def test_weighted_naive_regression_is_scikit_learns_svr():
+    X, Y = samples(60, 2, 3)
+    weights = np.random.default_rng(1).random(60) * 3
+    weights[:10] = 0
+    model = dmo.LLTSVR(RBF(0.7), C=2.0, frame="identity", target_scale="none", scale="none", tol=1e-9, max_iter=20_000)
+    found = model.fit(X, Y, sample_weight=weights).predict(X)
+    for j, y in enumerate(Y.T):
+        svr = SVR(C=2.0, epsilon=0.1, gamma=1 / (2 * 0.7**2), tol=1e-8).fit(X, y, sample_weight=weights)
+        np.testing.assert_allclose(found[:, j], svr.predict(X), atol=1e-3)
+    path = dmo.LLTSVR(RBF(0.7), frame="identity", target_scale="none", scale="none", tol=1e-9, max_iter=20_000).path(
+        X, Y, C=[0.5, 2.0], sample_weight=weights
+    )
+    np.testing.assert_allclose(path[1].predict(X), found, atol=1e-3)
+    K = rbf(X)
+    with pytest.raises(ValueError, match="precomputed kernel takes weights above 0"):
+        dmo.LLTSVR("precomputed").fit(K, Y, sample_weight=weights)
+
+
+NOT_OURS = dict.fromkeys(
+    ["check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"],
+    "the bandwidth is the mean distance of all samples of positive weight, each once",
+)
+
+
+@parametrize_with_checks([dmo.LLTSVR(tol=1e-4), dmo.CoupledSVR(tol=1e-4)], expected_failed_checks=lambda _: NOT_OURS)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

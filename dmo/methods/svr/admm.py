@@ -297,7 +297,7 @@ class _Iteration:
     def _split(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Z (n x L), and the rotated dual coefficients that belong to it: 0 inside the tube, exactly."""
         R = self.problem.rotate(s - self.problem.targets)
-        T = self.problem.loss.prox(R, self.problem.C / self.rho)
+        T = self.problem.loss.prox(R, self.problem.costs / self.rho)
         return self.problem.targets + self.problem.rotate_back(T), self.rho * (T - R)
 
     def evaluate(self) -> None:
@@ -350,15 +350,15 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _clip(problem: Problem, W: np.ndarray) -> np.ndarray:
-    return np.clip(W, -problem.C, problem.C) if problem.loss.bounded else W
+    return np.clip(W, -problem.costs, problem.costs) if problem.loss.bounded else W
 
 
 def _first_rho(problem: Problem) -> float:
     """Four times the size of a dual coefficient over that of an output."""
     Y = problem.targets
     spread = float(np.sqrt(np.mean((Y - Y.mean(axis=0)) ** 2))) or 1.0
-    slope = 1.0 if problem.loss.bounded else problem.loss.value(np.array([spread])) / spread
-    return 4 * problem.C * slope / spread
+    slope = 1.0 if problem.loss.bounded else problem.loss.value(np.array([spread]), 1.0) / spread
+    return 4 * float(np.mean(problem.costs)) * slope / spread
 
 
 def admm(
@@ -466,7 +466,7 @@ def _iterate(
 
 def _digest(problem: Problem, factors: Factors, start: State | None, tol: float, max_iter: int) -> str:
     """Of all that the iterates depend on."""
-    task = problem.targets, problem.loss, problem.C, problem.frames, problem.coupling
+    task = problem.targets, problem.loss, problem.costs, problem.frames, problem.coupling
     how = factors.method, factors.random_state, start, tol, max_iter
     return digest(operator_digest(problem.kernel), task, how)
 

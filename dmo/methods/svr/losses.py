@@ -11,6 +11,8 @@ from dmo.errors import UserError
 
 POWERS = {"l1": 1.0, "l4/3": 4 / 3, "l3/2": 3 / 2}
 """Losses |r|^p with p < 2 whose proximal map has a closed form (for p = 2 a rotation changes nothing)."""
+Cost = float | np.ndarray
+"""Weight of the loss, of all entries or of each sample's (n x 1), above 0."""
 LossName = Literal["epsilon-insensitive", "l1", "l4/3", "l3/2"]
 EPSILON_INSENSITIVE: LossName = "epsilon-insensitive"
 
@@ -23,15 +25,15 @@ class Loss(Protocol):
         """Whether (C l)* is finite on [-C, C] only, that is, whether dual coefficients are in a box."""
         ...
 
-    def value(self, R: np.ndarray) -> float:
-        """The sum of l over the entries."""
+    def value(self, R: np.ndarray, C: Cost) -> float:
+        """The sum of C l over the entries."""
         ...
 
-    def prox(self, R: np.ndarray, weight: float) -> np.ndarray:
+    def prox(self, R: np.ndarray, weight: Cost) -> np.ndarray:
         """argmin_t weight l(t) + (t - r)^2 / 2, entry by entry."""
         ...
 
-    def conjugate(self, W: np.ndarray, C: float) -> float:
+    def conjugate(self, W: np.ndarray, C: Cost) -> float:
         """The sum of (C l)*(w) = max_t w t - C l(t) over the entries, which are within the box where `bounded`."""
         ...
 
@@ -46,15 +48,15 @@ class EpsilonInsensitive:
     def bounded(self) -> bool:
         return True
 
-    def value(self, R: np.ndarray) -> float:
-        return float(np.maximum(np.abs(R) - self.epsilon, 0.0).sum())
+    def value(self, R: np.ndarray, C: Cost) -> float:
+        return float((C * np.maximum(np.abs(R) - self.epsilon, 0.0)).sum())
 
-    def prox(self, R: np.ndarray, weight: float) -> np.ndarray:
+    def prox(self, R: np.ndarray, weight: Cost) -> np.ndarray:
         size = np.abs(R)
         shrunk = np.where(size <= self.epsilon, size, np.maximum(size - weight, self.epsilon))
         return np.copysign(shrunk, R)
 
-    def conjugate(self, W: np.ndarray, C: float) -> float:
+    def conjugate(self, W: np.ndarray, C: Cost) -> float:
         return self.epsilon * float(np.abs(W).sum())
 
 
@@ -68,10 +70,10 @@ class Power:
     def bounded(self) -> bool:
         return self.power == 1.0
 
-    def value(self, R: np.ndarray) -> float:
-        return float((np.abs(R) ** self.power).sum())
+    def value(self, R: np.ndarray, C: Cost) -> float:
+        return float((C * np.abs(R) ** self.power).sum())
 
-    def prox(self, R: np.ndarray, weight: float) -> np.ndarray:
+    def prox(self, R: np.ndarray, weight: Cost) -> np.ndarray:
         size, slope = np.abs(R), self.power * weight
         if self.power == 1.0:
             shrunk = np.maximum(size - weight, 0.0)
@@ -84,11 +86,11 @@ class Power:
             shrunk = (2 * scale * np.sinh(np.arcsinh(size / (2 * scale**3)) / 3)) ** 3
         return np.copysign(shrunk, R)
 
-    def conjugate(self, W: np.ndarray, C: float) -> float:
+    def conjugate(self, W: np.ndarray, C: Cost) -> float:
         p = self.power
         if p == 1.0:
             return 0.0
-        return float((p - 1) * C * ((np.abs(W) / (C * p)) ** (p / (p - 1))).sum())
+        return float(((p - 1) * C * (np.abs(W) / (C * p)) ** (p / (p - 1))).sum())
 
 
 def loss_named(name: str, epsilon: float) -> Loss:
@@ -115,7 +117,7 @@ def loss_named(name: str, epsilon: float) -> Loss:
     --------
     >>> import numpy as np
     >>> from dmo.methods.svr.losses import loss_named
-    >>> loss_named("epsilon-insensitive", 0.5).value(np.array([-2.0, 0.1]))
+    >>> loss_named("epsilon-insensitive", 0.5).value(np.array([-2.0, 0.1]), 1.0)
     1.5
     """
     if name == EPSILON_INSENSITIVE:

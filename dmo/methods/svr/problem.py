@@ -1,12 +1,12 @@
 """Support vector regression of many outputs with locally rotated losses [LLT 3, 4]: objective, dual, certificate.
 
-    min_{A, b}  1/2 tr(A' K A S) + C sum_i sum_j l(u_ij' (f_i - y_i)),     F = K A S + 1 b',
+    min_{A, b}  1/2 tr(A' K A S) + sum_i C_i sum_j l(u_ij' (f_i - y_i)),     F = K A S + 1 b',
 
 with the columns u_ij of U_i (orthonormal) as coordinates of sample i. S = I and U_i from the neighborhood of y_i is
 LLT-SVR; S = I and U_i = I are independent support vector regressions; another S couples the outputs (Vazquez, Walter
-2003). The dual is
+2003). C_i is C times how often sample i counts. The dual is
 
-    max_A  tr(A' Y) - 1/2 tr(A' K A S) - sum_i sum_j (C l)*(u_ij' a_i)     subject to 1'A = 0,
+    max_A  tr(A' Y) - 1/2 tr(A' K A S) - sum_i sum_j (C_i l)*(u_ij' a_i)     subject to 1'A = 0,
 
 with the same A: its rows a_i are the dual coefficients.
 """
@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from dmo.linalg.operators import Operator
-from dmo.methods.svr.losses import Loss
+from dmo.methods.svr.losses import Cost, Loss
 
 _REPAIRS = 3
 
@@ -42,6 +42,8 @@ class Problem:
         U; None: the identity.
     coupling : ndarray of shape (L, L), optional
         S, positive semidefinite; None: the identity.
+    weights : ndarray of shape (n,), optional
+        How often every sample counts, above 0; None: once.
 
     Examples
     --------
@@ -61,6 +63,12 @@ class Problem:
     C: float
     frames: np.ndarray | None = None
     coupling: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+    @property
+    def costs(self) -> Cost:
+        """C, or C_i (n x 1)."""
+        return self.C if self.weights is None else self.C * self.weights[:, None]
 
     def rotate(self, R: np.ndarray) -> np.ndarray:
         """Turn residuals into the frames.
@@ -156,7 +164,7 @@ class Problem:
 class Certificate:
     """Values of both objectives at feasible points: the optimum lies between.
 
-    `unit`: C sum |y_ij|; objectives below 1e-9 of it are rounding.
+    `unit`: sum C_i |y_ij|; objectives below 1e-9 of it are rounding.
     """
 
     objective: float
@@ -174,33 +182,34 @@ def objective(problem: Problem, A: np.ndarray, bias: np.ndarray, KA: np.ndarray)
     """The primal objective [LLT 3] at dual coefficients A (any n x L) and bias (L), given the product K A."""
     KAS = KA if problem.coupling is None else KA @ problem.coupling
     residual = problem.rotate(KAS + bias - problem.targets)
-    return 0.5 * float(np.vdot(A, KAS)) + problem.C * problem.loss.value(residual)
+    return 0.5 * float(np.vdot(A, KAS)) + problem.loss.value(residual, problem.costs)
 
 
 def dual_objective(problem: Problem, A: np.ndarray, KA: np.ndarray) -> float:
     """The dual objective [LLT 4] at a feasible A (see `dual_feasible`), given the product K A."""
     KAS = KA if problem.coupling is None else KA @ problem.coupling
     value = float(np.vdot(A, problem.targets)) - 0.5 * float(np.vdot(A, KAS))
-    return value - problem.loss.conjugate(problem.rotate(A), problem.C)
+    return value - problem.loss.conjugate(problem.rotate(A), problem.costs)
 
 
 def dual_feasible(problem: Problem, A: np.ndarray) -> np.ndarray:
-    """A point near A with 1'A = 0 and, for a bounded loss, |u_ij' a_i| <= C.
+    """A point near A with 1'A = 0 and, for a bounded loss, |u_ij' a_i| <= C_i.
 
-    The sums are made 0 by the smallest change of the coefficients inside the box, those that are 0 or C stay; what that
+    The sums are made 0 by the smallest change of the coefficients inside the box, those that are 0 or C_i stay; what that
     leaves is taken from all, and a common factor below 1 brings the whole into the box.
     """
     if not problem.loss.bounded:
         return A - A.mean(axis=0)
-    W = np.clip(problem.rotate(A), -problem.C, problem.C)
+    C = problem.costs
+    W = np.clip(problem.rotate(A), -C, C)
     for _ in range(_REPAIRS):
-        free = (np.abs(W) < problem.C) & (W != 0)
+        free = (np.abs(W) < C) & (W != 0)
         change, *_ = np.linalg.lstsq(_mobility(problem, free), problem.rotate_back(W).sum(axis=0))
-        W = np.clip(W - free * problem.rotate(np.broadcast_to(change, W.shape)), -problem.C, problem.C)
+        W = np.clip(W - free * problem.rotate(np.broadcast_to(change, W.shape)), -C, C)
     A = problem.rotate_back(W)
     A -= A.mean(axis=0)
-    largest = float(np.abs(problem.rotate(A)).max())
-    return A * (problem.C / largest) if largest > problem.C else A
+    excess = float((np.abs(problem.rotate(A)) / C).max())
+    return A / excess if excess > 1 else A
 
 
 def _mobility(problem: Problem, free: np.ndarray) -> np.ndarray:
@@ -217,5 +226,5 @@ def certificate(problem: Problem, A: np.ndarray, bias: np.ndarray, multiplier: n
     L = A.shape[1]
     products = problem.kernel.product(np.hstack([A, feasible]))
     primal = objective(problem, A, bias, products[:, :L])
-    unit = problem.C * float(np.abs(problem.targets).sum())
+    unit = float((problem.costs * np.abs(problem.targets)).sum())
     return Certificate(primal, dual_objective(problem, feasible, products[:, L:]), unit)
