@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 
+from dmo.errors import UserError
 from dmo.estimators.arguments import Engine, Inputs, KernelSpec, Outputs
 from dmo.estimators.decoding_projection import DecodingProjection
 from dmo.estimators.projector import embed
 from dmo.methods.embeddings.catalog import METHODS, parameters
-from dmo.methods.embeddings.discriminant import DISCRIMINANTS, duplicated
+from dmo.methods.embeddings.discriminant import DISCRIMINANTS, SCATTERS, duplicated
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import NEEDS, Options, Samples
 from dmo.validation import (
@@ -24,6 +26,7 @@ from dmo.validation import (
     check_known_labels,
     check_one_view,
     check_parameters,
+    check_row_weights,
     count_components,
     one_of,
     unused,
@@ -151,7 +154,7 @@ class MESD(DecodingProjection):
         self.scale = scale
         self.impute = impute
 
-    def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
+    def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the projection.
 
         Parameters
@@ -160,6 +163,9 @@ class MESD(DecodingProjection):
             Samples, any row source; read into memory.
         y : array-like of shape (n, L) or (n,)
             Labels of 0 and 1, or n classes; samples without any are left out.
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every sample counts, in the methods "fda" and "mmc" without `weighted`; the others look at neighbors.
+            A kernel's similarities are to all samples alike.
 
         Returns
         -------
@@ -178,15 +184,23 @@ class MESD(DecodingProjection):
         n = source.shape[0]
         k = count_components(self.n_components, 1, n, n)
         Y, labeled = check_known_labels(self, y, n)
+        weights = check_row_weights(sample_weight, n)
+        if weights is not None and (self.weighted or self.method not in SCATTERS):
+            raise UserError(
+                f"method {self.method!r}{' with weighted=True' * self.weighted} takes no sample_weight; repeat rows, or take "
+                f"one of {', '.join(SCATTERS)}, weighted=False"
+            )
+        carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
 
         def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray]:
-            known, index = Samples(n, rows, Y[:, Y.any(axis=0)]).labeled()
+            known, index = Samples(n, rows, carried).labeled()
             return duplicated(self.method, known, chosen, self.weighted), index
 
         options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
-        self._learn(embed(problem_of, view, source, k, *options))
-        self._learn_outputs(Y[labeled], y)
-        self._learn_decoder(view, source, Y, 1.0 * labeled)
+        self._learn(embed(problem_of, view, source, k, *options, weights=weights))
+        own = 1.0 * labeled if weights is None else weights * labeled
+        self._learn_outputs(Y[labeled], y, own[labeled])
+        self._learn_decoder(view, source, Y, own)
         return self
 
     @property

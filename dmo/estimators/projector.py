@@ -204,17 +204,23 @@ def embed(
     n_landmarks: int | None,
     random_state: int | None,
     variance: float | None = None,
+    weights: np.ndarray | None = None,
 ) -> Projected:
     """Solve a problem on the features of a view, on their similarities to seed samples, or on low-rank factor rows.
 
     Arguments: `problem_of`: rows in memory -> (the problem, the samples that it is about; None: all); `kernel`,
-    `approximation`, `n_landmarks`: see `relation_features`; `variance`: see `solve_projected`.
+    `approximation`, `n_landmarks`: see `relation_features`; `variance`: see `solve_projected`; `weights` (n): of the samples
+    whose mean is the origin, None: 1 each.
     """
     X = read(source)  # once
     problem, index = problem_of(X)
     features = relation_features(view, X, kernel, approximation, n_landmarks, random_state)
     known = features.values if index is None or len(index) == X.shape[0] else features.values[index]
     found = solve_projected(problem, known, k, variance)
-    expansion = features.function(found.coefficients, found.offset)
-    embedding = np.asarray(features.values @ found.coefficients) + found.offset
+    offset = found.offset
+    if weights is not None:
+        own = weights if index is None else weights[index]
+        offset = -np.asarray(own @ (known @ found.coefficients)) / own.sum()
+    expansion = features.function(found.coefficients, offset)
+    embedding = np.asarray(features.values @ found.coefficients) + offset
     return Projected(expansion, EmbeddingFit(found.values, found.coefficients), embedding)

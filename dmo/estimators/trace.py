@@ -18,6 +18,7 @@ from dmo.linalg.eigen import TracePairs
 from dmo.methods.embeddings import catalog
 from dmo.methods.embeddings.catalog import METHODS, SUPERVISED, UNSUPERVISED, CatalogEntry
 from dmo.methods.embeddings.direct import solve_direct
+from dmo.methods.embeddings.discriminant import SCATTERS
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
 from dmo.methods.embeddings.samples import NEEDS, Options, Samples
 from dmo.methods.embeddings.tasks import MethodTask
@@ -253,7 +254,7 @@ class TraceEmbedding(DecodingProjection):
             Outputs, where the method is supervised: labels of 0 and 1, n classes, or what the label kernel asks for. Of global
             methods unknown entries of a matrix (NaN, None, masked) take the mean of their column, which says nothing.
         sample_weight : array-like of shape (n,) or None, default=None
-            How often every sample counts, of global methods; the others look at single samples, or at neighbors.
+            How often every sample counts, of global methods, "fda" and "mmc"; the others look at neighbors.
 
         Returns
         -------
@@ -274,11 +275,11 @@ class TraceEmbedding(DecodingProjection):
         weights = check_row_weights(sample_weight, source.shape[0])
         if entry.family == "global":
             self._fit_global(entry, chosen, view, source, y, k, weights)
-        elif weights is not None:
-            known = ", ".join(name for name, other in METHODS.items() if other.family == "global")
+        elif weights is not None and self.method not in SCATTERS:
+            known = ", ".join([*(name for name, other in METHODS.items() if other.family == "global"), *SCATTERS])
             raise UserError(f"method {self.method!r} takes no sample_weight; repeat rows, or take one of {known}")
         else:
-            self._fit_rows(entry, chosen, view, source, y, k)
+            self._fit_rows(entry, chosen, view, source, y, k, weights)
         return self
 
     def _fit_global(
@@ -303,12 +304,21 @@ class TraceEmbedding(DecodingProjection):
         if labels is not None and decodes and not hasattr(self, "decoder_"):
             self._learn_decoder(view, source, labels, weights)
 
-    def _fit_rows(self, entry: CatalogEntry, chosen: Options, view: str, source: Rows, y: Any, k: int) -> None:
-        """The methods that look at the rows: neighbor graphs, classes of samples."""
+    def _fit_rows(
+        self,
+        entry: CatalogEntry,
+        chosen: Options,
+        view: str,
+        source: Rows,
+        y: Any,
+        k: int,
+        weights: np.ndarray | None,
+    ) -> None:
+        """The methods that look at the rows: neighbor graphs, classes of samples (which alone have weights)."""
         carried = None
         if entry.labels:
             Y, labeled = check_known_labels(self, y, source.shape[0])
-            carried = Y[:, Y.any(axis=0)]
+            carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
 
         def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray | None]:
             """The problem, and the samples that it is about (None: all)."""
@@ -321,10 +331,11 @@ class TraceEmbedding(DecodingProjection):
             self._learn_direct(solve_direct(problem_of(read(source))[0], k))
         else:
             options = (self.kernel, self.approximation, self.n_landmarks, self.random_state, self.variance)
-            self._learn(embed(problem_of, view, source, k, *options))
+            self._learn(embed(problem_of, view, source, k, *options, weights=weights))
             if entry.labels:
-                self._learn_outputs(Y[labeled], y)
-                self._learn_decoder(view, source, Y, 1.0 * labeled)
+                own = 1.0 * labeled if weights is None else weights * labeled
+                self._learn_outputs(Y[labeled], y, own[labeled])
+                self._learn_decoder(view, source, Y, own)
 
     @property
     def _decodes(self) -> bool:

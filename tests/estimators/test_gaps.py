@@ -21,6 +21,7 @@ import dmo
 import dmo.selection as selection
 from dmo import (
     KGHA,
+    MESD,
     MLSI,
     MORP,
     Exact,
@@ -274,7 +275,8 @@ PROJECTIONS = {
     "MLSI dual without a ridge": MLSI(dual=True),
     "MLSI subspace": MLSI(ridge=0.3, approximation=Krylov(steps=40, extra=5, tol=1e-15)),
     "kernel CCA": TraceEmbedding("cca", kernel=RBF(2.0), ridge=0.2),
-    **{f"TraceEmbedding {name}": TraceEmbedding(name) for name in GLOBAL},
+    **{f"TraceEmbedding {name}": TraceEmbedding(name) for name in [*GLOBAL, "fda", "mmc"]},
+    **{f"MESD {name}": MESD(name) for name in ("fda", "mmc")},
 }
 
 
@@ -283,7 +285,9 @@ PROJECTIONS = {
 def test_weights_of_a_projection_are_repeated_samples(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
     X, new = VIEWS["b"][:, :6], NEW["b"][:, :6]
-    model = clone(PROJECTIONS[name]).set_params(n_components=2, tol=1e-10)
+    model = clone(PROJECTIONS[name]).set_params(n_components=2)
+    if "tol" in model.get_params():
+        model.set_params(tol=1e-10)
     if "low rank" in name:  # whose landmarks would be others
         maps = fit_maps(model.approximation, model.kernel, {"x": X}, 0, True)
         monkeypatch.setattr("dmo.engines.view_moments.fit_maps", lambda *given: maps)
@@ -376,6 +380,8 @@ def test_weights_of_labels_that_do_not_fit_are_refused() -> None:
 def test_neighbors_take_no_weights() -> None:
     with pytest.raises(UserError, match="method 'lfda' takes no sample_weight; repeat rows, or take one of pca"):
         TraceEmbedding("lfda").fit(VIEWS["a"], Y.argmax(axis=1), sample_weight=WEIGHTS)
+    with pytest.raises(UserError, match="method 'fda' with weighted=True takes no sample_weight; repeat rows, or take"):
+        MESD("fda", weighted=True).fit(VIEWS["a"], Y, sample_weight=WEIGHTS)
 
 
 def test_unknown_labels_of_kgha_are_filled_alike_in_both_engines() -> None:

@@ -296,6 +296,11 @@ DISCRIMINANTS: dict[str, Callable[[Samples, Options], TraceProblem]] = {
 }
 
 
+SCATTERS = ("fda", "mmc")
+"""Of these those that know samples by their classes alone: a sample that counts w times has labels of w in place of 1, in
+Y, m and n_c alike."""
+
+
 def duplicated(name: str, samples: Samples, options: Options, weighted: bool = False) -> TraceProblem:
     """Pose the problem of a method on duplicates, one per label of a sample: E'A_dup E.
 
