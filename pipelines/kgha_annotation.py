@@ -2,11 +2,12 @@
 
     python pipelines/kgha_annotation.py --data FOLDER --work WORK [--scheduler local] [--quick]
 
-FOLDER holds Corel5k (default: corel5k under DMO_DATA), or a set as INRIA distributed it (iaprtc12, espgame); a feature
-store that `dmo ingest` wrote, or the word "digits", does as well. Features are ingested into WORK/features.zarr; then every
-method is fitted on the training samples, annotates the test samples (WORK/scores/VIEWS-METHOD.zarr) and is evaluated
-(WORK/results/VIEWS-METHOD.json). Each of these is kept: the same command goes on where a run stopped, and a finished part is
-not computed again unless an option changed. The table is printed and written to WORK/table.csv and WORK/table.json.
+FOLDER holds Corel5k (default: corel5k under DMO_DATA), the one public view of ESP Game, or a set as INRIA distributed it
+(iaprtc12, espgame); a feature store that `dmo ingest` wrote, or the word "digits", does as well. Features are ingested into
+WORK/features.zarr; then every method is fitted on the training samples, annotates the test samples
+(WORK/scores/VIEWS-METHOD.zarr) and is evaluated (WORK/results/VIEWS-METHOD.json). Each of these is kept: the same command
+goes on where a run stopped, and a finished part is not computed again unless an option changed. The table is printed and
+written to WORK/table.csv and WORK/table.json.
 
 Methods, as in the lower panel of table 4 of Xiong, Szedmak, Piater 2014: r-MLR and r-KMLR (linear and kernel ridge
 regression, averaged over views), L-HA (KGHA with linear kernels), KGHA-r (balance -> 0), KGHA-d (as many components as
@@ -196,7 +197,8 @@ def open_data(data: str, work: Path, views: Sequence[str] | None) -> stores.Feat
     name = Path(data).name
     if any(Path(data).glob(f"{name}_train_Gist.*")):
         return labeled_features(target, lambda: ingest_inria(data, target, name, views=views or VIEWS))
-    return labeled_features(target, lambda: ingest("corel5k", data, target, views=views))
+    card = "espgame" if name == "espgame" else "corel5k"
+    return labeled_features(target, lambda: ingest(card, data, target, views=views))
 
 
 def ingest_digits(path: Path) -> None:

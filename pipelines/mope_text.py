@@ -15,7 +15,8 @@ similarities, scheme 2 with the cosine of the principal coordinates, scheme 3 wi
 text prints no F1 scores (tables 3 and 4 are images), so that claims are compared: SSMOPE above ML-LGC, MOPE and OLPP,
 scheme 3 above the others, the priority above both other combinations.
 OUT gets mope_text_table3 and mope_text_table4 (CSV, JSON: means and deviations over splits, claims that hold or do not),
-written anew after every split, mope_text_bars.png, mope_text_labels.png and mope_text_combined.png.
+written anew after every split, mope_text_bars.png, mope_text_labels.png and mope_text_combined.png. Splits that an earlier run
+finished are taken from OUT/splits.
 Source: Mu, Goulermas, Tsujii, Ananiadou 2012, section 4: experiments 1 and 2, tables 3 and 4, figures 2 to 4.
 """
 
@@ -47,7 +48,7 @@ from dmo.labels.proximities import Proximity, combine
 from dmo.methods.embeddings.catalog import METHODS
 from dmo.methods.embeddings.samples import Options, Samples
 from dmo.progress import stage
-from dmo.workflows.experiments import data_folder, labeled_features
+from dmo.workflows.experiments import data_folder, kept, labeled_features
 from dmo.workflows.program import add_run_options, run_pipeline
 
 NEIGHBORS = 15
@@ -247,9 +248,9 @@ def noted(table: list[Row], claims: Sequence[Row]) -> list[Row]:
     return [{**row, "note": below.get(row["method"], "")} for row in table]
 
 
-def report(out: Path, first: list[Row], second: list[Row], facts: Row) -> None:
-    """Tables 3 and 4 and the bar chart of the splits so far."""
-    facts = facts | {"cpu_seconds": round(time.process_time(), 1)}
+def report(out: Path, first: list[Row], second: list[Row], facts: Row, spent: float) -> None:
+    """Tables 3 and 4 and the bar chart of the splits so far, of which the last took so many CPU seconds."""
+    facts = facts | {"cpu_seconds_of_a_split": spent}
     if first:
         report_first(out, first, facts)
     if second:
@@ -366,21 +367,26 @@ def run(options: argparse.Namespace) -> None:
         "words": X.shape[1],
         "topics": topics,
         "protocol": options.protocol,
-        "seeds": f"0 to {splits - 1}",
         "landmarks": landmarks,
         "components": components,
     }
     first: list[Row] = []
     second: list[Row] = []
-    for split in range(splits):
+    most, experiments = 2 if options.quick else None, options.experiments.split(",")
+
+    def made(split: int) -> dict[str, Any]:
         data = Thirds.of(X, Y, split, landmarks, distances=paper)
         if not split:
             proximity_figures(out, data.X[0], data.Y[0])
-        lines = run_split(
-            data, split, components, 2 if options.quick else None, similarities, options.experiments.split(",")
-        )
-        first, second = first + lines[0], second + lines[1]
-        report(out, first, second, facts)
+        start = time.process_time()
+        lines = run_split(data, split, components, most, similarities, experiments)
+        return {"lines": lines, "cpu_seconds": round(time.process_time() - start, 1)}
+
+    for split in range(splits):
+        known = {**facts, "seeds": split, "experiments": experiments}
+        found = kept(out / "splits" / f"{split}.json", known, lambda split=split: made(split))  # type: ignore[misc]
+        first, second = first + found["lines"][0], second + found["lines"][1]
+        report(out, first, second, facts | {"seeds": f"0 to {split}"}, found["cpu_seconds"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """MORP against scikit-learn's KernelPCA on the same rows, and MLSI on a sparse store that no n x n matrix fits.
 
     python pipelines/benchmarks/projections.py [--scale 1] [--view gist] [--documents 200000] [--words 50000]
+    python pipelines/benchmarks/projections.py --scale 0 --documents 804414 --words 47236 --labels 103 --components 50
+                                               --text "MLSI Krylov,TruncatedSVD (scikit-learn)"   # RCV1's shape
 
 Each line runs in a process of its own; seconds are those of its CPU, and peak memory is that process's. AUC is that of
 linear least squares on the coordinates of the test rows, the same for every method.
@@ -151,6 +153,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, nargs="*", default=[50_000, 200_000], help="none: leave out")
     parser.add_argument("--words", type=int, default=50_000)
     parser.add_argument("--labels", type=int, default=100)
+    parser.add_argument("--text", default=",".join(TEXT_METHODS), help="methods for documents, comma-separated")
     asked = parser.parse_args()
     if asked.scale:
         kernel = {
@@ -162,7 +165,8 @@ def main() -> None:
         for documents in asked.documents:
             path = str(Path(folder) / f"{documents}.zarr")
             write_text(path, documents, asked.words, asked.labels)
-            found = {m: measure(text, m, path, asked.components, min(asked.rank, documents)) for m in TEXT_METHODS}
+            used = asked.text.split(",")
+            found = {m: measure(text, m, path, asked.components, min(asked.rank, documents)) for m in used}
             show(f"{documents} documents x {asked.words} words, {asked.labels} labels, sparse", found)
 
 

@@ -7,6 +7,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from dmo.decoders import Calibration, FittedDecoder, PlugIn, PooledCalibration
+from dmo.engines.view_neighbors import ViewDistances
 from dmo.errors import UserError
 from dmo.methods.alignment import aligned_weights
 from dmo.methods.calibration import PooledProbabilities
@@ -15,6 +16,7 @@ from dmo.methods.neighbor_votes import label_directions, votes
 from dmo.methods.plugin_rule import PlugInRule
 from dmo.methods.set_rules import SET_METRICS, SetRule
 from dmo.methods.tagprop import Neighborhoods, fit_tagprop
+from dmo.methods.view_weights import view_weights
 from dmo.metrics import annotation_scores, metric_of, top_label_sets, top_scores
 
 
@@ -169,6 +171,18 @@ def test_sets_of_a_sample_are_the_best_of_all_sets(metric, shift):
         assert expected[(every == found).all(axis=1)][0] == pytest.approx(expected.max(), abs=1e-9)
 
 
+def test_unknown_labels_say_nothing_of_the_thresholds_of_macro_f1():
+    rng = np.random.default_rng(2)
+    p = rng.random((200, 3))
+    Y = (rng.random(p.shape) < p).astype(np.uint8)
+    known = rng.random(p.shape) < 0.5
+    whole = SetRule.fit("f1-macro", p, Y, 200).threshold
+    np.testing.assert_array_equal(SetRule.fit("f1-macro", p, Y, 200, np.ones(p.shape, bool)).threshold, whole)
+    blind = SetRule.fit("f1-macro", np.where(known, p, 1.0), Y, 200, known).threshold
+    np.testing.assert_array_equal(SetRule.fit("f1-macro", np.where(known, p, 0.5), Y, 200, known).threshold, blind)
+    np.testing.assert_allclose(blind, whole, atol=0.1)  # half of the labels, drawn at random
+
+
 @pytest.mark.parametrize("metric", SET_METRICS)
 def test_sets_of_any_size_do_better_in_their_own_metric_than_those_of_another(metric):
     rng = np.random.default_rng(1)
@@ -308,6 +322,11 @@ def test_aligned_weights_have_the_largest_cosine_with_the_labels():
     best = max(-minimize(lambda w: -cosine(w), start, bounds=limits, tol=1e-12).fun for start in np.eye(4) + 0.1)
     assert cosine(found) == pytest.approx(best, abs=1e-5)
     assert (found >= 0).all()
+
+
+def test_weights_of_few_samples_are_learned_from_all_others():
+    near = ViewDistances.fit({"a": "l2", "b": "l2"}, {"a": np.array([[0.0], [1]]), "b": np.array([[1.0], [0]])}, 0)
+    assert view_weights("tagprop", near, np.array([[1], [1]])) == {"a": 0.5, "b": 0.5}  # one neighbor, whatever the weights
 
 
 def test_tagprop_finds_the_view_that_knows_the_labels():

@@ -15,6 +15,7 @@ from dmo import MOPE
 from dmo.estimators import mope as module
 from dmo.graphs import adjacency, neighbors
 from dmo.kernels import RBF
+from dmo.methods.embeddings.mope import project_labels
 
 N, D, L, K = 90, 8, 4, 3
 rng = np.random.default_rng(0)
@@ -225,6 +226,8 @@ def test_labels_are_projected_by_any_unsupervised_method(name: str) -> None:
     psi = model.proximity_.toarray()
     np.testing.assert_allclose(psi, np.where(psi > 0, near, 0), atol=1e-7)
     assert (psi > 0).sum() == adjacency(neighbors(X, 7)).nnz
+    if name == "mds":
+        assert project_labels(name, np.eye(L), None).shape == (L, L - 1)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("unsupervised", ["pca", "olpp"])

@@ -42,6 +42,7 @@ def both(name: str, k: int = K, labels: np.ndarray = Y, **settings: float):
     problem = method.problem(samples, Options(**settings))
     small = fit_moments(problem, moments_of(problem, X), k)
     exact = fit_operator(problem, Dense(centered @ centered.T), k, tol=1e-13)
+    assert exact.converged
     return centered @ small.coefficients, centered @ (centered.T @ exact.coefficients), small, exact
 
 
