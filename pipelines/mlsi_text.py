@@ -4,7 +4,8 @@
 
 Rows are tf-idf of unit length and stay sparse. A trial learns from `--train` documents. Mixing and ridge are chosen on
 a split of their own, at 20 dimensions, by AUC; beta and ridge curves vary one of them around the choice. The protocol
-(settings I and II) is that of `projection_protocol`. OUT gets mlsi_text.csv, .json and a figure per set and curve.
+(settings I and II) is that of `projection_protocol`. OUT gets mlsi_text.csv, .json and a figure per set and curve; trials
+that an earlier run finished are taken from OUT/trials.
 `--protocol paper`: words of five documents or more, mixing .5, no ridge, a fifth of the documents to learn from, LIBSVM with
 C = 100 (`projection_paper`; the paper repeats it 50 times, --seeds of ours are five trials each); OUT gets mlsi_paper.csv and
 .json. The paper's part of RCV1 (3588 documents, 5496 words, 79 topics) is not public as such; ours is Mulan's (6000 documents,
@@ -48,7 +49,7 @@ from dmo.estimators.mlsi import MLSI
 from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import normalize_rows
 from dmo.progress import stage
-from dmo.workflows.experiments import data_folder, labeled_features
+from dmo.workflows.experiments import data_folder, kept, labeled_features
 from dmo.workflows.program import add_run_options, run_pipeline
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)
@@ -146,20 +147,29 @@ def run_set(name: str, options: argparse.Namespace, out: Path) -> tuple[list[Row
     if options.quick:
         X, Y, dimensions, seeds, train, betas, gammas = X[:300], Y[:300, :16], [3, 6], 2, 150, (0.0, 0.5), (1.0, 10.0)
     k = min(TUNED_AT, dimensions[-1])
-    chosen = tune(X, Y, k, train, options.quick)
+    known = {"documents": X.shape[0], "categories": Y.shape[1], "train": train, "dimensions": dimensions}
+    folder = out / "trials"
+    chosen = kept(folder / f"{name}-chosen.json", known, lambda: {"is": tune(X, Y, k, train, options.quick)})["is"]
+
+    def trial(seed: int) -> dict[str, list[Row]]:
+        split = Split.of(Y, seed, train)
+        learners = {"MLSI": mlsi(dimensions[-1], chosen), "LSI": lsi(dimensions[-1])}
+        lines = run_trial(X, Y, split, learners, dimensions) + run_original(X, Y, split)
+        curve = [
+            {**row, "value": value}
+            for what, values in (("mixing", betas), ("ridge", gammas))
+            for value in values
+            for row in run_trial(X, Y, split, {what: mlsi(k, chosen | {what: value})}, [k])
+        ]
+        return {"lines": lines, "curve": curve}
+
     found: list[Row] = []
     curve: list[Row] = []
     with stage(f"{name}: trials", seeds) as advance:
         for seed in range(seeds):
-            split = Split.of(Y, seed, train)
-            found += run_trial(
-                X, Y, split, {"MLSI": mlsi(dimensions[-1], chosen), "LSI": lsi(dimensions[-1])}, dimensions
-            )
-            found += run_original(X, Y, split)
-            for what, values in (("mixing", betas), ("ridge", gammas)):
-                for value in values:
-                    rows_ = run_trial(X, Y, split, {what: mlsi(k, chosen | {what: value})}, [k])
-                    curve += [{**row, "value": value} for row in rows_]
+            about = known | {"chosen": chosen, "seed": seed}
+            done = kept(folder / f"{name}-{seed}.json", about, lambda seed=seed: trial(seed))  # type: ignore[misc]
+            found, curve = found + done["lines"], curve + done["curve"]
             advance(1)
     table = summarize(found, ("method", "setting", "dimension"))
     curves(out / f"mlsi_{name}.png", table, "dimension")

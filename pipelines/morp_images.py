@@ -1,6 +1,6 @@
 """MORP on Corel5k: how well a few projected features tell known and new categories apart.
 
-    python pipelines/morp_images.py OUT [--data FOLDER] [--seeds 10] [--quick] [--protocol paper]
+    python pipelines/morp_images.py OUT [--data FOLDER] [--seeds 10] [--quick] [--protocol paper] [--methods "kernel CCA"]
 
 Images are the 491 numbers of the MORP paper's descriptor, each scaled to unit variance; categories are the keywords that
 at least `--min-images` images have. MORP, kernel PCA and kernel CCA see the same Gaussian kernel at the mean distance;
@@ -26,6 +26,7 @@ import numpy as np
 from projection_paper import images
 from projection_paper import run_trial as run_paper_trial
 from projection_protocol import (
+    ORIGINAL,
     UNSEEN,
     Learner,
     Row,
@@ -48,6 +49,7 @@ from dmo.workflows.experiments import data_folder, kept, labeled_features
 from dmo.workflows.program import add_run_options, run_pipeline
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)
+METHODS = ("MORP", "kernel PCA", "kernel CCA", ORIGINAL)
 
 
 def load(data: str, work: Path, min_images: int) -> tuple[np.ndarray, np.ndarray]:
@@ -62,10 +64,9 @@ def load(data: str, work: Path, min_images: int) -> tuple[np.ndarray, np.ndarray
     return X[some], Y[np.ix_(some, kept)]
 
 
-def learners(
-    k: int, morp: dict[str, float], cca: dict[str, float], only: Sequence[str] | None = None
-) -> dict[str, Learner]:
+def learners(k: int, settings: dict[str, dict[str, float]], only: Sequence[str] = METHODS) -> dict[str, Learner]:
     """Method -> how it learns k components."""
+    morp, cca = (settings.get(name, {}) for name in ("MORP", "kernel CCA"))
 
     def kernel_cca(X: Any, Y: np.ndarray) -> Any:
         rank = int(np.linalg.matrix_rank(Y - Y.mean(axis=0)))
@@ -76,24 +77,29 @@ def learners(
         "kernel PCA": lambda X, Y: TraceEmbedding("pca", kernel="rbf", n_components=k, tol=1e-6).fit(X),
         "kernel CCA": kernel_cca,
     }
-    return {name: learner for name, learner in every.items() if only is None or name in only}
+    return {name: learner for name, learner in every.items() if name in only}
 
 
 def tune(
-    X: np.ndarray, Y: np.ndarray, dimensions: Sequence[int], quick: bool
-) -> tuple[dict[str, float], dict[str, float]]:
+    X: np.ndarray, Y: np.ndarray, dimensions: Sequence[int], quick: bool, methods: Sequence[str]
+) -> dict[str, dict[str, float]]:
     """MORP's mixing and ridge, CCA's ridge, by mean AUC in setting I on a split that no trial has."""
     split = Split.of(Y, UNSEEN)
     betas, ridges = ((0.5,), (1.0,)) if quick else ((0.1, 0.3, 0.5, 0.7, 0.9, 0.99), (0.01, 0.1, 1.0, 10.0, 100.0))
+    grids = {
+        "MORP": [{"mixing": b, "ridge": g} for b in betas for g in ridges],
+        "kernel CCA": [{"ridge": c} for c in ridges],
+    }
 
-    def score(name: str, morp: dict[str, float], cca: dict[str, float]) -> float:
-        found = run_trial(X, Y, split, learners(dimensions[-1], morp, cca, [name]), dimensions)
+    def score(name: str, setting: dict[str, float]) -> float:
+        found = run_trial(X, Y, split, learners(dimensions[-1], {name: setting}, [name]), dimensions)
         return float(np.mean([row["auc_macro"] for row in found if row["setting"] == "I"]))
 
-    grid = [{"mixing": b, "ridge": g} for b in betas for g in ridges]
-    morp = choose(grid, lambda setting: score("MORP", setting, {}))
-    cca = choose([{"ridge": c} for c in ridges], lambda setting: score("kernel CCA", {}, setting))
-    return morp, cca
+    return {
+        name: choose(grid, lambda setting, name=name: score(name, setting))  # type: ignore[misc]
+        for name, grid in grids.items()
+        if name in methods
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")
     made.add_argument("--seeds", type=int, default=10, help="trials")
     made.add_argument("--min-images", type=int, default=50, help="images that a category must have")
+    made.add_argument("--methods", default=",".join(METHODS), help="of the tuned protocol, comma-separated")
     made.add_argument("--quick", action="store_true", help="400 images, 16 categories, 2 trials, 2 dimensions")
     made.add_argument("--protocol", choices=("tuned", "paper"), default="tuned", help="parameters, splits and machines")
     add_run_options(made)
@@ -117,12 +124,14 @@ def run(options: argparse.Namespace) -> None:
     dimensions, seeds = list(DIMENSIONS), options.seeds
     if options.quick:
         X, Y, dimensions, seeds = X[:400], Y[:400, :16], [3, 6], 2
-    morp, cca = tune(X, Y, dimensions, options.quick)
-    known = {"images": len(X), "categories": Y.shape[1], "dimensions": dimensions, "MORP": morp, "kernel CCA": cca}
+    methods = options.methods.split(",")
+    chosen = tune(X, Y, dimensions, options.quick, methods)
+    known = {"images": len(X), "categories": Y.shape[1], "dimensions": dimensions, "methods": methods} | chosen
 
     def trial(seed: int) -> list[Row]:
         split = Split.of(Y, seed)
-        return run_trial(X, Y, split, learners(dimensions[-1], morp, cca), dimensions) + run_original(X, Y, split)
+        lines = run_trial(X, Y, split, learners(dimensions[-1], chosen, methods), dimensions)
+        return lines + (run_original(X, Y, split) if ORIGINAL in methods else [])
 
     found: list[Row] = []
     with stage("trials", seeds) as advance:
@@ -131,8 +140,10 @@ def run(options: argparse.Namespace) -> None:
             found += kept(path, known | {"seed": seed}, lambda at=seed: {"rows": trial(at)})["rows"]  # type: ignore[misc]
             advance(1)
     table = summarize(found, ("method", "setting", "dimension"))
-    claims = compare(table, "MORP", "kernel PCA") + compare(table, "MORP", "kernel CCA")
-    facts = {"images": len(X), "categories": Y.shape[1], "seeds": seeds, "MORP": morp, "kernel CCA": cca}
+    claims = [
+        claim for rival in METHODS[1:3] for claim in compare(table, "MORP", rival) if {"MORP", rival} <= {*methods}
+    ]
+    facts = {"images": len(X), "categories": Y.shape[1], "seeds": seeds} | chosen
     publish(out, "morp_images", table, claims, facts)
     curves(out / "morp_images.png", table, "dimension")
 
@@ -149,7 +160,7 @@ def run_paper(options: argparse.Namespace) -> None:
     dimensions, seeds, learn, known = list(DIMENSIONS), options.seeds, 500, 25
     if options.quick:
         dimensions, seeds, learn, known = [3, 6], 2, 150, 8
-    methods = learners(dimensions[-1], {"mixing": 0.5, "ridge": 1e-3}, {"ridge": 1e-3})
+    methods = learners(dimensions[-1], {"MORP": {"mixing": 0.5, "ridge": 1e-3}, "kernel CCA": {"ridge": 1e-3}})
     found: list[Row] = []
     with stage("trials", seeds) as advance:
         for seed in range(seeds):

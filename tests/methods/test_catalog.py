@@ -388,6 +388,21 @@ def test_plain_distances_are_relation_features(tmp_path):
             dmo.KGHA(kernel=refused).fit(X, ONE_HOT)
 
 
+def test_the_ridge_of_cca_stands_on_the_features_alone_by_hand():
+    """[MOPE Table 1] X'X = diag(2, 6), X'Y = (1, 1), Y'Y = 2/3, ridge 2: 3/2 (1/(2 + 2) + 1/(6 + 2)) = 9/16."""
+    rows, labels = np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, -2.0]]), np.array([[1.0], [0.0], [0.0]])
+    model = TraceEmbedding("cca", n_components=1, ridge=2.0).fit(rows, labels)
+    np.testing.assert_allclose(model.eigenvalues_, [9 / 16], rtol=1e-12)
+
+
+def test_distances_of_three_points_by_hand():
+    """[MOPE 3.5, Table 1] of the points 0, 1, 2, the last of another class: R = [[0, 1, 2], [1, 0, 1], [2, 1, 0]], maximum
+    margin has A = [[1, 1, -1], [1, -1/3, -1], [-1, -1, 1]], of largest eigenvalue 8/3 at (3, 2, -3) / sqrt(22)."""
+    model = TraceEmbedding("mmc", n_components=1, kernel="euclidean").fit(np.arange(3.0)[:, None], [0, 0, 1])
+    np.testing.assert_allclose(model.eigenvalues_, [8 / 3], rtol=1e-12)
+    np.testing.assert_allclose(model.transform([[0.0], [2.0]]) * np.sqrt(22), [[-16 / 3], [20 / 3]], rtol=1e-12)
+
+
 PROJECTED = [name for name, entry in METHODS.items() if not entry.direct and entry.family != "global"]
 
 

@@ -326,7 +326,10 @@ def test_aligned_weights_have_the_largest_cosine_with_the_labels():
 
 def test_weights_of_few_samples_are_learned_from_all_others():
     near = ViewDistances.fit({"a": "l2", "b": "l2"}, {"a": np.array([[0.0], [1]]), "b": np.array([[1.0], [0]])}, 0)
-    assert view_weights("tagprop", near, np.array([[1], [1]])) == {"a": 0.5, "b": 0.5}  # one neighbor, whatever the weights
+    assert view_weights("tagprop", near, np.array([[1], [1]])) == {
+        "a": 0.5,
+        "b": 0.5,
+    }  # one neighbor, whatever the weights
 
 
 def test_tagprop_finds_the_view_that_knows_the_labels():

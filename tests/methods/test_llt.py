@@ -1,6 +1,7 @@
 """LLT-SVR against conic programs, LIBSVM and brute force."""
 
 import functools
+from types import SimpleNamespace
 
 import clarabel
 import dask.array as da
@@ -21,7 +22,7 @@ from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
 from dmo.linalg.operators import Dense, LowRank
 from dmo.lowrank.approximations import Nystrom
-from dmo.methods.svr.admm import Factors, State, admm
+from dmo.methods.svr.admm import _ONE_THREAD, Factors, State, _threads, admm
 from dmo.methods.svr.frames import neighborhood_frames
 from dmo.methods.svr.losses import POWERS, EpsilonInsensitive, Power
 from dmo.methods.svr.problem import Problem, certificate, dual_feasible, dual_objective, objective
@@ -250,6 +251,12 @@ def test_outputs_that_are_all_inside_the_tube_need_no_support():
 
 
 # ---- other kernels behind the same solver
+
+
+def test_small_kernels_are_multiplied_by_one_thread():
+    at = [_threads(SimpleNamespace(n=int(_ONE_THREAD**0.5) + step)) for step in (0, 1)]
+    assert at == [1, None]
+    assert _threads(LowRank(np.ones((3, 2)))) == 1
 
 
 def test_low_rank_kernel_gives_the_objective_of_its_dense_matrix():
