@@ -14,7 +14,6 @@ import scipy.linalg
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
-from dmo.linalg.factors import low_rank_factor
 from dmo.linalg.linear import FactorSystem, cholesky_in_place
 from dmo.linalg.operators import Operator
 from dmo.linalg.solution import (
@@ -178,17 +177,16 @@ class WoodburySolver(_Direct):
     F' times this solution is not: it would be off by |F|^2 / c roundings. Who wants a function of new rows takes the
     `loadings` of the `system`, and who smooths its `smooth`.
 
-    `factor`: F where it is at hand.
+    `factor`: F, None where there is none.
     """
 
     method = "woodbury"
 
-    def __init__(self, A: Operator, ridge: float, factor: Factor | None = None, tol: float = 1e-8):
+    def __init__(self, A: Operator, ridge: float, factor: Factor | None, tol: float = 1e-8):
         super().__init__(A, ridge, tol)
-        F = low_rank_factor(A) if factor is None else factor
-        if F is None:
+        if factor is None:
             raise UserError(f"woodbury needs a low-rank operator, got {type(A).__name__}; take 'cholesky' or 'cg'")
-        self.system = FactorSystem(F, ridge)
+        self.system = FactorSystem(factor, ridge)
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
         return (B - self.system.smooth(B)) / self.ridge

@@ -273,6 +273,13 @@ def test_tasks_of_a_product_are_few_and_tiles_are_made_once(client: Any) -> None
     assert sum(held.values()) == lower
 
 
+def test_columns_of_a_stored_kernel_come_from_the_features_on_workers(client: Any, tmp_path: Path) -> None:
+    A = Tiles(ArrayTiles(K, BLOCK), client, dtype=np.float64, features=in_memory(tmp_path))
+    index = np.array([45, 3, 17])
+    assert_allclose(A.columns(index), K[:, index], atol=1e-12)
+    assert_allclose(A.diagonal(), np.diagonal(K), atol=1e-12)
+
+
 def test_no_features_and_no_block_travel_inside_a_graph(client: Any) -> None:
     features, spy = rows(2000, 40), Spy(client)
     tall = rows(2000, 20, seed=4)

@@ -41,6 +41,20 @@ def test_probabilities_are_scikit_learns_logistic_regression_on_the_pooled_regre
     np.testing.assert_allclose(found(scores).ravel(), oracle.predict_proba(A.T)[:, 1], atol=1e-7)
 
 
+def test_unknown_labels_take_no_part_in_the_regression():
+    """The same by scikit-learn, of known entries; a label that none of those carries is as frequent as half a sample."""
+    Y, (s, _) = drawn(L=6)
+    Y[:, 2] = 0
+    known = np.random.default_rng(3).random(Y.shape) < 0.5
+    z, count = (s - s.mean(axis=0)) / s.std(axis=0), known.sum(axis=0)
+    log_frequency = np.log(np.maximum((Y * known).sum(axis=0), 0.5) / count)
+    phi = np.broadcast_to((log_frequency - log_frequency.mean()) / log_frequency.std(), Y.shape)
+    A = np.stack([part[known] for part in (z, z**2, z * phi, phi, phi**2)])
+    oracle = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10).fit(A.T, Y[known])
+    found = PooledProbabilities.fit([s], Y, known)
+    np.testing.assert_allclose(found.coefficients, [*oracle.coef_[0], *oracle.intercept_], rtol=1e-5, atol=1e-6)
+
+
 def test_scale_and_offset_of_scores_do_not_change_probabilities_nor_does_a_matrix_that_repeats_another():
     Y, (s, _) = drawn()
     plain = PooledProbabilities.fit([s], Y)([s])
@@ -93,6 +107,13 @@ def test_the_rule_scores_a_label_by_the_derivative_of_the_expected_f1():
         for e in np.eye(L)
     ]
     np.testing.assert_allclose(rule(p[None])[0] / L, gain, rtol=1e-4)
+
+
+def test_the_precision_of_a_label_that_is_given_once_is_its_probability():
+    """Every sample has a label of its own, that it alone is given; among 3000 samples all labels occur."""
+    rule = PlugInRule.fit(0.1 + 0.7 * np.eye(3), np.eye(3), 1, 3000)
+    np.testing.assert_allclose(rule.precision, 0.8, rtol=1e-4)
+    np.testing.assert_allclose(rule.predictions, 1000, rtol=1e-4)
 
 
 def test_with_true_probabilities_the_rule_beats_ranking_by_probability_and_by_lift():
