@@ -68,13 +68,14 @@ lint: venv
 bench: venv
 	for b in $(filter-out %/fuzz.py %/kills.py,$(wildcard pipelines/benchmarks/[a-z]*.py)); do $(BIN)/python $$b || exit 1; done
 
-# mutants drawn of all, and the seed they are drawn with
+# mutants drawn of all, the seed they are drawn with, and the first of them that is run: a later run goes on there
 N ?= 200
 SEED ?= 0
+FIRST ?= 0
 
 mutants: venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt mutmut
-	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python .ci/mutants $(N) $(SEED)
+	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python .ci/mutants $(N) $(SEED) 36000 $(FIRST)
 
 clean:
 	rm -rf .venv demo build dist mutants *.egg-info docs/_build docs/auto_tutorials docs/reference/commands docs/reference/python docs/how-to/clusters docs/how-to/data
