@@ -108,6 +108,13 @@ def test_multidimensional_scaling_is_scikit_learns():
         np.testing.assert_allclose(np.abs(found.embedding_), np.abs(reference), atol=1e-8)
 
 
+def test_dimensions_of_rounding_have_no_coordinates():
+    plane = 1e5 * X[:, :2] @ np.random.default_rng(5).standard_normal((2, 6))
+    assert TraceEmbedding("mds", n_components=2).fit(plane).embedding_.shape == (N, 2)
+    with pytest.raises(ValueError, match="n_components = 3, but the problem has only 2 directions"):
+        TraceEmbedding("mds", n_components=3).fit(plane)
+
+
 def test_isomap_is_scikit_learns():
     roll = make_swiss_roll(200, random_state=0)[0]
     reference = Isomap(n_neighbors=9, n_components=2, eigen_solver="dense").fit_transform(roll)

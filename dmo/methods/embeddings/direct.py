@@ -75,7 +75,7 @@ def _pairs(A: QuadraticForm, count: int, weights: np.ndarray | None, semidefinit
         half = np.ones(A.n) if weights is None else 1 / np.sqrt(weights)
         found = solve_trace(half[:, None] * A.dense() * half, None, count)
         return TracePairs(found.values, half[:, None] * found.vectors)
-    if A.factor is None and semidefinite:
+    if semidefinite and A.factor is None and A.diagonal is None:
         return _sparse(A, count, weights)
     return _lanczos(A, count, weights)
 
@@ -92,9 +92,8 @@ def _sparse(A: QuadraticForm, count: int, weights: np.ndarray | None) -> TracePa
     """The smallest eigenpairs of L = -diag(weights)^-1/2 A diag(weights)^-1/2, positive semidefinite."""
     half = np.ones(A.n) if weights is None else 1 / np.sqrt(weights)
     scaled = A.weighted(half)
-    L = csr_array((A.n, A.n)) if scaled.sparse is None else csr_array(-scaled.sparse)
-    if scaled.diagonal is not None:
-        L = csr_array(L - scipy.sparse.diags_array(scaled.diagonal))
+    assert scaled.sparse is not None
+    L = csr_array(-scaled.sparse)
     typical = float(abs(L.diagonal()).mean())
     rng = np.random.default_rng(0)
     found = _spread_out(L, count, typical, rng)
