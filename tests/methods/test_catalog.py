@@ -488,6 +488,7 @@ def test_the_table_is_whole():
     lines = markdown().splitlines()
     assert len(lines) == len(found) + 2
     assert len({line.count("|") for line in lines}) == 1
+    assert lines[1] == "|---" * 8 + "|"
 
 
 def test_the_command_prints_the_table():
