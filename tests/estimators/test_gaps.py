@@ -93,6 +93,16 @@ def test_unknown_labels_of_a_kernel_without_centering_are_solved_as_scikit_learn
 
 
 @pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=200)])
+def test_unknown_labels_of_rows_without_centering_are_solved_as_scikit_learn_solves_each(approximation: Any) -> None:
+    _, labels = with_gaps()
+    model = MultiViewRidge("linear", ridge=0.3, center=False, approximation=approximation).fit(VIEWS["a"], labels)
+    for label, y in enumerate(labels.T):
+        has = ~np.isnan(y)
+        oracle = Ridge(0.3, fit_intercept=False).fit(VIEWS["a"][has], y[has])
+        assert_allclose(model.decision_function(NEW["a"])[:, label], oracle.predict(NEW["a"]), atol=1e-8)
+
+
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=200)])
 @pytest.mark.parametrize("center", [True, False])
 def test_weights_are_repeated_samples(approximation: Any, center: bool) -> None:
     repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))

@@ -390,10 +390,18 @@ def test_shifted_systems_tell_the_largest_residual_of_a_column() -> None:
     left = columns - A @ V - V * shifts
     assert steps == 2
     assert_allclose(residual, (np.linalg.norm(left, axis=0) / np.linalg.norm(columns, axis=0)).max(), rtol=1e-10)
-    V, _, residual = solve_shifted(A, shifts, columns)
+    V, steps, residual = solve_shifted(A, shifts, columns)
+    assert steps < 10 * N
     assert residual < 1e-7
     for column, shift, found in zip(columns.T, shifts, V.T, strict=True):
         assert_allclose(found, np.linalg.solve(A.toarray() + shift * np.eye(N), column), rtol=1e-5)
+
+
+def test_small_columns_beside_large_ones_need_no_refinement() -> None:
+    found = factorize(Dense(K), 0.1, "cholesky").solve(RNG.standard_normal((N, 2)) * [1.0, 1e12])
+    assert found.iterations == 0
+    assert found.residuals is not None
+    assert found.residuals.max() < 1e-12
 
 
 def test_the_price_of_a_factor_in_products_by_hand() -> None:

@@ -489,6 +489,8 @@ def test_the_table_is_whole():
     assert len(lines) == len(found) + 2
     assert len({line.count("|") for line in lines}) == 1
     assert lines[1] == "|---" * 8 + "|"
+    for row, line in zip(found, lines[2:], strict=True):
+        assert line.split(" | ")[4] == ("yes" if row["out_of_sample"] else "no"), row["name"]
 
 
 def test_the_command_prints_the_table():

@@ -10,7 +10,7 @@ from dmo.decoders import Calibration, FittedDecoder, PlugIn, PooledCalibration
 from dmo.engines.view_neighbors import ViewDistances
 from dmo.errors import UserError
 from dmo.methods.alignment import aligned_weights
-from dmo.methods.calibration import PooledProbabilities
+from dmo.methods.calibration import PooledProbabilities, some_samples
 from dmo.methods.gain_rules import BY_PROBABILITY, GainRule
 from dmo.methods.neighbor_votes import label_directions, votes
 from dmo.methods.plugin_rule import PlugInRule
@@ -53,6 +53,14 @@ def test_unknown_labels_take_no_part_in_the_regression():
     oracle = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10).fit(A.T, Y[known])
     found = PooledProbabilities.fit([s], Y, known)
     np.testing.assert_allclose(found.coefficients, [*oracle.coef_[0], *oracle.intercept_], rtol=1e-5, atol=1e-6)
+
+
+def test_some_samples_are_different_ones_in_their_order():
+    found = some_samples(np.zeros((100, 4)), 80)
+    assert sorted(set(found)) == list(found)
+    assert len(found) == 20
+    assert 0 <= found[0] < found[-1] < 100
+    assert found[-1] - found[0] > 50
 
 
 def test_scale_and_offset_of_scores_do_not_change_probabilities_nor_does_a_matrix_that_repeats_another():

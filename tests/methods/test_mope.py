@@ -15,7 +15,8 @@ from dmo import MOPE
 from dmo.estimators import mope as module
 from dmo.graphs import adjacency, neighbors
 from dmo.kernels import RBF
-from dmo.methods.embeddings.mope import project_labels
+from dmo.methods.embeddings.mope import project_kernel, project_labels
+from dmo.methods.embeddings.quadratic_forms import QuadraticForm
 
 N, D, L, K = 90, 8, 4, 3
 rng = np.random.default_rng(0)
@@ -136,6 +137,14 @@ def test_the_kernel_form_is_that_of_explicit_matrices(constraint: Any, center: b
         Z = G @ V @ gamma[:, ::-1][:, :K]
         np.testing.assert_allclose(np.abs(model.embedding_), np.abs(Z), atol=1e-5 * np.abs(Z).max())
     np.testing.assert_allclose(model.transform(X), model.embedding_, atol=1e-6 * np.abs(model.embedding_).max())
+
+
+def test_directions_of_rounding_have_no_coefficients() -> None:
+    plane = X[:, :2] @ X[:, :2].T
+    form = QuadraticForm(N, identity=1.0)
+    np.testing.assert_allclose(project_kernel(form, plane, 2, "embedding").values, 1.0)
+    with pytest.raises(ValueError, match="n_components = 3, but the problem has only 2 directions"):
+        project_kernel(form, plane, 3, "embedding")
 
 
 @pytest.mark.parametrize("center", [False, True])
