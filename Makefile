@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv demo test test-clusters test-oldest test-newest docs docs-check wheel lint bench mutants clean
+.PHONY: venv demo test test-clusters test-oldest test-newest docs docs-check wheel lint bench bench-compare mutants clean
 
 venv: .venv/.done
 
@@ -66,7 +66,18 @@ lint: venv
 	$(BIN)/lint-imports
 
 bench: venv
-	for b in $(filter-out %/fuzz.py %/kills.py,$(wildcard pipelines/benchmarks/[a-z]*.py)); do $(BIN)/python $$b || exit 1; done
+	# works beside what one would use instead and beside the machine's limit, with one thread and two
+	$(BIN)/python pipelines/benchmarks/limits.py --json build/bench/new.json
+
+# the commit that `bench-compare` compares with, by the works of today's script
+BASE ?= HEAD~1
+
+bench-compare: venv
+	rm -rf build/bench/base && git worktree prune && git worktree add --quiet --detach build/bench/base $(BASE)
+	PYTHONPATH=$(CURDIR)/build/bench/base $(BIN)/python pipelines/benchmarks/limits.py --threads 1 --json build/bench/base.json
+	PYTHONPATH=$(CURDIR) $(BIN)/python pipelines/benchmarks/limits.py --threads 1 --json build/bench/new.json
+	git worktree remove --force build/bench/base
+	$(BIN)/python pipelines/benchmarks/limits.py --compare build/bench/base.json build/bench/new.json
 
 # mutants drawn of all, the seed they are drawn with, and the first of them that is run: a later run goes on there
 N ?= 200

@@ -292,6 +292,17 @@ def himalaya(scale: float, product: Timed) -> list[Figure]:
     return [Figure("10 ridges, 4 folds", ours, "himalaya KernelRidgeCV", theirs, limit, f"{n} samples, 100 labels")]
 
 
+class GivenMap(Nystrom):
+    """An approximation that is fitted already, so that both methods start from the same centers."""
+
+    def __init__(self, fitted: Any = None):
+        super().__init__()
+        self.fitted = fitted
+
+    def feature_map(self, *given: Any, **named: Any) -> Any:
+        return self.fitted
+
+
 def falkon(scale: float, product: Timed) -> list[Figure]:
     """Ridge regression from the same centers as Falkon, kernel and ridge alike: time and held-out error."""
     try:
@@ -319,26 +330,14 @@ def falkon(scale: float, product: Timed) -> list[Figure]:
         model.set_params(approximation=GivenMap(fitted))
         _, ours = timed(lambda model=model: model.fit(X[old], Y[old]))
         options = FalkonOptions(use_cpu=True, keops_active="no", num_fmm_streams=1)
-        rival = Falkon(
-            GaussianKernel(sigma=8.0), penalty=c / n, M=count, center_selection=FixedSelector(torch.from_numpy(Z))
-        )
-        rival.options = options
+        centers = FixedSelector(torch.from_numpy(Z))
+        rival = Falkon(GaussianKernel(sigma=8.0), c / n, count, center_selection=centers, options=options)
         _, theirs = timed(lambda rival=rival: rival.fit(torch.from_numpy(X[old]), torch.from_numpy(Y[old])))
         mine, other = error(model.predict(X[new])), error(rival.predict(torch.from_numpy(X[new])).numpy())
         limit = product.scaled((n * (2 * count * d + count**2 + 2 * count * k) + count**3) / 1e9)
         note = f"{n} rows, held-out errors {mine:.4f} and {other:.4f}"
         found.append(Figure(f"ridge, {count} centers", ours, "Falkon", theirs, limit, note))
     return found
-
-
-@dataclass(frozen=True)
-class GivenMap:
-    """An approximation that has been fitted: both methods start from the same centers."""
-
-    fitted: Any
-
-    def feature_map(self, *_: Any) -> Any:
-        return self.fitted
 
 
 WORKS: dict[str, Callable[[float, Timed], list[Figure]]] = {

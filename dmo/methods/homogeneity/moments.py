@@ -359,13 +359,19 @@ def homogeneity(
     )[:, None]
     if k > len(D):
         raise UserError(f"{k} components from factors of {len(D)} columns in all; lower n_components or raise the rank")
-    start = np.zeros((len(D), 0))
+    # of M = S D^2 S' the smaller side is solved: X itself among few rows, else v with X = S D v
+    S = rotated.columns if isinstance(rotated, RotatedRows) and len(rotated.columns) < len(D) else None
+    size = len(D) if S is None else len(S)
+    start = np.zeros((size, 0))
     if LABELS in rotated.slices:
-        # X = S D v: with v = D S'Y the search starts at S D^2 S'Y = M Y, one step of the map from the labels
-        start = D * rotated.label_columns()
+        # the search starts at S D^2 S'Y = M Y, one step of the map from the labels
+        start = D * rotated.label_columns() if S is None else S @ (D**2 * rotated.label_columns())
     if start.shape[1] < k:
         rng = np.random.default_rng(random_state)
-        start = np.hstack([start, rng.standard_normal((len(D), min(k + 10, len(D)) - start.shape[1]))])
+        start = np.hstack([start, rng.standard_normal((size, min(k + 10, size) - start.shape[1]))])
+    if S is not None:
+        pairs = block_krylov(lambda B: S @ (D**2 * (S.T @ B)), start, k, tol, max_steps)
+        return _expanded(rotated, ridges, pairs, S.T @ pairs.vectors)
     pairs = block_krylov(lambda B: D * rotated.product(D * B), start, k, tol, max_steps)
     lengths = np.sqrt(np.maximum(pairs.values, np.finfo(float).tiny))
     return _expanded(rotated, ridges, pairs, rotated.product(D * (pairs.vectors / lengths)))
