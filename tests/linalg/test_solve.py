@@ -474,19 +474,22 @@ def test_a_solution_says_by_which_method() -> None:
     assert [solution.method for solution in found] == ["cholesky", "cg", "woodbury"]
 
 
-def test_the_blocked_cholesky_is_numpy_s(monkeypatch):
+def test_cholesky_in_place_is_numpy_s_whole_and_in_blocks(monkeypatch):
     rng = np.random.default_rng(0)
     F = rng.standard_normal((50, 60))
     A = np.asfortranarray(F @ F.T)
     expected = np.linalg.cholesky(A)
-    for block in (7, 25, 50, 64):
+    for whole, block in ((50, 7), (0, 7), (0, 25), (0, 50), (0, 64)):
         factor = A.copy(order="F")
+        monkeypatch.setattr("dmo.linalg.linear._WHOLE", whole)
         monkeypatch.setattr("dmo.linalg.linear._BLOCK", block)
         assert cholesky_in_place(factor) == 0
         np.testing.assert_allclose(np.tril(factor), expected, rtol=1e-9, atol=1e-12)
     A[30, 30] = -1.0
     monkeypatch.setattr("dmo.linalg.linear._BLOCK", 8)
-    assert cholesky_in_place(A.copy(order="F")) == 31
+    for whole in (0, 50):
+        monkeypatch.setattr("dmo.linalg.linear._WHOLE", whole)
+        assert cholesky_in_place(A.copy(order="F")) == 31
 
 
 def stacked_least_squares(F: np.ndarray, ridge: float, B: np.ndarray) -> np.ndarray:
