@@ -52,7 +52,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "remove_config_comments": True,
     "abort_on_example_error": True,
-    "min_reported_time": 0,
+    "write_computation_times": False,  # a page that loads scripts from elsewhere
     "copyfile_regex": r".*\.csv",
 }
 

@@ -48,8 +48,8 @@ class Limits:
         In a request.
     rows : int, default=500
         Of a file.
-    at_once : int, default=4
-        Requests in work.
+    at_once : int, default=16
+        Requests in work; a browser has six for a page.
     a_minute : int, default=600
         Requests.
     seconds : float, default=60
@@ -65,7 +65,7 @@ class Limits:
     megabytes: float = 64
     files: int = 32
     rows: int = 500
-    at_once: int = 4
+    at_once: int = 16
     a_minute: int = 600
     seconds: float = 60
 

@@ -189,6 +189,9 @@ class Trial:
                 found, own = self._read(upload)
             except (UserError, OSError) as error:
                 raise UserError(str(error).replace(str(upload.path), upload.name)) from error
+            twice = next((view for view in found if view in views), None)
+            if twice is not None:
+                raise UserError(f"{upload.name}: view {twice!r} is in another file too; pass every view once")
             views |= found
             ids = own if ids is None else ids
         counts = {view: X.shape[0] for view, X in views.items()}

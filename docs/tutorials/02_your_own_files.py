@@ -9,8 +9,10 @@ and see how good it is on samples that were set aside.
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from sklearn.calibration import CalibrationDisplay
 from sklearn.datasets import load_wine
 
 import dmo
@@ -85,8 +87,16 @@ print(sets)
 # %%
 # Probabilities are calibrated on the same held-out scores as the thresholds:
 
-shown = pd.DataFrame(model.predict_proba(test.views), columns=samples.label_names)
-print(shown.head().round(2))
+P = model.predict_proba(test.views)
+print(pd.DataFrame(P, columns=samples.label_names).head().round(2))
+
+# %%
+# On samples that the model has not seen, of the tags with a probability of 80 % some 80 % should be there:
+
+fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+CalibrationDisplay.from_predictions(Y.ravel(), P.ravel(), n_bins=5, strategy="quantile", name="this model", ax=ax)
+ax.set(xlabel="probability that was given", ylabel="share of tags that are there", title="Tags of wines set aside")
+plt.show()
 
 # %%
 # From a shell it is three commands:

@@ -46,9 +46,12 @@ def test_a_row_is_dropped_put_right_and_taken_home(shop, tmp_path):
         page.set_input_files("#files", [tmp_path / "new.csv"])
         page.get_by_text("Done.", exact=True).wait_for()
         assert errors == []
-        page.set_input_files("#files", [tmp_path / "bad.csv"])
+        page.set_input_files(
+            "#files", [tmp_path / "bad.csv", tmp_path / "new.csv"]
+        )  # sent again, in place of the first
         page.get_by_text("bad.csv lacks the column 'color").wait_for()
-        assert page.locator("h3").all_text_contents() == ["b", evil]  # as text, and no script ran
+        page.get_by_text("1 of 2 refused.").wait_for()
+        assert page.locator("h3").all_text_contents() == [evil, "b"]  # as text, and no script ran
         sample = page.locator(".sample").filter(has_text=evil)
         warm = sample.get_by_label(re.compile("^warm"))
         assert warm.is_checked()

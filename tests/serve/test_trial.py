@@ -109,6 +109,8 @@ def test_views_come_in_a_file_each_or_in_one_archive(tmp_path):
     assert [sum(label["given"] for label in answer["labels"]) for answer in apart] == [1, 1]
     with pytest.raises(UserError, match=r"x.npy: which view is it\? call the file a, b"):
         trial.rows([sent(tmp_path, "x.npy", npy(array=a))])
+    with pytest.raises(UserError, match=r"a.npy: view 'a' is in another file too"):
+        trial.rows([sent(tmp_path, "new.npz", npy(a=a, b=b)), sent(tmp_path, "a.npy", npy(array=a))])
     with pytest.raises(UserError, match=r"different numbers of rows \(a 2, b 1\)"):
         trial.rows([sent(tmp_path, "a.npy", npy(array=a)), sent(tmp_path, "b.npy", npy(array=b[:1]))])
 

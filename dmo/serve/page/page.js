@@ -33,12 +33,12 @@ const isRows = (file) => !model.images || model.endings.includes(ending(file.nam
 function inSentences(about) {
   const views = Object.entries(about.views);
   const columns = views.map(([name, view]) => `${name} (${view.columns} columns)`).join(", ");
-  const rows = `rows as ${about.endings.slice(0, 2).join(", ")}, .npy, .npz ...`;
+  const kinds = `${about.endings.slice(0, 2).join(", ")}, .npy, .npz ...`;
   const several = views.length > 1 ? "; of several views one file each, called like the view, or one for all" : "";
   const size = `${Math.round(about.limits.bytes / 1048576) || "<1"} MiB and ${about.limits.rows} rows at once`;
   return about.images
-    ? `Images, described as those that the model learned from; or ${rows} of the model's views. At most ${size}.`
-    : `${rows[0].toUpperCase()}${rows.slice(1)} with ${columns}${several}. At most ${size}.`;
+    ? `Images, described as those that the model learned from; or rows of the model's views as ${kinds}. At most ${size}.`
+    : `Rows of ${columns} as ${kinds}${several}. At most ${size}.`;
 }
 
 async function start() {
@@ -56,23 +56,26 @@ async function start() {
   byId("labels").append(...model.labels.map((name) => Object.assign(element("option"), { value: name })));
 }
 
-// Files of rows belong together, an image is a sample of its own.
+const isView = (file) => isRows(file) && file.name.replace(/\..*$/, "") in model.views;
+
+// Files that are called like views belong together, any other holds samples of its own.
 function groups(files) {
-  const rows = files.filter(isRows);
-  return [...(rows.length ? [rows] : []), ...files.filter((file) => !isRows(file)).map((file) => [file])];
+  const views = Object.keys(model.views).length > 1 ? files.filter(isView) : [];
+  return [...(views.length ? [views] : []), ...files.filter((file) => !views.includes(file)).map((file) => [file])];
 }
 
 async function send(files) {
   const errors = byId("errors");
   errors.replaceChildren();
   const all = groups(files);
+  const older = byId("samples").firstElementChild; // new samples stand above it, in their own order
   for (const [place, group] of all.entries()) {
     byId("status").textContent = all.length > 1 ? `Describing ${place + 1} of ${all.length} ...` : "Describing ...";
     const form = new FormData();
     for (const file of group) form.append("file", file, file.name);
     try {
       const found = await (await answer(fetch("describe", { method: "POST", body: form }))).json();
-      for (const sample of found.samples) add(sample, isRows(group[0]) ? null : group[0]);
+      for (const sample of found.samples) add(sample, isRows(group[0]) ? null : group[0], older);
     } catch (error) {
       errors.append(element("li", error.message.includes(group[0].name) ? error.message : `${group[0].name}: ${error.message}`));
     }
@@ -83,7 +86,7 @@ async function send(files) {
     : `${all.length === 1 ? "Done" : `All ${all.length} done`}.`;
 }
 
-function add(found, image) {
+function add(found, image, older) {
   const sample = { id: found.id, labels: found.labels.map((label) => ({ ...label, on: label.given })), checked: false };
   const made = byId("sample").content.cloneNode(true).firstElementChild;
   sample.element = made;
@@ -111,7 +114,7 @@ function add(found, image) {
   showNeighbors(made.querySelector(".near"), found.neighbors);
   if (known.has(sample.id)) forget(known.get(sample.id)); // sent again: the new answer counts
   known.set(sample.id, sample);
-  byId("samples").prepend(made);
+  byId("samples").insertBefore(made, older && older.isConnected ? older : null);
   count();
 }
 
