@@ -61,8 +61,10 @@ html_title = f"dmo {release}"
 html_static_path = ["_static"]
 html_css_files = ["dmo.css"]
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "navigation_with_keys": False,
+    "collapse_navigation": True,  # a list of all names on every page has buttons without a name
     "show_toc_level": 2,
     "navbar_end": ["theme-switcher"],
     "secondary_sidebar_items": ["page-toc"],

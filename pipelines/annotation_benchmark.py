@@ -50,6 +50,7 @@ from dmo.methods.jec import transferred_labels
 from dmo.methods.tagprop import NEIGHBORS, Neighborhoods, fit_tagprop
 from dmo.methods.two_pass_knn import two_pass_scores
 from dmo.metrics import annotation_scores
+from dmo.report.canvas import LINES
 from dmo.selection import stratified_folds
 from dmo.workflows.experiments import data_folder, kept, labeled_features, write_table
 from dmo.workflows.program import add_run_options, run_pipeline
@@ -618,8 +619,9 @@ def draw_spaces(results: Sequence[Mapping[str, Any]], path: Path) -> None:
                     curves.setdefault(space, []).append((int(count), 100 * figures[key]))
                 else:
                     axes.axhline(100 * figures[key], color="gray", ls="--", lw=1, label="all views, by distance")
+            axes.set_prop_cycle(**LINES)
             for space, points in curves.items():
-                axes.plot(*zip(*sorted(points), strict=True), marker="o", label=space)
+                axes.plot(*zip(*sorted(points), strict=True), label=space)
             axes.set_xticks(sorted({count for points in curves.values() for count, _ in points}))
             axes.set(title=f"{found['set']}: {title}", xlabel="numbers a sample", ylabel="percent")
             axes.spines[["top", "right"]].set_visible(False)

@@ -244,12 +244,15 @@ def figures(arguments: argparse.Namespace) -> list[Row]:
             points_of[name] = methods(scale, cost, epsilon, arguments.kappa)[name].fit(X, Y).predict(new)
             l1, l2 = errors(truth, points_of[name])
             rows.append({"figure": number, "manifold": manifold, "method": name, "l1": l1, "l2": l2})
-        figure = plt.figure(figsize=(12, 4), layout="constrained")
+        figure = plt.figure(figsize=(13, 4.6), layout="constrained")
         for i, (title, points) in enumerate(points_of.items(), 1):
             axes: Any = figure.add_subplot(1, 3, i, projection="3d")
             color = truth[:, 2] if manifold == "Twin Peaks" else np.hypot(truth[:, 0], truth[:, 2])
             axes.scatter(*points.T, c=color, s=6, cmap="viridis")
             axes.set_title(f"{manifold}: {title}")
+            axes.set(xlabel="output 1", ylabel="output 2", zlabel="output 3")
+            axes.locator_params(nbins=4)
+            axes.set_box_aspect(None, zoom=0.85)  # room for the label of the third axis
             axes.view_init(25, -60 if manifold == "Twin Peaks" else -80)
         figure.savefig(arguments.out / f"figure{number}.png", dpi=130)
         plt.close(figure)

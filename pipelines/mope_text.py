@@ -48,6 +48,7 @@ from dmo.labels.proximities import Proximity, combine
 from dmo.methods.embeddings.catalog import METHODS
 from dmo.methods.embeddings.samples import Options, Samples
 from dmo.progress import stage
+from dmo.report.canvas import BLUE, GRAY, clean
 from dmo.workflows.experiments import data_folder, kept, labeled_features
 from dmo.workflows.program import add_run_options, run_pipeline
 
@@ -282,15 +283,14 @@ def report_second(out: Path, second: list[Row], facts: Row) -> None:
 def bars(path: Path, table: Sequence[Row]) -> None:
     """Macro F1 of every method, with its deviation over splits."""
     figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-    colors = {"unsupervised": "#9CA3AF", "supervised": "#2563EB"}
+    colors = {"unsupervised": GRAY, "supervised": BLUE}
     for family, color in colors.items():
         at = [i for i, row in enumerate(table) if row["family"] == family]
         lines = [table[i] for i in at]
         deviations = [row["f1_macro_std"] for row in lines]
         axes.bar(at, [row["f1_macro"] for row in lines], yerr=deviations, color=color, capsize=2, label=family)
     axes.set_xticks(range(len(table)), [row["method"] for row in table], rotation=60, ha="right")
-    lowest = min(row["f1_macro"] for row in table)
-    axes.set(ylabel="macro F1", ylim=(max(0.0, lowest - 0.1), None))
+    clean(axes).set(ylabel="macro F1", ylim=(0, None))
     figure.legend(loc="outside upper right", ncols=len(colors))
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -37,6 +37,7 @@ from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import RBF
 from dmo.metrics import auc_macro, top_n_accuracy
 from dmo.progress import stage
+from dmo.report.canvas import COLORS, GRAY, clean
 from dmo.workflows.experiments import data_folder
 from dmo.workflows.program import add_run_options, run_pipeline
 
@@ -261,10 +262,12 @@ def above(table: list[Row], winner: str, loser: str, metric: str) -> Row:
 def draw_roc(path: Path, likes: np.ndarray, drawn: dict[str, np.ndarray]) -> None:
     """ROC curves of the last trial, all users pooled."""
     figure, axes = plt.subplots(figsize=(4.5, 4), layout="constrained")
+    clean(axes).set_prop_cycle(color=COLORS)
+    axes.plot([0, 1], [0, 1], color=GRAY, linestyle=":", label="chance")
     for name, scores in drawn.items():
         false, true, _ = roc_curve(likes.ravel(), scores.ravel())
         axes.plot(false, true, label=name)
-    axes.set(xlabel="false positive rate", ylabel="true positive rate")
+    axes.set(xlabel="false positive rate", ylabel="true positive rate", title="Ratings that were withdrawn")
     axes.legend()
     figure.savefig(path, dpi=120)
     plt.close(figure)

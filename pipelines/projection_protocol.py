@@ -23,6 +23,7 @@ from sklearn.svm import LinearSVC
 from dmo.errors import UserError
 from dmo.metrics import auc_scores, f1_scores
 from dmo.progress import stage
+from dmo.report.canvas import LINES, clean
 from dmo.stores import replace_file
 from dmo.workflows.experiments import write_table
 
@@ -32,6 +33,14 @@ import matplotlib.pyplot as plt
 Row = dict[str, Any]
 ORIGINAL = "original"
 METRICS = ("auc_macro", "f1_macro", "f1_micro")
+IN_WORDS = {
+    "auc_macro": "macro AUC",
+    "f1_macro": "macro F1",
+    "f1_micro": "micro F1",
+    "top_n": "top-N accuracy",
+    "dimension": "dimensions",
+}
+"""Of the axes of figures."""
 UNSEEN = 10_000
 """Seed of the split that parameters are chosen on; no trial has it."""
 
@@ -197,15 +206,18 @@ def curves(
     )
     for i, setting in enumerate(settings):
         for j, metric in enumerate(metrics):
+            clean(axes[i, j]).set_prop_cycle(**LINES)
             for method in dict.fromkeys(row["method"] for row in table):
                 lines = [row for row in table if row["method"] == method and row["setting"] == setting]
                 values, deviations = [r[metric] for r in lines], [r[f"{metric}_std"] for r in lines]
                 if method == ORIGINAL:
                     axes[i, j].axhline(values[0], color="gray", linestyle=":", label=method)
                 else:
-                    axes[i, j].errorbar([r[along] for r in lines], values, deviations, capsize=2, label=method)
-            axes[i, j].set(xlabel=along, ylabel=metric, title=f"setting {setting}" if len(settings) > 1 else "")
-    axes[0, 0].legend()
+                    axes[i, j].errorbar([r[along] for r in lines], values, deviations, capsize=2, ms=4, label=method)
+            words = {"xlabel": IN_WORDS.get(along, along), "ylabel": IN_WORDS.get(metric, metric)}
+            axes[i, j].set(**words, title=f"setting {setting}" if len(settings) > 1 else "")
+    handles = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=min(4, len(handles[1])), frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     plt.close(figure)

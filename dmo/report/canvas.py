@@ -16,6 +16,8 @@ WIDTH = 5.0
 BLUE, VERMILION, GRAY, PALE = "#0072B2", "#D55E00", "#6B7280", "#D1D5DB"
 COLORS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222")
 MARKERS = "osD^vPX<>*"
+LINES = {"color": COLORS * len(MARKERS), "marker": tuple(MARKERS * len(COLORS))}
+"""For `Axes.set_prop_cycle`: lines that are told apart without colors too."""
 HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
 
 

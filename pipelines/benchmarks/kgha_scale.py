@@ -27,6 +27,7 @@ from sklearn.linear_model import Ridge
 from dmo import KGHA, Meka, MultiViewRidge, Nystrom, stores
 from dmo.metrics import annotation_scores
 from dmo.progress import bars
+from dmo.report.canvas import LINES, clean
 
 METHODS = ("kgha-nystrom", "kgha-meka", "ridge-nystrom", "ridge-uniform", "sklearn")
 
@@ -87,9 +88,10 @@ def plot(figures: list[dict[str, Any]], path: str) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     for axis, key, unit, label in ((axes[0], "cpu", 1, "CPU seconds"), (axes[1], "peak", 2**30, "peak memory, GiB")):
+        clean(axis).set_prop_cycle(**LINES)
         for method in dict.fromkeys(row["method"] for row in figures):
             found = [row for row in figures if row["method"] == method]
-            axis.plot([row["rows"] for row in found], [row[key] / unit for row in found], marker="o", label=method)
+            axis.plot([row["rows"] for row in found], [row[key] / unit for row in found], label=method)
         axis.set(xlabel="rows", ylabel=label, xlim=(0, None), ylim=(0, None))
     axes[0].legend(fontsize=8)
     figure.savefig(path, dpi=120)

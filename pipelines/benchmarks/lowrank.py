@@ -32,6 +32,7 @@ from dmo.kernels import RBF, Kernel, gram_matrix
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom
 from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.meka_fit import Basis, Link
+from dmo.report.canvas import LINES, clean
 from dmo.workflows.experiments import data_folder
 
 DATA = Path(data_folder())
@@ -244,9 +245,10 @@ def plot(title: str, case: Case, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    clean(axes).set_prop_cycle(**LINES)
     for name, found in case.results.items():
         style = {"nystrom": "-", "meka": "--"}.get(name.split()[0], ":")
-        axes.loglog([r.numbers for r in found], [r.error for r in found], style, marker="o", markersize=4, label=name)
+        axes.loglog([r.numbers for r in found], [r.error for r in found], linestyle=style, markersize=4, label=name)
     axes.set(xlabel="million numbers in memory", ylabel="relative Frobenius error", title=title)
     axes.legend(fontsize=7)
     figure.savefig(path, dpi=130)

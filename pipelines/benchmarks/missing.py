@@ -27,6 +27,7 @@ from dmo import KGHA, MultiViewRidge
 from dmo.datasets import read_arff
 from dmo.errors import UserError
 from dmo.metrics import annotation_scores
+from dmo.report.canvas import LINES, clean
 from dmo.workflows.experiments import data_folder
 
 Views = dict[str, np.ndarray]
@@ -194,9 +195,10 @@ def draw(curves: dict[str, dict[str, list[tuple[str, float]]]], path: str) -> No
     figure = Figure(figsize=(11, 3.2 * -(-len(curves) // columns)), layout="constrained")
     for panel, (title, ways) in enumerate(curves.items(), 1):
         axes = figure.add_subplot(-(-len(curves) // columns), columns, panel, title=title, ylabel="LRAP (%)")
+        clean(axes).set_prop_cycle(**LINES)
         for way, points in ways.items():
-            axes.plot([what for what, _ in points], [lrap for _, lrap in points], marker="o", label=way)
-        axes.tick_params(axis="x", rotation=20, labelsize=6)
+            axes.plot([what for what, _ in points], [lrap for _, lrap in points], label=way)
+        axes.tick_params(axis="x", rotation=20, labelsize=8)
         axes.legend(fontsize=7)
     figure.savefig(path, dpi=120)
 
