@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
 import dmo
-from dmo.blocks import Rows, Subset, rows
+from dmo.blocks import Rows, Subset, presence, rows
 from dmo.errors import UserError
 from dmo.estimators.annotator import targets
 from dmo.estimators.kgha import KGHA
@@ -353,7 +353,10 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     """Rounds over kernels, widths, scales, ridges and decoders."""
     estimator, first = problem.estimator, problem.on(_SIZES[0])
     first.sweep(_first_round(problem))
-    if isinstance(estimator, MultiViewRidge) and len(problem.views) > 1 and estimator.kernel != "product":
+    whole = all(
+        presence(source) is None for source in problem.views.values()
+    )  # one kernel takes no views that lack samples
+    if isinstance(estimator, MultiViewRidge) and len(problem.views) > 1 and whole and estimator.kernel != "product":
         first.sweep([_fixed(first.best()) | {"ridge": _RIDGES, "combine": ["kernels", "product"]}])
     kinds = first.kinds()
     middle = first.grown(_SIZES[1], kinds[:3])

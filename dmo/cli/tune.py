@@ -10,6 +10,7 @@ import typer
 
 import dmo
 from dmo import stores
+from dmo.blocks import Rows, presence
 from dmo.cli.estimator_options import Option, options_of
 from dmo.cli.fit import Output, estimator_of, training_of, with_options
 from dmo.cli.options import Features, Json, Overwrite, Scheduler, Split
@@ -64,7 +65,7 @@ def tune_command(name: str) -> Callable[..., None]:
         title = f"{name} tuned on {store}"
         with session(json) as run, stores.reserve_model(model, overwrite), connect(scheduler):
             training = training_of(kind, store, split, given)
-            tried = _tried(kind, given, list(training.views), bandwidth_factors, are_real(training.Y))
+            tried = _tried(kind, given, training.views, bandwidth_factors, are_real(training.Y))
             fixed = {
                 key: value if key in (*_FIXED, "kernel") and key not in (tried or ()) else None
                 for key, value in given.items()
@@ -95,10 +96,13 @@ def _without(command: Callable[..., None], name: str) -> inspect.Signature:
 
 
 def _tried(
-    kind: type, given: Mapping[str, Any], views: Sequence[str], factors: str | None, real: bool
+    kind: type, given: Mapping[str, Any], views: Mapping[str, Rows], factors: str | None, real: bool
 ) -> dict[str, Sequence[Any]] | None:
     """Parameter -> values to try: those given, in the place of the defaults; None where nothing is given."""
-    tried = {name: values for name, values in GRIDS[kind.__name__].items() if not (real and name == "prior_power")}
+    left_out = ["prior_power"] if real else []
+    if any(presence(source) is not None for source in views.values()):
+        left_out.append("combine")  # one kernel takes no views that lack samples
+    tried = {name: values for name, values in GRIDS[kind.__name__].items() if name not in left_out}
     if factors is None and all(
         given[name] is None or name in _FIXED or (name == "kernel" and "," not in str(given[name]))
         for name in options_of(kind)
@@ -106,7 +110,7 @@ def _tried(
         return None
     for name, option in options_of(kind).items():
         if given[name] is not None and name not in _FIXED:
-            found = _values(option, given[name], views)
+            found = _values(option, given[name], list(views))
             if name != "kernel" or len(found) > 1:
                 tried[name] = found
     return tried | _factors(factors)

@@ -19,6 +19,7 @@ from sklearn.utils.class_weight import compute_class_weight, compute_sample_weig
 
 import dmo
 import dmo.selection as selection
+import dmo.tuning as tuning
 from dmo import (
     KGHA,
     MESD,
@@ -587,6 +588,16 @@ def test_fits_on_held_out_samples_keep_the_precision_of_the_kernels(
     model = KGHA(RBF(2.0), n_components=2, ridge=1.0)
     model.set_params(approximation=Exact("stored", "float32", 64, str(tmp_path))).fit(VIEWS["b"], Y)
     assert engines == [("float32", "stored"), ("float32", "memory")]
+
+
+def test_tuning_without_options_makes_no_joint_kernel_of_views_that_lack_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tuning, "_first_round", lambda problem: [{"ridge": [0.3]}])
+    views, labels = with_gaps()
+    found = tuning.search(MultiViewRidge("linear"), views, labels, metric="lrap", cv=2)
+    assert found.best_estimator_.combine == "predictions"
+    assert {row.get("combine", "predictions") for row in found.table} == {"predictions"}
 
 
 def test_views_that_samples_lack_are_predicted_from_those_that_they_have() -> None:
