@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 from sklearn.utils import _safe_indexing
 
 import dmo
@@ -39,7 +39,7 @@ from dmo.selection import (
     sweep,
     with_setting,
 )
-from dmo.validation import check_raw_views, naming, prepare_views, sample_count
+from dmo.validation import check_raw_views, is_label_sets, naming, prepare_views, sample_count
 
 log = logging.getLogger("dmo")
 Grid = Mapping[str, Sequence[Any]]
@@ -190,6 +190,8 @@ class _Problem:
                 probe.set_params(impute="mean")
             views = check_raw_views(probe, X, reset=True, partial=getattr(probe, "_takes_partial_views", False))
             labels, units = searched_labels(probe, Y, sample_count(views))
+        if units is None and is_regressor(probe) and (is_label_sets(Y) or np.ndim(Y) == 1):
+            Y = labels  # a column for each of the names
         if metric is None:
             metric = default_metric(labels, getattr(probe, "multilabel_", True), units is not None)
         return cls(estimator, X, Y, views, labels, units is not None, metric, cv, random_state)
@@ -236,14 +238,13 @@ class _Problem:
         """The best row of the grids, and of values beyond them as long as the best of a number lies at an edge."""
         best = self.sweep(grids)
         for name in dict.fromkeys(name for grid in grids for name in grid if name in (*_OPEN, *more)):
-            for _ in range(_STEPS):
-                beyond = self._beyond(best, name)
-                if beyond is None:
-                    break
-                log.info(
-                    "tune: the best %s, %g, is at the edge of its values; %g is tried too", name, best[name], beyond
-                )
+            more_values: list[float] = []
+            while len(more_values) < _STEPS and (beyond := self._beyond(best, name)) is not None:
+                more_values.append(beyond)
                 best = self.sweep([_fixed(best) | {name: [beyond]}])
+            if more_values:
+                listed = ", ".join(f"{value:g}" for value in more_values)
+                log.info("tune: the best %s was at the edge of its values; tried too: %s", name, listed)
         return best
 
     def _beyond(self, best: Mapping[str, Any], name: str) -> float | None:

@@ -292,7 +292,7 @@ def test_tuning_goes_beyond_an_edge_and_says_so(caplog):
         found = dmo.tune("ridge", X, Y, grid=given, cv=3).tuning_
     beyond = sorted({row["ridge"] for row in found.table if "bandwidth" in row} - set(given["ridge"]))
     assert beyond == pytest.approx([1e-4 / 3**step for step in (4, 3, 2, 1)], rel=0.01)
-    assert "the best ridge, 0.0001, is at the edge of its values; 3.33e-05 is tried too" in caplog.text
+    assert caplog.text.count("the best ridge was at the edge of its values; tried too: 3.33e-05, 1.11e-05, ") == 1
     assert {row["bandwidth"] for row in found.table if "bandwidth" in row} > {4.0, 5.0, 6.0}
 
 

@@ -64,7 +64,9 @@ def figure_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
             shown.append((text.format(k=record["top"]), percent(record[key])))
     if "coverage" in record:
         shown.append(("coverage", f"{record['coverage']:.2f} labels"))
-    if "set_size" in record:
+    if "accuracy" in record:
+        shown.append(("accuracy", percent(record["accuracy"])))
+    elif "set_size" in record:
         shown += [(text, percent(record[key])) for key, text in _SETS.items()]
         shown.append(("labels given", f"{record['set_size']:.2f} a sample"))
     return [*shown, ("AUC macro", percent(record["auc_macro"])), ("AUC micro", percent(record["auc_micro"]))]

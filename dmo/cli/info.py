@@ -59,7 +59,8 @@ def _features(found: Mapping[str, Any]) -> Rows:
         if labels["real"]:
             rows.append(("", "real targets"))
         else:
-            rows.append(("", f"{labels['per_sample']:.2f} a sample"))
+            each = "classes, one a sample" if labels["classes"] else f"{labels['per_sample']:.2f} a sample"
+            rows.append(("", each))
             rows.append(("", "rarest: " + ", ".join(f"{name} ({count})" for name, count in labels["rarest"].items())))
         if labels["unknown"]:
             rows.append(("", f"{labels['unknown']} not known ({labels['unlabeled']} samples without any that is)"))
@@ -100,6 +101,7 @@ def contents_of(store: stores.FeatureStore) -> dict[str, Any]:
         "number": int(Y.shape[1]),
         "names": store.label_names,
         "real": store.real_labels,
+        "classes": store.class_labels,
         "never": [],
         "unknown": int(np.isnan(Y).sum()),
         "unlabeled": int(np.isnan(Y).all(axis=1).sum()),

@@ -38,6 +38,9 @@ def _data_set(name: str) -> Callable[..., None]:
         store: Store,
         views: Views = None,
         checksums: Annotated[bool, typer.Option(help="Compare the files' SHA-256 with the data card.")] = True,
+        fetch: Annotated[
+            bool, typer.Option("--fetch", help="Download files that DIR lacks, where the card knows their addresses.")
+        ] = False,
         block: Block = 1024,
         overwrite: Overwrite = False,
         json: Json = False,
@@ -45,7 +48,8 @@ def _data_set(name: str) -> Callable[..., None]:
         chosen = [view for part in views or () for view in part.split(",") if view] or None
 
         def make() -> stores.FeatureStore:
-            return ingest(name, folder, store, views=chosen, checksums=checksums, block=block, overwrite=overwrite)
+            options: dict[str, Any] = {"checksums": checksums, "fetch": fetch, "block": block, "overwrite": overwrite}
+            return ingest(name, folder, store, views=chosen, **options)
 
         _run(make, store, overwrite, json)
 
@@ -253,12 +257,13 @@ def _report(run: Session, store: stores.FeatureStore, path: str, as_json: bool) 
         "bytes": stores.describe(path)["bytes"],
         **run.costs(),
     }
-    record["real_labels"] = store.real_labels
+    record |= {"real_labels": store.real_labels, "class_labels": store.class_labels}
     rows = [("samples", str(store.n_samples))]
     if record["split"]:
         rows[0] = ("samples", f"{store.n_samples} ({', '.join(f'{c} {k}' for k, c in record['split'].items())})")
     if labels is not None:
         words = "real targets" if store.real_labels else f"{record['labels_per_sample']:.2f} a sample"
+        words = "classes, one a sample" if store.class_labels else words
         words += f", {record['unknown_labels']} not known" if record["unknown_labels"] else ""
         rows.append(("labels", f"{labels.shape[1]}, {words}"))
     for name, v in views.items():

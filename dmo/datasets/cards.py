@@ -27,6 +27,8 @@ class File:
         SHA-256 of its decompressed bytes, in hexadecimal.
     source : str
         Where it can be had.
+    url : str or None, default=None
+        Address of its decompressed bytes, where it is known.
 
     Examples
     --------
@@ -38,6 +40,7 @@ class File:
     name: str
     sha256: str
     source: str
+    url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,7 @@ def markdown(card: Card) -> str:
         lines += ["| file | samples | inputs | outputs |", "|---|---|---|---|"]
         lines += [f"| `{name}` | {n} | {d} | {k} |" for name, (n, d, k) in card.regression.items()] + [""]
     lines += ["| file | SHA-256 of the decompressed content | where it can be had |", "|---|---|---|"]
-    lines += [f"| `{file.name}` | `{file.sha256}` | {file.source} |" for file in card.files]
+    lines += [f"| `{file.name}` | `{file.sha256}` | {file.url or file.source} |" for file in card.files]
     lines += ["", f"License: {card.license}.", "", f"Citation: {card.citation}", "", END]
     return "\n".join(lines)
 
@@ -232,11 +235,10 @@ def renew(path: Path, card: Card) -> None:
     path.write_text(before + markdown(card) + after, encoding="utf-8")
 
 
-def _files(listing: str, source: str) -> tuple[File, ...]:
-    """Files of one source from lines "SHA-256  name", as sha256sum prints them."""
-    return tuple(
-        File(name, digest, source) for digest, name in (line.split() for line in listing.split("\n") if line.strip())
-    )
+def _files(listing: str, source: str, folder: str | None = None) -> tuple[File, ...]:
+    """Files of one source from lines "SHA-256  name", as sha256sum prints them; `folder`: the address that they are below."""
+    pairs = [line.split() for line in listing.split("\n") if line.strip()]
+    return tuple(File(name, digest, source, folder and f"{folder}/{name}") for digest, name in pairs)
 
 
 def _corel(
@@ -246,6 +248,9 @@ def _corel(
     return ViewCard(name, dimension, dtype, total, where, histogram=dtype == "uint16", optional=optional)
 
 
+_RAW = "https://raw.githubusercontent.com"
+LEAR_FILES = f"{_RAW}/Tnorm/nmf-based-label-space-factorization/cd5e0e3e9bccd3ac5461cb730c8e667bfdc8da15/Datasets"
+SCENE_FILES = f"{_RAW}/tsoumakas/mulan/5862bed221a9ec2baf9a090f5e98637e9dfb088b/data/multi-label/scene"
 LEAR_LICENSE = "none is stated for the LEAR descriptors and lists; Corel's photographs are under Corel's copyright"
 COREL5K = Card(
     name="corel5k",
@@ -272,6 +277,7 @@ COREL5K = Card(
     + _files(
         "d83269a73dcc78e3fff72681a47095080dbde60e6ff9ea0bdad50cfb0d4dffd8  lear_DenseHue__corel5k.mat",
         "github.com/Tnorm/nmf-based-label-space-factorization",
+        LEAR_FILES,
     )
     + _files(
         """
@@ -330,6 +336,7 @@ ESPGAME = Card(
     files=_files(
         "e94d121e89ca855dbaf528efc1173c7b5254c497eee62641e1634338090b8f63  lear_DenseHue__espgame.mat",
         "github.com/Tnorm/nmf-based-label-space-factorization",
+        LEAR_FILES,
     )
     + _files(
         "cdf744ab7eca5c84cbb683b8be3cc772c904ffcc83a784cf063c149700a381d8  recovered_split_espgame.npz",
@@ -361,16 +368,26 @@ ESPGAME = Card(
 
 
 def _mulan(
-    name: str, title: str, digests: tuple[str, str, str], view: tuple, labels: int, counts: tuple, citation: str
+    name: str,
+    title: str,
+    digests: tuple[str, str, str],
+    view: tuple,
+    labels: int,
+    counts: tuple,
+    citation: str,
+    folder: str | None = None,
 ) -> Card:
     """A set of Mulan's: digests of the train, test and XML file; view (name, dimension, sum, type, kind); counts, the
-    train and test rows and positives."""
+    train and test rows and positives; `folder`: the address that the files, decompressed, are below."""
     names = (f"{name}-train.arff.xz", f"{name}-test.arff.xz", f"{name}.xml.xz")
     view_name, dimension, total, dtype, kind = view
     return Card(
         name=name,
         title=title,
-        files=tuple(File(file, digest, "github.com/tsoumakas/mulan") for file, digest in zip(names, digests)),
+        files=tuple(
+            File(file, digest, "github.com/tsoumakas/mulan", folder and f"{folder}/{file.removesuffix('.xz')}")
+            for file, digest in zip(names, digests)
+        ),
         views=(ViewCard(view_name, dimension, dtype, total, names[:2], kind=kind),),
         rows={"train": counts[0], "test": counts[1]},
         labels=labels,
@@ -407,6 +424,7 @@ SCENE = _mulan(
     (1211, 1196, 1286, 1299),
     "M. R. Boutell, J. Luo, X. Shen, C. M. Brown: Learning multi-label scene classification. Pattern Recognition "
     "37(9), 1757-1771, 2004.",
+    SCENE_FILES,
 )
 EMOTIONS = _mulan(
     "emotions",

@@ -25,6 +25,7 @@ def ingest(
     *,
     views: Sequence[str] | None = None,
     checksums: bool = True,
+    fetch: bool = False,
     block: int = 1024,
     overwrite: bool = False,
 ) -> FeatureStore:
@@ -44,6 +45,8 @@ def ingest(
         Some of the set's views; None: all that are not optional.
     checksums : bool, default=True
         The files must have the card's SHA-256. Shapes, label counts and sums are checked in any case.
+    fetch : bool, default=False
+        Download files that the folder lacks, where the card knows their addresses; always with the card's SHA-256.
     block : int, default=1024
         Rows in a block, which is what memory must hold of a view.
     overwrite : bool, default=False
@@ -90,7 +93,7 @@ def ingest(
         raise UserError(f"no data set {name!r}, expected one of {', '.join([*READERS, 'files'])}{hint}")
     card = CARDS[name]
     chosen_views = card.choose(views)
-    paths = find(card, source, card.files_for(chosen_views))
+    paths = find(card, source, card.files_for(chosen_views), fetch)
     digests = _digests(card, paths, checksums)
     found = READERS[name](card, paths, chosen_views)
     check(card, found, chosen_views)

@@ -15,7 +15,7 @@ import scipy.sparse
 
 from dmo.blocks import rows
 from dmo.datasets.gaps import note_gaps
-from dmo.datasets.samples import label_matrix, read_samples, share_out
+from dmo.datasets.samples import Kind, label_matrix, read_samples, share_out
 from dmo.datasets.writing import ALL, Source, write
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
@@ -135,9 +135,9 @@ def ingest_files(
     matlab = [name for name in tables if all(map(_is_matlab, _by_split(everything[name]).values()))]  # type: ignore[arg-type]
     _turn(tables, matlab)
     counts = _same_counts(tables)
-    Y, found, real = _labels(tables, labels)
+    Y, found, kind = _labels(tables, labels)
     source = Source({view: tables[view].X for view in views}, Y, found if names is None else list(names))
-    source.real_labels = real
+    source.real_labels, source.class_labels = kind == "targets", kind == "classes"
     source.counts = counts
     if test_share is not None:
         if source.split is not None:
@@ -168,7 +168,8 @@ def _plain(path: str) -> bool:
     """Whether a table holds finite numbers alone, or is so large that it is read as if it did."""
     try:
         file = open_csv(path)
-        if len(set(file.names or ())) < len(file.names or ()):
+        names = file.names or ()
+        if len(set(names)) < len(names) or "" in names[:1]:  # without a name: pandas' index
             return False
         if os.path.getsize(path) > _LARGE:
             return True
@@ -284,24 +285,28 @@ def _label_columns(labels: Any) -> list[str] | int | None:
     return list(labels) if isinstance(labels, list | tuple) else labels if isinstance(labels, int) else None
 
 
-def _labels(tables: Mapping[str, Table], labels: Any) -> tuple[np.ndarray | None, list[str] | None, bool]:
-    """The label matrix of whichever table has one, the names of its columns, and whether they are real targets."""
+def _labels(tables: Mapping[str, Table], labels: Any) -> tuple[np.ndarray | None, list[str] | None, Kind]:
+    """The label matrix of whichever table has one, the names of its columns, and what they are."""
     if LABELS in tables:
-        Y, names, real = label_matrix(LABELS, dense(rows(tables[LABELS].X)))
-        header = tables[LABELS].feature_names
-        return Y, header if header is not None and Y.shape[1] == len(header) else names, real
+        header, given = tables[LABELS].feature_names, dense(rows(tables[LABELS].X))
+        if header is not None and len(header) == 1:
+            import pandas as pd
+
+            return label_matrix(LABELS, pd.DataFrame(given, columns=header))
+        Y, names, kind = label_matrix(LABELS, given)
+        return Y, header if header is not None and Y.shape[1] == len(header) else names, kind
     found = [(view, table) for view, table in tables.items() if table.Y is not None]
     if not found:
         if labels:
             raise DataError(f"labels {labels}: no view has these columns, expected an .arff view that declares them")
-        return None, None, False
+        return None, None, "labels"
     first, table = found[0]
     for view, other in found[1:]:
         if other.label_names != table.label_names or np.any(other.Y != table.Y):
             raise DataError(f"views {first!r} and {view!r} have different labels in their files, expected the same")
     assert table.Y is not None
     real = not (np.isin(table.Y, (0, 1)) | np.isnan(table.Y)).all()
-    return table.Y, table.label_names, real
+    return table.Y, table.label_names, "targets" if real else "classes" if table.classes else "labels"
 
 
 def _same_counts(tables: Mapping[str, Table]) -> dict[str, int]:

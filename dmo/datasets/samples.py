@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Given = str | os.PathLike[str] | Any
 """A file, a folder of documents, a DataFrame, or an array."""
 _SEPARATORS = ("|", ";", ",")
+Kind = Literal["labels", "classes", "targets"]
 _CLASSES = 20
 """Distinct whole numbers up to which a column of them is taken as classes."""
 
@@ -58,6 +59,8 @@ class Samples:
         Words and weights of the views that were made from documents.
     notes : list of str, default=[]
         What was noticed while reading, in sentences.
+    classes : bool, default=False
+        Labels are classes: every sample has one.
 
     Examples
     --------
@@ -78,6 +81,12 @@ class Samples:
     real: bool = False
     vocabularies: dict[str, Vocabulary] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    classes: bool = False
+
+    @property
+    def y(self) -> np.ndarray | None:
+        """What an estimator learns: the names of the classes (n) where every sample has one, else `labels`."""
+        return class_vector(self.labels, self.label_names) if self.classes else self.labels
 
     @property
     def n(self) -> int:
@@ -195,7 +204,7 @@ class Samples:
         """
         source = Source(dict(self.views), self.labels, self.label_names, self.ids)
         source.feature_names = {name: names for name, names in self.feature_names.items() if name in self.views}
-        source.real_labels = self.real
+        source.real_labels, source.class_labels = self.real, self.classes
         note_gaps(source)
         source.parts = None if self.split is None else self.split.tolist()
         source.histograms = set(histograms)
@@ -316,7 +325,7 @@ def share_out(labels: np.ndarray | None, n: int, test_share: float, random_state
     return np.array(["train", "test"])[stratified_folds(Y, (1 - test_share, test_share), random_state)]
 
 
-def label_matrix(where: str, given: Any, separator: str | None = None) -> tuple[np.ndarray, list[str] | None, bool]:
+def label_matrix(where: str, given: Any, separator: str | None = None) -> tuple[np.ndarray, list[str] | None, Kind]:
     """Make a label matrix of labels in any form.
 
     Parameters
@@ -334,8 +343,8 @@ def label_matrix(where: str, given: Any, separator: str | None = None) -> tuple[
         0 and 1 as uint8, or targets as float64; as float64 with NaN where some are missing: these are not known.
     names : list of str or None
         L names, where they have some.
-    real : bool
-        Whether they are targets.
+    kind : {"labels", "classes", "targets"}
+        Labels of which a sample may have several, classes of which it has one, or real targets.
 
     Raises
     ------
@@ -347,19 +356,19 @@ def label_matrix(where: str, given: Any, separator: str | None = None) -> tuple[
     >>> from dmo.datasets.samples import label_matrix
     >>> label_matrix("labels", [["sun", "sea"], ["sea"]])
     (array([[1, 1],
-           [1, 0]], dtype=uint8), ['sea', 'sun'], False)
+           [1, 0]], dtype=uint8), ['sea', 'sun'], 'labels')
     """
     import pandas as pd
 
     if is_label_sets(given):
-        return (*_indicator([[str(label) for label in row] for row in given]), False)
+        return (*_indicator([[str(label) for label in row] for row in given]), "labels")
     if not isinstance(given, pd.DataFrame):
         array = given if hasattr(given, "shape") else np.asarray(given)
         array = dense(rows(array)) if getattr(array, "ndim", 1) == 2 else np.asarray(array)
         if array.ndim == 2 and array.shape[1] > 1:
             found, real = _numbers(where, array, None)
-            return found, None, real
-        given = pd.DataFrame({"label": array.ravel()})
+            return found, None, "targets" if real else "labels"
+        given = pd.Series(array.ravel()).to_frame()
     if given.shape[1] == 1:
         return _of_one_column(where, given.iloc[:, 0], separator)
     names = [str(name) for name in given.columns]
@@ -374,7 +383,7 @@ def label_matrix(where: str, given: Any, separator: str | None = None) -> tuple[
             )
         parts.append(values)
     found, real = _numbers(where, np.column_stack(parts), names)
-    return found, names, real
+    return found, names, "targets" if real else "labels"
 
 
 def _numbers(where: str, array: np.ndarray, names: Sequence[str] | None) -> tuple[np.ndarray, bool]:
@@ -392,26 +401,52 @@ def _numbers(where: str, array: np.ndarray, names: Sequence[str] | None) -> tupl
     return (values if unknown.any() else values.astype(np.uint8)), False
 
 
-def _of_one_column(where: str, column: Any, separator: str | None) -> tuple[np.ndarray, list[str] | None, bool]:
-    """Labels of one column: lists with a separator, classes, one 0/1 label, or one target."""
+def _of_one_column(where: str, column: Any, separator: str | None) -> tuple[np.ndarray, list[str] | None, Kind]:
+    """Labels of one column: lists with a separator, classes, or one target. Numbers 0 and 1 alone are named by the column."""
+    name = str(column.name) if isinstance(column.name, str) else None
     gap = np.flatnonzero(column.isna().to_numpy())
     values = numbers_of(column)
     if values is not None:
-        found, real = _numbers(where, values[:, None], [str(column.name)])
-        levels = np.unique(values[~np.isnan(values)])
-        if not real:
-            return found, [str(column.name)], False
+        found, real = _numbers(where, values[:, None], [name or "label"])
+        levels = np.unique(values[~np.isnan(values)]) if real else np.arange(2.0)
         if len(levels) <= _CLASSES and np.all(levels == np.round(levels)) and len(levels) < len(values):
-            classes = (values[:, None] == levels).astype(np.uint8)
-            return unknown_rows(classes, gap), [f"{level:g}" for level in levels], False
-        return found, [str(column.name)], True
+            classes, prefix = (values[:, None] == levels).astype(np.uint8), "" if real or name is None else f"{name}="
+            return unknown_rows(classes, gap), [f"{prefix}{level:g}" for level in levels], "classes"
+        return found, [name or "label"], "targets" if real else "labels"
     texts = ["" if i in set(gap.tolist()) else str(text) for i, text in enumerate(column)]
     mark = (
         separator if separator is not None else next((m for m in _SEPARATORS if any(m in text for text in texts)), None)
     )
     split = [[part.strip() for part in text.split(mark) if part.strip()] if mark else [text] for text in texts]
     found, names = _indicator([[] if row == [""] else row for row in split])
-    return (found if mark else unknown_rows(found, gap)), names, False
+    return (found, names, "labels") if mark else (unknown_rows(found, gap), names, "classes")
+
+
+def class_vector(labels: np.ndarray | None, names: Sequence[str] | None) -> np.ndarray | None:
+    """Give the class of every sample by its name.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n, L) or None
+        One 1 in every row; a row of NaN where the class is not known.
+    names : sequence of str or None
+        L names; None: numbers.
+
+    Returns
+    -------
+    ndarray of shape (n,) of str, ndarray of shape (n, L), or None
+        Classes; the labels as they are where some are not known, which a vector cannot say.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.datasets.samples import class_vector
+    >>> class_vector(np.array([[0, 1], [1, 0]]), ["sea", "sky"]).tolist()
+    ['sky', 'sea']
+    """
+    if labels is None or np.isnan(labels).any():
+        return labels
+    return np.array([str(j) for j in range(labels.shape[1])] if names is None else names)[labels.argmax(axis=1)]
 
 
 def unknown_rows(labels: np.ndarray, where: np.ndarray) -> np.ndarray:
@@ -461,7 +496,7 @@ class _Reader:
     notes: list[str] = field(default_factory=list)
     tables: dict[str, Any] = field(default_factory=dict)
     labels: Any = None
-    named: tuple[np.ndarray, list[str] | None, bool] | None = None
+    named: tuple[np.ndarray, list[str] | None, bool, bool] | None = None
     parts: Any = None
     names: dict[str, list[str]] = field(default_factory=dict)
     texts: dict[str, Any] = field(default_factory=dict)
@@ -508,7 +543,7 @@ class _Reader:
             self.names[view] = table.feature_names
         if table.Y is not None:
             found, real = _numbers(view, table.Y, table.label_names)
-            self.named = (found, table.label_names, real)
+            self.named = (found, table.label_names, real, table.classes)
         if list(table.counts) != ["all"]:
             self._parts(np.repeat(list(table.counts), list(table.counts.values())), view)
 
@@ -598,13 +633,13 @@ class _Reader:
         lost = [name for name in self.text if name not in self.texts]
         if lost:
             raise DataError(f"no table has the column {lost[0]!r} of documents")
-        Y, label_names, real = self.named or (None, None, False)
+        Y, label_names, real, classes = self.named or (None, None, False, False)
         if labels is not None:
             given = labels
             if isinstance(labels, pd.Series):  # of lists
                 given = [row if isinstance(row, list) else [] for row in labels]
-            Y, label_names, real = label_matrix("labels", given, self.separator)
-            Y = unknown_rows(Y, unlabeled)
+            Y, label_names, kind = label_matrix("labels", given, self.separator)
+            Y, real, classes = unknown_rows(Y, unlabeled), kind == "targets", kind == "classes"
             self._tell_unknown(Y, label_names, ids)
         n = len(next(iter(self.texts.values()))) if not views else 0
         Y = self._upright(views, Y, n)
@@ -614,7 +649,7 @@ class _Reader:
         elif self.split is not None and parts is None:
             raise DataError(f"no table has the column {self.split!r} of the split")
         split = None if parts is None else np.asarray(parts).astype(str)
-        return Samples(views, Y, label_names, names, ids, split, real, {}, self.notes)
+        return Samples(views, Y, label_names, names, ids, split, real, {}, self.notes, classes)
 
     def with_texts(self, samples: Samples) -> Samples:
         """The samples with a view per column of documents, whose words are those of the training samples."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,33 +13,65 @@ import scipy.sparse
 from dmo.blocks import Rows, Subset, rows
 from dmo.datasets.cards import Card, File, ViewCard
 from dmo.datasets.writing import Source
+from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.arrays import open_npz
 from dmo.formats.files import COMPRESSED, DataError
 from dmo.formats.matlab import read_matlab
 from dmo.formats.tables import open_table
 
+log = logging.getLogger("dmo")
 
-def find(card: Card, folder: str | os.PathLike[str], files: list[File]) -> dict[str, Path]:
+
+def find(card: Card, folder: str | os.PathLike[str], files: list[File], download: bool = False) -> dict[str, Path]:
     """Where the files of a card lie in a folder: file name -> path.
 
-    A file may also lie without the sub-folder of its name, or decompressed.
+    A file may also lie without the sub-folder of its name, or decompressed. With `download`, those that are missing and have
+    an address are fetched.
     Raises FileNotFoundError with every missing file and where it can be had.
     """
-    found: dict[str, Path] = {}
-    missing = []
-    for file in files:
-        name = Path(file.name)
-        plain = name.with_suffix("") if name.suffix in COMPRESSED else name
-        candidates = [Path(folder, part) for part in (name, plain, name.name, plain.name)]
-        path = next((path for path in candidates if path.is_file()), None)
-        if path is None:
-            missing.append(f"{file.name} ({file.source})")
-        else:
-            found[file.name] = path
+    found = {file.name: path for file in files if (path := _place(folder, file)) is not None}
+    missing, reason = [file for file in files if file.name not in found], ""
+    while download and not reason and (fetchable := [file for file in missing if file.url is not None]):
+        try:
+            found[fetchable[0].name] = fetch(card, folder, fetchable[0])
+        except OSError as error:
+            reason = f" (it could not be fetched: {str(error).splitlines()[0][:160]})"
+        missing = [file for file in files if file.name not in found]
     if missing:
-        raise FileNotFoundError(f"{card.name}: {folder} lacks {'; '.join(missing)}")
+        cure = f"put what can be had there into {folder}"
+        if not download and any(file.url is not None for file in missing):
+            cure += ", or pass --fetch (fetch=True) where there is a network"
+        listed = "; ".join(f"{file.name} ({file.url or file.source})" for file in missing)
+        raise FileNotFoundError(f"{card.name}: {folder} lacks {listed}{reason}; {cure}")
     return found
+
+
+def _place(folder: str | os.PathLike[str], file: File) -> Path | None:
+    name = Path(file.name)
+    plain = name.with_suffix("") if name.suffix in COMPRESSED else name
+    candidates = [Path(folder, part) for part in (name, plain, name.name, plain.name)]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
+    """Download a file of a card into a folder, where it lies once its checksum is right.
+
+    Raises OSError where it cannot be had, DataError where its bytes are others than the card says.
+    """
+    try:
+        import pooch  # an optional package
+    except ImportError:
+        raise UserError("fetching files needs pooch; install dmo-learn[fetch], or download them yourself") from None
+    pooch.get_logger().setLevel("WARNING")
+    name = Path(file.url or "").name
+    log.warning("%s: fetching %s", card.name, file.url)
+    try:
+        return Path(pooch.retrieve(file.url, f"sha256:{file.sha256}", name, folder, downloader=pooch.HTTPDownloader()))
+    except OSError:
+        raise
+    except ValueError as error:  # what pooch says of a checksum
+        raise DataError(f"{card.name}: {file.url} has other bytes than the card says, nothing is kept") from error
 
 
 def read_corel5k(card: Card, paths: dict[str, Path], views: list[ViewCard]) -> Source:

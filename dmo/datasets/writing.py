@@ -47,6 +47,8 @@ class Source:
         View -> d names.
     real_labels : bool, default=False
         Labels are real targets.
+    class_labels : bool, default=False
+        Labels are classes, of which every sample has one.
     missing : set of str, default=set()
         Views of which cells may be NaN.
     parts : list of str, default=None
@@ -73,6 +75,7 @@ class Source:
     provenance: Provenance = field(default_factory=Provenance)
     feature_names: dict[str, list[str]] = field(default_factory=dict)
     real_labels: bool = False
+    class_labels: bool = False
     missing: set[str] = field(default_factory=set)
     parts: list[str] | None = None
     present: dict[str, np.ndarray] = field(default_factory=dict)
@@ -175,6 +178,7 @@ def write(
         provenance=source.provenance,
         feature_names=source.feature_names,
         real_labels=source.real_labels,
+        class_labels=source.class_labels,
         present=source.present,
     )
     missing = set(writer.missing())

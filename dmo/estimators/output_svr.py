@@ -44,7 +44,7 @@ NUMBERS = ("flat_", "objective_", "dual_objective_", "gap_", "n_iter_", "n_facto
 
 _OF_DATA = (
     *("view_widths_", "view_feature_names_", "n_features_in_", "feature_names_in_", "preparations_"),
-    *("flat_", "label_names_", "frame_ranks_", "coupling_"),
+    *("flat_", "cardinality_", "label_names_", "frame_ranks_", "coupling_"),
 )
 """What the fits of a path have in common."""
 
@@ -81,6 +81,8 @@ class OutputSVR(RegressorMixin, Estimator):
     approximation: Any
     random_state: int | None
     target_scale: str
+    cardinality_: float | None
+    """Labels of a training sample, on average; None of real outputs."""
     _units: RealOutputs
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -200,6 +202,7 @@ class OutputSVR(RegressorMixin, Estimator):
             self.label_names_ = names
         cost = float(self.C)
         warn_of_outputs(self, Y)
+        self.cardinality_ = float((Y > 0).sum(axis=1).mean()) if np.isin(Y, (-1, 0, 1)).all() else None
         self._units = self._output_units(Y, weights)
         Y = self._units.scaled(Y)
         frames, coupling = self._structure(Y, weights)
@@ -262,7 +265,14 @@ class OutputSVR(RegressorMixin, Estimator):
         -------
         ndarray of shape (m, L) or (m,), uint8
             1 where f_j(x) > 0, else 0.
+
+        Raises
+        ------
+        UserError
+            Where the outputs of the fit were real.
         """
+        if getattr(self, "cardinality_", 0.0) is None:
+            raise UserError(f"{type(self).__name__} learned real outputs, which are no labels; take predict")
         return (self.predict(X) > 0).astype(np.uint8)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -272,6 +282,7 @@ class OutputSVR(RegressorMixin, Estimator):
         for key in ("frame_ranks_", "coupling_"):
             if getattr(self, key, None) is not None:
                 arrays[f"fit/{key}"] = getattr(self, key)
+        meta |= {"cardinality": self.cardinality_}
         return arrays, meta | {"numbers": {key: getattr(self, key) for key in NUMBERS}}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
@@ -281,6 +292,8 @@ class OutputSVR(RegressorMixin, Estimator):
                 setattr(self, key.removeprefix("fit/"), value)
         for key in NUMBERS:
             setattr(self, key, meta["numbers"][key])
+        if "cardinality" in meta:
+            self.cardinality_ = meta["cardinality"]
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

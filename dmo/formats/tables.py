@@ -47,6 +47,8 @@ class Table:
         d names.
     gaps : bool or None
         Whether features are missing; None: it was not looked for.
+    classes : bool
+        Whether the labels are classes, one a row.
 
     Examples
     --------
@@ -63,6 +65,7 @@ class Table:
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     gaps: bool | None = None
+    classes: bool = False
 
 
 def open_table(
@@ -226,7 +229,7 @@ def _arff_table(name: str, files: Mapping[str, str | Path], labels: Sequence[str
     if len(outputs) == 0:
         return table
     Y, label_names = _label_columns(first, outputs, np.concatenate(list(Ys.values())))
-    return replace(table, Y=Y, label_names=label_names)
+    return replace(table, Y=Y, label_names=label_names, classes=len(outputs) < len(label_names))
 
 
 def _outputs(block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, bool, bool]:
@@ -311,4 +314,5 @@ def _svmlight_table(name: str, files: Mapping[str, str | Path], with_labels: boo
     if not with_labels or not ids:
         return Table(X, counts, gaps=False)
     Y = np.concatenate([file.indicator(ids) for file in opened.values()])
-    return Table(X, counts, Y, [f"{label:g}" for label in ids], None, False)
+    classes = len(ids) > 1 and bool((Y.sum(axis=1) == 1).all())
+    return Table(X, counts, Y, [f"{label:g}" for label in ids], None, False, classes)

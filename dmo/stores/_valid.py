@@ -91,6 +91,7 @@ def _features(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> No
         _need(url, view.get("kind") in ("dense", "sparse"), f"views.{name}.kind")
         _need(url, isinstance(view.get("histogram"), bool), f"views.{name}.histogram")
         _need(url, view.get("missing", True) is True and len(view) == 4 + ("missing" in view), f"views.{name}.missing")
+    _need(url, known.get("class_labels", True) is True, "class_labels")
     _smalls(url, "features", known)
 
 

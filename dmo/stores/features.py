@@ -98,6 +98,7 @@ def create_features(
     feature_names: Mapping[str, Sequence[str]] | None = None,
     real_labels: bool = False,
     present: Mapping[str, Any] | None = None,
+    class_labels: bool = False,
 ) -> FeatureWriter:
     """Begin a feature store, or go on with the one at `path` that was begun with the same arguments.
 
@@ -131,6 +132,8 @@ def create_features(
         Labels are real targets, kept as float64.
     present : mapping of view to array of shape (n_samples,), bool, optional
         Which samples some views have; what is written for the others, best zeros, has no meaning.
+    class_labels : bool, default=False
+        Labels are classes: every sample has one of them, or none is known (a row of NaN).
 
     Returns
     -------
@@ -156,6 +159,8 @@ def create_features(
     _check_views(views)
     folder = Folder.at(path)
     known = None if labels is None else _check_labels(labels, n, real_labels)
+    if class_labels:
+        _check_one_class(known)
     small = _small_arrays(folder, n, known, label_names, sample_ids, split)
     for view, names in (feature_names or {}).items():
         array = f"{view}_feature"
@@ -172,6 +177,7 @@ def create_features(
         "block": min(block, n),
         "views": {name: spec.to_dict() for name, spec in views.items()},
         **{name: whole.to_dict() for name, whole in small.items()},
+        **({"class_labels": True} if class_labels else {}),
     }
     wanted = new_attributes(folder, "features", configuration, attributes, provenance)
     arrays = stored_arrays(folder, wanted["configuration"])
@@ -455,6 +461,11 @@ class FeatureStore(Stored):
         """Whether labels are real targets."""
         return "labels" in self.configuration and self.configuration["labels"]["dtype"].startswith("float")
 
+    @property
+    def class_labels(self) -> bool:
+        """Whether labels are classes, of which every sample has one."""
+        return self.configuration.get("class_labels", False)
+
     def feature_names(self, view: str) -> list[str] | None:
         """Read the names of a view's columns.
 
@@ -626,6 +637,14 @@ def _check_views(views: Mapping[str, ViewSpec]) -> None:
         taken = {f"{view}_{part}" for view in views for part in OF_VIEWS}
         if name in RESERVED or name in taken:
             raise UserError(f"view name {name!r} is taken by the store itself; choose another name")
+
+
+def _check_one_class(labels: np.ndarray | None) -> None:
+    """`labels` as `_check_labels` gives them."""
+    if labels is None or not np.isin(labels.sum(axis=1, dtype=np.int64), (1, _UNKNOWN * labels.shape[1])).all():
+        raise UserError(
+            "class_labels needs labels of which every sample has one; pass class_labels=False for label sets"
+        )
 
 
 def _check_labels(labels: Any, n: int, real: bool) -> np.ndarray:

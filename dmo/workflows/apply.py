@@ -36,7 +36,7 @@ BLOCK = 1024
 @dataclass(frozen=True)
 class AppliedModel:
     """A model, the digest of its contents, and the samples it is applied to: views (m rows), their labels or None, row
-    numbers, ids."""
+    numbers, split; the store's column of each of the model's classes, None where these are the store's labels."""
 
     model: Any
     contents: str
@@ -45,6 +45,7 @@ class AppliedModel:
     Y: np.ndarray | None
     index: np.ndarray
     split: str | None
+    columns: np.ndarray | None = None
 
     @property
     def n(self) -> int:
@@ -159,7 +160,23 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
     chosen = chosen_split(store, split, default)
     views, Y, index = store.select(chosen)
     used = {name: views[own] for name, own in known.items()}
-    return AppliedModel(fitted, contents, store, used, Y, index, chosen)
+    columns = _class_columns(fitted, store, model)
+    Y = Y if Y is None or columns is None else Y[:, columns]
+    return AppliedModel(fitted, contents, store, used, Y, index, chosen, columns)
+
+
+def _class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.ndarray | None:
+    """Where a store has the classes of a model that learned classes: a class without a training sample is not among them."""
+    if not store.class_labels or getattr(fitted, "multilabel_", True):
+        return None
+    known = store.label_names or [str(j) for j in range(store.configuration["labels"]["shape"][1])]
+    place = {name: j for j, name in enumerate(known)}
+    lost = [name for name in label_names(fitted) if name not in place]
+    if lost:
+        raise stores.StoreError(
+            f"{store.url} has the classes {', '.join(known[:5])}, {model} learned {lost[0]!r}; pass a store with its classes"
+        )
+    return np.array([place[name] for name in label_names(fitted)])
 
 
 def _views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, str]:
@@ -197,18 +214,19 @@ _VERBS = {"transform": "transform samples", SCORES: "score labels"}
 
 def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
     """The labels of the samples, if they are the labels that the model scores."""
-    names = applied.label_names()
+    scored = applied.label_names()
     if applied.Y is None:
         raise stores.StoreError(f"{features} has no labels to compare with; ingest them, or use dmo annotate")
-    if applied.Y.shape[1] != len(names):
+    if applied.Y.shape[1] != len(scored):
         raise stores.StoreError(
-            f"{features} has {applied.Y.shape[1]} labels, the model scores {len(names)}; pass a store with the same labels"
+            f"{features} has {applied.Y.shape[1]} labels, the model scores {len(scored)}; pass a store with the same labels"
         )
     known = getattr(applied.model, "label_names_", None)
-    if known is not None and applied.store.label_names is not None and list(known) != list(applied.store.label_names):
-        first = next(i for i, (a, b) in enumerate(zip(known, applied.store.label_names)) if a != b)
+    names = None if applied.columns is not None else applied.store.label_names
+    if known is not None and names is not None and list(known) != list(names):
+        first = next(i for i, (a, b) in enumerate(zip(known, names)) if a != b)
         raise stores.StoreError(
-            f"{features}: label {first} is {applied.store.label_names[first]!r}, the model has {known[first]!r} there; "
+            f"{features}: label {first} is {names[first]!r}, the model has {known[first]!r} there; "
             f"pass a store with the same labels in the same order"
         )
     return applied.Y
@@ -258,7 +276,7 @@ def label_count(wanted: int | None, model: Any) -> int:
     >>> label_count(None, dmo.MultiViewRidge("linear").fit(np.eye(3), np.eye(3)))
     1
     """
-    if getattr(model, "outputs_", None) is not None:
+    if learned_values(model):
         raise UserError(
             "the model learned real targets, not labels to choose from; take dmo evaluate, or predict in Python"
         )
@@ -267,8 +285,17 @@ def label_count(wanted: int | None, model: Any) -> int:
         raise UserError(f"--top {wanted}: {labels} labels have a training sample; pass a number from 1 to {labels}")
     if wanted is not None:
         return wanted
-    rule = getattr(model, "rule_", None)
-    return min(5 if rule is None else suitable_top(float(rule.frequency.sum()), len(rule.frequency)), labels)
+    rule, carried = getattr(model, "rule_", None), getattr(model, "cardinality_", None)
+    if not getattr(model, "multilabel_", True):
+        return 1
+    if rule is not None:
+        return min(suitable_top(float(rule.frequency.sum()), len(rule.frequency)), labels)
+    return min(5 if carried is None else suitable_top(carried, labels), labels)
+
+
+def learned_values(model: Any) -> bool:
+    """Tell whether a fitted model learned real outputs, of which there are values, no labels to choose from."""
+    return getattr(model, "outputs_", None) is not None or getattr(model, "cardinality_", 0.0) is None
 
 
 def unguarded(cell: str) -> str:

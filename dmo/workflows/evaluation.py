@@ -25,6 +25,7 @@ from dmo.metrics import (
     regression_scores,
     set_scores,
     suitable_top,
+    top_label_sets,
     top_scores,
 )
 from dmo.progress import stage
@@ -125,10 +126,14 @@ def judge(path: str, features: str, split: str | None, top: int | None, cv: int 
     else:
         decided = _cross_validated(applied, Y, cv)
     scores, sets = np.split(decided, [Y.shape[1]], axis=1)
+    if applied.store.class_labels and not hasattr(applied.model, "scores_and_sets"):
+        sets = top_label_sets(scores, 1)
     if real:
         measures = regression_figures(Y, scores)
     else:
         measures = figures(Y, scores, count) | set_figures(applied.model, Y, scores, sets, count)
+    if applied.store.class_labels:
+        measures["accuracy"] = measures["subset_accuracy"]
     measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
     costs = dict(made.get("costs") or {}) | {"model_bytes": found["bytes"]}
     return EvaluatedModel(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs)
@@ -259,7 +264,7 @@ def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]
 
 def _suitable(model: Any, Y: np.ndarray) -> int:
     """The k of figures at k: by the labels that a training sample has, or where the model does not know, one of these."""
-    if getattr(model, "rule_", None) is not None:
+    if getattr(model, "rule_", None) is not None or not getattr(model, "multilabel_", True):
         return label_count(None, model)
     return min(suitable_top(float(np.nansum(Y, axis=1).mean()), Y.shape[1]), label_count(Y.shape[1], model))
 
@@ -277,16 +282,23 @@ def _training_samples(applied: AppliedModel, made: Mapping[str, Any]) -> str | N
 def _cross_validated(applied: AppliedModel, Y: np.ndarray, cv: int) -> np.ndarray:
     """`decisions` of every sample by the model's estimator, fitted on the other folds."""
     fold, found = stratified_folds(np.nan_to_num(Y), cv), np.zeros((0, 0))
+    classes = None if getattr(applied.model, "multilabel_", True) else np.array(applied.label_names())
+    labeled = np.nansum(Y, axis=1) > 0
     with stage("cross-validated fits", cv) as advance:
         for number in range(cv):
-            train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+            train, test = (
+                np.flatnonzero((fold != number) & (labeled | (classes is None))),
+                np.flatnonzero(fold == number),
+            )
             old, new = (
                 {name: Subset(view.source, view.index[part]) for name, view in applied.views.items()}
                 for part in (train, test)
             )
             model = clone(applied.model)
-            known = Y[train] if getattr(applied.model, "multilabel_", True) else Y[train].argmax(axis=1)
-            part = decisions(model.fit(old, targets(model, known)), new)
+            known = targets(model, Y[train]) if classes is None else classes[Y[train].argmax(axis=1)]
+            part = decisions(model.fit(old, known), new)
+            if classes is not None:
+                part = _in_columns(part, np.searchsorted(classes, model.classes_), len(classes))
             if not len(found):
                 found = np.zeros((len(Y), part.shape[1]))
             found[test] = part
@@ -294,9 +306,26 @@ def _cross_validated(applied: AppliedModel, Y: np.ndarray, cv: int) -> np.ndarra
     return found
 
 
+def _in_columns(decided: np.ndarray, columns: np.ndarray, L: int) -> np.ndarray:
+    """`decisions` of some classes as those of all L, the others last and never chosen."""
+    scores, sets = np.split(decided, [len(columns)], axis=1)
+    found = np.full((len(decided), L), scores.min() - 1.0)
+    found[:, columns] = scores
+    chosen = np.zeros((len(decided), L if sets.shape[1] else 0))
+    if sets.shape[1]:
+        chosen[:, columns] = sets
+    return np.hstack([found, chosen])
+
+
+def store_labels(applied: AppliedModel) -> np.ndarray | None:
+    """Labels of all samples of the store, in the columns of the model."""
+    labels = applied.store.labels
+    return labels if labels is None or applied.columns is None else labels[:, applied.columns]
+
+
 def label_frequency(evidence: Evaluation) -> np.ndarray:
     """Share of the training samples (all, where there is no such split) that carry each label."""
-    store, labels = evidence.store, evidence.store.labels
+    store, labels = evidence.store, store_labels(evidence.first.applied)
     if labels is None:
         return evidence.Y.mean(axis=0)
     training = store.split == "train" if store.split is not None else np.ones(len(labels), dtype=bool)
@@ -315,7 +344,8 @@ def nearest_scores(evidence: Evaluation) -> np.ndarray:
     views, Y, _ = store.select("train")
     new, _, _ = store.select(evidence.first.applied.split)
     assert Y is not None  # what is judged has labels
-    return JEC().fit(views, Y).decision_function(new)
+    columns, scores = evidence.first.applied.columns, JEC().fit(views, Y).decision_function(new)
+    return scores if columns is None else scores[:, columns]
 
 
 def sample_precision(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_regressor
 
 from dmo import stores
 from dmo.blocks import Rows
+from dmo.datasets.samples import class_vector
 from dmo.engines.lowrank import reasoned_engine
 from dmo.errors import UserError
 from dmo.estimators.annotator import targets
@@ -18,6 +21,8 @@ from dmo.workflows.apply import chosen_split, chosen_views, origin
 from dmo.workflows.images import attached_recipe, store_extractor
 from dmo.workflows.plan import Plan
 from dmo.workflows.program import Session
+
+log = logging.getLogger("dmo")
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,26 @@ class Training:
     def targets(self) -> str:
         """What is learned: "labels", or "targets" where they are real."""
         return "targets" if self.store.real_labels else "labels"
+
+    def learned_by(self, estimator: Any) -> np.ndarray | None:
+        """Give what an estimator is fitted on.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Any.
+
+        Returns
+        -------
+        ndarray of shape (n,) or (n, L), or None
+            Of a store of classes their names, where all are known; a regression learns a column of +1 and -1 for each.
+        """
+        if self.store.class_labels and not is_regressor(estimator):
+            found = class_vector(self.Y, self.store.label_names)
+            if found is not None and found.ndim > 1:
+                log.info("the classes of some samples are not known: every class is learned as a label of its own")
+            return found
+        return targets(estimator, self.Y)
 
     @property
     def samples(self) -> str:
@@ -284,7 +309,7 @@ def fit(
             "model to save; take a method that `dmo methods` lists with new rows, or TraceEmbedding(...).fit_transform "
             "in Python"
         )
-    estimator.fit(training.views, targets(estimator, training.Y))
+    estimator.fit(training.views, training.learned_by(estimator))
     costs = {**({} if plan is None else {"plan": plan.to_dict()}), **run.costs()}
     save(estimator, path, training, overwrite, costs)
     return estimator
@@ -335,7 +360,7 @@ def save(
     """
     store = training.store
     names = store.label_names if names is None else names
-    if store.label_names is not None and training.Y is not None:
+    if store.label_names is not None and training.Y is not None and getattr(estimator, "multilabel_", True):
         estimator.label_names_ = list(names or ())
     seed = estimator.get_params(deep=False).get("random_state")
     source = origin([store.url], store, training.split, seed)

@@ -210,6 +210,8 @@ class Session:
         Of every stage so far.
     started : float, optional
         When, by `time.perf_counter`.
+    said : set of str, optional
+        Warnings and records of the log that were told.
 
     Examples
     --------
@@ -225,6 +227,7 @@ class Session:
     verbose: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
+    said: set[str] = field(default_factory=set)
 
     def note(self, text: str) -> None:
         """Remark on standard error.
@@ -235,6 +238,23 @@ class Session:
             What.
         """
         self.errors.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+
+    def once(self, text: str) -> bool:
+        """Tell whether a text is new, and take it as told.
+
+        Parameters
+        ----------
+        text : str
+            What.
+
+        Returns
+        -------
+        bool
+            Whether it was not told before.
+        """
+        new = text not in self.said
+        self.said.add(text)
+        return new
 
     def detail(self, text: str) -> None:
         """Remark for those who want to know all.
@@ -296,7 +316,7 @@ def session(as_json: bool) -> Iterator[Session]:
     try:
         with warnings.catch_warnings(), bars(run.errors, disable=silent) as run.seconds:
             warnings.filterwarnings("always", category=UserWarning)
-            warnings.showwarning = lambda message, *_: run.note(f"warning: {message}")  # type: ignore[assignment]
+            warnings.showwarning = lambda message, *_: _warn(run, f"warning: {message}")  # type: ignore[assignment]
             yield run
     finally:
         log.removeHandler(handler)
@@ -329,20 +349,25 @@ def quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
+def _warn(run: Session, text: str) -> None:
+    """Once: what is said of every fold of every setting is said of the first."""
+    if run.once(text):
+        run.note(text)
+
+
 class _Notes(logging.Handler):
     """Log records as notes, each text once: what is said of every view is said of the first."""
 
     def __init__(self, run: Session):
         super().__init__()
         self.run = run
-        self.said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if text not in self.said:
-            self.said.add(text)
+        if self.run.once(text):
             # what was chosen and why, and where to watch, is told to everyone; what follows from it to those who ask
-            told = record.levelno > logging.INFO or text.startswith(("engine: ", "dashboard: ", "tune: "))
+            told = record.levelno > logging.INFO or text.startswith(("dashboard: ", "tune: "))
+            told = told or (text.startswith("engine: ") and self.run.once("engine: "))
             (self.run.note if told else self.run.detail)(text)
 
 

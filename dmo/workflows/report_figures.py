@@ -10,7 +10,7 @@ import numpy as np
 
 from dmo import report
 from dmo.report import PageFigure
-from dmo.workflows.evaluation import Evaluation, best_and_worst, words_of
+from dmo.workflows.evaluation import Evaluation, best_and_worst, store_labels, words_of
 from dmo.workflows.program import Session
 
 _MAPPED = 400
@@ -20,7 +20,7 @@ _MAPPED = 400
 def draw(run: Session, evidence: Evaluation, sweeps: Sequence[Mapping[str, Any]]) -> list[PageFigure]:
     """All figures: annotations, curves, co-occurrence, the learned space, and the heat maps of sweeps."""
     first, Y, names = evidence.first, evidence.Y, evidence.names
-    known = evidence.store.labels
+    known = store_labels(evidence.first.applied)
     plane = _plane(first.scores)
     figures_ = {
         "precision-recall": (

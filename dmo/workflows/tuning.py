@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_regressor
 
 from dmo.report import PageFigure, Table, heat_map, write_report
 from dmo.selection import SweepResult
@@ -65,7 +66,8 @@ def tune(
     """
     if tried is not None and "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
-    result = search(estimator, dict(training.views), training.Y, tried, metric, folds, random_state)
+    Y = training.Y if is_regressor(estimator) else training.learned_by(estimator)
+    result = search(estimator, dict(training.views), Y, tried, metric, folds, random_state)
     save(result.best_estimator, path, training, overwrite)
     return result
 

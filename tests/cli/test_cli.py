@@ -24,6 +24,7 @@ from dmo.cli.estimator_options import engine, engine_options, options_of
 from dmo.cli.fit import fit_command
 from dmo.cli.plan import plan_command
 from dmo.cli.tune import tune_command
+from dmo.errors import UserError
 from dmo.metrics import annotation_scores, auc_scores, top_label_sets
 from dmo.persistence import load
 
@@ -889,6 +890,8 @@ def test_real_targets_are_learned_and_judged_in_their_units(name, tmp_path):
         assert "<h1>MultiViewRidge (m) on s.zarr, training samples among them</h1>" in text
         assert f"{page['methods']['MultiViewRidge (m)']['arrmse']:.3f}"[1:4] in text
         assert [Path(path).name for path in page["report"]] == ["page.html", "predicted-against-true.png"]
-    if name != "lltsvr":
-        assert "real targets, not labels" in run("annotate", model, store, tmp_path / "rows.zarr", code=2).stderr
-        assert "mae" in json.loads(run("evaluate", model, store, "--cv", 3, "--json").stdout)
+    assert "real targets, not labels" in run("annotate", model, store, tmp_path / "rows.zarr", code=2).stderr
+    assert "mae" in json.loads(run("evaluate", model, store, "--cv", 3, "--json").stdout)
+    if name == "lltsvr":
+        with pytest.raises(UserError, match="learned real outputs, which are no labels; take predict"):
+            load(str(model)).predict_labels({"x": X})

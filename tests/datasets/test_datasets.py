@@ -14,7 +14,11 @@ import tracemalloc
 import zipfile
 import zlib
 from collections import Counter
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import google_crc32c
 import h5py
@@ -30,7 +34,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from zarr.core.sync import sync
 
 from dmo.blocks import rows
-from dmo.datasets import CARDS, ingest, ingest_files, ingest_inria, read_description
+from dmo.datasets import CARDS, File, ViewCard, ingest, ingest_files, ingest_inria, read_description
 from dmo.datasets.cards import BEGIN, END, markdown, renew
 from dmo.datasets.inria import DESCRIPTORS
 from dmo.formats.arff import open_arff, read_arff, read_label_list
@@ -1274,7 +1278,7 @@ def test_named_sets_refuse_what_differs_from_the_card(dmo_data, tmp_path):
     (folder / "yeast-test.arff").unlink()
     (folder / "yeast.xml.xz").unlink()
     where = r"\(github.com/tsoumakas/mulan\)"
-    refuse(rf"yeast: .* lacks yeast-test.arff.xz {where}; yeast.xml.xz {where}", FileNotFoundError)
+    refuse(rf"yeast: .* lacks yeast-test.arff.xz {where}; yeast.xml.xz {where}; put what can be", FileNotFoundError)
     refuse(r"yeast: got view 'gist', expected some of features", ValueError, views=["gist"])
 
 
@@ -1292,6 +1296,65 @@ def test_files_may_be_decompressed_or_out_of_their_sub_folder(dmo_data, tmp_path
     np.savez(flat / "corel5k_HarrisHueV3H1.npz", Y=np.zeros((4999, 300)))
     with pytest.raises(DataError, match=r"corel5k_HarrisHueV3H1.npz: no array 'X', expected X"):
         ingest("corel5k", flat, tmp_path / "other.zarr", views=["harris_hue"], checksums=False)
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """A card of a small set whose files a server of this machine has, and the folder that it serves."""
+    there = tmp_path / "there"
+    there.mkdir()
+    header = "@relation r\n@attribute x real\n@attribute sky {0,1}\n@data\n"
+    (there / "scene-train.arff").write_text(header + "1,1\n2,0\n")
+    (there / "scene-test.arff").write_text(header + "3,1\n")
+    (there / "scene.xml").write_text('<labels xmlns="http://mulan.sourceforge.net/labels"><label name="sky"/></labels>')
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=there))
+    Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    files = tuple(
+        File(f"{path.name}.xz", hashlib.sha256(path.read_bytes()).hexdigest(), "nowhere", f"{address}/{path.name}")
+        for path in sorted(there.iterdir(), key=lambda path: ("train" not in path.name, "test" not in path.name))
+    )
+    counts = {"rows": {"train": 2, "test": 1}, "labels": 1, "positives": {"train": 1, "test": 1}}
+    view = ViewCard("features", 1, "float64", 6.0, tuple(file.name for file in files[:2]))
+    card = replace(CARDS["scene"], files=files, views=(view,), annotations=tuple(f.name for f in files), **counts)
+    monkeypatch.setitem(CARDS, "scene", card)
+    yield there
+    server.shutdown()
+    server.server_close()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def test_files_of_a_card_are_fetched_with_their_checksums_or_said_to_be_missing(served, tmp_path):
+    folder, store = tmp_path / "scene", tmp_path / "s.zarr"
+    with pytest.raises(
+        FileNotFoundError, match=r"lacks scene-train.arff.xz \(http://127.*into .*scene, or pass --fetch"
+    ):
+        ingest("scene", folder, store)
+    assert ingest("scene", folder, store, fetch=True).labels.ravel().tolist() == [1, 0, 1]
+    assert sorted(path.name for path in folder.iterdir()) == ["scene-test.arff", "scene-train.arff", "scene.xml"]
+    whole = (served / "scene-test.arff").read_text()
+    (served / "scene-test.arff").write_text(whole.replace("3,1", "4,1"))
+    assert ingest("scene", folder, store, fetch=True, overwrite=True).n_samples == 3  # what is there is not fetched
+    (folder / "scene-test.arff").unlink()
+    with pytest.raises(DataError, match=r"scene-test.arff has other bytes than the card says, nothing is kept"):
+        ingest("scene", folder, tmp_path / "t.zarr", fetch=True)
+    (served / "scene-test.arff").unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"lacks scene-test.arff.xz \(http.*could not be fetched: 404.*put what"
+    ):
+        ingest("scene", folder, tmp_path / "t.zarr", fetch=True)
+    assert sorted(path.name for path in folder.iterdir()) == ["scene-train.arff", "scene.xml"]
+    assert not (tmp_path / "t.zarr").exists()
+
+
+def test_addresses_of_cards_end_in_the_names_of_their_files():
+    known = [file for card in CARDS.values() for file in card.files if file.url is not None]
+    assert len(known) == 5
+    assert all(file.url.rsplit("/", 1)[1] == file.name.removesuffix(".xz") for file in known)
 
 
 def test_unknown_sets_are_refused(tmp_path):

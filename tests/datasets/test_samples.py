@@ -6,8 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.io
+from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics import accuracy_score
 
+import dmo
 from dmo import KGHA, MultiViewRidge
 from dmo.datasets import DataError, ingest_files, read_samples
 from dmo.errors import UserError
@@ -95,6 +98,96 @@ def test_labels_of_every_form_keep_their_names(made, names, expected, ending):
     np.testing.assert_allclose(store.labels, samples.labels)
     assert store.feature_names("x") == samples.feature_names["x"]
     assert verify("s.zarr") == []
+
+
+WORDS = np.array(["10", "9", "low"], dtype=object)[RNG.integers(3, size=N)]
+WORDS[7] = "rare"  # a class that no training sample has
+
+
+@pytest.mark.parametrize("name", ["ridge", "kgha", "morp", "lltsvr"])
+def test_one_column_of_classes_is_learned_annotated_and_judged_as_classes(name):
+    """As a classifier of scikit-learn is by accuracy_score on the same vector."""
+    place = {"10": 0.0, "9": 2.0, "low": 5.0, "rare": 9.0}
+    table = TABLE.assign(width=[place[word] for word in WORDS] + RNG.normal(scale=0.7, size=N))
+    table.assign(part=np.where(np.arange(N) % 3 == 1, "test", "train")).to_csv("x.csv", index=False)
+    pd.DataFrame({"image": IDS, "kind": WORDS}).iloc[ORDER].to_csv("y.csv", index=False)
+    samples = read_samples("x.csv", labels="y.csv", id="image", split="part")
+    assert samples.classes
+    assert samples.y.tolist() == WORDS.tolist()
+    join = ["--view", "x=x.csv", "--labels", "y.csv", "--id", "image", "--split-column", "part"]
+    assert "labels 4, classes, one a sample" in run("ingest", "files", "s.zarr", *join).stdout
+    assert "classes, one a sample" in run("info", "s.zarr").stdout
+    run("fit", name, "s.zarr", "m.zarr")
+    model, new, truth = dmo.load("m.zarr"), {"x": samples.test.views["x"]}, samples.test.y
+    if name == "lltsvr":  # a regression of +1 and -1
+        predicted = np.array(samples.label_names)[model.predict(new).argmax(axis=1)]
+    else:
+        predicted = model.predict(new)
+        assert model.classes_.tolist() == ["10", "9", "low"]
+    expected = accuracy_score(truth, predicted)
+    assert 0.4 < expected < 1.0  # of the class that it does not know none is right
+    judged = record("evaluate", "m.zarr", "s.zarr")
+    assert judged["accuracy"] == pytest.approx(expected)
+    assert judged["top"] == 1
+    run("annotate", "m.zarr", "s.zarr", "a.zarr", "--csv", "a.csv")
+    given = pd.read_csv("a.csv", dtype=str)
+    assert given["label 1"].tolist() == predicted.tolist()
+    assert list(given.columns) == ["sample", "label 1"]
+    folds = record("evaluate", "m.zarr", "s.zarr", "--split", "train", "--cv", 2)
+    assert 0.4 < folds["accuracy"] <= 1.0
+    if name == "ridge":
+        page = record("report", "m.zarr", "s.zarr", "p.html", "--jec")
+        assert page["methods"]["MultiViewRidge (m)"]["accuracy"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["ridge", "lltsvr"])
+def test_classes_are_tuned_by_what_their_predictions_are_judged_by(name):
+    pd.DataFrame({"image": IDS, "kind": np.where(Y[:, 0], "cat", "dog")}).to_csv("y.csv", index=False)
+    TABLE.assign(width=Y[:, 0] + 0.3 * TABLE["width"]).to_csv("x.csv", index=False)
+    run("ingest", "files", "s.zarr", "--view", "x=x.csv", "--labels", "y.csv", "--id", "image", "--test-share", 0.25)
+    grid = ["--ridge", "0.1,1"] if name == "ridge" else ["--C", "1,10", "--tol", "1e-2"]
+    found = record("tune", name, "s.zarr", "m.zarr", *grid, "--folds", 2)
+    assert found["metric"] == ("accuracy" if name == "ridge" else "ranking")
+    assert record("annotate", "m.zarr", "s.zarr", "a.zarr")["columns"] == 1
+
+
+def test_machines_are_tuned_on_classes_given_by_name():
+    names = np.where(Y[:, 0], "cat", "dog")
+    model = dmo.tune(
+        dmo.LLTSVR(tol=1e-2, frame="identity"), FEATURES + 9 * Y[:, :1], names, grid={"C": [1.0, 10.0]}, cv=2
+    )
+    assert ((model.predict(FEATURES + 9 * Y[:, :1])[:, 0] > 0) == (names == "cat")).mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", ["svm", "arff"])
+def test_classes_of_formats_that_hold_them_are_classes(kind):
+    if kind == "svm":
+        dump_svmlight_file(FEATURES, 2 * Y[:, 0] - 1.0, "x.svm")
+    else:
+        rows = "".join(f"{x},{'ab'[y]}\n" for x, y in zip(FEATURES[:, 0], Y[:, 0]))
+        Path("x.arff").write_text("@relation r\n@attribute x real\n@attribute class {a,b}\n@data\n" + rows)
+    store = ingest_files({"x": f"x.{kind}"}, "s.zarr", labels=None if kind == "svm" else ["class"])
+    assert store.class_labels
+    np.testing.assert_array_equal(store.labels, np.column_stack([1 - Y[:, 0], Y[:, 0]]))
+    assert read_samples(f"x.{kind}", labels=["class"] if kind == "arff" else None).classes
+
+
+def test_0_and_1_in_one_column_are_two_classes_named_by_it():
+    pd.DataFrame({"good": Y[:, 0]}).to_csv("y.csv", index=False)
+    pd.DataFrame(FEATURES).add_prefix("f").to_csv("n.csv", index=False)
+    store = ingest_files({"x": "n.csv"}, "s.zarr", labels="y.csv")
+    assert (store.class_labels, store.label_names) == (True, ["good=0", "good=1"])
+    np.testing.assert_array_equal(store.labels[:, 1], Y[:, 0])
+    np.save("y.npy", Y[:, 0])
+    assert read_samples("n.csv", labels=np.load("y.npy")).label_names == ["0", "1"]
+
+
+def test_an_index_of_pandas_beside_numbers_alone_is_no_feature():
+    pd.DataFrame(FEATURES).add_prefix("f").to_csv("n.csv")
+    np.save("y.npy", Y)
+    done = run("ingest", "files", "s.zarr", "--view", "x=n.csv", "--labels", "y.npy")
+    assert "the first column counts the rows and has no name" in done.stderr
+    assert open_features("s.zarr").feature_names("x") == ["f0", "f1", "f2", "f3"]
 
 
 def test_labels_may_be_rows_of_any_length_lists_or_columns_of_the_features():
