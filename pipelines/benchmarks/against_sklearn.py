@@ -5,11 +5,11 @@
 
 Sets of labels, of classes and of real targets, in the split that they come with, else a quarter of the rows is the test.
 Rows beyond 2000 of either part are left out, beyond 1000 where there are more than 60 labels or 1500 columns (500: 150
-labels). A rival gets rows as they come and with columns of deviation 1 (the latter alone where columns differ by more than
-a factor of 100), a grid over powers of ten and 3 folds by the metric that `dmo.tune` takes by itself; its label sets come
-from the one threshold that is best for its cross-validated scores. Test rows are scored once, by the final settings. CPU
-seconds are of tuning, final fit and scores, of all threads: run it with OPENBLAS_NUM_THREADS=1. What the file of rows has is
-not done again.
+labels). drawn-labels and drawn-targets are scikit-learn's generators with columns in units from 1e-4 to 1e4. A rival gets
+rows as they come and with columns of deviation 1 (the latter alone where columns differ by more than a factor of 100), a
+grid over powers of ten and 3 folds by the metric that `dmo.tune` takes by itself; its label sets come from the one threshold
+that is best for its cross-validated scores. Test rows are scored once, by the final settings. CPU seconds are of tuning,
+final fit and scores, of all threads: run it with OPENBLAS_NUM_THREADS=1. What the file of rows has is not done again.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ POWERS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 MULAN = ("emotions", "flags", "foodtruck", "scene", "yeast", "enron", "bibtex", "delicious")
 CLASSES = {"iris": datasets.load_iris, "wine": datasets.load_wine, "cancer": datasets.load_breast_cancer}
 CLASSES |= {"digits": datasets.load_digits}
+TARGETS = {"diabetes": datasets.load_diabetes, "linnerud": datasets.load_linnerud}
 REAL = {"edm": 2, "enb": 2, "jura": 3, "slump": 3, "sf1": 3, "scpf": 3, "osales": 12}
 COREL = ("dense_hue", "harris_hue", "gist")
 FIGURES = {"labels": ("LRAP", "micro F1", "macro AUC"), "real": ("RMSE", "aRRMSE", "R2")}
@@ -88,6 +89,12 @@ def read(name: str, data: Path) -> Problem:
     if name in CLASSES:
         X, y = CLASSES[name](return_X_y=True)
         views, Y, kind = {"x": X}, np.eye(y.max() + 1, dtype=np.uint8)[y], "classes"
+    elif name in TARGETS:
+        X, Y = TARGETS[name](return_X_y=True)
+        views, Y, kind = {"x": X}, Y.reshape(len(X), -1), "real"
+    elif name.startswith("drawn"):
+        X, Y = drawn(name)
+        views, kind = {"x": X}, "real" if name == "drawn-targets" else "labels"
     elif name in REAL:
         X, Y = read_arff(data / f"multi_target/{name}.arff", -REAL[name])
         views, kind = {"x": rows(X)}, "real"
@@ -107,6 +114,16 @@ def read(name: str, data: Path) -> Problem:
     old, new = (np.sort(np.random.default_rng(0).permutation(index)[:most]) for index in chosen)
     Y, parts = np.asarray(Y), [{view: _part(block, index) for view, block in views.items()} for index in (old, new)]
     return Problem(parts[0], Y[old], parts[1], Y[new], kind, len(Y))
+
+
+def drawn(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """A set of scikit-learn's generators, its columns (and targets) in units from 1e-4 to 1e4."""
+    units = 10.0 ** np.random.default_rng(0).uniform(-4, 4, 30)
+    if name == "drawn-labels":
+        X, Y = datasets.make_multilabel_classification(800, 30, n_classes=12, random_state=0)
+        return X * units, Y
+    X, Y = datasets.make_regression(400, 30, n_informative=12, n_targets=4, noise=40.0, random_state=0)
+    return X * units, Y * units[:4]
 
 
 def _ingested(name: str, data: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray | None]:
