@@ -161,3 +161,42 @@ def test_one_search_is_shared_by_the_methods_of_a_family(pipeline):
     assert paper.chosen(table, "KGHA", 0.5) == {"ridge": 1e-2, "balance": 1e-1, "n_components": 0.5, "mean": 32}
     assert paper.chosen(table, "KGHA-r", 0.5) == {"ridge": 1e-2, "balance": 1e-8, "n_components": 0.5, "mean": 2}
     assert paper.chosen(table, "KGHA-d", 1.0) == {"ridge": 1e-2, "balance": 1e-1, "n_components": 1.0, "mean": 35}
+
+
+def test_figures_of_two_commits_are_compared_in_times_of_their_own_products(tmp_path, monkeypatch, capsys):
+    """6 s where a product takes 2 s are twice 1.5 s where it takes 1 s; what failed, or one run has not, is left out."""
+    monkeypatch.syspath_prepend(FOLDER / "benchmarks")
+    import limits
+
+    def written(name, slower, works):
+        figures = [{"work": "broken", "rival": "", "threads": 1, "failed": "an error"}]
+        for work, seconds in works.items():
+            times = {"cpu": slower * seconds, "wall": 1.0}
+            product = {"cpu": slower, "wall": 1.0}
+            figures.append({"work": work, "rival": "x, 1 %", "threads": 1, "ours": times, "product": product})
+        path = tmp_path / name
+        path.write_text(json.dumps({"machine": {"commit": name}, "figures": figures}))
+        return path
+
+    limits.compare(written("old", 2.0, {"pass": 3.0, "gone": 1.0}), written("new", 1.0, {"pass": 1.5, "come": 1.0}))
+    printed = capsys.readouterr().out
+    assert "pass" in printed
+    assert "6.00 s" in printed
+    assert "1.50 s" in printed
+    assert "2.00" in printed
+    assert not any(word in printed for word in ("broken", "gone", "come"))
+
+
+def test_a_work_is_measured_beside_its_rival_and_its_limit(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(FOLDER / "benchmarks")
+    import limits
+
+    product = limits.Timed(1.0, 1.0)
+    (figure,) = limits.kernel(0.01, product)
+    row = limits.asdict(figure) | {"threads": 1, "product": limits.asdict(product)}
+    assert row["limit"]["cpu"] == 400 * 400 * 512 / 1e9
+    assert min(row[key]["wall"] for key in ("ours", "theirs")) > 0
+    limits.show({"figures": [row, {"work": "broken", "threads": 1, "failed": "an error"}]})
+    printed = capsys.readouterr().out
+    assert "rbf_kernel" in printed
+    assert "an error" in printed
