@@ -20,6 +20,7 @@ from dmo.linalg.solve import SolveMethod, factorize, small_side_fits
 from dmo.linalg.tiles import Tiles
 
 _FEW = 2048  # rows whose entries of the inverse are solved for one by one where there is no factor
+_RUN = 128  # ... so many at a time: a worker holds some blocks of n rows and so many columns
 
 
 class FittedView(Protocol):
@@ -189,11 +190,16 @@ class KernelView:
             where = np.arange(len(B))  # a few solves more, where there is no factor to take the diagonal from
         if where is None:
             return leave_one_out(B, coefficients, self.smoother.inverse_diagonal(), leverage)
-        own = np.arange(len(where))
-        unit = np.zeros((len(B), len(where)))
-        unit[where, own] = 1.0
         some = leverage[where] if isinstance(leverage, np.ndarray) else leverage
-        return leave_one_out(B[where], coefficients[where], self.smoother.dual(unit)[where, own], some)
+        inverse = [self._inverse_entries(where[at : at + _RUN]) for at in range(0, len(where), _RUN)]
+        return leave_one_out(B[where], coefficients[where], np.concatenate(inverse), some)
+
+    def _inverse_entries(self, where: np.ndarray) -> np.ndarray:
+        """Diagonal entries of (K + c I)^-1, solved for as columns."""
+        own = np.arange(len(where))
+        unit = np.zeros((self.operator.n, len(where)))
+        unit[where, own] = 1.0
+        return self.smoother.dual(unit)[where, own]
 
     def _intercept_leverage(self) -> float | np.ndarray:
         """What the intercept, which centering stands for, adds to the leverages of the training rows."""

@@ -76,9 +76,11 @@ def out_of_fold_scores(
     return scores
 
 
-ALL_ROWS, SOLVED_ROWS, SOME_ROWS = 6144, 2048, 1024
-"""Rows of an exact kernel up to which all are scored (the inverse's diagonal costs what the factor did), the same where it is
-solved by iteration (a solve per row), and as many above."""
+ALL_ROWS, SOLVED_ROWS = 6144, 2048
+"""Rows of an exact kernel up to which all are scored (the inverse's diagonal costs what the factor did), and the same where it
+is solved by iteration (a solve per row)."""
+SOME_ROWS, SOLVED_SOME = 1024, 256
+"""Rows that are scored of more than these, and at most where a kernel is solved by iteration: as many further columns."""
 HELD_OUT_ROWS = 2000
 """Rows of a further fit whose scores decide label sets and probabilities: a part of the whole fit's work."""
 PASSED_ROWS, _RUN = 4096, 256
@@ -89,7 +91,8 @@ def some_rows(n: int, factorized: bool = True) -> np.ndarray | None:
     """Numbers of the rows of an exact kernel that a fit without a decoder scores; None: all."""
     if n <= (ALL_ROWS if factorized else SOLVED_ROWS):
         return None
-    return np.sort(np.random.default_rng(0).choice(n, SOME_ROWS, replace=False))
+    count = SOME_ROWS if factorized else min(SOME_ROWS, SOLVED_SOME)
+    return np.sort(np.random.default_rng(0).choice(n, count, replace=False))
 
 
 def rows_in_runs(n: int, most: int = PASSED_ROWS) -> np.ndarray | None:

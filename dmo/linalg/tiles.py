@@ -215,7 +215,7 @@ class Tiles(Operator):
     def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
         """Predict the peak memory of a worker in a product.
 
-        What it took before without its data (Python, the libraries), its part of the resident tiles (and one group more,
+        What it took before (Python, the libraries, tiles of other views), its part of the resident tiles (and one group more,
         since groups are not cut), a copy of the features that lie in memory, the block with the shares that are added up, and
         per thread two tiles in flight with their casts.
 
@@ -242,6 +242,10 @@ class Tiles(Operator):
     def _check_memory(self, B: np.ndarray) -> None:
         if B.nbytes <= self._allowed:
             return
+        if (
+            self._kept is None
+        ):  # other views' tiles may have come since this operator was made; its own are not there yet
+            self._taken = _taken(self.client)
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         limit = min((worker["memory_limit"] for worker in workers if worker["memory_limit"]), default=0)
         needed = self.worker_bytes(B.size // self.n, B.dtype.itemsize)
@@ -360,8 +364,8 @@ class Tiles(Operator):
 
 
 def _taken(client: Any) -> int:
-    """Bytes that the fullest worker takes beside the data that Dask keeps there, and could write to its disk."""
+    """Bytes that the fullest worker takes, with what it had to write to its disk: that is asked for at every product."""
     if client is None:
         return 0
     found = [worker["metrics"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
-    return max((max(0, m["memory"] - m["managed_bytes"] + m["spilled_bytes"]["memory"]) for m in found), default=0)
+    return max((metrics["memory"] + metrics["spilled_bytes"]["memory"] for metrics in found), default=0)

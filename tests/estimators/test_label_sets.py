@@ -14,8 +14,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import dmo
-from dmo import KGHA, MultiViewRidge, Nystrom
+from dmo import KGHA, Exact, MultiViewRidge, Nystrom
 from dmo.estimators import homogeneity_embedding, out_of_fold
+from dmo.linalg.tiles import Tiles
 from dmo.methods.calibration import PooledProbabilities
 from dmo.methods.thresholds import best_threshold, learn_thresholds
 from dmo.metrics import set_scores
@@ -106,6 +107,19 @@ def test_held_out_scores_of_some_rows_are_those_of_refits_without_them(problem, 
         others = np.arange(300) != i
         alone = exact.fit(X[others], Y[others]).decision_function(X[i : i + 1])[0]
         np.testing.assert_allclose((scores + Y.mean(axis=0))[:7], alone[:7], atol=1e-4)
+
+
+def test_held_out_scores_of_tiles_are_solved_for_in_runs_that_a_worker_can_hold(problem, monkeypatch):
+    X, Y, *_ = problem
+    widths, held, apply = [], [], Tiles._apply
+    monkeypatch.setattr(MultiViewRidge, "_learn_decoder", lambda self, d, found, Y, known=None: held.append(found[0]))
+    model = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0).fit(X, Y)  # by a Cholesky factor
+    monkeypatch.setattr(Tiles, "_apply", lambda A, B, dtype: (widths.append(B.shape[1]), apply(A, B, dtype))[1])
+    monkeypatch.setattr("dmo.linalg.solve._direct_method", lambda *_: None)  # as for kernels whose factor has no room
+    model.set_params(approximation=Exact(storage="recomputed", block=100)).fit(X, Y)
+    assert held[1].shape == (300, 8)
+    assert 8 <= max(widths) <= 128
+    np.testing.assert_allclose(held[1], held[0], atol=1e-6)
 
 
 def test_the_best_threshold_is_the_best_of_all():

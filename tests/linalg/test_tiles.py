@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
@@ -27,7 +28,7 @@ import dmo.linalg.tiles
 from dmo import stores
 from dmo.blocks import row_blocks
 from dmo.cluster.workers import grouped, run_task
-from dmo.errors import amount
+from dmo.errors import UserError, amount
 from dmo.kernels import RBF
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.tiles import FeatureTiles
@@ -336,6 +337,23 @@ def test_what_a_worker_takes_without_data_counts(client: Any) -> None:
     """Python and the libraries take more than small products."""
     own = min(client.run(lambda: psutil.Process().memory_info().rss).values())
     assert Tiles(feature_tiles(), client).worker_bytes(3) > 0.5 * own > 20 * Tiles(feature_tiles()).worker_bytes(3)
+
+
+def test_tiles_of_other_views_count() -> None:
+    """Also those that come after the operator was made."""
+    metrics = {"memory": 300 << 20, "managed_bytes": 0, "spilled_bytes": {"memory": 0, "disk": 0}}
+    workers = {"w": {"memory_limit": 1 << 30, "metrics": metrics}}
+    told: Any = SimpleNamespace(nthreads=lambda: {"w": 1}, scheduler_info=lambda n_workers: {"workers": workers})
+    first, second = (Tiles(ThreadTiles(10_000, 2_000), told, resident=True) for _ in range(2))
+    block = np.zeros((10_000, 10), np.float32)
+    first._check_memory(block)
+    metrics |= {
+        "memory": 750 << 20,
+        "managed_bytes": 240 << 20,
+        "spilled_bytes": {"memory": 50 << 20, "disk": 50 << 20},
+    }
+    with pytest.raises(UserError, match=r"on a worker \(800\.0 MiB of it are taken already\), its limit is 1\.0 GiB"):
+        second._check_memory(block)
 
 
 def test_predicted_bytes_cover_what_a_worker_holds(client: Any) -> None:
