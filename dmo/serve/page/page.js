@@ -33,7 +33,7 @@ const isRows = (file) => !model.images || model.endings.includes(ending(file.nam
 function inSentences(about) {
   const views = Object.entries(about.views);
   const columns = views.map(([name, view]) => `${name} (${view.columns} columns)`).join(", ");
-  const kinds = `${about.endings.slice(0, 2).join(", ")}, .npy, .npz ...`;
+  const kinds = `${about.endings.slice(0, 2).join(", ")}, .npy, .npz and others`;
   const several = views.length > 1 ? "; of several views one file each, called like the view, or one for all" : "";
   const size = `${Math.round(about.limits.bytes / 1048576) || "<1"} MiB and ${about.limits.rows} rows at once`;
   return about.images
