@@ -147,6 +147,8 @@ def _model(found: Mapping[str, Any]) -> Rows:
     rows += [(f"view {name}", f"{width} features") for name, width in fitted.get("view_widths_", {}).items()]
     if fitted.get("label_names_"):
         rows.append(("labels", f"{len(fitted['label_names_'])}: {_short(fitted['label_names_'])}"))
+    elif fitted.get("multilabel") is False and "classes_" in found["arrays"]:
+        rows.append(("labels", f"{found['arrays']['classes_']['shape'][0]} classes"))
     rows += [(name, _short(value)) for name, value in meta.get("parameters", {}).items()]
     return rows
 

@@ -124,6 +124,7 @@ def test_one_column_of_classes_is_learned_annotated_and_judged_as_classes(name):
     else:
         predicted = model.predict(new)
         assert model.classes_.tolist() == ["10", "9", "low"]
+        assert "3 classes" in run("info", "m.zarr").stdout
     expected = accuracy_score(truth, predicted)
     assert 0.4 < expected < 1.0  # of the class that it does not know none is right
     judged = record("evaluate", "m.zarr", "s.zarr")
