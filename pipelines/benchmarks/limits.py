@@ -36,6 +36,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.neighbors import NearestNeighbors
 
+import dmo
 from dmo import KGHA, MultiViewRidge, Nystrom, stores
 from dmo.engines.lowrank import fit_maps
 from dmo.engines.passes import FeatureRows, collect_moments
@@ -356,7 +357,10 @@ WORKS: dict[str, Callable[[float, Timed], list[Figure]]] = {
 def machine() -> dict[str, Any]:
     """What the figures depend on beside the code."""
     names = ("dmo-learn", "numpy", "scipy", "scikit-learn", "numba", "zarr")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    tree = Path(dmo.__file__).parent  # of the library, which `make bench-compare` takes from another folder
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=tree, capture_output=True, text=True, check=False
+    )
     return {
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
