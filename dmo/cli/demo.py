@@ -23,14 +23,17 @@ from dmo.demo.digits import digits, digits_source
 from dmo.errors import amount
 from dmo.estimators import KGHA, MultiViewRidge, NeighborVotes
 from dmo.methods.decoding import top_labels
+from dmo.metrics import precision_recall_curves
 from dmo.progress import stage
+from dmo.report.page import Part
 from dmo.workflows.apply import origin
-from dmo.workflows.evaluation import figures
+from dmo.workflows.evaluation import by_quality, figures
 from dmo.workflows.fitting import open_training, save
 from dmo.workflows.program import session
+from dmo.workflows.report_figures import AXES
 from dmo.workflows.search import labels_in_common
 
-TOP, SHOWN, SEED = 3, 12, 0
+TOP, SEED = 3, 0
 BLOCK = 256
 N_DIGITS = 10
 
@@ -207,33 +210,35 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
     names, kgha, votes = list(store.label_names or ()), runs["KGHA"], runs["votes"]
     if Y is None:
         raise stores.StoreError(f"{store.url} has no labels; remove it and run the demo again")
-    shown = _interesting(Y, votes.scores)
     best = top_labels(votes.scores, TOP)
-    words = [[names[label] for label in best[i]] for i in shown]
-    true = [[names[label] for label in np.flatnonzero(Y[i])] for i in shown]
     Z = kgha.model.transform({view: source[:] for view, source in held.items()})
-    images = digits().images[index[shown]]
+    images, ids = digits().images, store.sample_ids or []
+    model = votes.model
+    explored = report.Samples(
+        [ids[i] for i in index],
+        names,
+        Y,
+        model.predict_proba({view: source[:] for view, source in held.items()}),
+        {"votes": best},
+        by_quality(Y, votes.scores, TOP),
+        _plane(Z, kgha.model),
+        AXES,
+        "probability",
+        lambda i: images[index[i]],
+        "Held-out digits: find them by labels, open them",
+    )
+    curves = precision_recall_curves(Y, votes.scores)
     figures_ = [
-        report.PageFigure(
-            "samples",
-            report.annotated_samples(images, true, words),
-            f"Held-out digits and the {TOP} labels that the annotator gives them; last come some with the digit wrong.",
-        ),
         report.PageFigure(
             "precision-recall",
             report.precision_recall_per_label(Y, votes.scores, names),
-            "Precision and recall of every label (the annotator, held-out digits); dashed: chance.",
+            "Precision and recall of every label (the annotator, held-out digits); AP: average precision; dashed: chance.",
+            f"Mean average precision of the labels: {np.mean([curve.average_precision for curve in curves]):.2f}.",
         ),
         report.PageFigure(
             "co-occurrence",
             report.label_cooccurrence(Y, names),
             "Labels that come together: the share of the digits with the row's label that carry the column's.",
-        ),
-        report.PageFigure(
-            "space",
-            report.embedding_2d(_plane(Z, kgha.model), Y[:, :N_DIGITS].argmax(axis=1), names[:N_DIGITS]),
-            f"Held-out digits in the {Z.shape[1]} dimensions that KGHA learned, projected on the plane in which the label "
-            "scores differ most.",
         ),
     ]
     cells = [
@@ -266,9 +271,8 @@ def _report(out: Path, store: stores.FeatureStore, runs: Mapping[str, Run], spac
         "dmo annotates digits by new writers from four views, and learned one space of the views and the labels, in which "
         "digits are searched."
     )
-    return report.write_report(
-        out / "report.html", "dmo demo: handwritten digits", [table, search], figures_, facts, lead
-    )
+    parts: list[Part] = [table, explored, *figures_, search]
+    return report.write_report(out / "report.html", "dmo demo: handwritten digits", parts, facts, lead)
 
 
 _KEYS = ("precision", "recall", "f1", "auc_macro", "digit_right")
@@ -279,14 +283,6 @@ def _plane(Z: np.ndarray, model: KGHA) -> np.ndarray:
     scores = (Z - Z.mean(axis=0)) @ model.decoder_
     left, lengths, _ = np.linalg.svd(scores, full_matrices=False)
     return left[:, :2] * lengths[:2]
-
-
-def _interesting(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Samples to show: those whose digit is wrong first (up to half), then evenly spaced others."""
-    wrong = np.flatnonzero(scores[:, :N_DIGITS].argmax(axis=1) != Y[:, :N_DIGITS].argmax(axis=1))[: SHOWN // 2]
-    others = np.setdiff1d(np.arange(len(Y)), wrong)
-    spaced = others[np.linspace(0, len(others) - 1, SHOWN - len(wrong)).astype(int)]
-    return np.concatenate([spaced, wrong])
 
 
 def _say_next(record: Mapping[str, Any], page: Path, out: Path) -> None:

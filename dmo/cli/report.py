@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dmo.cli.options import Features, Json, Model, Split, Top
+from dmo import stores
+from dmo.cli.options import Json, Split, Top
 from dmo.cli.session import cost_rows, in_a_line, show
+from dmo.errors import UserError
 from dmo.workflows.evaluation import trained_on
 from dmo.workflows.program import session
 from dmo.workflows.report_page import read_sweep, write_page
 
+_PATHS = (
+    "A model, a feature store with labels, and the HTML file to write (default: report.html); its charts come beside "
+)
+_PATHS += (
+    "it as PNG. With --compare two or more models, or scores and labels that dmo annotate wrote, in the place of one."
+)
+
 
 def report_command(
-    model: Model,
-    features: Features,
-    out: Annotated[str, typer.Argument(help="HTML file to write; the figures come beside it as PNG.")] = "report.html",
-    against: Annotated[list[str] | None, typer.Option(help="Another model to compare with; repeat.")] = None,
+    paths: Annotated[list[str], typer.Argument(metavar="MODEL [FEATURES] [OUT.html]", help=_PATHS)],
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Say how models differ: MODEL MODEL [MODEL ...] [FEATURES] [OUT.html].")
+    ] = False,
     sweep: Annotated[list[str] | None, typer.Option(help="A file with the output of dmo tune --json; repeat.")] = None,
     top: Top = None,
     split: Split = None,
@@ -26,11 +36,21 @@ def report_command(
     jec: Annotated[bool, typer.Option("--jec", help="Compare with nearest training samples (JEC) too.")] = False,
     json: Json = False,
 ) -> None:
-    """Show data, models and annotations (default: of the test split, else of all samples) on one HTML page."""
+    """Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.
+
+    Without a feature store the one that the model was fitted on is taken.
+    """
     with session(json) as run:
-        paths = [model, *(against or ())]
+        models, features, out = _places(paths, compare)
         sweeps = [read_sweep(path) for path in sweep or ()]
-        record = write_page(run, paths, features, Path(out), top=top, split=split, title=title, sweeps=sweeps, jec=jec)
+        given = {"--top": top, "--split": split, "--title": title}
+        words = ["dmo", "report", *(["--compare"] if compare else []), *paths]
+        words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        words += [word for path in sweep or () for word in ("--sweep", path)] + (["--jec"] if jec else [])
+        record = write_page(
+            run, models, features, Path(out), top=top, split=split, title=title, sweeps=sweeps, jec=jec,
+            command=shlex.join(words),
+        )  # fmt: skip
         record |= run.costs()
     rows = [
         (name + trained_on(m), f"F1 {100 * m['f1']:.1f} %" if "f1" in m else f"R2 {m['r2']:.4g}")
@@ -39,3 +59,32 @@ def report_command(
     line = in_a_line(record, run.verbose, out, *(f"{name} {value}" for name, value in rows))
     rows += [("report", path) for path in record["report"]]
     show(record, [*rows, *cost_rows(record, run.verbose)], f"report on {features}", json, line)
+
+
+def _places(paths: list[str], compare: bool) -> tuple[list[str], str, str]:
+    """Models, feature store and page, told apart by what they are; the page by its ending."""
+    *rest, last = paths
+    named = Path(last).suffix.lower() in (".html", ".htm")
+    rest, out = (rest, last) if named else ([*rest, last], "report.html")
+    kinds = [stores.describe(path)["kind"] for path in rest]
+    given = [path for path, kind in zip(rest, kinds) if kind == "features"]
+    models = [path for path, kind in zip(rest, kinds) if kind != "features"]
+    if len(given) > 1 or not models or (len(models) > 1) != compare:
+        needed = "two models or more" if compare else "one model (several with --compare)"
+        raise UserError(
+            f"report: got {len(models)} models or results and {len(given)} feature stores; pass {needed}, a feature store, "
+            "and a page that ends in .html"
+        )
+    return models, given[0] if given else _fitted_on(models[0]), out
+
+
+def _fitted_on(model: str) -> str:
+    """The feature store that a model was fitted on, or scores were made from, as it says itself."""
+    parents = stores.describe(model)["provenance"]["parents"]
+    for path in reversed(parents):
+        try:
+            if stores.describe(path)["kind"] == "features":
+                return path
+        except (FileNotFoundError, stores.StoreError):
+            continue
+    raise UserError(f"report: the feature store that {model} was made from is not there any more; pass one with labels")

@@ -22,7 +22,7 @@ from dmo.validation import are_real
 from dmo.workflows.apply import free
 from dmo.workflows.fitting import prepare
 from dmo.workflows.program import session
-from dmo.workflows.tuning import tune, write_sweep
+from dmo.workflows.tuning import learning_curve, tune, write_sweep
 
 Bandwidth = Annotated[
     str | None,
@@ -39,7 +39,12 @@ Scoring = Annotated[
         "accuracy for classes, r2 for real targets, else ranking, the mean of lrap and auc-macro)."
     ),
 ]
-Report = Annotated[str | None, typer.Option("--report", help="HTML file to write: all settings and a heat map.")]
+Report = Annotated[
+    str | None,
+    typer.Option(
+        "--report", help="HTML file to write: a heat map, a learning curve (one fit more in effort), all settings."
+    ),
+]
 _SHOWN = 10
 _FIXED = ("approximation", "random_state")
 
@@ -80,7 +85,8 @@ def tune_command(name: str) -> Callable[..., None]:
             record |= {"folds": folds, "best": {**result.best_params, "mean": result.best_score}}
             record |= {"table": result.table, **run.costs()}
             if report is not None:
-                record["report"] = write_sweep(result, tried, title, report)
+                curve = learning_curve(result, training, folds, getattr(estimator, "random_state", 0))
+                record["report"] = write_sweep(result, title, report, curve)
         if run.verbose and not json:
             _table(result)
         show(record, _rows(record, run.verbose), title, json, in_a_line(record, run.verbose, model, *_parts(record)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -18,6 +19,7 @@ COLORS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222"
 MARKERS = "osD^vPX<>*"
 LINES = {"color": COLORS * len(MARKERS), "marker": tuple(MARKERS * len(COLORS))}
 """For `Axes.set_prop_cycle`: lines that are told apart without colors too."""
+DASHES = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
 
 
@@ -28,6 +30,11 @@ def new_figure(height: float, layout: Literal["constrained"] | None = None) -> F
     return Figure(figsize=(WIDTH, height), dpi=200, layout=layout, facecolor="white")
 
 
+def styles(names: Sequence[str]) -> Iterator[tuple[str, str, Any]]:
+    """(name, color, dashes) of every model, told apart by both."""
+    return zip(names, itertools.cycle(COLORS), itertools.cycle(DASHES))
+
+
 def clean(ax: Axes) -> Axes:
     """The same axes without the frame's upper and right line, with small ticks."""
     ax.spines[["top", "right"]].set_visible(False)
@@ -36,13 +43,13 @@ def clean(ax: Axes) -> Axes:
 
 
 def panel_grid(titles: Sequence[str], xlabel: str, ylabel: str, share: bool = True) -> tuple[Figure, list[Axes]]:
-    """A grid of small panels with a title each, three in a row; `share`: with the same axes."""
-    across = 3
+    """A grid of small panels with a title each, three in a row or as many as leave no gap; `share`: with the same axes."""
+    across = {1: 1, 2: 2, 4: 2}.get(len(titles), 3)
     down = -(-len(titles) // across)
     figure = new_figure(1.42 * down + 0.35, layout="constrained")
     grid = figure.subplots(down, across, squeeze=False, sharex=share, sharey=share)
     for ax, title in zip(grid.flat, titles):
-        clean(ax).set_title(shorten(figure, title, 1.4, 10), size=10, loc="left", pad=3)
+        clean(ax).set_title(shorten(figure, title, 4.2 / across, 10), size=10, loc="left", pad=3)
     for i, ax in enumerate(grid.flat[len(titles) :], len(titles)):
         ax.axis("off")
         if i >= across:

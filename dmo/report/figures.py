@@ -7,13 +7,13 @@ color-blind people tell apart, and shapes, signs or numbers repeat what the colo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dmo.errors import UserError
-from dmo.metrics import precision_recall_curves
+from dmo.metrics import PrecisionRecall, precision_recall_curves
 from dmo.report.canvas import (
     BLUE,
     COLORS,
@@ -30,12 +30,14 @@ from dmo.report.canvas import (
     panel_grid,
     plain,
     shorten,
+    styles,
 )
 from dmo.report.numbers import decimals_of, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
 
 
 def annotated_samples(
@@ -114,8 +116,8 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
     ----------
     Y : array-like or sparse of shape (n, L)
         Labels, 0/1, read into memory.
-    S : row source of shape (n, L)
-        Scores.
+    S : row source of shape (n, L), or mapping of str to row source
+        Scores; of several models by their names, on the same axes, with the AP of the first.
     label_names : sequence of str
         L names.
     most : int, default=15
@@ -141,27 +143,50 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
     ['sky', 'sea']
     """
     Y = label_matrix("precision_recall_per_label", Y, label_names)
-    positives = Y.sum(axis=0, dtype=np.int64)
-    curves = precision_recall_curves(Y, S, np.argsort(-positives, kind="stable")[:most].tolist())
-    if not curves:
+    models = S if isinstance(S, Mapping) else {"": S}
+    positives = np.nansum(Y, axis=0).astype(np.int64)
+    picked = np.argsort(-positives, kind="stable")[:most].tolist()
+    first, *others = (precision_recall_curves(Y, scores, picked) for scores in models.values())
+    if not first:
         raise UserError("precision_recall_per_label: no label occurs in Y; pass samples with labels")
-    curves.sort(key=lambda curve: -curve.average_precision)
-    figure, axes = panel_grid([label_names[curve.label] for curve in curves], "recall", "precision")
-    for ax, curve in zip(axes, curves):
-        recall, precision = np.r_[0.0, curve.recall], np.r_[curve.precision[0], curve.precision]
-        ax.fill_between(recall, precision, step="pre", color=BLUE, alpha=0.15, linewidth=0)
-        ax.step(recall, precision, where="pre", color=BLUE, linewidth=1.6)
-        chance = positives[curve.label] / len(Y)
-        ax.axhline(chance, color=GRAY, linewidth=1, linestyle=(0, (3, 2)))
-        ax.set(xlim=(0, 1.03), ylim=(0, 1.05), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-        ax.set_xticklabels(["0", ".5", "1"])
-        ax.set_yticklabels(["0", ".5", "1"])
-        words = f"AP {curve.average_precision:.2f}"
-        if curve.average_precision < 0.6:  # the upper right corner is empty
-            ax.text(1.0, 0.85, words, ha="right", size=10, bbox=HALO)
-        else:  # the curve is high: below it, clear of the line of chance
-            ax.text(0.08, 0.2 if chance > 0.35 else 0.6, words, size=10, bbox=HALO)
+    first.sort(key=lambda curve: -curve.average_precision)
+    figure, axes = panel_grid([label_names[curve.label] for curve in first], "recall", "precision")
+    chances = positives / np.maximum((~np.isnan(np.asarray(Y, np.float64))).sum(axis=0), 1)
+    for ax, curve in zip(axes, first):
+        chance = chances[curve.label]
+        _curve_panel(ax, curve, chance, filled=not others)
+        for (_, color, dashes), curves in zip(itertools.islice(styles(list(models)), 1, None), others):
+            other = next(found for found in curves if found.label == curve.label)
+            ax.step(*_steps(other), where="pre", color=color, linestyle=dashes, linewidth=1.4)
+    if others:
+        for name, color, dashes in styles(list(models)):
+            axes[0].plot([], [], color=color, linestyle=dashes, label=shorten(figure, name, 4.0, 10))
+        figure.legend(loc="outside upper left", ncols=1, frameon=False, fontsize=10)
     return figure
+
+
+def _steps(curve: PrecisionRecall) -> tuple[np.ndarray, np.ndarray]:
+    """The corners of a curve: of the precisions at one recall, which only fall, the first and the last."""
+    recall, precision = np.r_[0.0, curve.recall], np.r_[curve.precision[0], curve.precision]
+    moves = np.diff(recall) > 0
+    corners = np.r_[True, moves] | np.r_[moves, True]
+    return recall[corners], precision[corners]
+
+
+def _curve_panel(ax: Axes, curve: PrecisionRecall, chance: float, filled: bool) -> None:
+    """The curve of one label with its average precision, and the line of chance."""
+    if filled:
+        ax.fill_between(*_steps(curve), step="pre", color=BLUE, alpha=0.15, linewidth=0)
+    ax.step(*_steps(curve), where="pre", color=BLUE, linewidth=1.6)
+    ax.axhline(chance, color=GRAY, linewidth=1, linestyle=(0, (3, 2)))
+    ax.set(xlim=(0, 1.03), ylim=(0, 1.05), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    ax.set_xticklabels(["0", ".5", "1"])
+    ax.set_yticklabels(["0", ".5", "1"])
+    words = f"AP {curve.average_precision:.2f}"
+    if curve.average_precision < 0.6:  # the upper right corner is empty
+        ax.text(1.0, 0.85, words, ha="right", size=10, bbox=HALO)
+    else:  # the curve is high: below it, clear of the line of chance
+        ax.text(0.08, 0.2 if chance > 0.35 else 0.6, words, size=10, bbox=HALO)
 
 
 def embedding_2d(Z: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> Figure:
@@ -324,7 +349,13 @@ def _loadings(function: str, loadings: np.ndarray, names: Sequence[str]) -> np.n
     return found
 
 
-def embedding_per_label(Z: np.ndarray, Y: np.ndarray, label_names: Sequence[str], most: int = 15) -> Figure:
+def embedding_per_label(
+    Z: np.ndarray,
+    Y: np.ndarray,
+    label_names: Sequence[str],
+    most: int = 15,
+    axes: tuple[str, str] = ("component 1", "component 2"),
+) -> Figure:
     """The first two components, one panel a label: its samples in blue over all the others in gray.
 
     Parameters
@@ -337,6 +368,8 @@ def embedding_per_label(Z: np.ndarray, Y: np.ndarray, label_names: Sequence[str]
         L names.
     most : int, default=15
         The labels with most positives are shown.
+    axes : tuple of str, default=("component 1", "component 2")
+        What the components are.
 
     Returns
     -------
@@ -363,11 +396,12 @@ def embedding_per_label(Z: np.ndarray, Y: np.ndarray, label_names: Sequence[str]
             f"embedding_per_label: Z has {len(Z)} rows, labels have {len(Y)}; pass the same samples in both"
         )
     picked = np.argsort(-Y.sum(axis=0, dtype=np.int64), kind="stable")[:most]
-    figure, axes = panel_grid([label_names[l] for l in picked], "component 1", "component 2")
-    for ax, l in zip(axes, picked):
-        has = Y[:, l] == 1
-        ax.scatter(Z[~has, 0], Z[~has, 1], s=3, color=PALE, linewidths=0, rasterized=True)
-        ax.scatter(Z[has, 0], Z[has, 1], s=4, color=BLUE, linewidths=0, rasterized=True)
+    figure, panels = panel_grid([label_names[l] for l in picked], plain(axes[0]), plain(axes[1]))
+    size = float(np.clip(1200 / len(Z), 3, 14))
+    for ax, l in zip(panels, picked):
+        has = Y[:, l] == 1  # pixels where there are many dots: gray ones that are seen on dark paper too, yet not first
+        ax.scatter(Z[~has, 0], Z[~has, 1], s=size, color=GRAY, alpha=0.35, linewidths=0, rasterized=True)
+        ax.scatter(Z[has, 0], Z[has, 1], s=1.5 * size, color="#2A8FD0", linewidths=0, rasterized=True)
         ax.set(xticks=[], yticks=[])
     return figure
 
@@ -436,11 +470,68 @@ def heat_map(
     return figure
 
 
+def score_curve(
+    values: Sequence[object],
+    mean: ArrayLike,
+    std: ArrayLike,
+    value_title: str = "",
+    score: str = "",
+    mark: bool = True,
+) -> Figure:
+    """Scores over the values of one parameter, with a bar of a standard deviation on both sides and a ring at the best.
+
+    Parameters
+    ----------
+    values : sequence
+        Numbers, drawn in even steps, or names.
+    mean, std : array-like of shape (v,)
+        Of the score at every value; NaN where nothing was measured.
+    value_title, score : str, default=""
+        What values and scores are.
+    mark : bool, default=True
+        Put a ring around the best.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 5 inches wide.
+
+    Raises
+    ------
+    UserError
+        Where lengths differ, or no score is a number.
+
+    Examples
+    --------
+    >>> from dmo.report import score_curve
+    >>> figure = score_curve([0.1, 1.0], [0.31, 0.36], [0.02, 0.01], "ridge", "F1")
+    >>> figure.axes[0].get_xlabel()
+    'ridge'
+    """
+    means, deviations = np.asarray(mean, np.float64), np.asarray(std, np.float64)
+    if not len(values) == len(means) == len(deviations) or np.isnan(means).all():
+        raise UserError(
+            f"score_curve: {len(values)} values, {len(means)} means, {len(deviations)} deviations; pass one each"
+        )
+    figure = new_figure(2.8, layout="constrained")
+    ax = clean(figure.add_subplot())
+    ax.errorbar(range(len(means)), means, deviations, color=BLUE, marker="o", markersize=4, linewidth=1.6, elinewidth=1)
+    best = int(np.nanargmax(means))
+    if mark:
+        ring: dict[str, Any] = {"marker": "o", "markersize": 11, "markerfacecolor": "none", "markeredgewidth": 2}
+        ax.plot([best], means[[best]], color=VERMILION, **ring)
+    names = [shorten(figure, shown(value), 1.6, 10) for value in values]
+    ax.set_xticks(range(len(names)), names, size=10, rotation=90 if len("".join(names)) > 50 else 0)
+    ax.set_xlabel(plain(value_title), size=10.5)
+    ax.set_ylabel(plain(score), size=10.5)
+    return figure
+
+
 def _write_cells(ax: Axes, values: np.ndarray) -> None:
     decimals, low, high = decimals_of(values), np.nanmin(values), np.nanmax(values)
     for (row, column), value in np.ndenumerate(values):
         words = "–" if np.isnan(value) else f"{value:.{decimals}f}"
-        color = "white" if value < low + 0.55 * (high - low) else "black"
+        color = "#FEFEFE" if value < low + 0.55 * (high - low) else "#010101"  # not the page's own colors
         ax.text(column, row, words, ha="center", va="center", size=9, color=color)
 
 

@@ -1,7 +1,7 @@
-"""The HTML report: one page, no network, images inside the page and beside it as PNG.
+"""The HTML report: one page, no network, charts inside the page as SVG and beside it as PNG.
 
-Jinja2 fills the template and escapes every text. A page has a script only where a table is to be sorted and filtered;
-the page's policy allows that one script, by its hash, and no other.
+Jinja2 fills the template and escapes every text. A page has scripts only where a table is to be sorted or samples are to
+be searched; the page's policy allows those, by their hashes, and no other.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dmo.errors import UserError
+from dmo.report.explorer import Samples
 from dmo.report.numbers import decimals_of, is_number, shown
+from dmo.report.svg import inline_svg
 from dmo.stores import replace_file
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ class Table:
         Stands below it.
     interactive : bool, default=False
         It sorts by a column when its head is pressed, and shows the rows that hold the text typed above it.
+    folded : bool, default=False
+        Only its caption is seen until that is pressed.
 
     Examples
     --------
@@ -60,6 +65,7 @@ class Table:
     best: Sequence[str] = ()
     note: str = ""
     interactive: bool = False
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class PageFigure:
     caption : str
         Stands below it.
     alt : str, default=""
-        Describes it to those who do not see it; "": the caption.
+        Says what is seen in it to those who do not see it; "": the caption.
 
     Examples
     --------
@@ -90,11 +96,14 @@ class PageFigure:
     alt: str = ""
 
 
+Part: TypeAlias = Table | PageFigure | Samples
+"""What a page is made of."""
+
+
 def write_report(
     path: str | Path,
     title: str,
-    tables: Sequence[Table] = (),
-    figures: Sequence[PageFigure] = (),
+    parts: Sequence[Part] = (),
     facts: Mapping[str, object] | None = None,
     lead: str = "",
 ) -> list[Path]:
@@ -108,12 +117,10 @@ def write_report(
         The HTML file; its folder is made.
     title : str
         Heading of the page.
-    tables : sequence of Table, default=()
-        Tables, in order.
-    figures : sequence of PageFigure, default=()
-        Figures, below the tables.
+    parts : sequence of Table, PageFigure and Samples, default=()
+        In order; figures that follow each other stand side by side where there is room. Samples at most once.
     facts : mapping of str to object, default=None
-        Name -> value, shown as a strip above the tables.
+        Name -> value, shown as a strip above the parts.
     lead : str, default=""
         A sentence below the title.
 
@@ -136,10 +143,9 @@ def write_report(
     ['report.html']
     """
     path = Path(path)
+    figures = [part for part in parts if isinstance(part, PageFigure)]
     _check_names([entry.name for entry in figures])
-    images = {path.parent / f"{entry.name}.png": _png(entry.figure) for entry in figures}
-    interactive = any(table.interactive for table in tables)
-    script = Markup(_environment().get_template("tables.js").render() if interactive else "")
+    scripts = _scripts(parts)
     page = (
         _environment()
         .get_template("page.html")
@@ -147,18 +153,36 @@ def write_report(
             title=title,
             lead=lead,
             facts={name: shown(value) for name, value in (facts or {}).items()},
-            tables=[_table(table) for table in tables],
-            figures=[
-                {"png": base64.b64encode(png).decode(), "alt": entry.alt or entry.caption, "caption": entry.caption}
-                for entry, png in zip(figures, images.values())
+            groups=[
+                {"kind": kind, "parts": [_KINDS[kind](part) for part in some]} for kind, some in groupby(parts, _kind)
             ],
-            script=script,
-            script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            explored=any(isinstance(part, Samples) for part in parts),
+            scripts=scripts,
+            policy=" ".join(f"'{_hash(script)}'" for script in scripts),
         )
     )
+    images = {path.parent / f"{entry.name}.png": _png(entry.figure) for entry in figures}
     for target, content in {**images, path: page.encode("utf-8", "replace")}.items():
         replace_file(target, content)
     return [path, *images]
+
+
+def _scripts(parts: Sequence[Part]) -> list[Markup]:
+    """The scripts that the parts need: D3 (see NOTICE) only where there are samples to map."""
+    names = ["tables.js"] if any(isinstance(part, Table) and part.interactive for part in parts) else []
+    if any(isinstance(part, Samples) for part in parts):
+        names += ["d3.min.js", "explorer.js"]
+    loader = _environment().loader
+    assert loader is not None
+    return [Markup(loader.get_source(_environment(), name)[0]) for name in names]
+
+
+def _hash(script: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _kind(part: Part) -> str:
+    return "table" if isinstance(part, Table) else "figures" if isinstance(part, PageFigure) else "samples"
 
 
 @cache
@@ -181,6 +205,11 @@ def _png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
+def _figure(entry: PageFigure) -> dict[str, object]:
+    words = entry.alt or entry.caption
+    return {"svg": Markup(inline_svg(entry.figure, entry.name, entry.caption, words)), "caption": entry.caption}
+
+
 def _table(table: Table) -> dict[str, object]:
     """The table as the template takes it: column by column, cells as text."""
     names = list(table.columns)
@@ -195,18 +224,33 @@ def _table(table: Table) -> dict[str, object]:
         "caption": table.caption,
         "note": table.note,
         "interactive": table.interactive,
+        "folded": table.folded,
         "columns": columns,
         "rows": range(len(table.rows)),
     }
 
 
+def _wide(numbers: np.ndarray) -> bool:
+    """Whether some are a thousand times others, which are no whole numbers."""
+    sizes = np.abs(numbers[numbers != 0])
+    return bool(sizes.size) and sizes.min() < sizes.max() / 1000 and (numbers != np.round(numbers)).any()
+
+
 def _column(name: str, values: Sequence[object], mark: bool) -> dict[str, object]:
-    """Numbers stand to the right, all of a column with the same decimals; `best` holds the rows to set in bold."""
+    """Numbers stand to the right, all of a column with the same decimals, unless these would leave nothing of some; `best`
+    holds the rows to set in bold."""
     numbers = np.array([float(value) if is_number(value) else np.nan for value in values])
     finite = numbers[np.isfinite(numbers)]
     if not finite.size:
         return {"name": name, "numeric": False, "cells": [shown(value) for value in values], "best": ()}
     form = ".2e" if 0 < np.abs(finite).max() < 1e-3 else f",.{decimals_of(finite)}f"
-    cells = [format(number, form) if np.isfinite(number) else shown(v) for v, number in zip(values, numbers)]
+    wide = _wide(finite)  # errors of areas and of prices, say
+    cells = [
+        shown(v) if not np.isfinite(number) else format(number, f",.{decimals_of(numbers[[i]])}f" if wide else form)
+        for i, (v, number) in enumerate(zip(values, numbers))
+    ]
     best = np.flatnonzero(numbers == finite.max()).tolist() if mark else ()
     return {"name": name, "numeric": True, "cells": cells, "best": best}
+
+
+_KINDS: Mapping[str, Any] = {"table": _table, "figures": _figure, "samples": Samples.payload}

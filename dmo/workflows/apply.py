@@ -160,12 +160,12 @@ def open_applied(model: str, features: str, split: str | None, default: str, nee
     chosen = chosen_split(store, split, default)
     views, Y, index = store.select(chosen)
     used = {name: views[own] for name, own in known.items()}
-    columns = _class_columns(fitted, store, model)
+    columns = class_columns(fitted, store, model)
     Y = Y if Y is None or columns is None else Y[:, columns]
     return AppliedModel(fitted, contents, store, used, Y, index, chosen, columns)
 
 
-def _class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.ndarray | None:
+def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.ndarray | None:
     """Where a store has the classes of a model that learned classes: a class without a training sample is not among them."""
     if not store.class_labels or getattr(fitted, "multilabel_", True):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,22 +29,38 @@ from dmo.metrics import (
     top_scores,
 )
 from dmo.progress import stage
-from dmo.workflows.apply import SCORES, AppliedModel, known_labels, label_count, open_applied, rows_of
+from dmo.workflows.apply import (
+    SCORES,
+    AppliedModel,
+    chosen_split,
+    class_columns,
+    known_labels,
+    label_count,
+    open_applied,
+    rows_of,
+)
 from dmo.workflows.images import stored_image
-
-SHOWN = 6
-"""Best, and worst, annotations that are shown."""
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedModel:
-    """A model on the samples of a split: its name on the page, label scores (m x L), measures and recorded costs."""
+    """A model on the samples of a split: its name on the page, label scores (m x L), measures, recorded costs, and the
+    labels chosen (m x L, or m x 0 where none are)."""
 
     name: str
     applied: AppliedModel
     scores: np.ndarray
     measures: dict[str, Any]
     costs: Mapping[str, Any]
+    sets: np.ndarray
+
+    @cached_property
+    def probabilities(self) -> np.ndarray | None:
+        """Of the labels (m x L), by another pass over the samples; None of a model that learned none."""
+        model = self.applied.model
+        if getattr(model, "decoding_", None) is None:
+            return None
+        return rows_of(self.applied, lambda views: np.asarray(model.predict_proba(views)), "probabilities")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +69,21 @@ class Evaluation:
 
     models: list[EvaluatedModel]
     names: list[str]
-    Y: np.ndarray
-    """0 also where a label is not known, which the measures leave out."""
+    known: np.ndarray
+    """Labels, 0/1; NaN where a label is not known, which the measures leave out."""
     top: int
+
+    @cached_property
+    def Y(self) -> np.ndarray:
+        """Labels, 0 also where a label is not known."""
+        return np.nan_to_num(self.known)
+
+    @cached_property
+    def comparable(self) -> tuple[np.ndarray, str]:
+        """What samples are ranked by, and its name: probabilities, since the scores of a rule order the labels within a
+        sample only; without them scores."""
+        found = self.first.probabilities
+        return (self.first.scores, "score") if found is None else (found, "probability")
 
     @property
     def first(self) -> EvaluatedModel:
@@ -65,14 +93,27 @@ class Evaluation:
     def store(self) -> stores.FeatureStore:
         return self.first.applied.store
 
-    @cached_property
-    def best(self) -> np.ndarray:
-        """The numbers of the `top` best labels of every sample, best first."""
-        return top_labels(self.first.scores, self.top)
-
     def image(self, i: int) -> np.ndarray | None:
         """The image of a sample where the store was made from images that are still there."""
         return stored_image(self.store, self.first.applied.ids()[i])
+
+
+def judge_together(
+    paths: Sequence[str], features: str, split: str | None, top: int | None
+) -> tuple[EvaluatedModel, ...]:
+    """`judge` several models on the same samples by the same number of labels: without `top` the least that one gives."""
+    judged = tuple(judge(path, features, split, top) for path in paths)
+    counts = {int(each.measures["top"]) for each in judged if "top" in each.measures}
+    if len(counts) > 1:
+        judged = tuple(judge(path, features, split, min(counts)) for path in paths)
+    sizes = {(each.applied.split, each.applied.n) for each in judged}
+    if len(sizes) > 1:
+        has = ", ".join(f"{each.name} {each.applied.n}" for each in judged)
+        raise UserError(f"models are compared on the same samples, but these differ: {has}; pass --split")
+    labels = [each.applied.label_names() for each in judged]
+    if any(names != labels[0] for names in labels):
+        raise UserError("models are compared on the same labels, but these learned different ones; fit them on one store")
+    return judged
 
 
 def judge(path: str, features: str, split: str | None, top: int | None, cv: int | None = None) -> EvaluatedModel:
@@ -81,7 +122,7 @@ def judge(path: str, features: str, split: str | None, top: int | None, cv: int 
     Parameters
     ----------
     path : str
-        The model.
+        The model, or the scores or labels that `dmo annotate` wrote.
     features : str
         The feature store.
     split : str or None
@@ -113,6 +154,8 @@ def judge(path: str, features: str, split: str | None, top: int | None, cv: int 
     >>> judge("model.zarr", "set.zarr", None, 1).measures["n_plus"]
     2
     """
+    if stores.describe(path)["kind"] == "results":
+        return _judge_results(path, features, split, top)
     applied = open_applied(path, features, split, "test", SCORES)
     Y = known_labels(applied, features)
     real = applied.store.real_labels
@@ -136,7 +179,51 @@ def judge(path: str, features: str, split: str | None, top: int | None, cv: int 
         measures["accuracy"] = measures["subset_accuracy"]
     measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
     costs = dict(made.get("costs") or {}) | {"model_bytes": found["bytes"]}
-    return EvaluatedModel(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs)
+    return EvaluatedModel(f"{type(applied.model).__name__} ({Path(path).stem})", applied, scores, measures, costs, sets)
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """Stands for the model of a result store: the names of its labels, how many a sample is given, and whether these
+    are labels or classes."""
+
+    label_names_: list[str]
+    n_seen_labels_: int
+    multilabel_: bool
+
+
+def _judge_results(path: str, features: str, split: str | None, top: int | None) -> EvaluatedModel:
+    """What `dmo annotate` wrote, on the samples it was written for; of labels only those written have a score."""
+    results, store = stores.open_results(path), stores.open_features(features)
+    names = results.attributes.get("label_names")
+    if results.kind not in ("scores", "labels") or names is None:
+        raise stores.StoreError(f"{path} holds {results.kind}, not labels or scores; write it with dmo annotate")
+    where = split or results.attributes.get("split")
+    views, Y, index = store.select(chosen_split(store, where, "test"))
+    block = results[: len(index)]
+    ids = AppliedModel(None, "", store, {}, Y, index, None).ids()
+    if results.shape[0] != len(index) or (results.sample_ids is not None and list(results.sample_ids) != ids):
+        raise stores.StoreError(
+            f"{path} has {results.shape[0]} samples, {features} {len(index)} others; take the --split it was written for"
+        )
+    scores = np.asarray(block, np.float64)
+    if results.kind == "labels":
+        scores = np.zeros((len(block), len(names)))
+        np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
+    written = len(names) if results.kind == "scores" else block.shape[1]
+    model = Annotations(list(names), written, not store.class_labels)
+    columns = class_columns(model, store, path)
+    Y = Y if Y is None or columns is None else Y[:, columns]
+    applied = AppliedModel(model, "", store, views, Y, index, where, columns)
+    known = known_labels(applied, features)
+    if top is not None and top > written:
+        raise UserError(f"--top {top}: {path} holds {written} labels a sample; pass a number from 1 to {written}")
+    count = min(_suitable(applied.model, known), written) if top is None else top
+    measures = figures(known, scores, count, area=results.kind == "scores")
+    measures |= {"training_samples": None, "cv": None}
+    costs = {"model_bytes": stores.describe(path)["bytes"]}
+    none = np.zeros((len(index), 0))
+    return EvaluatedModel(f"{results.kind} ({Path(path).stem})", applied, scores, measures, costs, none)
 
 
 def trained_on(measures: Mapping[str, Any]) -> str:
@@ -355,21 +442,33 @@ def sample_precision(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return (precision * ranked).sum(axis=1) / np.maximum(Y.sum(axis=1), 1)
 
 
-def best_and_worst(evidence: Evaluation) -> tuple[np.ndarray, np.ndarray]:
-    """The best and the worst annotated samples: by the F1 of the labels given, then by the ranking of all labels."""
-    counts, numbers = evidence.Y.sum(axis=1), evidence.best
-    hits = np.take_along_axis(evidence.Y, numbers, axis=1).sum(axis=1)
-    f1 = 2 * hits / (counts + numbers.shape[1])
-    quality = sample_precision(evidence.Y, evidence.first.scores)
-    labeled = np.flatnonzero(counts)
-    order = labeled[np.lexsort((-quality[labeled], -f1[labeled]))]
-    count = min(SHOWN, len(order) // 2)
-    return order[:count], order[::-1][:count]
+def by_quality(Y: np.ndarray, scores: np.ndarray, top: int) -> np.ndarray:
+    """Order samples, the best annotated first: by the F1 of the labels given, then by the ranking of all labels.
 
+    Parameters
+    ----------
+    Y : ndarray of shape (m, L)
+        Labels, 0/1.
+    scores : ndarray of shape (m, L)
+        Label scores.
+    top : int
+        Labels that a sample is given.
 
-def words_of(evidence: Evaluation, i: int) -> tuple[list[str], list[str]]:
-    """True and given labels of a sample."""
-    return [evidence.names[j] for j in np.flatnonzero(evidence.Y[i])], [evidence.names[j] for j in evidence.best[i]]
+    Returns
+    -------
+    ndarray of int of shape (m,)
+        Numbers of samples; those without labels last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.workflows.evaluation import by_quality
+    >>> by_quality(np.array([[0, 0], [0, 1], [1, 0]]), np.array([[0.9, 0.1]] * 3), 1)
+    array([2, 1, 0])
+    """
+    counts, numbers = Y.sum(axis=1), top_labels(scores, top)
+    f1 = 2 * np.take_along_axis(Y, numbers, axis=1).sum(axis=1) / (counts + top)
+    return np.lexsort((-sample_precision(Y, scores), -f1, counts == 0))
 
 
 def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> dict[str, Any]:

@@ -1,96 +1,304 @@
-"""The figures of `dmo report`."""
+"""The figures of `dmo report`, each with words for those who do not see it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dmo import report
-from dmo.report import PageFigure
-from dmo.workflows.evaluation import Evaluation, best_and_worst, store_labels, words_of
-from dmo.workflows.program import Session
+from dmo.methods.decoding import top_labels
+from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores
+from dmo.report import PageFigure, Samples
+from dmo.report.curves import pooled_measures, reliability
+from dmo.report.numbers import shown
+from dmo.workflows.evaluation import EvaluatedModel, Evaluation, by_quality, store_labels
 
-_MAPPED = 400
-"""Samples whose images are read for the map."""
+AXES = ("first direction of the label scores", "second direction")
+"""What the axes of every picture of the learned space are."""
+_SPREAD = 1e-6
+"""Share of the longest direction below which there is no second one to draw."""
 
 
-def draw(run: Session, evidence: Evaluation, sweeps: Sequence[Mapping[str, Any]]) -> list[PageFigure]:
-    """All figures: annotations, curves, co-occurrence, the learned space, and the heat maps of sweeps."""
-    first, Y, names = evidence.first, evidence.Y, evidence.names
-    known = store_labels(evidence.first.applied)
-    plane = _plane(first.scores)
-    figures_ = {
-        "precision-recall": (
-            report.precision_recall_per_label(Y, first.scores, names),
-            f"Precision and recall of the labels with most samples ({first.name}); dashed: chance.",
-        ),
-        "co-occurrence": (
-            report.label_cooccurrence(Y if known is None else np.nan_to_num(known), names),
-            "Labels that come together: the share of the samples of the row's label that carry the column's.",
-        ),
-    }
-    panels = report.embedding_per_label(plane, Y, names)
+def samples(evidence: Evaluation) -> Samples:
+    """The samples to search, map and open."""
+    scores, name = evidence.comparable
+    rows = {each.name: top_labels(each.scores, evidence.top) for each in evidence.models}
+    has_images = any(evidence.image(i) is not None for i in range(min(3, len(evidence.Y))))
+    return Samples(
+        evidence.first.applied.ids(),
+        evidence.names,
+        evidence.known,
+        scores,
+        rows,
+        by_quality(evidence.Y, evidence.first.scores, evidence.top),
+        plane_of(scores),
+        AXES,
+        name,
+        evidence.image if has_images else None,
+        f"Samples and their labels ({evidence.first.name})",
+    )
+
+
+def plane_of(scores: np.ndarray) -> np.ndarray | None:
+    """Samples (m x 2) on the plane of the learned space in which the label scores differ most; None for a line."""
+    left, lengths, _ = np.linalg.svd(scores - scores.mean(axis=0), full_matrices=False)
+    if len(lengths) < 2 or lengths[1] <= _SPREAD * lengths[0]:
+        return None
+    return left[:, :2] * lengths[:2]
+
+
+def draw(evidence: Evaluation) -> list[PageFigure]:
+    """Curves of the models on common axes, numbers of labels, co-occurrence and the learned space by label."""
     return [
-        *_annotations(evidence),
-        *(PageFigure(name, figure, caption) for name, (figure, caption) in figures_.items()),
-        *_map(run, evidence, plane),
-        PageFigure("labels-in-space", panels, "The same plane, one panel a label: its samples in blue."),
-        *(_heat_map(found, number) for number, found in enumerate(sweeps, 1)),
+        _precision_recall(evidence),
+        *_calibration(evidence),
+        _thresholds(evidence),
+        *_label_counts(evidence),
+        *_differences(evidence),
+        *_cooccurrence(evidence),
+        *_space(evidence),
     ]
 
 
-def _plane(scores: np.ndarray) -> np.ndarray:
-    """Samples on the plane of the learned space in which the label scores differ most: m x 2."""
-    left, lengths, _ = np.linalg.svd(scores - scores.mean(axis=0), full_matrices=False)
-    plane = left[:, :2] * lengths[:2]
-    return plane if plane.shape[1] == 2 else np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
+def _who(evidence: Evaluation) -> str:
+    return evidence.first.name if len(evidence.models) == 1 else "the models"
 
 
-def _annotations(evidence: Evaluation) -> list[PageFigure]:
-    """Best and worst annotations with the samples' images; none for samples that have none."""
+def _precision_recall(evidence: Evaluation) -> PageFigure:
+    scores = {each.name: each.scores for each in evidence.models}
+    figure = report.precision_recall_per_label(evidence.known, scores, evidence.names)
+    curves = precision_recall_curves(evidence.known, evidence.first.scores)
+    ranked = sorted(curves, key=lambda curve: -curve.average_precision)
+    best, worst = ranked[0], ranked[-1]
+    alt = (
+        f"Average precision of {evidence.first.name} on {len(ranked)} labels: highest {best.average_precision:.2f} "
+        f"({evidence.names[best.label]}), lowest {worst.average_precision:.2f} ({evidence.names[worst.label]}), "
+        f"mean {np.mean([curve.average_precision for curve in ranked]):.2f}."
+    )
+    caption = (
+        f"Precision and recall of the labels with most samples ({_who(evidence)}); AP: average precision; dashed: "
+    )
+    return PageFigure("precision-recall", figure, caption + "chance.", alt)
+
+
+def _calibration(evidence: Evaluation) -> list[PageFigure]:
+    """How far probabilities can be believed; none of models without them."""
+    found = {each.name: each.probabilities for each in evidence.models}
+    known = {name: p for name, p in found.items() if p is not None}
+    if not known:
+        return []
+    errors = {name: reliability(evidence.known, p)[2] for name, p in known.items()}
+    said = ", ".join(f"{name} {error:.3f}" for name, error in errors.items())
+    caption = (
+        "Calibration: of the labels given some probability, the share that is there; dashed: perfect. The error is the "
+    )
+    figure = report.calibration_curves(evidence.known, known)
+    return [
+        PageFigure("calibration", figure, caption + "mean distance from it.", f"Expected calibration error: {said}.")
+    ]
+
+
+def _thresholds(evidence: Evaluation) -> PageFigure:
+    scores = {each.name: each.probabilities for each in evidence.models if each.probabilities is not None}
+    score = "probability"
+    if len(scores) < len(evidence.models):
+        scores, score = {each.name: each.scores for each in evidence.models}, "score"
+    said = []
+    for name, S in scores.items():
+        thresholds, found = pooled_measures(evidence.known, S)
+        at = int(np.argmax(found["F1"]))
+        said.append(f"{name} {found['F1'][at]:.2f} at {thresholds[at]:.2g}")
+    caption = (
+        f"Left: labels above a threshold of the {score}, all pooled. Right: so many labels for every sample, averaged over "
+        f"samples; dashed: {evidence.top}, as in the tables."
+    )
+    figure = report.threshold_curves(evidence.known, scores, evidence.top, score)
+    return PageFigure("thresholds", figure, caption, f"Highest F1 over thresholds: {', '.join(said)}.")
+
+
+def _label_counts(evidence: Evaluation) -> list[PageFigure]:
+    """Sizes of label sets; none where every sample has one label, as classes have."""
+    counts = {"true": evidence.Y.sum(axis=1).astype(int)}
+    counts |= {each.name: each.sets.sum(axis=1).astype(int) for each in evidence.models if each.sets.shape[1]}
+    if len(evidence.names) == 1 or all((values == 1).all() for values in counts.values()):
+        return []
+    said = ", ".join(f"{name} {values.mean():.1f}" for name, values in counts.items())
+    caption = "Labels of a sample: true ones, and those that predict gives by its thresholds."
+    return [PageFigure("cardinality", report.label_counts(counts), caption, f"Mean number of labels: {said}.")]
+
+
+def label_f1(evidence: Evaluation, model: EvaluatedModel) -> np.ndarray:
+    """F1 of every label in percent (L), when samples are given the best labels; NaN for a label that does not occur."""
+    found = annotation_scores(evidence.known, model.scores, evidence.top)
+    p, r = found.per_label_precision, found.per_label_recall
+    both = p + r
+    return 100 * np.where(both > 0, 2 * p * r / np.where(both > 0, both, 1.0), np.where(np.isnan(r), np.nan, 0.0))
+
+
+def _differences(evidence: Evaluation) -> list[PageFigure]:
+    """Which labels each other model annotates better and worse than the first."""
     found = []
-    captions = {"best": "Samples with the best labels", "worst": "Samples with the worst labels"}
-    for (kind, caption), rows in zip(captions.items(), best_and_worst(evidence)):
-        found_images = {int(i): evidence.image(int(i)) for i in rows}
-        images = {i: image for i, image in found_images.items() if image is not None}
-        if images:
-            true, given = zip(*(words_of(evidence, i) for i in images))
-            figure = report.annotated_samples(list(images.values()), true, given)
-            found.append(PageFigure(f"annotations-{kind}", figure, f"{caption} ({evidence.first.name})."))
+    base = label_f1(evidence, evidence.first)
+    for number, other in enumerate(evidence.models[1:], 1):
+        values = label_f1(evidence, other) - base
+        gains, losses = int((values > 0).sum()), int((values < 0).sum())
+        best, worst = int(np.nanargmax(values)), int(np.nanargmin(values))
+        alt = (
+            f"{gains} labels gain, {losses} lose; most: {evidence.names[best]} {values[best]:+.1f}, least: "
+            f"{evidence.names[worst]} {values[worst]:+.1f}."
+        )
+        figure = report.label_differences(values, evidence.names, "F1 %")
+        caption = f"Labels that {other.name} annotates better (right) and worse (left) than {evidence.first.name}."
+        found.append(PageFigure(f"difference-{number}", figure, caption, alt))
     return found
 
 
-def _map(run: Session, evidence: Evaluation, plane: np.ndarray) -> list[PageFigure]:
-    """The plane with images of the samples; none for samples that have none."""
-    if evidence.image(0) is None:
-        run.note("the samples have no images to show (the store was not made from images, or their folder is gone)")
+def _cooccurrence(evidence: Evaluation) -> list[PageFigure]:
+    """Which labels come together; none where no sample has two."""
+    stored = store_labels(evidence.first.applied)
+    Y = evidence.Y if stored is None else np.nan_to_num(stored)
+    if (Y.sum(axis=1) < 2).all():
         return []
-    shown = set(np.linspace(0, len(plane) - 1, min(_MAPPED, len(plane))).astype(int).tolist())
-    images = [_small(evidence.image(i)) if i in shown else None for i in range(len(plane))]
-    figure = report.thumbnail_map(plane, images, "first direction of the label scores", "second direction")
-    caption = "Samples in the plane of the learned space in which the label scores differ most."
-    return [PageFigure("space", figure, caption)]
+    figure = report.label_cooccurrence(Y, evidence.names)
+    together = Y.T.astype(np.float64) @ Y  # bytes would overflow
+    together[np.diag_indices_from(together)] = 0
+    a, b = np.unravel_index(int(np.argmax(together)), together.shape)
+    caption = "Labels that come together: the share of the samples of the row's label that carry the column's."
+    alt = f"Most often together: {evidence.names[a]} and {evidence.names[b]}, in {int(together[a, b])} samples."
+    return [PageFigure("co-occurrence", figure, caption, alt)]
 
 
-def _small(image: np.ndarray | None) -> np.ndarray | None:
-    return None if image is None else image[:: max(1, image.shape[0] // 64), :: max(1, image.shape[0] // 64)]
+def _space(evidence: Evaluation) -> list[PageFigure]:
+    scores, _ = evidence.comparable
+    plane = plane_of(scores)
+    if plane is None:
+        return []
+    figure = report.embedding_per_label(plane, evidence.Y, evidence.names, axes=AXES)
+    caption = "The plane in which the label scores differ most, one panel a label: its samples in blue."
+    counts = np.sort(evidence.Y.sum(axis=0))[::-1]
+    alt = f"{len(plane)} samples; panels of the labels with most of them, {int(counts[0])} the first."
+    return [PageFigure("labels-in-space", figure, caption, alt)]
 
 
-def _heat_map(found: Mapping[str, Any], number: int) -> PageFigure:
-    """Best score of a sweep for every pair of values of its two longest axes."""
-    axes = [key for key in found["table"][0] if key not in ("mean", "std", "folds")]
-    table = [row for row in found["table"] if all(key in row for key in axes)]  # without an estimator's own settings
-    values = {key: list(dict.fromkeys(row[key] for row in table)) for key in axes}
-    rows, columns = sorted(values, key=lambda key: -len(values[key]))[:2]
-    best = np.full((len(values[rows]), len(values[columns])), np.nan)
-    for row in table:
-        at = values[rows].index(row[rows]), values[columns].index(row[columns])
-        best[at] = np.fmax(best[at], row["mean"])
-    figure = report.heat_map(best, values[rows], values[columns], rows, columns, found["metric"])
+def draw_targets(models: Sequence[EvaluatedModel], Y: np.ndarray, names: Sequence[str]) -> list[PageFigure]:
+    """Predictions and errors of real targets, of the first model."""
+    first = models[0]
+    r2 = regression_scores(Y, first.scores).per_target[2]
+    said = ", ".join(f"{names[j]} {r2[j]:.2f}" for j in np.argsort(-r2, kind="stable")[:15])
+    return [
+        PageFigure(
+            "predicted-against-true",
+            report.predicted_against_true(Y, first.scores, names),
+            f"Predictions of {first.name} against true values; dashed: perfect ones.",
+            f"R2 by target: {said}.",
+        ),
+        PageFigure(
+            "residuals",
+            report.residuals(Y, first.scores, names),
+            f"True less predicted values against predictions ({first.name}): without a trend where nothing was missed.",
+            f"Mean and deviation of the errors: {_errors(Y, first.scores, names)}.",
+        ),
+    ]
+
+
+def _errors(Y: np.ndarray, P: np.ndarray, names: Sequence[str]) -> str:
+    mean, deviation = np.nanmean(Y - P, axis=0), np.nanstd(Y - P, axis=0)
+    return ", ".join(f"{name} {mean[j]:.2g} and {deviation[j]:.2g}" for j, name in enumerate(names[:15]))
+
+
+def sweep_figures(table: Sequence[Mapping[str, Any]], metric: str, name: str = "sweep") -> list[PageFigure]:
+    """Scores over what a sweep tried: a heat map of the two parameters with most values, or a curve of the only one.
+
+    Parameters
+    ----------
+    table : sequence of mapping
+        Of `SweepResult.table`.
+    metric : str
+        The score.
+    name : str, default="sweep"
+        Of the figure's file.
+
+    Returns
+    -------
+    list of PageFigure
+        None where only one setting was tried.
+
+    Examples
+    --------
+    >>> from dmo.workflows.report_figures import sweep_figures
+    >>> rows = [{"ridge": ridge, "mean": ridge, "std": 0.1, "folds": []} for ridge in (0.1, 1.0)]
+    >>> sweep_figures(rows, "f1@5")[0].caption
+    'f1@5 over ridge, best over the other parameters. The best ridge, 1, is the largest tried: try larger ones.'
+    """
+    values = varied(table)
+    if not values:
+        return []
+    best = max(table, key=lambda row: row["mean"])
+    rows, *more = list(values)[:2]
+    if more and any(rows in row and more[0] in row for row in table):
+        columns = more[0]
+        grid = np.full((len(values[rows]), len(values[columns])), np.nan)
+        for row in table:
+            if rows in row and columns in row:
+                at = values[rows].index(_plain(row[rows])), values[columns].index(_plain(row[columns]))
+                grid[at] = np.fmax(grid[at], row["mean"])
+        figure = report.heat_map(grid, values[rows], values[columns], rows, columns, metric)
+        over = f"{rows} and {columns}"
+    else:
+        mean, std = np.full(len(values[rows]), np.nan), np.zeros(len(values[rows]))
+        for row in (row for row in table if rows in row):
+            at_ = values[rows].index(_plain(row[rows]))
+            if not row["mean"] <= mean[at_]:
+                mean[at_], std[at_] = row["mean"], row["std"]
+        figure = report.score_curve(values[rows], mean, std, rows, metric)
+        over = rows
+    edge = " ".join(_edges(values, best))
+    caption = f"{metric} over {over}, best over the other parameters."
+    setting = ", ".join(f"{key} {shown(best[key])}" for key in values if key in best)
+    alt = f"Best {metric}: {best['mean']:.4g} with {setting}."
+    return [PageFigure(name, figure, f"{caption} {edge}".strip(), alt)]
+
+
+def learning_figures(curve: Sequence[tuple[int, float, float]], metric: str) -> list[PageFigure]:
+    """The score over numbers of training samples; none of less than two."""
+    if len(curve) < 2:
+        return []
+    counts, means, deviations = zip(*curve)
+    figure = report.score_curve(counts, means, deviations, "training samples", metric, mark=False)
+    gain = means[-1] - means[-2]
     caption = (
-        f"{found['metric']} over {rows} and {columns} ({Path(found['model']).stem}), best over the other parameters."
+        f"Learning curve of the best setting: {metric} over training samples, bars: deviation over folds. From "
+        f"{counts[-2]:,} to {counts[-1]:,} samples it changes by {gain:+.3g}."
     )
-    return PageFigure(f"sweep-{number}", figure, caption)
+    said = ", ".join(f"{count:,}: {mean:.4g}" for count, mean in zip(counts, means))
+    return [PageFigure("learning-curve", figure, caption, f"{metric} by training samples: {said}.")]
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be compared and shown: numbers as they are, all else as text."""
+    return value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else str(value)
+
+
+def varied(table: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Values by parameter, of those with several, most values first; numbers in their order."""
+    keys = dict.fromkeys(key for row in table for key in row if key not in ("mean", "std", "folds"))
+    found = {}
+    for key in keys:
+        values = list(dict.fromkeys(_plain(row[key]) for row in table if key in row))
+        if len(values) > 1:
+            found[key] = sorted(values) if all(isinstance(v, (int, float)) for v in values) else values
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+def _edges(values: Mapping[str, Sequence[Any]], best: Mapping[str, Any]) -> list[str]:
+    """Sentences on parameters of which the best value is the first or last that was tried."""
+    said = []
+    for key, tried in values.items():
+        if len(tried) < 2 or not all(isinstance(value, (int, float)) for value in tried) or key not in best:
+            continue
+        if best[key] in (tried[0], tried[-1]):
+            which, more = ("smallest", "smaller") if best[key] == tried[0] else ("largest", "larger")
+            said.append(f"The best {key}, {shown(best[key])}, is the {which} tried: try {more} ones.")
+    return said

@@ -15,22 +15,29 @@ from dmo import report
 from dmo.errors import UserError, amount
 from dmo.metrics import annotation_scores, precision_recall_curves, regression_scores
 from dmo.progress import stage
-from dmo.report import PageFigure, Table
+from dmo.report import Table
+from dmo.report.page import Part
 from dmo.stores import check_output_file
 from dmo.workflows.apply import known_labels
+from dmo.workflows.comparison import (
+    ANNOTATION,
+    TARGETS,
+    Measures,
+    annotation_measures,
+    paired_differences,
+    target_measures,
+)
 from dmo.workflows.evaluation import (
     EvaluatedModel,
     Evaluation,
-    best_and_worst,
     figures,
-    judge,
+    judge_together,
     label_frequency,
     nearest_scores,
     trained_on,
-    words_of,
 )
 from dmo.workflows.program import Session
-from dmo.workflows.report_figures import draw
+from dmo.workflows.report_figures import draw, draw_targets, label_f1, samples, sweep_figures
 
 
 def write_page(
@@ -45,15 +52,18 @@ def write_page(
     sweeps: Sequence[Mapping[str, Any]] = (),
     lead: str = "",
     jec: bool = False,
+    command: str = "",
 ) -> dict[str, Any]:
     """Judge models on the samples of a store and write the page.
+
+    Of several models it says how much the others differ from the first, and draws all on the same axes.
 
     Parameters
     ----------
     run : Session
         Takes the notes.
     models : sequence of str
-        Paths; the first is that of the figures.
+        Paths of models, or of scores or labels that `dmo annotate` wrote; samples are shown with the scores of the first.
     features : str
         Path of the feature store.
     out : Path
@@ -70,6 +80,8 @@ def write_page(
         A sentence below the title.
     jec : bool, default=False
         Compare with JEC.
+    command : str, default=""
+        What made the page, for its facts.
 
     Returns
     -------
@@ -93,30 +105,41 @@ def write_page(
     (30, True)
     """
     check_output_file(out)
-    judged = [judge(path, features, split, top) for path in dict.fromkeys(models)]
+    judged = judge_together(tuple(dict.fromkeys(models)), features, split, top)
     first = judged[0].applied
     Y = known_labels(first, features)
-    heading = (title or f"{judged[0].name} on {Path(features).name}") + trained_on(judged[0].measures)
+    names = " and ".join(each.name for each in judged[:2]) + (f" and {len(judged) - 2} more" if len(judged) > 2 else "")
+    heading = (title or f"{names} on {Path(features).name}") + trained_on(judged[0].measures)
     for each in judged:
         if where := trained_on(each.measures):
             run.note(f"{each.name}{where}: figures say nothing of new samples; take others, or dmo evaluate --cv 4")
+    made = {"dmo": dmo.__version__, "date": date.today().isoformat()} | ({"command": command} if command else {})
     if first.store.real_labels:
-        return _write_targets(judged, Y, out, heading, lead)
-    evidence = Evaluation(judged, first.label_names(), np.nan_to_num(Y), judged[0].measures["top"])
+        return _write_targets(judged, Y, out, heading, lead, made)
+    evidence = Evaluation(list(judged), first.label_names(), Y, judged[0].measures["top"])
     baselines = {"the most frequent labels for all": np.broadcast_to(label_frequency(evidence), Y.shape)}
     if jec:
         baselines = {"JEC, nearest training samples": nearest_scores(evidence)} | baselines
     others = {name: figures(Y, S, evidence.top, area=False) for name, S in baselines.items()}
+    if evidence.image(0) is None:
+        run.note("the samples have no images to show (the store was not made from images, or their folder is gone)")
     with stage("draw the report", 1) as advance:
-        images = draw(run, evidence, sweeps)
-        tables = [
+        measures = [annotation_measures(Y, each.scores, evidence.top) for each in judged]
+        parts: list[Part] = [
             _scores(evidence, others),
-            _views(evidence),
-            _costs(evidence),
+            *_differences(judged, measures, ANNOTATION, 100, len(Y)),
+            samples(evidence),
+            *draw(evidence),
+            *(
+                figure
+                for number, found in enumerate(sweeps, 1)
+                for figure in sweep_figures(found["table"], found["metric"], f"sweep-{number}")
+            ),
             _per_label(evidence),
-            *_examples(evidence),
+            *_about(evidence),
         ]
-        files = report.write_report(out, heading, [t for t in tables if t.rows], images, _facts(evidence), lead)
+        kept = [part for part in parts if not isinstance(part, Table) or part.rows]
+        files = report.write_report(out, heading, kept, _facts(evidence) | made, lead)
         advance(1)
     return _record(judged, others, files)
 
@@ -135,24 +158,76 @@ def _record(
 
 
 def _write_targets(
-    judged: Sequence[EvaluatedModel], Y: np.ndarray, out: Path, heading: str, lead: str
+    judged: Sequence[EvaluatedModel], Y: np.ndarray, out: Path, heading: str, lead: str, made: Mapping[str, object]
 ) -> dict[str, Any]:
     """The page of models of real targets: errors, and predicted against true values."""
     first, names = judged[0], judged[0].applied.label_names()
     columns = {"RMSE": "rmse", "MAE": "mae", "R2": "r2", "aRRMSE": "arrmse"}
     rows = [[each.name, *(each.measures[key] for key in columns.values())] for each in judged]
-    targets = regression_scores(Y, first.scores).per_target
-    per_target = [[name, *map(float, targets[:, j])] for j, name in enumerate(names)]
-    note = "RMSE and MAE are in the units of a target; relative RMSE: over that of its mean."
-    tables = [
-        Table("Predictions", ["model", *columns], rows, note=f"{len(Y)} samples; means over {len(names)} targets."),
-        Table("Every target", ["target", *list(columns)[:3], "relative RMSE"], per_target, note=note, interactive=True),
+    targets = [regression_scores(Y, each.scores).per_target for each in judged]
+    per_target = [
+        [name, *map(float, targets[0][:, j]), *(float(other[2, j] - targets[0][2, j]) for other in targets[1:])]
+        for j, name in enumerate(names)
     ]
-    figure = report.predicted_against_true(Y, first.scores, names)
-    images = [PageFigure("predicted-against-true", figure, f"Predictions of {first.name}; dashed: perfect ones.")]
-    facts = {"data": Path(first.applied.store.url).name, "samples": len(Y), "targets": len(names)}
-    files = report.write_report(out, heading, tables, images, facts, lead)
+    heads = ["target", *list(columns)[:3], "relative RMSE", *(f"R2 of {each.name}, difference" for each in judged[1:])]
+    note = f"{first.name}. RMSE and MAE are in the units of a target; relative RMSE: over that of its mean."
+    scores = [target_measures(Y, each.scores) for each in judged]
+    parts: list[Part] = [
+        Table(
+            "Predictions",
+            ["model", *columns],
+            rows,
+            best=["R2"],
+            note=f"{len(Y)} samples; means over {len(names)} targets.",
+        ),
+        *_differences(judged, scores, TARGETS, 1, len(Y)),
+        *draw_targets(judged, Y, names),
+        Table("Every target", heads, per_target, note=note, interactive=True),
+        *_parameters(judged),
+    ]
+    facts = {"data": Path(first.applied.store.url).name, "samples": len(Y), "targets": len(names), **made}
+    files = report.write_report(out, heading, parts, facts, lead)
     return _record(judged, {}, files)
+
+
+def _differences(
+    judged: Sequence[EvaluatedModel], measures: Sequence[Measures], names: Sequence[str], factor: float, n: int
+) -> list[Table]:
+    """How much the other models differ from the first, with intervals; none of one model."""
+    rows: list[list[object]] = []
+    for each, own in zip(judged[1:], measures[1:]):
+        found = factor * paired_differences(measures[0], own, n)
+        for name, (difference, low, high) in zip(names, found):
+            sure = "–" if not (low > 0 or high < 0) else "higher" if low > 0 else "lower"
+            rows.append([each.name, name, *(f"{value:+.3g}" for value in (difference, low, high)), sure])
+    if not rows:
+        return []
+    columns = ["model", "measure", "difference", "from", "to", f"than {judged[0].name}"]
+    note = (
+        "From - to: 95 % of the paired bootstrap, which draws the same samples for both models 2,000 times; – where the "
+        "interval holds 0: these samples do not tell the models apart. F1 of a sample: mean over samples of "
+        "2 hits / (labels given + true labels)."
+    )
+    return [Table(f"Differences from {judged[0].name}", columns, rows, note=note)]
+
+
+def _about(evidence: Evaluation) -> list[Table]:
+    """What the models were made of, folded."""
+    return [*_parameters(evidence.models), _views(evidence), _costs(evidence)]
+
+
+def _parameters(judged: Sequence[EvaluatedModel]) -> list[Table]:
+    """The parameters of every model; none of annotations that stand alone."""
+    found = []
+    for each in judged:
+        if hasattr(each.applied.model, "get_params"):
+            rows = [[name, _plainly(value)] for name, value in each.applied.model.get_params(deep=False).items()]
+            found.append(Table(f"Parameters of {each.name}", ["parameter", "value"], rows, folded=True))
+    return found
+
+
+def _plainly(value: object) -> str:
+    return "none" if value is None else value if isinstance(value, str) else repr(value)
 
 
 def read_sweep(path: str) -> dict[str, Any]:
@@ -208,11 +283,7 @@ def _facts(evidence: Evaluation) -> dict[str, object]:
     parameters = store.provenance.get("parameters", {})
     facts |= {"images left out": len(parameters["unreadable"])} if parameters.get("unreadable") else {}
     facts |= {key: store.attributes[key] for key in ("license", "citation") if store.attributes.get(key)}
-    return facts | {
-        "model": repr(evidence.first.applied.model),
-        "dmo": dmo.__version__,
-        "date": date.today().isoformat(),
-    }
+    return facts
 
 
 def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -226,8 +297,9 @@ def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Ta
     rows = [[each.name, *cells(each.measures)] for each in evidence.models]
     rows += [[name, *cells(measures)] for name, measures in others.items()]
     split = evidence.first.applied.split
+    labels = "1 label" if evidence.top == 1 else f"{evidence.top} labels"
     note = (
-        f"{len(evidence.Y)} samples{f' of split {split}' if split else ''}, {evidence.top} labels each; precision and "
+        f"{len(evidence.Y)} samples{f' of split {split}' if split else ''}, {labels} each; precision and "
         "recall are means over the labels that occur; N+: labels found at least once."
     )
     return Table("Annotation", columns, rows, best=columns[1:], note=note)
@@ -240,7 +312,7 @@ def _views(evidence: Evaluation) -> Table:
         info = store.view_info(name)
         kind = ("sparse " if info.kind == "sparse" else "") + ("histogram" if info.histogram else "features")
         rows.append([name, info.dimension, info.dtype.name, kind])
-    return Table("Views", ["view", "columns", "type", "kind"], rows)
+    return Table("Views", ["view", "columns", "type", "kind"], rows, folded=True)
 
 
 def _costs(evidence: Evaluation) -> Table:
@@ -260,32 +332,25 @@ def _costs(evidence: Evaluation) -> Table:
             held = amount(plan["kernel_bytes"] + plan["factor_bytes"])
             peak = amount(each.costs["peak_memory_bytes"])
             rows.append([each.name, plan["seconds"], each.costs["seconds"], held, peak, size])
-    return Table("Plan and fact", columns, rows, note="Peak memory is that of the whole process, with its libraries.")
+    note = "Peak memory is that of the whole process, with its libraries."
+    return Table("Plan and fact", columns, rows, note=note, folded=True)
 
 
 def _per_label(evidence: Evaluation) -> Table:
     first, Y = evidence.first, evidence.Y
-    found = annotation_scores(Y, first.scores, evidence.top)
-    average = {curve.label: curve.average_precision for curve in precision_recall_curves(Y, first.scores)}
-    frequency = label_frequency(evidence)
+    found = annotation_scores(evidence.known, first.scores, evidence.top)
+    average = {curve.label: curve.average_precision for curve in precision_recall_curves(evidence.known, first.scores)}
+    frequency, f1 = label_frequency(evidence), label_f1(evidence, first)
+    others = [label_f1(evidence, each) - f1 for each in evidence.models[1:]]
     rows: list[list[object]] = []
-    for j in np.argsort(-Y.sum(axis=0), kind="stable"):
-        p, r = float(found.per_label_precision[j]), float(found.per_label_recall[j])
-        occurs = bool(Y[:, j].any())
-        f1 = 2 * p * r / (p + r) if occurs and p + r > 0 else 0.0
-        shares = [100 * v for v in (p, r, f1, average[int(j)])] if occurs else [None] * 4
-        rows.append([evidence.names[j], 100 * float(frequency[j]), int(Y[:, j].sum()), *shares])
+    for j in np.argsort(-Y.sum(axis=0, dtype=np.int64), kind="stable").tolist():
+        values = [100 * found.per_label_precision[j], 100 * found.per_label_recall[j], f1[j]]
+        shares = (
+            [float(v) for v in (*values, 100 * average[j], *(other[j] for other in others))] if j in average else None
+        )
+        missing = [None] * (4 + len(others))
+        rows.append([evidence.names[j], 100 * float(frequency[j]), int(Y[:, j].sum()), *(shares or missing)])
     columns = ["label", "of training samples %", "samples", "precision %", "recall %", "F1 %", "average precision %"]
+    columns += [f"F1 of {each.name}, difference" for each in evidence.models[1:]]
     note = f"{first.name}, {evidence.top} labels a sample. Press a column's head to sort; type a part of a label to filter."
     return Table("Every label", columns, rows, note=note, interactive=True)
-
-
-def _examples(evidence: Evaluation) -> list[Table]:
-    """Best and worst annotations as tables, for samples without images."""
-    if len(evidence.Y) == 0 or evidence.image(0) is not None:
-        return []
-    ids, tables = evidence.first.applied.ids(), []
-    for caption, rows in zip(("Best annotations", "Worst annotations"), best_and_worst(evidence)):
-        cells = [[ids[i], *(", ".join(words) for words in words_of(evidence, int(i)))] for i in rows]
-        tables.append(Table(caption, ["sample", "its labels", "labels given, best first"], cells))
-    return tables

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_regressor
+from sklearn.base import clone, is_regressor
+from sklearn.utils import _safe_indexing
 
-from dmo.report import PageFigure, Table, heat_map, write_report
-from dmo.selection import SweepResult
+import dmo
+from dmo.blocks import Subset
+from dmo.errors import UserError
+from dmo.report import Table, write_report
+from dmo.report.numbers import is_number, shown
+from dmo.selection import SweepResult, stratified_folds, sweep
 from dmo.tuning import search
 from dmo.workflows.fitting import Training, save, with_auto_kernels
+from dmo.workflows.report_figures import learning_figures, sweep_figures, varied
 
 
 def tune(
@@ -66,25 +73,104 @@ def tune(
     """
     if tried is not None and "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
-    Y = training.Y if is_regressor(estimator) else training.learned_by(estimator)
+    Y = _learned(estimator, training)
     result = search(estimator, dict(training.views), Y, tried, metric, folds, random_state)
     save(result.best_estimator, path, training, overwrite)
     return result
 
 
-def write_sweep(result: SweepResult, tried: Mapping[str, Sequence[Any]] | None, title: str, path: str) -> list[str]:
-    """Write an HTML file with all settings, and a heat map where two parameters or more were tried.
+def _learned(estimator: Any, training: Training) -> Any:
+    """Labels as the estimator takes them."""
+    return training.Y if is_regressor(estimator) else training.learned_by(estimator)
+
+
+def learning_curve(
+    result: SweepResult, training: Training, folds: int = 4, random_state: int | None = 0
+) -> list[tuple[int, float, float]]:
+    """Score the best setting of a sweep on eighths, quarters, halves and all of the samples.
 
     Parameters
     ----------
     result : SweepResult
         Of the sweep.
-    tried : mapping of str to sequence
-        Values by parameter.
+    training : Training
+        Its samples; of more than 5000 that many are taken for all.
+    folds : int, default=4
+        Of the cross-validation.
+    random_state : int or None, default=0
+        Of the parts and the folds.
+
+    Returns
+    -------
+    list of tuple
+        Training samples of a fold, mean score and its deviation over folds. Parts on which a fold cannot be fitted or
+        scored, and those of less than five samples a fold, are left out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dmo
+    >>> from dmo.datasets.writing import Source, write
+    >>> X, Y = np.random.default_rng(0).normal(size=(80, 3)), np.eye(2)[np.arange(80) % 2]
+    >>> store = write(Source({"x": X}, Y), "set.zarr")
+    >>> from dmo.workflows.fitting import open_training
+    >>> from dmo.workflows.tuning import learning_curve, tune
+    >>> training = open_training("set.zarr")
+    >>> found = tune(dmo.MultiViewRidge("linear"), training, {"ridge": [0.1, 1.0]}, "model.zarr", folds=2, metric="lrap")
+    >>> [n for n, _, _ in learning_curve(found, training, 2)]
+    [5, 10, 20, 40]
+    """
+    assert training.Y is not None
+    n, grid = len(training.Y), {key: [value] for key, value in result.best_params.items()}
+    learned = _learned(result.best_estimator, training)
+    parts, curve = stratified_folds(np.nan_to_num(training.Y), 8, random_state), []
+    for eighths in (1, 2, 4, 8):
+        rows = np.flatnonzero(parts < eighths)
+        rows = (
+            rows[np.linspace(0, len(rows) - 1, min(len(rows), _CURVE * eighths // 8)).astype(int)]
+            if n > _CURVE
+            else rows
+        )
+        if len(rows) < 5 * folds or not grid:
+            continue
+        views = {name: Subset(view, rows) for name, view in training.views.items()}
+        try:
+            found = sweep(
+                clone(result.best_estimator),
+                views,
+                _safe_indexing(learned, rows),
+                grid,
+                folds,
+                result.metric,
+                random_state,
+                refit=False,
+            )
+        except UserError:  # no label occurs in a fold, say
+            continue
+        row = found.table[0]
+        curve.append((len(rows) * (folds - 1) // folds, float(row["mean"]), float(row["std"])))
+    return curve
+
+
+_CURVE = 5000
+"""Samples of a learning curve at most."""
+
+
+def write_sweep(
+    result: SweepResult, title: str, path: str, curve: Sequence[tuple[int, float, float]] = ()
+) -> list[str]:
+    """Write an HTML file with a heat map of two parameters, or the curve of one, the learning curve, and all settings.
+
+    Parameters
+    ----------
+    result : SweepResult
+        Of the sweep.
     title : str
         Of the page.
     path : str
         The file.
+    curve : sequence of tuple, default=()
+        What `learning_curve` found.
 
     Returns
     -------
@@ -98,34 +184,21 @@ def write_sweep(result: SweepResult, tried: Mapping[str, Sequence[Any]] | None, 
     >>> from dmo.selection import sweep
     >>> from dmo.workflows.tuning import write_sweep
     >>> X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.eye(2)[np.arange(30) % 2]
-    >>> ridges = {"ridge": [0.1, 1.0]}
-    >>> result = sweep(dmo.MultiViewRidge("linear"), X, Y, ridges, 2, "f1@1", 0)
-    >>> write_sweep(result, ridges, "ridges", "sweep.html")
-    ['sweep.html']
+    >>> result = sweep(dmo.MultiViewRidge("linear"), X, Y, {"ridge": [0.1, 1.0]}, 2, "f1@1", 0)
+    >>> write_sweep(result, "ridges", "sweep.html")
+    ['sweep.html', 'sweep.png']
     """
-    names = (
-        list(tried)
-        if tried is not None
-        else [key.removeprefix("param_") for key in result.cv_results_ if "param_" in key]
-    )
-    keys = [*names, "mean", "std"]
+    keys = [*varied(result.table), "mean", "std"]
     ranked = sorted(result.table, key=lambda row: -row["mean"])
-    table = Table("All settings, best first", keys, [[row.get(key, "-") for key in keys] for row in ranked])
-    figures = [_heat_map(result, tried)] if tried is not None and len(tried) > 1 else []
-    return [str(written) for written in write_report(path, title, [table], figures)]
+    rows = [[_cell(row.get(key)) for key in keys] for row in ranked]
+    table = Table("All settings, best first", keys, rows, interactive=True)
+    facts = {"metric": result.metric, "settings": len(result.table), "best": f"{result.best_score:.4f}"}
+    facts |= {"best setting": ", ".join(f"{key} {shown(value)}" for key, value in result.best_params.items())}
+    facts |= {"dmo": dmo.__version__, "date": date.today().isoformat()}
+    figures = [*sweep_figures(result.table, result.metric), *learning_figures(curve, result.metric)]
+    return [str(written) for written in write_report(path, title, [*figures, table], facts)]
 
 
-def _heat_map(result: SweepResult, tried: Mapping[str, Sequence[Any]]) -> PageFigure:
-    """The best score for every pair of values of the two longest axes."""
-    rows, columns = sorted(tried, key=lambda key: -len(tried[key]))[:2]
-    best = np.array(
-        [
-            [
-                max(row["mean"] for row in result.table if row.get(rows) == a and row.get(columns) == b)
-                for b in tried[columns]
-            ]
-            for a in tried[rows]
-        ]
-    )
-    figure = heat_map(best, tried[rows], tried[columns], rows, columns, result.metric)
-    return PageFigure("sweep", figure, f"{result.metric} over {rows} and {columns}, best over the other parameters")
+def _cell(value: Any) -> Any:
+    """Numbers as they are, else text."""
+    return value if value is None or is_number(value) else str(value)

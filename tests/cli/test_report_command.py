@@ -1,5 +1,6 @@
 """`dmo report` and `dmo demo --images`: the page says what the library computes."""
 
+import json
 import re
 
 import numpy as np
@@ -8,11 +9,19 @@ from PIL import Image
 from shell import record, run
 from sklearn.metrics import label_ranking_average_precision_score
 
-from dmo import stores
+from dmo import MultiViewRidge, stores
 from dmo.cli import demo_images as demo_images
+from dmo.datasets.writing import Source, write
+from dmo.labels.stratification import stratified_folds
+from dmo.metrics import annotation_scores, regression_scores, top_label_sets
+from dmo.selection import sweep
 from dmo.workflows.apply import AppliedModel
+from dmo.workflows.comparison import annotation_measures, paired_differences, target_measures
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, sample_precision
+from dmo.workflows.fitting import Training
+from dmo.workflows.report_figures import learning_figures, sweep_figures
 from dmo.workflows.report_page import read_sweep
+from dmo.workflows.tuning import learning_curve
 
 
 def cells(page, caption):
@@ -25,7 +34,7 @@ def cells(page, caption):
 def test_the_page_says_what_evaluate_says(annotated, tmp_path):
     out = tmp_path / "page" / "report.html"
     found = record(
-        "report", annotated / "m.zarr", annotated / "f.zarr", out, "--against", annotated / "r.zarr", "--jec"
+        "report", "--compare", annotated / "m.zarr", annotated / "r.zarr", annotated / "f.zarr", out, "--jec"
     )
     for name, model in (("KGHA (m)", "m.zarr"), ("MultiViewRidge (r)", "r.zarr")):
         measured = record("evaluate", annotated / model, annotated / "f.zarr")
@@ -40,16 +49,11 @@ def test_the_page_says_what_evaluate_says(annotated, tmp_path):
         > found["methods"]["the most frequent labels for all"]["f1"]
     )
     names = {path.name for path in out.parent.iterdir()}
-    images = (
-        "annotations-best",
-        "annotations-worst",
-        "precision-recall",
-        "co-occurrence",
-        "space",
-        "labels-in-space",
-    )
+    images = ("precision-recall", "calibration", "thresholds", "cardinality", "difference-1", "co-occurrence")
+    images = (*images, "labels-in-space")
     assert names == {"report.html", *(f"{name}.png" for name in images)}
-    assert "http" not in page.replace("http-equiv", "")
+    without_d3 = "".join(part for part in page.split("<script>") if not part.startswith("// https://d3js.org"))
+    assert "http" not in without_d3.replace("http-equiv", "")
     assert {row[0]: row[1] for row in cells(page, "Views")} == {
         "rgb_v3h1": "5,184",
         "hsv_v3h1": "5,184",
@@ -72,6 +76,8 @@ def test_every_label_has_its_row(annotated, tmp_path):
     _, Y, _ = store.select("test")
     rows = {row[0]: row[1:] for row in cells((tmp_path / "r.html").read_text(), "Every label")}
     assert set(rows) == set(store.label_names)
+    counts = [int(row[1]) for row in rows.values()]
+    assert counts == sorted(counts, reverse=True)
     for name, count in zip(store.label_names, Y.sum(axis=0)):
         assert rows[name][1] == str(count)
         assert (rows[name][2] == "–") == (count == 0)
@@ -84,11 +90,15 @@ def test_samples_without_images_are_shown_as_words(tmp_path):
     assert "no images to show" in told.stderr
     page = (tmp_path / "r.html").read_text()
     assert "<h1>a &lt;b&gt;</h1>" in page
-    worst = cells(page, "Worst annotations")
-    assert len(worst) == 6
-    for _, own, given in worst:
-        assert set(own.split(", ")) != set(given.split(", "))
-    assert "space.png" not in [path.name for path in tmp_path.iterdir()]
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', page)[1])
+    store = stores.open_features(tmp_path / "d.zarr")
+    _, Y, index = store.select("test")
+    assert data["ids"] == [store.sample_ids[i] for i in index]
+    assert [[data["names"][j] for j in row] for row in data["has"]] == [
+        [store.label_names[j] for j in np.flatnonzero(row)] for row in Y
+    ]
+    assert {len(row) for row in data["given"][0]["rows"]} == {3}
+    assert data["images"] == {}
 
 
 def test_sweeps_become_heat_maps(annotated, tmp_path):
@@ -120,6 +130,91 @@ def test_sweeps_become_heat_maps(annotated, tmp_path):
         code=2,
     )
     assert "not the output of dmo tune --json" in error.stderr
+
+
+def test_results_are_compared_with_the_model_that_made_them(annotated, tmp_path):
+    run("annotate", annotated / "m.zarr", annotated / "f.zarr", tmp_path / "s.zarr", "--scores")
+    run("annotate", annotated / "r.zarr", annotated / "f.zarr", tmp_path / "l.zarr", "--top", 3)
+    models = [annotated / "r.zarr", tmp_path / "l.zarr", tmp_path / "s.zarr"]
+    found = record("report", "--compare", *models, tmp_path / "r.html", "--top", 3)["methods"]
+    for key in ("precision", "recall", "f1", "n_plus"):
+        assert found["labels (l)"][key] == found["MultiViewRidge (r)"][key]
+    f1 = record("evaluate", annotated / "m.zarr", annotated / "f.zarr", "--top", 3)["f1"]
+    assert found["scores (s)"]["f1"] == pytest.approx(f1)
+    page = (tmp_path / "r.html").read_text()
+    rows = {(row[0], row[1]): row[2:] for row in cells(page, "Differences from MultiViewRidge (r)")}
+    assert rows["labels (l)", "F1 %"] == ["+0", "+0", "+0", "–"]
+    difference, low, high = map(float, rows["scores (s)", "F1 %"][:3])
+    assert low <= difference <= high
+    assert difference == pytest.approx(100 * (f1 - found["MultiViewRidge (r)"]["f1"]), rel=0.01)
+    error = run("report", "--compare", annotated / "r.zarr", tmp_path / "l.zarr", "--top", 4, code=2)
+    assert "holds 3 labels a sample" in error.stderr
+    assert "one model (several with --compare)" in run("report", *models, code=2).stderr
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_intervals_are_those_of_resampled_measures(real):
+    rng = np.random.default_rng(0)
+    Y = rng.normal(size=(60, 4)) if real else (rng.random((60, 4)) < 0.4).astype(float)
+    first, second = Y + rng.normal(size=Y.shape), Y + 2 * rng.normal(size=Y.shape)
+    Y[:3, 1] = np.nan
+
+    def measured(index, S):
+        if real:
+            found = regression_scores(Y[index], S[index])
+            return [found.rmse, found.mae, found.r2]
+        found = annotation_scores(Y[index], S[index], 2)
+        pairs = zip(Y[index], top_label_sets(S[index], 2))
+        f1 = [2 * (p * (y == 1)).sum() / (p[~np.isnan(y)].sum() + np.nansum(y)) for y, p in pairs if (y == 1).any()]
+        return [found.precision, found.recall, found.f1, np.mean(f1)]
+
+    of = target_measures if real else lambda Y, S: annotation_measures(Y, S, 2)
+    index = rng.integers(0, 60, (5, 60))
+    taken = np.array([np.bincount(row, minlength=60) for row in index], float)
+    for S in (first, second):
+        np.testing.assert_allclose(of(Y, S)(taken), [measured(row, S) for row in index])
+    found = paired_differences(of(Y, first), of(Y, second), 60)
+    draws = [np.subtract(measured(row, second), measured(row, first)) for row in rng.integers(0, 60, (400, 60))]
+    whole = np.subtract(measured(np.arange(60), second), measured(np.arange(60), first))
+    np.testing.assert_allclose(found[:, 0], whole)
+    np.testing.assert_allclose(
+        found[:, 1:].T, np.percentile(draws, [2.5, 97.5], axis=0), atol=0.25 * np.ptp(draws, axis=0).max()
+    )
+
+
+def test_a_sweep_says_which_best_value_is_at_an_edge():
+    rows = [
+        {"ridge": r, "kernel": k, "mean": r if k == "rbf" else 0.0, "std": 0.1}
+        for r in (0.1, 1.0, 0.3)
+        for k in ("rbf", "linear")
+    ]
+    (both,) = sweep_figures(rows, "f1@5")
+    assert both.caption.endswith("The best ridge, 1, is the largest tried: try larger ones.")
+    assert both.alt == "Best f1@5: 1 with ridge 1, kernel rbf."
+    assert [label.get_text() for label in both.figure.axes[0].get_yticklabels()] == ["0.1", "0.3", "1"]
+    (one,) = sweep_figures([{"ridge": r, "mean": -((r - 2) ** 2), "std": 0.1} for r in (1, 2, 3)], "r2")
+    assert "tried" not in one.caption
+    assert sweep_figures(rows[:1], "r2") == []
+
+
+def test_the_learning_curve_is_that_of_sweeps_over_parts(tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(96, 4)), np.eye(2)[np.arange(96) % 2]
+    X[:, 0] += 2 * Y[:, 0]
+    training = Training(write(Source({"x": X}, Y), tmp_path / "f.zarr"), {"x": X}, Y, None)
+    found = sweep(MultiViewRidge("linear"), X, Y, {"ridge": [0.1, 1.0]}, 2, "lrap", 0)
+    curve = learning_curve(found, training, 2)
+    assert [n for n, _, _ in curve] == [6, 12, 24, 48]
+    assert curve[-1][1:] == pytest.approx((found.best_score, max(found.table, key=lambda row: row["mean"])["std"]))
+    half = np.flatnonzero(stratified_folds(Y, 8, 0) < 4)
+    again = sweep(
+        MultiViewRidge("linear", ridge=found.best_params["ridge"]), X[half], Y[half], {"center": [True]}, 2, "lrap", 0
+    )
+    assert curve[2][1] == pytest.approx(again.best_score)
+    (figure,) = learning_figures(curve, "lrap")
+    assert f"From 24 to 48 samples it changes by {curve[3][1] - curve[2][1]:+.3g}" in figure.caption
+    Y[:90] = 0
+    assert learning_curve(found, Training(training.store, {"x": X}, Y, None), 40) == []
 
 
 def test_samples_are_ranked_by_their_average_precision():
@@ -176,7 +271,9 @@ def test_a_page_shows_no_image_from_outside_the_folder_of_its_store(tmp_path, na
     writer.finish()
     store = stores.open_features(tmp_path / "f.zarr")
     applied = AppliedModel(None, "", store, {}, None, np.arange(4), None)
-    found = Evaluation([EvaluatedModel("m", applied, np.zeros((4, 2)), {}, {})], ["a", "b"], np.eye(4, 2), 1)
+    found = Evaluation(
+        [EvaluatedModel("m", applied, np.zeros((4, 2)), {}, {}, np.zeros((4, 0)))], ["a", "b"], np.eye(4, 2), 1
+    )
     assert found.image(0) is None
     secret.rename(tmp_path / "pics" / "inside.jpg")
     (tmp_path / "pics" / "1").symlink_to(tmp_path / "pics" / "inside.jpg")

@@ -1,0 +1,180 @@
+"""The report in a browser: samples are searched, filtered, opened and mapped under the page's policy, by everybody."""
+
+import shutil
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from dmo import report
+from dmo.workflows.search import answering
+
+HOSTILE = '</script><script>alert("x")</script><b>&'
+NAMES = ["sea", "wide, flat", HOSTILE, "boat"]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    sync_api = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium):
+    """Opens a file; what the page complains of, a breach of its policy included, fails the test."""
+    said, contexts = [], []
+
+    def open_(path, **options):
+        contexts.append(chromium.new_context(**options))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(f"alert: {dialog.message}"))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def evidence(n=40, names=NAMES, **options):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(n, len(names)))
+    Y = (scores + rng.normal(size=scores.shape) > 0.5).astype(float)
+    Y[0, 0] = np.nan
+    given = {"ridge": np.argsort(-scores, axis=1)[:, :2], HOSTILE: np.argsort(scores, axis=1)[:, :2]}
+    ids = [f"sample {i}" for i in range(n - 1)] + [HOSTILE]
+    options = {"plane": scores[:, :2]} | options
+    return report.Samples(ids, names, Y, scores, given, np.arange(n), **options)
+
+
+def written(folder, samples):
+    figure = Figure(figsize=(5, 3))
+    figure.add_subplot().bar(["a", "b"], [1, 2])
+    parts = [
+        report.Table("scores", ["model", "F1"], [["ridge", 0.5], [HOSTILE, 0.25]], best=["F1"]),
+        samples,
+        report.PageFigure("bars", figure, "Two bars.", "b is twice a."),
+        report.Table("labels", ["label", "samples"], [["sky", 3], ["sea", 25], ["sun", None]], interactive=True),
+        report.Table("parameters", ["name", "value"], [["ridge", "1.0"]], folded=True),
+    ]
+    return report.write_report(folder / "r.html", "Report", parts, {"samples": 40}, "A lead.")[0]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return written(tmp_path, evidence(image=lambda i: np.full((80, 100, 3), i, np.uint8) if i % 2 else None))
+
+
+def cards(page):
+    return page.locator(".card .name").all_inner_texts()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_axe_finds_nothing_to_mend(path, opened, width, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = opened(path, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.locator("summary").click()
+    found = axe.run(page).response["violations"]
+    page.fill("[name=labels]", "sea")
+    page.locator(".card").first.click()
+    found += axe.run(page).response["violations"]
+    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_samples_are_ranked_as_dmo_search_ranks_them(path, opened):
+    page, samples = opened(path), evidence()
+    page.fill("[name=labels]", "boat, WIDE, flat")
+    best = np.argsort(-answering(samples.scores, [3, 1]), kind="stable")
+    assert cards(page) == [samples.ids[i] for i in best[:12]]
+    page.locator(".more").click()
+    assert cards(page) == [samples.ids[i] for i in best[:36]]
+    page.select_option("[name=order]", "worst")
+    assert cards(page)[0] == samples.ids[best[-1]]
+    page.fill("[name=labels]", "boa, hill")
+    assert "no label “hill”; boat: " in page.locator(".found").inner_text()
+
+
+@pytest.mark.parametrize("kind", ["right", "wrong", "missed"])
+def test_samples_are_shown_by_what_was_given(path, opened, kind):
+    page, samples = opened(path), evidence()
+    page.fill("[name=labels]", "sea")
+    page.select_option("[name=show]", kind)
+    page.select_option("[name=order]", "stored")
+    given, true = (samples.given["ridge"] == 0).any(axis=1), samples.Y[:, 0]
+    wanted = {"right": given & (true == 1), "wrong": given & (true == 0), "missed": ~given & (true == 1)}[kind]
+    assert wanted.sum() > 0
+    while page.locator(".more").is_visible():
+        page.locator(".more").click()
+    assert cards(page) == [samples.ids[i] for i in np.flatnonzero(wanted)]
+
+
+def test_a_sample_opens_with_its_scores_and_what_every_model_gives_it(path, opened):
+    page, samples = opened(path), evidence()
+    page.select_option("[name=order]", "stored")
+    page.locator(".card").nth(1).click()
+    dialog = page.locator("dialog")
+    assert dialog.locator("h3").inner_text() == "sample 1"
+    assert dialog.locator("img").evaluate("image => image.naturalWidth") == 100
+    heads = dialog.locator("thead th").all_inner_texts()
+    assert heads == ["label", "ridge", HOSTILE, "score"]
+    for row in dialog.locator("tbody tr").all():
+        name = row.locator("th").inner_text()
+        label = NAMES.index(name)
+        cells = row.locator("td").all_inner_texts()
+        assert float(cells[2].replace("−", "-")) == pytest.approx(samples.scores[1, label], rel=0.01, abs=1e-3)
+        for cell, rows in zip(cells, samples.given.values()):
+            truth, given = samples.Y[1, label] == 1, label in rows[1]
+            assert cell.split()[-1:] == ([["missed"], ["right"]][given] if truth else [[], ["wrong"]][given])
+    dialog.locator(".next").click()
+    assert dialog.locator("h3").inner_text() == "sample 2"
+    assert dialog.locator("img").count() == 0
+    page.keyboard.press("ArrowLeft")
+    assert dialog.locator("h3").inner_text() == "sample 1"
+    page.keyboard.press("Escape")
+    assert not dialog.is_visible()
+
+
+def test_the_map_names_the_sample_below_the_pointer_and_zooms(path, opened):
+    page, samples = opened(path), evidence()
+    canvas, tip = page.locator("canvas"), page.locator(".tip")
+    box = canvas.bounding_box()
+    far = int(np.argmax(samples.plane[:, 0]))  # the one at the right edge
+    low, high = samples.plane[:, 1].min(), samples.plane[:, 1].max()
+    y = box["height"] - 24 - (samples.plane[far, 1] - low) / (high - low) * (box["height"] - 38)
+    canvas.hover(position={"x": box["width"] - 14, "y": y})
+    assert tip.locator("b").inner_text() == samples.ids[far]
+    before = canvas.evaluate("canvas => canvas.toDataURL()")
+    page.get_by_role("button", name="zoom in").click()
+    page.wait_for_function("before => document.querySelector('canvas').toDataURL() !== before", arg=before)
+    assert tip.is_hidden()
+    canvas.click(position={"x": 5, "y": 5})  # nothing there
+    page.get_by_role("button", name="whole map").click()
+    page.wait_for_function("before => document.querySelector('canvas').toDataURL() === before", arg=before)
+    canvas.click(position={"x": box["width"] - 14, "y": y})
+    assert page.locator("dialog h3").inner_text() == samples.ids[far]
+
+
+def test_a_map_of_more_samples_than_a_page_holds_says_so_and_answers(tmp_path, opened):
+    page = opened(written(tmp_path, evidence(30_000)))
+    assert "20,000 of 30,000 samples, evenly chosen." in page.locator(".samples .note").all_inner_texts()
+    page.fill("[name=labels]", "sea")
+    assert page.locator(".found").inner_text().endswith("20,000 of 20,000 samples")
+
+
+def test_a_table_is_sorted_and_filtered(path, opened):
+    page = opened(path)
+    rows = page.locator(".sorts tbody tr th, .sorts tbody tr td:first-child")
+    page.get_by_role("button", name="samples", exact=True).click()
+    assert rows.all_inner_texts() == ["sea", "sky", "sun"]
+    page.locator(".sorts input").fill("su")
+    assert page.locator(".sorts output").inner_text() == "1 of 3"
