@@ -92,7 +92,13 @@ class Samples:
             raise UserError(f"Samples: {len(self.names)} names for {L} labels, or scores that are not finite")
 
     def payload(self) -> dict[str, Any]:
-        """What the page's script takes, as JSON."""
+        """Make what the template and the script of the page take.
+
+        Returns
+        -------
+        dict
+            "caption", "notes" (what was left out, in words) and "data", which is JSON.
+        """
         shown, searched = self._shown(), self._searched()
         images, named = self._images(shown)
         given = {name: rows[shown] for name, rows in self.given.items()}

@@ -61,20 +61,33 @@ def test_the_page_says_what_evaluate_says(annotated, tmp_path):
     }
 
 
-def test_plan_and_fact_stand_side_by_side(annotated, tmp_path):
-    run("report", annotated / "m.zarr", annotated / "f.zarr", tmp_path / "r.html")
+@pytest.fixture(scope="module")
+def page(annotated, tmp_path_factory):
+    """The page of KGHA with three labels a sample."""
+    out = tmp_path_factory.mktemp("page") / "r.html"
+    run("report", annotated / "m.zarr", out, "--top", 3)  # on the store that it was fitted on
+    return out.read_text()
+
+
+def test_plan_and_fact_stand_side_by_side(annotated, page):
     costs = stores.describe(annotated / "m.zarr")["provenance"]["parameters"]["costs"]
-    row = cells((tmp_path / "r.html").read_text(), "Plan and fact")[0]
+    row = cells(page, "Plan and fact")[0]
     assert row[0] == "KGHA (m)"
     assert float(row[1].replace(",", "")) == pytest.approx(costs["plan"]["seconds"], rel=0.01, abs=1e-3)
     assert float(row[2].replace(",", "")) == pytest.approx(costs["seconds"], rel=0.01)
 
 
-def test_every_label_has_its_row(annotated, tmp_path):
-    run("report", annotated / "m.zarr", annotated / "f.zarr", tmp_path / "r.html", "--top", 3)
+def test_the_page_says_what_made_it(annotated, page):
+    assert f"report {annotated}/m.zarr" in page
+    parameters = dict(cells(page, "Parameters of KGHA (m)"))
+    assert parameters["n_components"] == "0.5"
+    assert parameters["intercept"] == "True"
+
+
+def test_every_label_has_its_row(annotated, page):
     store = stores.open_features(annotated / "f.zarr")
     _, Y, _ = store.select("test")
-    rows = {row[0]: row[1:] for row in cells((tmp_path / "r.html").read_text(), "Every label")}
+    rows = {row[0]: row[1:] for row in cells(page, "Every label")}
     assert set(rows) == set(store.label_names)
     counts = [int(row[1]) for row in rows.values()]
     assert counts == sorted(counts, reverse=True)
