@@ -62,9 +62,9 @@ def report_command(
 
 
 def _places(paths: list[str], compare: bool) -> tuple[list[str], str, str]:
-    """Models, feature store and page, told apart by what they are; the page by its ending."""
+    """Models, feature store and page, told apart by what they are; the page by its ending or as the third of three."""
     *rest, last = paths
-    named = Path(last).suffix.lower() in (".html", ".htm")
+    named = (not compare and len(rest) == 2) or Path(last).suffix.lower() in (".html", ".htm")
     rest, out = (rest, last) if named else ([*rest, last], "report.html")
     kinds = [stores.describe(path)["kind"] for path in rest]
     given = [path for path, kind in zip(rest, kinds) if kind == "features"]

@@ -112,7 +112,9 @@ def judge_together(
         raise UserError(f"models are compared on the same samples, but these differ: {has}; pass --split")
     labels = [each.applied.label_names() for each in judged]
     if any(names != labels[0] for names in labels):
-        raise UserError("models are compared on the same labels, but these learned different ones; fit them on one store")
+        raise UserError(
+            "models are compared on the same labels, but these learned different ones; fit them on one store"
+        )
     return judged
 
 
