@@ -889,7 +889,11 @@ def test_real_targets_are_learned_and_judged_in_their_units(name, tmp_path):
         text = (tmp_path / "page.html").read_text()
         assert "<h1>MultiViewRidge (m) on s.zarr, training samples among them</h1>" in text
         assert f"{page['methods']['MultiViewRidge (m)']['arrmse']:.3f}"[1:4] in text
-        assert [Path(path).name for path in page["report"]] == ["page.html", "predicted-against-true.png", "residuals.png"]
+        assert [Path(path).name for path in page["report"]] == [
+            "page.html",
+            "predicted-against-true.png",
+            "residuals.png",
+        ]
     assert "real targets, not labels" in run("annotate", model, store, tmp_path / "rows.zarr", code=2).stderr
     assert "mae" in json.loads(run("evaluate", model, store, "--cv", 3, "--json").stdout)
     if name == "lltsvr":
