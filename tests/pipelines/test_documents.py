@@ -10,7 +10,7 @@ from dmo.methods.embeddings.catalog import markdown
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / "how-to" / f"{name}.md" for name in ("annotators", "gaps", "files", "custom")),
+    *(ROOT / "docs" / "how-to" / f"{name}.md" for name in ("annotators", "gaps", "files", "custom", "tools")),
 ]
 
 
