@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv demo test test-clusters test-oldest test-newest docs docs-check wheel lint bench bench-compare mutants clean
+.PHONY: venv demo test test-clusters test-oldest test-newest docs docs-check wheel lint pyright bench bench-compare mutants clean
 
 venv: .venv/.done
 
@@ -64,6 +64,10 @@ lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+pyright: venv
+	# needs Node; what a user writes with the public names has no type error
+	npx --yes pyright@1.1.414 --pythonpath $(BIN)/python tests/typed_use.py
 
 bench: venv
 	# works beside what one would use instead and beside the machine's limit, with one thread and two

@@ -9,15 +9,50 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import scipy.sparse
 
 from dmo.errors import UserError
 
-Rows = Any
-"""A row source: n x d, read by row slices."""
+
+class RowSource(Protocol):
+    """Samples x columns that are read by rows: NumPy, SciPy sparse, pandas, dask, Zarr, xarray, a view of a store.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import RowSource
+    >>> source: RowSource = np.zeros((3, 2))
+    >>> source.shape
+    (3, 2)
+    """
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Samples, columns."""
+
+    def __getitem__(self, where: Any, /) -> Any: ...
+
+
+class Rows(RowSource, Protocol):
+    """A row source with one type of entries: n x d, read by row slices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import Rows
+    >>> source: Rows = np.zeros((3, 2))
+    >>> source.dtype
+    dtype('float64')
+    """
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the entries."""
+
+
 Block: TypeAlias = np.ndarray | scipy.sparse.csr_array
 """Rows in memory."""
 _REST = 1 << 28  # bytes of a chunk that are kept for the next block

@@ -258,7 +258,7 @@ def encode(value: Any) -> Any:
     Parameters
     ----------
     value : object
-        A number, text, None, a kernel, an object of dmo, or lists and mappings of these.
+        A number, text, None, a kernel, an object of dmo, a vector of numbers, or lists and mappings of these.
 
     Returns
     -------
@@ -286,6 +286,8 @@ def encode(value: Any) -> Any:
         return {"object": type(value).__name__, "arguments": arguments}
     if isinstance(value, Mapping):
         return {"mapping": {str(key): encode(part) for key, part in value.items()}}
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iuf":
+        return {"array": value.tolist()}
     if isinstance(value, (list, tuple, range)):
         return [encode(part) for part in value]
     if isinstance(value, slice):
@@ -330,6 +332,8 @@ def decode(value: Any) -> Any:
         return parse(value["kernel"])
     if "slice" in value:
         return slice(*value["slice"])
+    if "array" in value:
+        return np.asarray(value["array"])
     if "mapping" in value:
         return {key: decode(part) for key, part in value["mapping"].items()}
     kind = _public_class(value["object"])

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import clone, is_regressor
+from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils import _safe_indexing
 
 from dmo.blocks import Rows, Subset, presence
@@ -43,6 +43,8 @@ from dmo.persistence import encode
 from dmo.progress import stage
 from dmo.stores.checkpoints import Checkpoint, part_of_more
 from dmo.validation import (
+    Inputs,
+    Outputs,
     are_real,
     check_outputs,
     check_parameter,
@@ -120,7 +122,7 @@ def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = Fal
     return "auc-macro" if labels.shape[1] == 1 else "ranking"
 
 
-def searched_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, RealOutputs | None]:
+def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[np.ndarray, RealOutputs | None]:
     """Read what settings are compared by: labels, or real outputs and their units.
 
     Parameters
@@ -194,9 +196,9 @@ class _Task:
 
 
 def sweep(
-    estimator: Any,
-    views: Any,
-    Y: Any,
+    estimator: BaseEstimator,
+    views: Inputs,
+    Y: Outputs,
     grid: Mapping[str, Sequence[Any]],
     folds: int = 4,
     metric: str | Metric = "f1@5",
@@ -302,12 +304,13 @@ def sweep(
     params = {key: best[key] for key in grid}
     final = with_setting(estimator, params)
     if refit:
-        final.fit(views, targets(final, Y) if units is None else Y)
+        given: Any = Y
+        final.fit(views, targets(final, given) if units is None else given)
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     return SweepResult(table, name, params, best["mean"], final)
 
 
-def making_sets(estimator: Any, metric: str | Metric | None) -> Any:
+def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
     """Give an estimator the decoder whose scores above 0 are label sets, where these are what a metric is of.
 
     Parameters
@@ -366,7 +369,7 @@ def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(grid, values, strict=True))
 
 
-def with_setting(estimator: Any, setting: Mapping[str, Any]) -> Any:
+def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Any:
     """Make a clone with the parameters of a setting.
 
     Parameters
@@ -395,7 +398,7 @@ def with_setting(estimator: Any, setting: Mapping[str, Any]) -> Any:
     return made.set_params(**rest)
 
 
-def _check_grid(estimator: Any, grid: Mapping[str, Sequence[Any]]) -> None:
+def _check_grid(estimator: BaseEstimator, grid: Mapping[str, Sequence[Any]]) -> None:
     known = estimator.get_params(deep=True)
     if "kernel" in known:
         known = known | {"bandwidth": None}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import _num_samples
@@ -71,7 +71,7 @@ class PermutedComponents:
     p_values: np.ndarray
 
 
-def describe_space(model: Any, X: Inputs, y: Outputs | None = None) -> SpaceDescription:
+def describe_space(model: BaseEstimator, X: Inputs, y: Outputs | None = None) -> SpaceDescription:
     """Describe the space of a fitted model by samples, in one pass over them.
 
     Parameters
@@ -160,7 +160,7 @@ def _described(moments: Moments, names: list[str], parts: list[str]) -> SpaceDes
 
 
 def permuted_components(
-    model: Any, X: Inputs, y: Outputs | None = None, n_permutations: int = 99, random_state: int | None = 0
+    model: BaseEstimator, X: Inputs, y: Outputs | None = None, n_permutations: int = 99, random_state: int | None = 0
 ) -> PermutedComponents:
     """Test components against fits to samples whose labels, or whose views, do not belong together.
 
@@ -217,7 +217,7 @@ def permuted_components(
 
 
 def view_importances(
-    model: Any,
+    model: BaseEstimator,
     X: Inputs,
     y: Outputs,
     scoring: str | Callable[..., float] | None = None,
@@ -275,13 +275,13 @@ def view_importances(
     return {name: np.array([loss(name) for _ in range(n_repeats)]) for name in views}
 
 
-def _views(model: Any, X: Any) -> dict[str, Any] | None:
+def _views(model: BaseEstimator, X: Any) -> dict[str, Any] | None:
     """Several views by name, cut out of one array where the model says how; None for one."""
     columns = getattr(model, "views", None)
     return as_views(X) if as_views(X) is not None or columns is None else split_columns(X, columns)
 
 
-def _eigenvalues(model: Any, X: Any, y: Any) -> np.ndarray:
+def _eigenvalues(model: BaseEstimator, X: Any, y: Any) -> np.ndarray:
     fitted = clone(model).fit(X, y)
     if not hasattr(fitted, "eigenvalues_"):
         raise UserError(f"{type(model).__name__} has no eigenvalues to test; take one with components")

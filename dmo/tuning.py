@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import clone, is_regressor
+from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils import _safe_indexing
 
 import dmo
@@ -39,7 +39,15 @@ from dmo.selection import (
     sweep,
     with_setting,
 )
-from dmo.validation import check_raw_views, is_label_sets, naming, prepare_views, sample_count
+from dmo.validation import (
+    Inputs,
+    Outputs,
+    check_raw_views,
+    is_label_sets,
+    naming,
+    prepare_views,
+    sample_count,
+)
 
 log = logging.getLogger("dmo")
 Grid = Mapping[str, Sequence[Any]]
@@ -52,9 +60,9 @@ _STEPS, _FACTOR = 4, 3.0  # how often a grid is extended, and by how much
 
 
 def tune(
-    estimator: Any,
-    X: Any,
-    Y: Any,
+    estimator: str | BaseEstimator,
+    X: Inputs,
+    Y: Outputs,
     grid: Grid | None = None,
     metric: str | Metric | None = None,
     cv: int = 4,
@@ -105,9 +113,9 @@ def tune(
 
 
 def search(
-    estimator: Any,
-    X: Any,
-    Y: Any,
+    estimator: BaseEstimator,
+    X: Inputs,
+    Y: Outputs,
     grid: Grid | None = None,
     metric: str | Metric | None = None,
     cv: int = 4,

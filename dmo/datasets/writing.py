@@ -101,6 +101,10 @@ class ZeroedRows:
     def shape(self) -> tuple[int, int]:
         return self.source.shape[0], self.source.shape[1]
 
+    @property
+    def dtype(self) -> Any:
+        return self.source.dtype
+
     def __getitem__(self, where: slice) -> Block:
         block = rows(self.source, where)
         if scipy.sparse.issparse(block):
@@ -185,8 +189,8 @@ def write(
     fresh = len(missing) == len(specs) * writer.n_blocks
     try:
         for view, X in source.views.items():
-            X = X if view not in source.present else ZeroedRows(X, source.present[view])
-            total = _write_view(writer, view, X, specs[view].dtype, missing, totals is not None)
+            given = X if view not in source.present else ZeroedRows(X, source.present[view])
+            total = _write_view(writer, view, given, specs[view].dtype, missing, totals is not None)
             if totals is not None and not np.isclose(total, totals[view], rtol=1e-6, atol=1e-4):
                 raise DataError(
                     f"view {view!r} adds up to {total:.10g}, the card says {totals[view]:.10g}; "

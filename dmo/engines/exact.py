@@ -234,6 +234,7 @@ def build(
     ridge: float,
     storage: Storage,
     random_state: int | None,
+    weights: np.ndarray | None = None,
 ) -> FittedKernel:
     """Build the operator of a kernel over some rows.
 
@@ -251,6 +252,8 @@ def build(
         Where the entries go, see `choose_storage`.
     random_state : int or None
         Seed of what kernels draw to fit their bandwidth.
+    weights : ndarray of shape (n,) or None, default=None
+        How often every row counts for a bandwidth; None: once.
 
     Returns
     -------
@@ -273,6 +276,9 @@ def build(
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
     if storage == "memory":  # read once for all that follows; beside n x n numbers they are small, or a factor of them
         used = {name: rows(source) for name, source in used.items()}
+    if weights is not None and (weights != 1).any():
+        own = {name: k.fit(used[name], random_state, weights) for name, k in kernel.kernels.items()}
+        kernel = replace(kernel, kernels=own)
     first = {name: k.fit(rows(used[name], slice(0, _LOOK)), random_state) for name, k in kernel.kernels.items()}
     kinds = [choose_dtype(engine, name, first[name], used[name], ridge) for name in used]
     dtype = np.result_type(*kinds)

@@ -370,7 +370,7 @@ def fit_view(
     index = np.flatnonzero(weights)
     if len(index) < len(weights):
         sources = {view: Subset(source, index) for view, source in sources.items()}
-    built = build(engine, kernel, sources, ridge, storage, random_state)
+    built = build(engine, kernel, sources, ridge, storage, random_state, weights[index])
     inner = view_of(name, built, sources, ridge, center, method, random_state, columns, weights[index])
     assert isinstance(inner, (KernelView, LinearView))
     return WeightedView(inner, index, weights[index], len(weights), center)

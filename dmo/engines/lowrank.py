@@ -15,7 +15,7 @@ import scipy.linalg
 from dmo.blocks import Rows, row_blocks, rows
 from dmo.cluster import current_client
 from dmo.engines.exact import Exact
-from dmo.engines.moments import LABELS, Moments
+from dmo.engines.moments import LABELS, Moments, label_groups
 from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError, amount
@@ -262,7 +262,7 @@ def left_out_scores(
     views: Mapping[str, Rows],
     Y: np.ndarray,
     weights: Mapping[str, float],
-    c: float,
+    c: float | np.ndarray,
     coefficients: Mapping[str, np.ndarray],
     offset: np.ndarray,
     center: bool,
@@ -284,8 +284,8 @@ def left_out_scores(
         Labels.
     weights : mapping of str to float
         Weight of every view's kernel.
-    c : float
-        The ridge.
+    c : float or ndarray of shape (L,)
+        The ridge, of all labels or of each.
     coefficients : mapping of str to ndarray of shape (rank, L)
         Of the regression on all rows.
     offset : ndarray of shape (L,)
@@ -318,9 +318,9 @@ def left_out_scores(
     """
     slices = total.slices()
     columns, scale, _, small = total.weighted_system(weights, center)
-    small.flat[:: len(small) + 1] += c
     # |R^-1'f|^2 by a triangular solve: R has the root of the condition of F'F + c I, and a sum of squares cannot cancel
-    whiten = scipy.linalg.cholesky(small)
+    eye, groups = np.eye(len(small)), label_groups(c, Y.shape[1])
+    roots = [(scipy.linalg.cholesky(small + value * eye), which) for value, which in groups]
     mean = total.mean()[columns] if center else 0.0
     label_mean = (
         total.mean()[slices[LABELS]] if center else 0.0
@@ -332,17 +332,24 @@ def left_out_scores(
             factors = {view: maps[view](rows(views[view], where)) for view in weights}
             score = offset + sum(factors[view] @ coefficients[view] for view in weights)
             F = (np.hstack([factors[view] for view in weights]) - mean) * scale
-            half = scipy.linalg.solve_triangular(whiten, F.T, trans="T", check_finite=False)
-            h = np.einsum("ij,ij->j", half, half)[:, None] + (1 / total.n if center else 0.0)
-            if sample_weights is not None:
-                h *= sample_weights[where, None]
-            out[where] = (score - h * (Y[where] - label_mean)) / (1 - h)
+            targets = Y[where] - label_mean
+            for whiten, which in roots:
+                half = scipy.linalg.solve_triangular(whiten, F.T, trans="T", check_finite=False)
+                h = np.einsum("ij,ij->j", half, half)[:, None] + (1 / total.n if center else 0.0)
+                if sample_weights is not None:
+                    h *= sample_weights[where, None]
+                out[where, which] = (score[:, which] - h * targets[:, which]) / (1 - h)
             advance(1)
     return out
 
 
 def fit_maps(
-    approximation: Any, kernel: Any, views: Mapping[str, Rows], random_state: int | None, center: bool
+    approximation: Any,
+    kernel: Any,
+    views: Mapping[str, Rows],
+    random_state: int | None,
+    center: bool,
+    weights: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, FeatureMap]:
     """Fit a feature map per view.
 
@@ -358,6 +365,8 @@ def fit_maps(
         Seed where an approximation has none.
     center : bool
         Whether factor rows will be centered (see `LinearMap`).
+    weights : mapping of view to ndarray of shape (n,), or None, default=None
+        How often every row counts for a bandwidth; landmarks are drawn from all rows alike. None: once.
 
     Returns
     -------
@@ -383,7 +392,10 @@ def fit_maps(
     maps = {}
     for view, source in views.items():
         try:
-            maps[view] = approximations[view].feature_map(parse(kernels[view]), source, random_state, center)
+            own = parse(kernels[view])
+            if weights is not None and (weights[view] != 1).any():
+                own = own.fit(source, random_state, weights[view])
+            maps[view] = approximations[view].feature_map(own, source, random_state, center)
         except UserError as error:
             text = str(error)
             said = text.find(f"view {view!r} has")  # by the rows themselves, as they were read
@@ -436,7 +448,8 @@ def low_rank_pass(
     >>> low_rank_pass(Nystrom(rank=5), "rbf", {"x": X}, Y, 1, 0, True).total.widths
     {'x': 5, 'labels': 2}
     """
-    maps = fit_maps(approximation, kernel, views, random_state, center)
+    counts = None if weights is None else dict.fromkeys(views, weights)
+    maps = fit_maps(approximation, kernel, views, random_state, center, counts)
     return pass_of(maps, views, Y, n_folds, random_state, weights)
 
 

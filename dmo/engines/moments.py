@@ -408,6 +408,41 @@ class ScoreSums:
     square: np.ndarray
 
 
+def label_groups(values: float | np.ndarray, n_labels: int) -> list[tuple[float, slice | np.ndarray]]:
+    """Group the labels that have the same value of a parameter.
+
+    Parameters
+    ----------
+    values : float or ndarray of shape (n_labels,)
+        One for all labels, or one per label.
+    n_labels : int
+        Labels.
+
+    Returns
+    -------
+    list of (float, slice or ndarray of int)
+        Every value, and the columns of its labels.
+
+    Raises
+    ------
+    UserError
+        For another number of values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.moments import label_groups
+    >>> [(value, columns.tolist()) for value, columns in label_groups(np.array([0.1, 1.0, 0.1]), 3)]
+    [(0.1, [0, 2]), (1.0, [1])]
+    """
+    if not isinstance(values, np.ndarray):
+        return [(values, slice(None))]
+    if values.shape != (n_labels,):
+        raise UserError(f"ridge has {values.shape[0]} values for {n_labels} labels; give one per label, or one for all")
+    known, which = np.unique(values, return_inverse=True)
+    return [(float(value), np.flatnonzero(which == i)) for i, value in enumerate(known)]
+
+
 def pooled(parts: Iterable[ScoreSums]) -> tuple[np.ndarray, np.ndarray]:
     """Work out mean and standard deviation of every score over all parts.
 

@@ -227,7 +227,14 @@ class FactorColumns:
 
     @classmethod
     def fit(
-        cls, approximation: Any, view: str, X: Rows, kernel: Any, center: bool, random_state: int | None
+        cls,
+        approximation: Any,
+        view: str,
+        X: Rows,
+        kernel: Any,
+        center: bool,
+        random_state: int | None,
+        weights: np.ndarray | None = None,
     ) -> FactorColumns:
         """Fit the feature map on the rows.
 
@@ -245,13 +252,16 @@ class FactorColumns:
             Whether factor rows will be centered.
         random_state : int or None
             Seed.
+        weights : ndarray of shape (n,) or None, default=None
+            How often every row counts for a bandwidth; None: once.
 
         Returns
         -------
         FactorColumns
             The columns.
         """
-        return cls(view, fit_maps(approximation, kernel, {view: X}, random_state, center)[view])
+        counts = None if weights is None else {view: weights}
+        return cls(view, fit_maps(approximation, kernel, {view: X}, random_state, center, counts)[view])
 
     def function(self, coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
         """Make the function of new rows.

@@ -130,7 +130,7 @@ class KernelView:
         """
         engine, sources = exact_engine(approximation), {view: X}
         storage = choose_storage(engine, X.shape[0], 1)
-        built = build(engine, MultiKernel.of(view, parse(kernel)), sources, ridge, storage, random_state)
+        built = build(engine, MultiKernel.of(view, parse(kernel)), sources, ridge, storage, random_state, weights)
         operator = built.operator.centered() if center else built.operator
         if weights is not None:  # their own mean is taken off: that of all rows alike would not be blind to it
             operator = built.operator.weighted(weights, center)

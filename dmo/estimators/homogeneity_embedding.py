@@ -165,8 +165,10 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
     def _partial_maps(self, views: Mapping[str, Rows], weights: SampleWeights) -> dict[str, FeatureMap]:
         """The low-rank kernels of the samples that every view has."""
-        some = {view: Subset(source, np.flatnonzero(weights.views[view])) for view, source in views.items()}
-        return fit_maps(self._engine, self.kernel, some, self.random_state, self.center)
+        index = {view: np.flatnonzero(weights.views[view]) for view in views}
+        some = {view: Subset(source, index[view]) for view, source in views.items()}
+        counts = {view: weights.views[view][own] for view, own in index.items()}
+        return fit_maps(self._engine, self.kernel, some, self.random_state, self.center, counts)
 
     def _learn(self, pairs: Eigenpairs) -> None:
         self.eigenvalues_ = pairs.values

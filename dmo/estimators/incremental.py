@@ -72,7 +72,7 @@ class Incremental:
         classes : array-like of shape (L,) or None, default=None
             All classes, needed at the first call where y is a vector.
         sample_weight : array-like of shape (n,) or None, default=None
-            How often every sample counts. Bandwidths and landmarks take all samples of the first call alike.
+            How often every sample counts. Landmarks are drawn from all samples of the first call alike.
 
         Returns
         -------

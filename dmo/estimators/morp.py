@@ -130,7 +130,7 @@ class MORP(RegularizedProjection):
             Outputs: numbers, n classes, or what the label kernel asks for. In a matrix NaN, None and masked entries are
             unknown.
         sample_weight : array-like of shape (n,) or None, default=None
-            How often every sample counts. Bandwidths and landmarks take all samples alike.
+            How often every sample counts. Landmarks are drawn from all samples alike.
 
         Returns
         -------

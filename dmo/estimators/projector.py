@@ -99,7 +99,7 @@ def _by_kernel(
         found = _by_subspace(task, view, X, samples, k, options.approximation, seed)
         return found if learn is None else replace(found, decoder=None)
     if not is_exact(options.approximation):
-        columns = FactorColumns.fit(options.approximation, view, X, options.kernel, task.center, seed)
+        columns = FactorColumns.fit(options.approximation, view, X, options.kernel, task.center, seed, samples.weights)
         return _by_moments(task, columns, X, samples, k, learn)
     built = KernelView.build(
         options.approximation, view, X, options.kernel, task.ridge, task.center, seed, samples.weights

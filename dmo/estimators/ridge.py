@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, Subset
-from dmo.engines.exact import choose_storage, exact_engine
-from dmo.engines.fitted_views import fit_view
+from dmo.blocks import Rows, Subset, row_blocks
+from dmo.engines.exact import Exact, Storage, build, choose_storage, exact_engine
+from dmo.engines.fitted_views import fit_view, view_of
 from dmo.engines.lowrank import (
     FOLDS,
     LowRankPass,
@@ -21,7 +21,7 @@ from dmo.engines.lowrank import (
     left_out_scores,
     low_rank_pass,
 )
-from dmo.engines.moments import LABELS, Moments, pooled
+from dmo.engines.moments import LABELS, Moments, label_groups, pooled
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
 from dmo.estimators.annotator import Annotator
@@ -31,8 +31,8 @@ from dmo.estimators.arguments import (
     Engine,
     Inputs,
     KernelSpecs,
+    LabelRidges,
     Outputs,
-    Ridges,
     RowWeights,
     Weights,
 )
@@ -54,6 +54,7 @@ from dmo.validation import (
     CLASS_WEIGHT,
     FLAG,
     POSITIVE,
+    POSITIVES,
     SEED,
     SHARE,
     Columns,
@@ -74,6 +75,8 @@ from dmo.validation import (
     with_label_weights,
 )
 
+_COLUMNS = 512  # whose coefficients are worked out at a time
+
 
 class MultiViewRidge(Incremental, Annotator):
     """Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
@@ -87,7 +90,9 @@ class MultiViewRidge(Incremental, Annotator):
         w_v d_v)
         of the views' `distances` d_v, each divided by its mean over the training samples.
     ridge : float, mapping of view to float, or list, default=0.01
-        c of every view, above 0. With one combined kernel the ridge is one number.
+        c of every view, above 0. With one combined kernel the ridge is one number. In place of a number an array of
+        shape (L,): one per label, where all labels and views of all samples are known; labels of one ridge share its
+        factorization, and all share kernels or moments.
     combine : {"predictions", "kernels", "product"}, default="predictions"
         Average the views' predictions (the paper's), their kernels, or take the kernels' geometric mean.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
@@ -150,6 +155,8 @@ class MultiViewRidge(Incremental, Annotator):
         Leave-one-out scores of the training samples, with a decoder.
     classes_ : ndarray of shape (L,)
         The classes, or the label names.
+    coef_ : ndarray of shape (L, d), (1, d) or (d,)
+        Of one view with kernel="linear"; with it `intercept_`.
 
     References
     ----------
@@ -189,7 +196,7 @@ class MultiViewRidge(Incremental, Annotator):
         self,
         kernel: KernelSpecs | Literal["product"] = "rbf",
         *,
-        ridge: Ridges = 1e-2,
+        ridge: LabelRidges = 1e-2,
         combine: Literal["predictions", "kernels", "product"] = "predictions",
         weights: Weights = None,
         center: bool = True,
@@ -245,7 +252,7 @@ class MultiViewRidge(Incremental, Annotator):
             masked entries are unknown.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view, 0 where the view lacks the sample, and of "labels", of shape (n, L)
-            how often every label of a sample counts besides, 0 where it is unknown. Bandwidths and landmarks take all
+            how often every label of a sample counts besides, 0 where it is unknown. Landmarks are drawn from all
             samples of positive weight alike.
 
         Returns
@@ -272,6 +279,7 @@ class MultiViewRidge(Incremental, Annotator):
         given = with_label_weights(given, self.class_weight, self, Y, known)
         gaps = LabelGaps.of(known, given, list(views), n)
         self._forget_pass()
+        self._check_label_ridges(gaps)
         if gaps is not None and learns(self.weights):
             raise UserError(f"weights={self.weights!r} needs all labels and views of all samples, each once; give them")
         self._learn_weights(views, Y)
@@ -292,6 +300,7 @@ class MultiViewRidge(Incremental, Annotator):
             ("a decoder", self.decoder is not None),
             ("standardize", bool(self.standardize)),
             ("learning weights", learns(self.weights)),
+            ("a ridge per label", self._ridge_by_label),
             ("class_weight", self.class_weight is not None),
             ("a product of kernels", self.kernel == "product" or self.combine == "product"),
         ):
@@ -322,7 +331,8 @@ class MultiViewRidge(Incremental, Annotator):
             index = np.arange(Y.shape[0]) if weights is None else np.flatnonzero(weights)
             sources = {view: views[view] if weights is None else Subset(views[view], index) for view in group}
             own = ({view: engines[view] for view in group}, {view: kernels[view] for view in group})
-            maps = fit_maps(*own, sources, self.random_state, self.center)
+            counts = None if weights is None else dict.fromkeys(group, weights[index])
+            maps = fit_maps(*own, sources, self.random_state, self.center, counts)
             part = Y if weights is None else scipy.sparse.csr_array(Y[index])
             shares = {view: self.view_weights_[view] if joined else 1.0 for view in group}
             self.expansions_ |= many_label_expansions(
@@ -366,7 +376,8 @@ class MultiViewRidge(Incremental, Annotator):
             index = np.flatnonzero(weights)
             sources = {view: Subset(views[view], index) for view in group}
             own = ({view: engines[view] for view in group}, {view: kernels[view] for view in group})
-            maps = fit_maps(*own, sources, self.random_state, self.center)
+            often = dict.fromkeys(group, weights[index])
+            maps = fit_maps(*own, sources, self.random_state, self.center, often)
             shares = {view: self.view_weights_[view] if joined else 1.0 for view in group}
             counts = None if gaps.counts is None else gaps.counts[index]
             c = ridges["all" if joined else group[0]]
@@ -434,6 +445,14 @@ class MultiViewRidge(Incremental, Annotator):
         with stage("kernels and solves", len(kernels)) as advance:
             for name, kernel in kernels.items():
                 weights = np.ones(n) if gaps is None else gaps.weights.of_views(list(kernel.kernels))
+                if isinstance(ridges[name], np.ndarray):
+                    part, left = self._fit_by_label(engine, name, kernel, views, targets, ridges[name], storage, some)
+                    expansions |= part
+                    if held_out == "left out":
+                        loo += self._share(name) * left
+                        seen += self._share(name)
+                    advance(1)
+                    continue
                 view = fit_view(
                     engine,
                     name,
@@ -460,6 +479,32 @@ class MultiViewRidge(Incremental, Annotator):
                 advance(1)
         self.expansions_: Mapping[str, Expansion] = expansions
         self._learn_rules(views, Y, frequency, loo, seen, gaps, some)
+
+    def _fit_by_label(
+        self,
+        engine: Exact,
+        name: str,
+        kernel: MultiKernel,
+        views: Mapping[str, Rows],
+        targets: np.ndarray,
+        ridges: np.ndarray,
+        storage: Storage,
+        some: np.ndarray | None,
+    ) -> tuple[dict[str, Expansion], np.ndarray]:
+        """One kernel, factorized for every ridge in turn; the functions' shares, and left-out values of rows `some`."""
+        groups = label_groups(ridges, targets.shape[1])
+        sources = {view: views[view] for view in kernel.kernels}
+        built = build(engine, kernel, sources, float(ridges.min()), storage, self.random_state)
+        found, left = np.zeros((0, 0)), np.empty((len(targets) if some is None else len(some), targets.shape[1]))
+        for c, columns in groups:
+            view = view_of(name, built, sources, c, self.center, "auto", self.random_state)
+            own = targets[:, columns]
+            part = view.coefficients(own)
+            found = found if found.size else np.empty((len(part), targets.shape[1]))
+            found[:, columns] = part
+            left[:, columns] = view.leave_one_out(own, part, some)
+        # what a function is made of depends on the kernel alone, not on the ridge that gave its coefficients
+        return view.expansions(self._share(name) * found), left
 
     def _fit_pass(self, done: LowRankPass) -> None:
         coefficients, offset, _ = self.fit_moments(done.total)
@@ -625,18 +670,47 @@ class MultiViewRidge(Incremental, Annotator):
             targets = Y - frequency if model.center else Y
             model._distances, model.view_weights_ = self._distances, self.view_weights_
             values, loo = np.zeros((shared.n_new, Y.shape[1])), np.zeros(Y.shape)
-            for name, c in model._ridges(list(old), list(kernels)).items():
-                view, share = shared.view(name, c, model.center), model._share(name)
-                own, mean = targets, None
-                if gaps is not None:
-                    own, mean = gaps.completed(view.smoother, targets, weights, model.center)
-                found = view.coefficients(own)
-                values += share * (view.predict(found) + (0.0 if mean is None else mean))
-                if needs_loo:
-                    loo += share * view.leave_one_out(own, found)
+            model._check_label_ridges(gaps)
+            for name, ridges in model._ridges(list(old), list(kernels)).items():
+                for c, columns in label_groups(ridges, Y.shape[1]):
+                    view, share = shared.view(name, c, model.center), model._share(name)
+                    own, mean = targets[:, columns], None
+                    if gaps is not None:  # then one ridge serves all labels
+                        own, mean = gaps.completed(view.smoother, targets, weights, model.center)
+                    found = view.coefficients(own)
+                    values[:, columns] += share * (view.predict(found) + (0.0 if mean is None else mean))
+                    if needs_loo:
+                        loo[:, columns] += share * view.leave_one_out(own, found)
             return HeldOut(components, frequency, values, None, loo if needs_loo else None, Y)
 
         return run
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Of a linear model of one view, on its columns as given: L x d, 1 x d of two classes, (d) of a vector of numbers."""
+        return self._linear_part()[0]
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        """What its scores are of a row of zeros."""
+        return self._linear_part()[1]
+
+    def _linear_part(self) -> tuple[np.ndarray, np.ndarray]:
+        # hasattr has to say no, so that scikit-learn's selections of features look elsewhere
+        widths: dict[str, int] = getattr(self, "view_widths_", {})
+        kernels = [parse(spec) for spec in per_view("kernel", self.kernel, list(widths)).values()] if widths else []
+        row_scaled = any(found.scale == "l2" for found in getattr(self, "preparations_", {}).values())
+        if kernels != [Linear()] or row_scaled or not hasattr(self, "rule_"):
+            raise AttributeError("only a fitted MultiViewRidge of one view with kernel='linear' has coefficients")
+        (width,) = widths.values()
+        values = self.decision_function if self.outputs_ is None else self.predict
+        zero = np.asarray(values(np.zeros((1, width))))[0]
+        steps = [
+            np.asarray(values(np.eye(where.stop - where.start, width, where.start))) - zero
+            for where in row_blocks(width, _COLUMNS)
+        ]
+        found = np.concatenate(steps).T
+        return (np.atleast_2d(found), np.atleast_1d(zero)) if self.outputs_ is None else (found, zero)
 
     @property
     def is_exact(self) -> bool:
@@ -671,12 +745,31 @@ class MultiViewRidge(Incremental, Annotator):
         how: Literal["sum", "product"] = "sum" if self.combine == "kernels" else "product"
         return {"all": MultiKernel(kernels, self.view_weights_, how)}
 
-    def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, float]:
+    @property
+    def _ridge_by_label(self) -> bool:
+        given = self.ridge
+        own = (
+            list(given.values())
+            if isinstance(given, Mapping)
+            else given
+            if isinstance(given, (list, tuple))
+            else [given]
+        )
+        return any(np.ndim(c) for c in own)
+
+    def _check_label_ridges(self, gaps: LabelGaps | None) -> None:
+        if gaps is not None and self._ridge_by_label:
+            raise UserError("a ridge per label needs all labels and views of all samples, each once; give one for all")
+
+    def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, Any]:
+        """Of every regression a number, or an array of one per label."""
         if regressions == views and self.kernel != "product":
-            return per_view("ridge", self.ridge, views, POSITIVE)
-        if isinstance(self.ridge, (Mapping, list, tuple)):
+            found = per_view("ridge", self.ridge, views, POSITIVES)
+        elif isinstance(self.ridge, (Mapping, list, tuple)):
             raise UserError(f"one combined kernel takes one ridge, got {self.ridge!r}; pass a number")
-        return dict.fromkeys(regressions, check_parameter("ridge", self.ridge, POSITIVE))
+        else:
+            found = dict.fromkeys(regressions, check_parameter("ridge", self.ridge, POSITIVES))
+        return {name: np.asarray(c, np.float64) if np.ndim(c) else c for name, c in found.items()}
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return added(self.expansions_, views, self.view_weights_ if len(self.expansions_) > 1 else None)

@@ -173,11 +173,11 @@ def root_mean_square(X: Rows) -> float:
     >>> root_mean_square(np.array([[0.0], [2.0]]))
     2.0
     """
-    X = read(X)
-    n, mean = X.shape[0], np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
-    if not scipy.sparse.issparse(X):
-        return float(np.sqrt(2 * np.square(X - mean).sum() / (n - 1)))
-    return float(np.sqrt(max(0.0, 2 * (np.square(X.data).sum() - n * (mean @ mean)) / (n - 1))))
+    own = read(X)
+    n, mean = own.shape[0], np.asarray(own.mean(axis=0, dtype=np.float64)).ravel()
+    if not scipy.sparse.issparse(own):
+        return float(np.sqrt(2 * np.square(own - mean).sum() / (n - 1)))
+    return float(np.sqrt(max(0.0, 2 * (np.square(own.data).sum() - n * (mean @ mean)) / (n - 1))))
 
 
 def ends(graph: csr_array) -> tuple[np.ndarray, np.ndarray]:

@@ -12,9 +12,11 @@ Sums, products and positive multiples of kernels are kernels.
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dmo import blocks
 from dmo.kernels import rows
+from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.base import Kernel, log_distance
 from dmo.kernels.composite import Precomputed, PreparedParts, PreparedSquare, Product, Sum
 from dmo.kernels.functions import (
@@ -61,8 +63,8 @@ __all__ = [
 def gram_matrix(
     kernel: str | Kernel | dict[str, Any],
     X: blocks.Rows,
-    dtype: Any = np.float32,
-    random_state: Any = None,
+    dtype: DTypeLike = np.float32,
+    random_state: RandomState = None,
     n_threads: int | None = None,
 ) -> tuple[np.ndarray, Kernel]:
     """Work out the kernel matrix of all pairs of rows, and fit the kernel on the way.

@@ -8,10 +8,12 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import DTypeLike
 
 from dmo import blocks
 from dmo.errors import UserError
 from dmo.kernels import bandwidths, pairs, rows
+from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.rows import Prepared
 from dmo.progress import stage
 
@@ -47,7 +49,7 @@ class Kernel(ABC, Generic[P]):
             Kernel._kinds[cls.name] = cls
 
     @abstractmethod
-    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+    def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
         """Set everything that depends on the data to numbers.
 
         Parameters
@@ -56,6 +58,8 @@ class Kernel(ABC, Generic[P]):
             All its rows are looked at up to 8192, else a random sample of so many.
         random_state : int, Generator, RandomState or None, default=None
             Seed of the sample.
+        sample_weight : ndarray of shape (n,) or None, default=None
+            How often every row counts, at least 0; None: once.
 
         Returns
         -------
@@ -64,7 +68,7 @@ class Kernel(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> P:
+    def prepare(self, X: blocks.Rows, dtype: DTypeLike = np.float32) -> P:
         """Make rows ready once, for any number of tiles.
 
         Parameters
@@ -120,7 +124,9 @@ class Kernel(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Self]:
+    def gram(
+        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
+    ) -> tuple[np.ndarray, Self]:
         """Work out the kernel matrix of rows in memory, and fit the kernel on the way; see `gram_matrix`.
 
         Parameters
@@ -172,7 +178,7 @@ class Kernel(ABC, Generic[P]):
 
     __rmul__ = __mul__
 
-    def __call__(self, X: blocks.Rows, Y: blocks.Rows | None = None, dtype: Any = np.float32) -> np.ndarray:
+    def __call__(self, X: blocks.Rows, Y: blocks.Rows | None = None, dtype: DTypeLike = np.float32) -> np.ndarray:
         """k of small arrays: n x n for X, or n x m for X and Y; rules are fitted on X."""
         X = rows.read(X, self.name)
         if Y is None:
@@ -198,13 +204,13 @@ class RowKernel(Kernel[Prepared]):
         values = {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
         return {"kernel": self.name} | {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
-    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+    def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
         return self
 
-    def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> Prepared:
+    def prepare(self, X: blocks.Rows, dtype: DTypeLike = np.float32) -> Prepared:
         return self._prepare(X, dtype, None)
 
-    def _prepare(self, X: blocks.Rows, dtype: Any, names: np.ndarray | None) -> Prepared:
+    def _prepare(self, X: blocks.Rows, dtype: DTypeLike, names: np.ndarray | None) -> Prepared:
         """`prepare`, errors naming row i `names[i]`."""
         dtype = np.dtype(dtype)
         if dtype not in (np.float32, np.float64):
@@ -222,7 +228,9 @@ class RowKernel(Kernel[Prepared]):
         pairs.finish(self._map(), x, y, K)
         return K
 
-    def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Self]:
+    def gram(
+        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
+    ) -> tuple[np.ndarray, Self]:
         index = bandwidths.sample(X.shape[0], random_state)
         kernel = self._prefit(X, index)
         p = kernel._prepare(X, dtype, None)
@@ -246,7 +254,7 @@ class RowKernel(Kernel[Prepared]):
         if x.origin != mine or y.origin != mine:
             raise UserError(f"{self.name}: rows were prepared by another kernel; prepare x and y with this one")
 
-    def _prefit(self, X: Any, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
+    def _prefit(self, X: blocks.Rows, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
         """Parameters that come from the rows `index` (all when None) without distances; errors name row i `names[i]`."""
         return self
 
@@ -254,7 +262,14 @@ class RowKernel(Kernel[Prepared]):
         """Whether a parameter waits for distances."""
         return False
 
-    def _resolved(self, p: Prepared, K: np.ndarray, index: np.ndarray | None, n_threads: int | None) -> Self:
+    def _resolved(
+        self,
+        p: Prepared,
+        K: np.ndarray,
+        index: np.ndarray | None,
+        n_threads: int | None,
+        weights: np.ndarray | None = None,
+    ) -> Self:
         """The kernel with that parameter, from the pair values in the lower triangle of K."""
         return self
 
@@ -288,11 +303,11 @@ class BandwidthKernel(RowKernel):
             raise UserError(f"{self.name}: bandwidth {self.bandwidth!r} is a rule; call fit first, or give a number")
         return self.scale * self.bandwidth
 
-    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+    def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
         if not self._needs_fit():
             return self
         X = rows.source(X)
-        index = bandwidths.sample(X.shape[0], random_state)
+        index = bandwidths.counted(X.shape[0], random_state, sample_weight)
         X = rows.read(X if index is None else blocks.sampled(X, index), self.name)
         kernel = self._prefit(X, None, index)
         if not kernel._ruled():
@@ -301,7 +316,8 @@ class BandwidthKernel(RowKernel):
         K = np.empty((len(p), len(p)), p.dtype)
         for where in bandwidths.strips(len(p)):
             pairs.fill(self.pair, p[where], p[: where.stop], K, where.start, True)
-        return kernel._resolved(p, K, None, None)
+        weights = sample_weight if sample_weight is None or index is None else sample_weight[index]
+        return kernel._resolved(p, K, None, None, weights)
 
     def _ruled(self) -> bool:
         return isinstance(self.bandwidth, str)
@@ -309,10 +325,18 @@ class BandwidthKernel(RowKernel):
     def _needs_fit(self) -> bool:
         return self._ruled()
 
-    def _resolved(self, p: Prepared, K: np.ndarray, index: np.ndarray | None, n_threads: int | None) -> Self:
+    def _resolved(
+        self,
+        p: Prepared,
+        K: np.ndarray,
+        index: np.ndarray | None,
+        n_threads: int | None,
+        weights: np.ndarray | None = None,
+    ) -> Self:
         if not isinstance(self.bandwidth, str):
             return self
-        value = bandwidths.resolve(self.bandwidth, self.pair, p, K, index, self._floor(p), n_threads, self.name)
+        floor = self._floor(p)
+        value = bandwidths.resolve(self.bandwidth, self.pair, p, K, index, floor, n_threads, self.name, weights)
         return replace(self, bandwidth=value)
 
     def _floor(self, p: Prepared) -> float:
@@ -346,7 +370,7 @@ class CenteredKernel(BandwidthKernel):
     def _needs_fit(self) -> bool:
         return super()._needs_fit() or self.offset is None
 
-    def _prefit(self, X: Any, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
+    def _prefit(self, X: blocks.Rows, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
         if self.offset is not None or scipy.sparse.issparse(X):
             return self
         return replace(self, offset=tuple(bandwidths.central_row(X, index, self.normalize, self.name, names).tolist()))

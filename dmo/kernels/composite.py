@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dmo import blocks
 from dmo.errors import UserError
 from dmo.kernels import rows
+from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.base import Kernel, output
 
 
@@ -108,10 +110,10 @@ class _Composite(Kernel[PreparedParts]):
     def to_dict(self) -> dict[str, Any]:
         return {"kernel": self.name, "kernels": [kernel.to_dict() for kernel in self.kernels]}
 
-    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
-        return replace(self, kernels=tuple(kernel.fit(X, random_state) for kernel in self.kernels))
+    def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
+        return replace(self, kernels=tuple(kernel.fit(X, random_state, sample_weight) for kernel in self.kernels))
 
-    def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> PreparedParts:
+    def prepare(self, X: blocks.Rows, dtype: DTypeLike = np.float32) -> PreparedParts:
         X = rows.read(X, self.name)
         return PreparedParts(tuple(kernel.prepare(X, dtype) for kernel in self.kernels))
 
@@ -132,7 +134,9 @@ class _Composite(Kernel[PreparedParts]):
             self._add(total, self.kernels[k].diagonal(x.parts[k]), k)
         return total
 
-    def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Self]:
+    def gram(
+        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
+    ) -> tuple[np.ndarray, Self]:
         K, first = self.kernels[0].gram(X, dtype, random_state, n_threads)
         self._begin(K)
         fitted = [first]
@@ -241,7 +245,7 @@ class Precomputed(Kernel[PreparedSquare]):
 
     name = "precomputed"
 
-    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+    def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
         """Set everything that depends on the data to numbers.
 
         Parameters
@@ -250,6 +254,8 @@ class Precomputed(Kernel[PreparedSquare]):
             All its rows are looked at up to 8192, else a random sample of so many.
         random_state : int, Generator, RandomState or None, default=None
             Seed of the sample.
+        sample_weight : ndarray of shape (n,) or None, default=None
+            How often every row counts, at least 0; None: once.
 
         Returns
         -------
@@ -261,7 +267,7 @@ class Precomputed(Kernel[PreparedSquare]):
             raise UserError(f"precomputed: the training kernel must be square, got {n} x {m}; pass k(train, train)")
         return self
 
-    def prepare(self, X: blocks.Rows, dtype: Any = np.float32) -> PreparedSquare:
+    def prepare(self, X: blocks.Rows, dtype: DTypeLike = np.float32) -> PreparedSquare:
         """Make rows ready once, for any number of tiles.
 
         Parameters
@@ -330,7 +336,9 @@ class Precomputed(Kernel[PreparedSquare]):
             raise UserError("precomputed: the diagonal of new rows is unknown; pass rows of the square training kernel")
         return x.values[np.arange(n), x.start + np.arange(n)]
 
-    def gram(self, X: Any, dtype: Any, random_state: Any, n_threads: int | None) -> tuple[np.ndarray, Self]:
+    def gram(
+        self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
+    ) -> tuple[np.ndarray, Self]:
         """Work out the kernel matrix of rows in memory, and fit the kernel on the way; see `gram_matrix`.
 
         Parameters

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import DTypeLike
 
 from dmo import blocks
 from dmo.errors import UserError
 from dmo.kernels import loops, rows
+from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.base import BandwidthKernel, CenteredKernel, RowKernel
 from dmo.kernels.pairs import EntryMap
 from dmo.kernels.rows import Prepared, check_normalization
@@ -50,14 +52,21 @@ class RBF(CenteredKernel):
     def _map(self) -> EntryMap:
         return EntryMap(loops.GAUSSIAN, LOG2_E / self.width**2)
 
-    def _prepare(self, X: blocks.Rows, dtype: Any, names: np.ndarray | None) -> Prepared:
+    def _prepare(self, X: blocks.Rows, dtype: DTypeLike, names: np.ndarray | None) -> Prepared:
         p = super()._prepare(X, dtype, names)
         if not self._ruled():
             self._check_digits(p)
         return p
 
-    def _resolved(self, p: Prepared, K: np.ndarray, index: np.ndarray | None, n_threads: int | None) -> Self:
-        kernel = super()._resolved(p, K, index, n_threads)
+    def _resolved(
+        self,
+        p: Prepared,
+        K: np.ndarray,
+        index: np.ndarray | None,
+        n_threads: int | None,
+        weights: np.ndarray | None = None,
+    ) -> Self:
+        kernel = super()._resolved(p, K, index, n_threads, weights)
         kernel._check_digits(p)
         return kernel
 
@@ -308,7 +317,7 @@ class Cosine(RowKernel):
     name = "cosine"
     pair = "dot"
 
-    def _prepare(self, X: blocks.Rows, dtype: Any, names: np.ndarray | None) -> Prepared:
+    def _prepare(self, X: blocks.Rows, dtype: DTypeLike, names: np.ndarray | None) -> Prepared:
         p = super()._prepare(X, dtype, names)
         length = np.sqrt(p.norms)
         weights = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0).astype(p.dtype)
@@ -374,7 +383,7 @@ class Polynomial(RowKernel):
         if not (np.isfinite(self.coef0) and self.coef0 >= 0):
             raise UserError(f"polynomial: coef0 must be a number >= 0, got {self.coef0!r}")
 
-    def fit(self, X: blocks.Rows, random_state: Any = None) -> Self:
+    def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
         """Set everything that depends on the data to numbers.
 
         Parameters
@@ -383,6 +392,8 @@ class Polynomial(RowKernel):
             Rows, of which the number of features is taken.
         random_state : int, Generator, RandomState or None, default=None
             Unused: nothing is drawn.
+        sample_weight : ndarray of shape (n,) or None, default=None
+            Unused: the features have none.
 
         Returns
         -------
@@ -391,7 +402,7 @@ class Polynomial(RowKernel):
         """
         return self._prefit(rows.source(X), None)
 
-    def _prefit(self, X: Any, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
+    def _prefit(self, X: blocks.Rows, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
         return self if self.gamma is not None else replace(self, gamma=1.0 / X.shape[1])
 
     def _number(self) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dmo.blocks import Rows, rows
 from dmo.errors import UserError
@@ -69,7 +70,7 @@ class MultiKernel:
         """
         return cls({view: kernel}, {view: 1.0})
 
-    def prepare(self, views: Mapping[str, Rows], where: slice, dtype: Any) -> dict[str, Any]:
+    def prepare(self, views: Mapping[str, Rows], where: slice, dtype: DTypeLike) -> dict[str, Any]:
         """Make rows of every view ready for `tile`.
 
         Parameters

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import DTypeLike
 
 from dmo import blocks
 from dmo.errors import UserError
@@ -150,7 +151,7 @@ def ready(
     X: Matrix,
     how: str | None,
     offset: tuple[float, ...] | None,
-    dtype: Any,
+    dtype: DTypeLike,
     squared: bool,
     non_negative: bool,
     owner: str,
@@ -215,7 +216,7 @@ def _ready_sparse(
     return made, norms
 
 
-def normalize_rows(X: blocks.Rows, how: str | None, dtype: Any = None) -> Matrix:
+def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = None) -> Matrix:
     """Scale rows to an absolute sum or a length of 1; rows of zeros stay zero.
 
     Parameters

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import DTypeLike
 
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.errors import UserError
@@ -49,7 +50,7 @@ class FeatureTiles:
     kernel: MultiKernel
     sources: Mapping[str, Rows]
     block: int
-    dtype: Any = np.float32
+    dtype: DTypeLike = np.float32
 
     def __post_init__(self) -> None:
         sizes = {name: source.shape[0] for name, source in self.sources.items()}
@@ -132,5 +133,5 @@ def _held_bytes(source: Rows) -> int:
     if isinstance(source, Subset):
         return _held_bytes(source.source) + source.index.nbytes
     if scipy.sparse.issparse(source):
-        return sum(part.nbytes for part in (source.data, source.indices, source.indptr))
+        return sum(getattr(source, part).nbytes for part in ("data", "indices", "indptr"))
     return source.nbytes if isinstance(source, np.ndarray) else 0

@@ -9,13 +9,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import row_blocks
-from dmo.engines.moments import LABELS, Moments
+from dmo.engines.moments import LABELS, Moments, label_groups
 from dmo.linalg.linear import Equilibrated, positive_solve
 from dmo.linalg.tall import LinearMap
 
 
 def ridge(
-    moments: Moments, weights: Mapping[str, float], c: float, center: bool = True
+    moments: Moments, weights: Mapping[str, float], c: float | np.ndarray, center: bool = True
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Ridge regression of the labels on the summed kernel sum_v w_v F_v F_v'.
 
@@ -27,8 +27,8 @@ def ridge(
         Of factor rows and labels.
     weights : mapping of view to float
         w_v >= 0 of the views to use.
-    c : float
-        The ridge.
+    c : float or ndarray of shape (L,)
+        The ridge, of all labels or of each: labels of one ridge share a factorization.
     center : bool, default=True
         Take rows and labels less their means.
 
@@ -51,7 +51,9 @@ def ridge(
     """
     columns, scale, gram, small = moments.weighted_system(weights, center)
     right = scale[:, None] * gram[:, moments.slices()[LABELS]]
-    beta = scale[:, None] * positive_solve(small, c, right)
+    beta = np.empty_like(right)
+    for value, which in label_groups(c, right.shape[1]):
+        beta[:, which] = scale[:, None] * positive_solve(small, value, right[:, which])
     offset = -(moments.mean()[columns] @ beta) if center else np.zeros(beta.shape[1])
     edges = np.cumsum([moments.widths[view] for view in weights])[:-1]
     return dict(zip(weights, np.split(beta, edges), strict=True)), offset

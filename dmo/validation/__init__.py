@@ -1,6 +1,6 @@
 """Validation of every estimator's input: views, labels and outputs, parameters; whose message it is."""
 
-from dmo.validation.containers import Columns, Views, as_views
+from dmo.validation.containers import ClassWeight, Columns, Inputs, Outputs, RowWeights, Views, as_views
 from dmo.validation.named import Named, named, naming
 from dmo.validation.outputs import (
     are_real,
@@ -21,6 +21,7 @@ from dmo.validation.parameters import (
     NOT_NEGATIVE,
     PART,
     POSITIVE,
+    POSITIVES,
     SEED,
     SHARE,
     Need,
@@ -59,14 +60,19 @@ __all__ = [
     "NOT_NEGATIVE",
     "PART",
     "POSITIVE",
+    "POSITIVES",
     "SEED",
     "SHARE",
     "SINGLE",
+    "ClassWeight",
     "Columns",
     "Gaps",
+    "Inputs",
     "Named",
     "Need",
+    "Outputs",
     "Preparation",
+    "RowWeights",
     "SampleWeights",
     "Scales",
     "Views",

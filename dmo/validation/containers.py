@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import ArrayLike, DTypeLike
 
-from dmo.blocks import Rows, Subset, rows
+from dmo.blocks import Rows, RowSource, Subset, rows
 from dmo.errors import UserError
 
 Columns: TypeAlias = slice | Sequence[int] | Sequence[str]
 """Columns of a view in one array: a slice, their numbers, or of a DataFrame their names."""
+RowKey: TypeAlias = slice | int | Sequence[int] | Sequence[bool] | np.ndarray
+"""Which rows."""
 
 
 class Views:
@@ -47,7 +50,7 @@ class Views:
     ndim = 2
     __iter__ = None  # neither over rows nor over names: `len` counts rows
 
-    def __init__(self, data: Any, views: Mapping[str, Columns] | None = None):
+    def __init__(self, data: Inputs, views: Mapping[str, Columns] | None = None):
         found = split_columns(data, views) if views is not None else as_views(data)
         if found is None:
             raise UserError(
@@ -101,7 +104,7 @@ class Views:
                 raise UserError("Views: only rows can be picked; take a view by its name, then its columns")
         return Views({name: pick_rows(view, key) for name, view in self._views.items()})
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         parts: list[Any] = [
             rows(view) if not hasattr(view, "iloc") else view.to_numpy() for view in self._views.values()
         ]
@@ -118,7 +121,44 @@ class Views:
         return f"<Views of {self.shape[0]} samples, {widths}>"
 
 
-def as_views(X: Any) -> dict[str, Any] | None:
+class ViewSource(Protocol):
+    """Views of the same samples that belong to something: a feature store.
+
+    Examples
+    --------
+    >>> from dmo.demo.digits import digits
+    >>> from dmo.validation.containers import ViewSource
+    >>> source: ViewSource = digits()
+    >>> len(source.views)
+    4
+    """
+
+    @property
+    def views(self) -> Mapping[str, Any]:
+        """Rows by name."""
+
+
+Sparse: TypeAlias = scipy.sparse.sparray | scipy.sparse.spmatrix
+"""A SciPy matrix of any format, which no type checker finds a shape in."""
+Inputs: TypeAlias = (
+    ArrayLike
+    | RowSource
+    | Sparse
+    | Views
+    | ViewSource
+    | Mapping[Any, RowSource | Sparse | None]
+    | Sequence[RowSource | Sparse]
+)
+"""X: one array or DataFrame, views by name (also an xarray Dataset, a feature store), or a list of views."""
+Outputs: TypeAlias = ArrayLike | RowSource | Sparse | Sequence[Collection[Hashable]]
+"""y: labels of 0 and 1, classes, numbers, or lists and sets of labels."""
+RowWeights: TypeAlias = ArrayLike | Mapping[str, ArrayLike] | None
+"""sample_weight: a number for every sample, or such by view."""
+ClassWeight = Literal["balanced"] | dict[Any, float] | None
+"""Weights of classes."""
+
+
+def as_views(X: Inputs) -> dict[str, Any] | None:
     """Take several views as a mapping, unread.
 
     Parameters
@@ -138,18 +178,19 @@ def as_views(X: Any) -> dict[str, Any] | None:
     >>> list(as_views([np.ones((2, 3)), np.ones((2, 1))])), as_views(np.ones((2, 3)))
     (['view0', 'view1'], None)
     """
+    given: Any = X  # what it can do is asked
     if isinstance(X, Views):
         return dict(X.items())
     if hasattr(X, "data_vars"):  # an xarray Dataset
-        return {str(name): array for name, array in X.data_vars.items() if is_rows(X, array)}
+        return {str(name): array for name, array in given.data_vars.items() if is_rows(given, array)}
     if hasattr(X, "n_samples") and isinstance(getattr(X, "views", None), Mapping):  # a feature store
-        return dict(X.views)
+        return dict(given.views)
     if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # a DOK matrix is both
         return {str(key): view for key, view in X.items()}
     if is_list_of_arrays(X):
-        return {f"view{i}": view for i, view in enumerate(X)}
+        return {f"view{i}": view for i, view in enumerate(given)}
     if getattr(getattr(X, "columns", None), "nlevels", 1) == 2:
-        return {str(name): X[name] for name in dict.fromkeys(X.columns.get_level_values(0))}
+        return {str(name): given[name] for name in dict.fromkeys(given.columns.get_level_values(0))}
     return None
 
 
@@ -181,7 +222,7 @@ def is_rows(dataset: Any, array: Any) -> bool:
     return array.ndim == 2 and array.dims[0] == samples and array.name != "labels" and array.dtype.kind in "biuf"
 
 
-def is_list_of_arrays(X: Any) -> bool:
+def is_list_of_arrays(X: object) -> bool:
     """Tell whether X is a list of which a member is a matrix: views without names.
 
     Parameters
@@ -204,7 +245,7 @@ def is_list_of_arrays(X: Any) -> bool:
     return isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X)
 
 
-def split_columns(X: Any, views: Mapping[str, Columns]) -> dict[str, Any]:
+def split_columns(X: Inputs, views: Mapping[str, Columns]) -> dict[str, Any]:
     """Cut one array into views.
 
     Parameters
@@ -256,7 +297,7 @@ def _columns(name: str, X: Any, columns: Columns) -> Any:
         raise UserError(f"view {name!r}: X has no such columns ({error}); it has {X.shape[1]}") from error
 
 
-def pick_rows(view: Rows, key: Any) -> Rows:
+def pick_rows(view: Rows, key: RowKey) -> Rows:
     """Pick rows of a view, as a row source; what is not in memory stays unread.
 
     Parameters

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sklearn
+from sklearn.base import BaseEstimator
 
 from dmo.errors import UserError
 
@@ -58,7 +59,7 @@ def named(method: Method) -> Method:
 
 
 @contextmanager
-def naming(estimator: Any) -> Iterator[None]:
+def naming(estimator: BaseEstimator) -> Iterator[None]:
     """Do what `named` does for a block of code that works on an estimator.
 
     Parameters

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.base import BaseEstimator
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
@@ -19,7 +20,7 @@ from sklearn.utils.validation import column_or_1d
 from dmo.blocks import row_blocks, rows
 from dmo.errors import UserError
 from dmo.labels.kernels import LabelKernel, label_factor
-from dmo.validation.containers import as_views
+from dmo.validation.containers import Outputs, as_views
 from dmo.validation.named import Named
 from dmo.validation.views import column_names, is_lazy
 
@@ -29,8 +30,8 @@ _MANY, _DENSE = 4096, 5e7
 
 
 def check_labels(
-    estimator: Any,
-    y: Any,
+    estimator: BaseEstimator,
+    y: Outputs,
     n: int,
     *,
     reset: bool = True,
@@ -91,7 +92,7 @@ def check_labels(
     return _from_matrix(estimator, values, names, reset, grow).astype(dtype)
 
 
-def check_known_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Read labels of n samples of which some are not known, learned as by `check_labels`.
 
     Not known are the labels of a sample whose class is -1, NaN or None, or whose row is wholly -1 or NaN.
@@ -152,7 +153,9 @@ def check_known_labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.n
     return Y, known
 
 
-def check_partial_labels(estimator: Any, y: Any, n: int, *, reset: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
+def check_partial_labels(
+    estimator: BaseEstimator, y: Outputs, n: int, *, reset: bool = True
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Read the labels of n samples, of which single entries may be unknown, learned as by `check_labels`.
 
     Parameters
@@ -200,7 +203,7 @@ def check_partial_labels(estimator: Any, y: Any, n: int, *, reset: bool = True) 
     return _from_matrix(estimator, labels, names, reset, False).astype(np.uint8), ~unknown
 
 
-def check_many_labels(estimator: Any, y: Any, n: int) -> scipy.sparse.csr_array | None:
+def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.sparse.csr_array | None:
     """Read very many labels that are sparse, as they are; learned as by `check_labels`.
 
     Parameters
@@ -232,9 +235,10 @@ def check_many_labels(estimator: Any, y: Any, n: int) -> scipy.sparse.csr_array 
     >>> check_many_labels(MultiViewRidge(), Y, 3).shape
     (3, 100000)
     """
-    if not scipy.sparse.issparse(y) or (y.shape[1] <= _MANY and n * y.shape[1] <= _DENSE):
+    labels: Any = y
+    if not scipy.sparse.issparse(y) or (labels.shape[1] <= _MANY and n * labels.shape[1] <= _DENSE):
         return None
-    _check_rows(y.shape[0], n)
+    _check_rows(labels.shape[0], n)
     Y = scipy.sparse.csr_array(y)
     Y.sum_duplicates()
     wrong = np.flatnonzero((Y.data != 0) & (Y.data != 1))
@@ -276,7 +280,7 @@ def missing_entries(values: np.ndarray) -> np.ndarray:
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
 
 
-def check_outputs(y: Any, n: int, unknown: bool = False) -> tuple[np.ndarray, bool, list[str] | None]:
+def check_outputs(y: Outputs, n: int, unknown: bool = False) -> tuple[np.ndarray, bool, list[str] | None]:
     """Read real outputs of n samples.
 
     Parameters
@@ -329,7 +333,7 @@ def check_outputs(y: Any, n: int, unknown: bool = False) -> tuple[np.ndarray, bo
     return (Y[:, None], True, None) if Y.ndim == 1 else (Y, False, names)
 
 
-def are_real(y: Any) -> bool:
+def are_real(y: Outputs | None) -> bool:
     """Tell whether y holds real outputs rather than labels: a matrix of floats of which one is not 0, 1, -1 or NaN.
 
     A vector counts as classes, and whole numbers of an integer type as labels that should be 0 and 1.
@@ -351,24 +355,25 @@ def are_real(y: Any) -> bool:
     >>> are_real(np.array([[0.5, 2.0]])), are_real(np.array([[1.0, np.nan]])), are_real(np.array([[1, 2]]))
     (True, False, False)
     """
-    if hasattr(y, "compute"):
-        y = y.compute()
-    if scipy.sparse.issparse(y):
-        y = y.data
-    elif y is None or as_views(y) is not None or is_label_sets(y):
+    if y is None:
+        return False
+    given: Any = y.compute() if hasattr(y, "compute") else y
+    if scipy.sparse.issparse(given):
+        values = given.data
+    elif as_views(given) is not None or is_label_sets(given):
         return False
     else:
         try:
-            y = np.ma.getdata(y) if isinstance(y, np.ma.MaskedArray) else np.asarray(y)
+            values = np.ma.getdata(given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
         except ValueError:
             return False
-        if y.ndim != 2:
+        if values.ndim != 2:
             return False
-    return y.dtype.kind == "f" and not (np.isin(y, (-1, 0, 1)) | np.isnan(y)).all()
+    return values.dtype.kind == "f" and not (np.isin(values, (-1, 0, 1)) | np.isnan(values)).all()
 
 
 def check_label_factor(
-    estimator: Any, y: Any, n: int, kernel: LabelKernel, weights: np.ndarray | None = None
+    estimator: BaseEstimator, y: Outputs, n: int, kernel: LabelKernel, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Read outputs as a factor of their kernel.
 
@@ -420,7 +425,7 @@ def check_label_factor(
     for name in ("classes_", "multilabel_", "label_names_"):
         estimator.__dict__.pop(name, None)
     _check_presence(y)
-    given = y.compute() if hasattr(y, "compute") else y
+    given: Any = y.compute() if hasattr(y, "compute") else y
     if isinstance(kernel, str) and hasattr(given, "__array__") and not scipy.sparse.issparse(given):
         given = np.asarray(given)
     _check_rows(given.shape[0] if hasattr(given, "shape") else len(given), n)
@@ -523,7 +528,7 @@ def _check_rows(got: int, n: int) -> None:
         )
 
 
-def is_label_sets(y: Any) -> bool:
+def is_label_sets(y: Outputs) -> bool:
     """Tell whether rows list labels: sets, rows with text in them, or rows of unequal lengths.
 
     Parameters
@@ -546,7 +551,7 @@ def is_label_sets(y: Any) -> bool:
         return False
     if getattr(y, "dtype", np.dtype(object)).kind != "O":
         return False
-    sets = list(y)
+    sets: list[Any] = list(y)  # type: ignore[arg-type]
     if not sets or not all(isinstance(row, (list, tuple, set, frozenset)) for row in sets):
         return False
     if any(isinstance(row, (set, frozenset)) for row in sets):
@@ -555,7 +560,7 @@ def is_label_sets(y: Any) -> bool:
 
 
 def _from_sets(
-    estimator: Any, sets: Sequence[Collection[Any]], reset: bool, grow: bool, classes: Iterable[Any] | None
+    estimator: BaseEstimator, sets: Sequence[Collection[Any]], reset: bool, grow: bool, classes: Iterable[Any] | None
 ) -> np.ndarray:
     found = set(itertools.chain.from_iterable(sets))
     try:
@@ -581,7 +586,9 @@ def _from_sets(
     return MultiLabelBinarizer(classes=vocabulary).fit_transform(sets)  # warns of unknown labels and leaves them out
 
 
-def _from_classes(estimator: Any, y: np.ndarray, reset: bool, grow: bool, classes: Iterable[Any] | None) -> np.ndarray:
+def _from_classes(
+    estimator: BaseEstimator, y: np.ndarray, reset: bool, grow: bool, classes: Iterable[Any] | None
+) -> np.ndarray:
     try:
         _check_classes(y)
     except UserError as error:
@@ -601,7 +608,7 @@ def _from_classes(estimator: Any, y: np.ndarray, reset: bool, grow: bool, classe
 
 
 def _from_matrix(
-    estimator: Any,
+    estimator: BaseEstimator,
     Y: np.ndarray,
     names: list[str] | None,
     reset: bool,
@@ -635,7 +642,7 @@ def _from_matrix(
     return Y
 
 
-def _binary(estimator: Any, Y: np.ndarray, row_numbers: np.ndarray | None = None) -> np.ndarray:
+def _binary(estimator: BaseEstimator, Y: np.ndarray, row_numbers: np.ndarray | None = None) -> np.ndarray:
     """Y, which must be 0 and 1; `row_numbers` of a part of the rows, for messages."""
     if Y.dtype.kind not in "bu":
         try:
@@ -652,7 +659,7 @@ def _binary(estimator: Any, Y: np.ndarray, row_numbers: np.ndarray | None = None
     return Y
 
 
-def _not_binary(estimator: Any, value: Any, row: int, column: int) -> UserError:
+def _not_binary(estimator: BaseEstimator, value: Any, row: int, column: int) -> UserError:
     cure = "binarize them first" + (", or pass targets='real'" if hasattr(estimator, "targets") else "")
     if np.isnan(value):
         cure = "drop samples of unknown labels, or fit a KGHA, MultiViewRidge, MORP or MLSI, which take them"
@@ -660,7 +667,7 @@ def _not_binary(estimator: Any, value: Any, row: int, column: int) -> UserError:
 
 
 def _columns(
-    estimator: Any, values: np.ndarray | list[Collection[Any]], names: list[str] | None, mask: Any
+    estimator: BaseEstimator, values: np.ndarray | list[Collection[Any]], names: list[str] | None, mask: Any
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Numbers as they are, 0 where they are unknown, and where they are known (None: all); classes and lists of labels as one
     column each."""
@@ -701,7 +708,9 @@ def _check_finite(y: np.ndarray) -> None:
         raise UserError(f"input y contains NaN or infinity at row {row}; fill it, or drop the sample")
 
 
-def _learn(estimator: Any, classes: Sequence[Any] | np.ndarray, multilabel: bool, names: list[str] | None) -> None:
+def _learn(
+    estimator: BaseEstimator, classes: Sequence[Any] | np.ndarray, multilabel: bool, names: list[str] | None
+) -> None:
     estimator.classes_, estimator.multilabel_ = np.asarray(classes), multilabel
     for name in ("label_names_", "label_dtype_"):
         estimator.__dict__.pop(name, None)

@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from dmo.errors import UserError
 
@@ -70,7 +71,7 @@ def at_least(least: int) -> Need:
     return Need(f"needs a whole number of at least {least}", lambda value: _is_whole(value) and value >= least)
 
 
-def one_of(*known: Any) -> Need:
+def one_of(*known: object) -> Need:
     """Need one of a few values.
 
     Parameters
@@ -119,6 +120,13 @@ def optional(need: Need) -> Need:
 
 
 POSITIVE = Need("needs a positive number", lambda value: _is_number(value) and value > 0)
+POSITIVES = Need(
+    "needs a positive number, or one per label",
+    lambda value: (
+        POSITIVE.holds(value)
+        or (isinstance(value, (list, tuple, np.ndarray)) and len(value) > 0 and all(map(POSITIVE.holds, value)))
+    ),
+)
 NOT_NEGATIVE = Need("needs a number that is not negative", lambda value: _is_number(value) and value >= 0)
 SHARE = Need("needs a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
 PART = Need("needs a number above 0 and at most 1", lambda value: _is_number(value) and 0 < value <= 1)
@@ -136,7 +144,7 @@ CLASS_WEIGHT = Need(
 SEED = optional(at_least(0))
 
 
-def check_parameter(name: str, value: Any, need: Need) -> Any:
+def check_parameter(name: str, value: object, need: Need) -> Any:
     """Check one parameter.
 
     Parameters
@@ -171,7 +179,7 @@ def check_parameter(name: str, value: Any, need: Need) -> Any:
     return value
 
 
-def check_parameters(estimator: Any) -> None:
+def check_parameters(estimator: BaseEstimator) -> None:
     """Check every parameter in the table `_needs` of an estimator's class.
 
     One that is given per view is checked where the views are known.
@@ -198,7 +206,7 @@ def check_parameters(estimator: Any) -> None:
         check_parameter(name, getattr(estimator, name), need)
 
 
-def per_view(name: str, value: Any, views: Sequence[str], need: Need | None = None) -> dict[str, Any]:
+def per_view(name: str, value: object, views: Sequence[str], need: Need | None = None) -> dict[str, Any]:
     """Spread a parameter over views.
 
     Parameters
@@ -250,7 +258,7 @@ def per_view(name: str, value: Any, views: Sequence[str], need: Need | None = No
     return given
 
 
-def unused(estimator: Any, names: Sequence[str], uses: Sequence[str]) -> None:
+def unused(estimator: BaseEstimator, names: Sequence[str], uses: Sequence[str]) -> None:
     """Refuse a parameter that is set and that the method in use does not take.
 
     Parameters

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import scipy.sparse
+from sklearn.base import BaseEstimator
 from sklearn.preprocessing import normalize
 
 from dmo.blocks import Block, Rows, RowsOf, Subset, double, presence, row_blocks, rows, sampled
@@ -225,7 +226,7 @@ class PreparedRows(RowsOf):
         return self.preparation(sampled(self.source, index))
 
 
-def learn_preparations(estimator: Any, views: Mapping[str, Rows]) -> dict[str, Preparation]:
+def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> dict[str, Preparation]:
     """Learn what an estimator's `scale` and `impute` ask for, from the training rows.
 
     Parameters
@@ -353,7 +354,7 @@ def _histogram(source: Rows) -> bool:
     return bool(getattr(source, "histogram", False))
 
 
-def _scalable(estimator: Any, views: list[str]) -> dict[str, bool]:
+def _scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
     """Whether the kernel or distance of each view is one of scaled rows."""
     kernel: Any = getattr(estimator, "kernel", None)
     if getattr(estimator, "metric", None) == "cosine":

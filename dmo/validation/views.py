@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from dmo.blocks import Block, PartialRows, Rows, RowsOf, Subset, presence, rows
 from dmo.errors import UserError
 from dmo.stores import DenseView, SparseView
-from dmo.validation.containers import as_views, split_columns
+from dmo.validation.containers import Inputs, as_views, split_columns
 from dmo.validation.preparation import PreparedRows, learn_preparations
 
 _LARGEST = 1e140  # beyond, sums of squares leave float64
@@ -22,7 +23,7 @@ SINGLE = "x"
 """Name of the view when X is one array."""
 
 
-def check_views(estimator: Any, X: Any, reset: bool, partial: bool = False) -> dict[str, Rows]:
+def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
     """Read X as views, checked and prepared; with `reset` what the views are is learned, else compared.
 
     Learned are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array, `view_feature_names_`
@@ -65,7 +66,7 @@ def check_views(estimator: Any, X: Any, reset: bool, partial: bool = False) -> d
     return prepare_views(estimator, check_raw_views(estimator, X, reset, partial), reset)
 
 
-def prepare_views(estimator: Any, views: Mapping[str, Rows], reset: bool) -> dict[str, Rows]:
+def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bool) -> dict[str, Rows]:
     """Fill the gaps and scale the columns of checked views, as the estimator's `impute` and `scale` ask.
 
     Parameters
@@ -103,7 +104,7 @@ def prepare_views(estimator: Any, views: Mapping[str, Rows], reset: bool) -> dic
     return found
 
 
-def check_raw_views(estimator: Any, X: Any, reset: bool, partial: bool = False) -> dict[str, Rows]:
+def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
     """Do what `check_views` does, but for filling gaps and scaling.
 
     Parameters
@@ -161,7 +162,7 @@ def check_raw_views(estimator: Any, X: Any, reset: bool, partial: bool = False) 
     return _learn(estimator, views)
 
 
-def _several(estimator: Any, X: Any, reset: bool) -> dict[str, Any] | None:
+def _several(estimator: BaseEstimator, X: Inputs, reset: bool) -> dict[str, Any] | None:
     """Several views by name, cut out of one array where the estimator says how, or its fit does; None for one view."""
     given = as_views(X)
     if given is not None:
@@ -171,14 +172,14 @@ def _several(estimator: Any, X: Any, reset: bool) -> dict[str, Any] | None:
         return split_columns(X, columns)
     if reset:
         return None
-    widths = estimator.view_widths_
-    if SINGLE in widths or getattr(X, "ndim", 0) != 2 or X.shape[1] != sum(widths.values()):
+    widths, shape = estimator.view_widths_, tuple(getattr(X, "shape", ()))
+    if SINGLE in widths or getattr(X, "ndim", 0) != 2 or shape[1] != sum(widths.values()):
         return None
     edges = np.cumsum([0, *widths.values()])  # views that a tool has put side by side, see `Views`
     return split_columns(X, {name: slice(edges[i], edges[i + 1]) for i, name in enumerate(widths)})
 
 
-def check_view_names(estimator: Any, X: Any, partial: bool = False) -> dict[str, Rows]:
+def check_view_names(estimator: BaseEstimator, X: Inputs, partial: bool = False) -> dict[str, Rows]:
     """Compare the names and widths of the views of X with those of the fit; rows are neither read nor counted.
 
     Parameters
@@ -218,7 +219,7 @@ def check_view_names(estimator: Any, X: Any, partial: bool = False) -> dict[str,
     return _compare(widths, given)
 
 
-def check_one_view(estimator: Any, X: Any, reset: bool) -> tuple[str, Rows]:
+def check_one_view(estimator: BaseEstimator, X: Inputs, reset: bool) -> tuple[str, Rows]:
     """Read the only view of X.
 
     Parameters
@@ -287,26 +288,26 @@ def column_names(table: Any) -> list[str] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-def is_lazy(X: Any) -> bool:
+def is_lazy(X: object) -> bool:
     """A row source that is not in memory: dask, Zarr, a store's view."""
     if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) or hasattr(X, "iloc"):
         return False
-    return all(hasattr(X, part) for part in ("shape", "dtype", "__getitem__")) and len(X.shape) == 2
+    return all(hasattr(X, part) for part in ("shape", "dtype", "__getitem__")) and len(getattr(X, "shape", ())) == 2
 
 
-def _filled_views(estimator: Any, views: Sequence[str]) -> dict[str, bool]:
+def _filled_views(estimator: BaseEstimator, views: Sequence[str]) -> dict[str, bool]:
     """Whether the estimator fills the gaps of each view."""
     impute = getattr(estimator, "impute", None)
     return {view: (impute.get(view) if isinstance(impute, Mapping) else impute) is not None for view in views}
 
 
-def _single(estimator: Any, X: Any, reset: bool) -> Rows:
+def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
     if reset:
         estimator.__dict__.pop("view_feature_names_", None)
     if is_lazy(X) or _is_lazy_table(X):
         if reset:
             estimator.__dict__.pop("feature_names_in_", None)
-            estimator.n_features_in_ = X.shape[1]
+            estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
             if (names := column_names(X)) is not None:
                 estimator.feature_names_in_ = np.array(names, dtype=object)
         return _source(SINGLE, X, _filled_views(estimator, [SINGLE])[SINGLE], hasattr(estimator, "impute"))
@@ -327,7 +328,7 @@ def _single(estimator: Any, X: Any, reset: bool) -> Rows:
     return array
 
 
-def _with_missing(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _with_missing(estimator: BaseEstimator, given: dict[str, Any]) -> dict[str, Any]:
     """The views of the fit, those that are not given, or None, without any sample."""
     known = {key: view for key, view in given.items() if view is not None}
     if not known or not set(known) <= set(estimator.view_widths_):
@@ -339,7 +340,7 @@ def _with_missing(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _is_lazy_table(X: Any) -> bool:
+def _is_lazy_table(X: Inputs) -> bool:
     """A dask DataFrame."""
     return hasattr(X, "to_dask_array")
 
@@ -483,7 +484,7 @@ def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
         raise UserError(f"got n_samples = {n} (1 sample), needs at least 2 to learn from")
 
 
-def _learn(estimator: Any, views: dict[str, Rows]) -> dict[str, Rows]:
+def _learn(estimator: BaseEstimator, views: dict[str, Rows]) -> dict[str, Rows]:
     estimator.view_widths_ = {key: int(view.shape[1]) for key, view in views.items()}
     return views
 

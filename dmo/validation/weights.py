@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from dmo.blocks import Rows, presence
 from dmo.errors import UserError
+from dmo.validation.containers import ClassWeight, RowWeights
 
 LABEL_WEIGHTS = "labels"
 """Key of the labels' weights in a mapping of weights by view."""
@@ -84,7 +86,9 @@ class SampleWeights:
         return SampleWeights({view: own[index] for view, own in self.views.items()}, self.labels[index], entries)
 
 
-def check_weights(sample_weight: Any, views: Mapping[str, Rows], by_entry: bool = False) -> SampleWeights | None:
+def check_weights(
+    sample_weight: RowWeights | SampleWeights, views: Mapping[str, Rows], by_entry: bool = False
+) -> SampleWeights | None:
     """Read the weights of samples, together with what the views lack.
 
     Parameters
@@ -150,7 +154,9 @@ def check_weights(sample_weight: Any, views: Mapping[str, Rows], by_entry: bool 
     return SampleWeights(weights, labels, entries)
 
 
-def with_class_weights(sample_weight: Any, class_weight: Any, estimator: Any, Y: np.ndarray) -> Any:
+def with_class_weights(
+    sample_weight: RowWeights, class_weight: ClassWeight, estimator: BaseEstimator, Y: np.ndarray
+) -> Any:
     """Multiply the weights of samples by those of their classes; of label matrices see `with_label_weights`.
 
     Parameters
@@ -200,7 +206,11 @@ def with_class_weights(sample_weight: Any, class_weight: Any, estimator: Any, Y:
 
 
 def with_label_weights(
-    given: SampleWeights | None, class_weight: Any, estimator: Any, Y: np.ndarray, known: np.ndarray | None
+    given: SampleWeights | None,
+    class_weight: ClassWeight,
+    estimator: BaseEstimator,
+    Y: np.ndarray,
+    known: np.ndarray | None,
 ) -> SampleWeights | None:
     """Multiply the weights of the entries of a label matrix by those of carrying the label or not.
 
@@ -265,7 +275,7 @@ def _named_weights(class_weight: Mapping[Any, float], names: list[Any], what: st
     return np.array([class_weight.get(name, 1.0) for name in names], np.float64)
 
 
-def check_row_weights(sample_weight: Any, n: int) -> np.ndarray | None:
+def check_row_weights(sample_weight: RowWeights, n: int) -> np.ndarray | None:
     """Read the weights of samples that all views and the labels have in common.
 
     Parameters

@@ -41,7 +41,7 @@ class AppliedModel:
     model: Any
     contents: str
     store: stores.FeatureStore
-    views: Mapping[str, Rows]
+    views: Mapping[str, Subset]
     Y: np.ndarray | None
     index: np.ndarray
     split: str | None

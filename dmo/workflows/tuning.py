@@ -73,7 +73,7 @@ def tune(
     """
     if tried is not None and "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
-    Y = _learned(estimator, training)
+    Y: Any = _learned(estimator, training)  # where there are none, the search says so
     result = search(estimator, dict(training.views), Y, tried, metric, folds, random_state)
     save(result.best_estimator, path, training, overwrite)
     return result

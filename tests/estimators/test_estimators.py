@@ -12,6 +12,8 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import StackingClassifier
+from sklearn.feature_selection import RFE
+from sklearn.linear_model import Ridge
 from sklearn.metrics import get_scorer, roc_auc_score
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, TunedThresholdClassifierCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
@@ -611,3 +613,59 @@ def test_principal_components_of_rows_far_away_are_those_of_singular_values(how,
     U, s, _ = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
     got = model.transform(X + offset)
     assert_allclose(np.abs(got.T @ U[:, :3]), np.diag(s[:3]), atol=1e-6 * s[0])
+
+
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_linear_models_have_coefficients_that_selections_of_features_take(scale):
+    X = RNG.standard_normal((60, 5)) * [1, 10, 0.1, 5, 2000]
+    Y = (X / [1, 10, 0.1, 5, 2000] @ RNG.standard_normal((5, 3)) > 0.5).astype(int)
+    model = MultiViewRidge("linear", ridge=0.5, scale=scale, intercept=True).fit(X, Y)
+    if scale == "none":
+        oracle = Ridge(0.5).fit(X, Y)
+        np.testing.assert_allclose(model.coef_, oracle.coef_, atol=1e-12)
+        np.testing.assert_allclose(model.intercept_, oracle.intercept_, atol=1e-12)
+        numbers = X @ np.ones(5)
+        np.testing.assert_allclose(
+            MultiViewRidge("linear", ridge=0.5, scale=scale, targets="real").fit(X, numbers).coef_,
+            Ridge(0.5).fit(X, numbers).coef_,
+        )
+    np.testing.assert_allclose(X @ model.coef_.T + model.intercept_, model.decision_function(X), atol=1e-12)
+    y = np.array(["no", "yes"])[Y[:, 0]]
+    assert RFE(clone(model), n_features_to_select=2).fit(X, y).estimator_.coef_.shape == (1, 2)
+    for other in (MultiViewRidge("linear"), MultiViewRidge().fit(X, y), MultiViewRidge("linear").fit([X, X], y)):
+        assert not hasattr(other, "coef_")
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=20)], ids=["exact", "moments"])
+@pytest.mark.parametrize("combine", ["predictions", "kernels"])
+def test_a_ridge_per_label_is_one_fit_per_label(kernel, approximation, combine, tmp_path):
+    views = {"a": RNG.standard_normal((60, 5)), "b": RNG.random((60, 4))}
+    Y = (views["a"] @ RNG.standard_normal((5, 4)) > 0.3).astype(int)
+    ridges = np.array([0.1, 10.0, 0.1, 1.0])
+    plain = MultiViewRidge(kernel, approximation=approximation, combine=combine, decoder="calibrated")
+    model = clone(plain).set_params(ridge=ridges, decoder=None).fit(views, Y)
+    held_out = clone(plain).set_params(ridge=ridges).fit(views, Y).held_out_scores_
+    for label, c in enumerate(ridges):
+        alone = clone(plain).set_params(ridge=float(c)).fit(views, Y)
+        np.testing.assert_allclose(held_out[:, label], alone.held_out_scores_[:, label], atol=1e-10)
+        found = model.decision_function(views)[:, label]
+        np.testing.assert_allclose(
+            found, alone.set_params(decoder=None).fit(views, Y).decision_function(views)[:, label]
+        )
+    plain.set_params(decoder=None)
+    if combine == "predictions":
+        mixed = clone(plain).set_params(ridge={"a": ridges, "b": 0.5}).fit(views, Y)
+        mixed.save(str(tmp_path / "m.zarr"))
+        again = dmo.load(str(tmp_path / "m.zarr"))
+        np.testing.assert_array_equal(again.ridge["a"], ridges)
+        one = clone(plain).set_params(ridge={"a": 10.0, "b": 0.5}).fit(views, Y).decision_function(views)
+        np.testing.assert_allclose(again.decision_function(views)[:, 1], one[:, 1], atol=1e-10)
+    for refused, message in (
+        ({"ridge": ridges[:3]}, "ridge has 3 values for 4 labels"),
+        ({"ridge": -ridges}, "ridge = .*needs a positive number, or one per label"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            clone(plain).set_params(**refused).fit(views, Y)
+    with pytest.raises(ValueError, match="a ridge per label needs all labels and views of all samples"):
+        clone(plain).set_params(ridge=ridges).fit(views, np.where(np.eye(60, 4), np.nan, Y))

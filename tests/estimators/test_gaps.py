@@ -114,6 +114,24 @@ def test_weights_are_repeated_samples(approximation: Any, center: bool) -> None:
     assert_allclose(weighted, model.fit(rows, Y[repeated]).decision_function(NEW), atol=1e-8)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        MultiViewRidge("rbf", ridge=0.3),
+        MultiViewRidge(RBF("median"), ridge=0.3, approximation=Nystrom(rank=200, landmarks="uniform")),
+        KGHA("laplacian", n_components=3),
+        MultiSetCCA(n_components=2),
+    ],
+    ids=["ridge", "ridge, moments", "KGHA", "CCA"],
+)
+def test_bandwidths_take_samples_as_often_as_they_count(model: Any) -> None:
+    repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
+    rows = {view: X[repeated] for view, X in VIEWS.items()}
+    method = "decision_function" if hasattr(model, "decision_function") else "transform"
+    weighted = getattr(clone(model).fit(VIEWS, Y, sample_weight=WEIGHTS), method)(NEW)
+    assert_allclose(np.abs(weighted), np.abs(getattr(model.fit(rows, Y[repeated]), method)(NEW)), atol=2e-4)
+
+
 @pytest.mark.parametrize("approximation", ["exact", Nystrom(rank=200)])
 def test_held_out_scores_with_weights_are_those_of_fits_without_the_sample(approximation: Any) -> None:
     views, _ = with_gaps()

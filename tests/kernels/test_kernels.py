@@ -152,6 +152,27 @@ def test_bandwidth_rules_equal_brute_force(kind, rule, X, dtype):
     np.testing.assert_allclose(K, oracle(kind(expected), rows, rows), atol=3e-6)
 
 
+@pytest.mark.parametrize("rule", bandwidths.RULES)
+@pytest.mark.parametrize("X", [signed(), sp.csr_array(histograms())], ids=["dense", "csr"])
+def test_a_bandwidth_with_weights_is_that_of_repeated_rows(rule, X, monkeypatch):
+    weights = np.random.default_rng(3).integers(0, 4, N).astype(float)
+    repeated = dense(X)[np.repeat(np.arange(N), weights.astype(int))]
+    distances = cdist(repeated, repeated)
+    pairs = distances[np.triu_indices(len(repeated), 1)]
+    expected = {
+        "mean": pairs.mean(),
+        "median": np.median(pairs),
+        "mean-fifth-neighbor": np.sort(distances, axis=1)[:, 5].mean(),
+    }[rule]
+    assert RBF(rule).fit(X, 0, weights).bandwidth == pytest.approx(expected, rel=1e-5)
+    both = (RBF(rule) + 0.5 * RBF(rule)).fit(X, 0, weights)
+    assert [kernel.bandwidth for kernel in both.kernels] == pytest.approx([expected] * 2, rel=1e-5)
+    if rule != "mean-fifth-neighbor":  # of weights below 1 no row is a pair with itself: their unit does not count
+        assert RBF(rule).fit(X, 0, weights / 4).bandwidth == pytest.approx(RBF(rule).fit(X, 0, weights / 900).bandwidth)
+    monkeypatch.setattr(bandwidths, "SAMPLE", 120)
+    assert RBF(rule).fit(X, 0, weights).bandwidth == pytest.approx(expected, rel=0.3)
+
+
 def test_mean_bandwidth_is_the_mean_over_pairs_of_different_rows():
     X = np.array([[0.0], [1.0], [3.0]])
     assert RBF().fit(X).bandwidth == pytest.approx(2.0)
