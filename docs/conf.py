@@ -57,9 +57,10 @@ sphinx_gallery_conf = {
 }
 
 html_theme = "pydata_sphinx_theme"
-html_title = f"dmo {release}"
+html_title = f"dmo {release.partition('+')[0]}"  # a commit's name is wider than a phone
 html_static_path = ["_static"]
 html_css_files = ["dmo.css"]
+html_js_files = [("dmo.js", {"defer": "defer"})]
 html_show_sourcelink = False
 html_context = {"default_mode": "auto"}
 html_theme_options = {
