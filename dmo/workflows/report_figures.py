@@ -230,7 +230,7 @@ def sweep_figures(table: Sequence[Mapping[str, Any]], metric: str, name: str = "
     >>> from dmo.workflows.report_figures import sweep_figures
     >>> rows = [{"ridge": ridge, "mean": ridge, "std": 0.1, "folds": []} for ridge in (0.1, 1.0)]
     >>> sweep_figures(rows, "f1@5")[0].caption
-    'f1@5 over ridge, best over the other parameters. The best ridge, 1, is the largest tried: try larger ones.'
+    'f1@5 over ridge, best over the other parameters. The best ridge, 1, is the largest tried.'
     """
     values = varied(table)
     if not values:
@@ -299,6 +299,6 @@ def _edges(values: Mapping[str, Sequence[Any]], best: Mapping[str, Any]) -> list
         if len(tried) < 2 or not all(isinstance(value, (int, float)) for value in tried) or key not in best:
             continue
         if best[key] in (tried[0], tried[-1]):
-            which, more = ("smallest", "smaller") if best[key] == tried[0] else ("largest", "larger")
-            said.append(f"The best {key}, {shown(best[key])}, is the {which} tried: try {more} ones.")
+            which = "smallest" if best[key] == tried[0] else "largest"  # none beyond may make sense: not said to try
+            said.append(f"The best {key}, {shown(best[key])}, is the {which} tried.")
     return said
