@@ -163,6 +163,8 @@ def _provenance(found: Mapping[str, Any]) -> Rows:
     for name, title in (("dataset", "data set"), ("split", "samples of split")):
         value = parameters.get(name) or found["attributes"].get(name)
         rows += [(title, str(value))] if value else []
+    answers = parameters.get("answers")
+    rows += [("answers", f"of people, for {len(answers)} samples")] if answers else []
     return [*rows, ("written by", f"dmo {origin['dmo']}")]
 
 

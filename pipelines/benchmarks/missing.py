@@ -188,17 +188,22 @@ def report(
 
 
 def draw(curves: dict[str, dict[str, list[tuple[str, float]]]], path: str) -> None:
-    """LRAP against what is missing, one panel a set, model and topic."""
+    """LRAP against how much is missing, one panel a set, model and topic; of the positives alone dashed."""
     from matplotlib.figure import Figure
 
     columns = 2
     figure = Figure(figsize=(11, 3.2 * -(-len(curves) // columns)), layout="constrained")
     for panel, (title, ways) in enumerate(curves.items(), 1):
         axes = figure.add_subplot(-(-len(curves) // columns), columns, panel, title=title, ylabel="LRAP (%)")
-        clean(axes).set_prop_cycle(**LINES)
-        for way, points in ways.items():
-            axes.plot([what for what, _ in points], [lrap for _, lrap in points], label=way)
-        axes.tick_params(axis="x", rotation=20, labelsize=8)
+        clean(axes)
+        whole = next(lrap for what, lrap in ways[WAYS[2]] if what == "nothing")
+        for (way, points), color, marker in zip(ways.items(), LINES["color"], LINES["marker"], strict=False):
+            for kind, line in ((" of the entries", "-"), (" of the samples", "-"), (" of the positives", "--")):
+                found = [(float(what.split("%")[0]), lrap) for what, lrap in points if kind in what]
+                shares, values = zip((0.0, whole), *found, strict=True)
+                label = f"{way}{' (positives)' if line == '--' else ''}" if found else None
+                axes.plot(shares, values, line, color=color, marker=marker, label=label)
+        axes.set_xlabel(f"{'entries' if title.endswith('labels') else 'samples of every view'} that are missing (%)")
         axes.legend(fontsize=7)
     figure.savefig(path, dpi=120)
 
