@@ -156,10 +156,11 @@ def rivals(problem: Problem, X: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]
     """Estimator and grid by name; widths of kernels for columns of deviation 1, or as they come."""
     real, many = problem.kind == "real", problem.Y.shape[1] > 20
     trees = RandomForestRegressor(50 if many else 100, random_state=0)
+    neighbors = [k for k in (5, 10, 20, 40) if k <= X.shape[0] // 2]
     found: dict[str, tuple[Any, Mapping[str, Any]]] = {
         "Ridge": (Ridge(), {"alpha": POWERS}),
         "KernelRidge": (KernelRidge(kernel="rbf"), {"alpha": (0.001, *POWERS[:4]), "gamma": (0.3, 1.0, 3.0)}),
-        "kNN": (KNeighborsRegressor(weights="distance"), {"n_neighbors": (5, 10, 20, 40)}),
+        "kNN": (KNeighborsRegressor(weights="distance"), {"n_neighbors": neighbors}),
         "forest": (trees, {"max_features": ("sqrt",) if many else ("sqrt", 0.3)}),
     }
     if real:
@@ -196,7 +197,8 @@ def fitted(model: Any, setting: Mapping[str, Any], scale: Any, X: Any, Y: np.nda
 
 def scored(model: Any, X: Any) -> np.ndarray:
     """Label scores, or predictions."""
-    return np.asarray(model.decision_function(X) if hasattr(model, "decision_function") else model.predict(X))
+    found = np.asarray(model.decision_function(X) if hasattr(model, "decision_function") else model.predict(X))
+    return found.reshape(X.shape[0], -1)  # one target: some give a vector
 
 
 def judge(kind: str) -> Callable[[np.ndarray, np.ndarray], float]:
@@ -245,7 +247,7 @@ def ours(estimator: Any, problem: Problem) -> tuple[np.ndarray, np.ndarray | Non
     """The same by `dmo.tune`."""
     X, new = problem.views, problem.new
     if problem.kind == "real":
-        return np.asarray(dmo.tune(estimator, X, problem.Y).predict(new)), None
+        return np.asarray(dmo.tune(estimator, X, problem.Y).predict(new)).reshape(problem.truth.shape), None
     model = dmo.tune(estimator, X, problem.Y.argmax(axis=1) if problem.kind == "classes" else problem.Y)
     return model.scores_and_sets(new)
 
