@@ -55,6 +55,8 @@ def _ridge_for(original: type, **settings: Any) -> type:
             _FITTED[0] = True
             if kernels and self.kernel not in kernels:
                 raise ValueError(f"kernel {self.kernel!r}")
+            if isinstance(self.gamma, str):  # SVC's rule for its width, which ours has of itself
+                self.gamma = 2.0
             return super().fit(X, y, sample_weight)
 
         def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
