@@ -264,10 +264,10 @@ def _cell(failed: dict[str, str]) -> str:
 
 def _documented() -> dict[tuple[str, str], set[str]]:
     """Kinds of input that the page says not to work, by estimator and tool."""
+    text = PAGE.read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|\n").split("|")]
-        for line in PAGE.read_text(encoding="utf-8").splitlines()
-        if line.startswith("| ")
+        for line in text[text.index("| estimator |") :].splitlines()
     ]
     tools = rows[0][1:]
     return {
