@@ -22,8 +22,9 @@ test: lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not clusters" --numprocesses auto --maxprocesses 4
 
 test-clusters: venv
-	# real SLURM and ssh on loopback; as root, with slurm-wlm, munge and openssh-server installed
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster/test_real_places.py
+	# real SLURM, ssh and Dask Gateway on loopback, and the image; as root, with Debian's slurm-wlm, munge, openssh-server,
+	# buildah and debootstrap installed
+	DMO_PLACES_TABLE=cluster/places.md OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster/test_real_places.py
 
 # releases that dmo is tested with beside constraints.txt, in environments of their own: SPEC 0's window from both sides
 TESTS ?= tests

@@ -51,6 +51,8 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         cure = "start one with `dask scheduler`, or check it"
         if where.startswith("tcp://"):
             cure += "; one that is encrypted has a tls:// address"
+        elif where.startswith("tls://"):
+            cure += "; it answers only to certificates of its own authority, and dmo.tls names yours"
         raise OSError(f"no scheduler answers at {where}: {cure}") from error
     _await_workers(client, backend)
     _check_versions(client, where)

@@ -24,12 +24,13 @@ from dmo.estimators.kgha import KGHA
 from dmo.estimators.mesd import MESD
 from dmo.estimators.mope import MOPE
 from dmo.estimators.neighbor_votes import NeighborVotes
-from dmo.estimators.out_of_fold import HELD_OUT_ROWS
+from dmo.estimators.out_of_fold import HELD_OUT_ROWS, SOLVED_ROWS, SOLVED_SOME
 from dmo.estimators.projection import Projection
 from dmo.estimators.propagation import LabelPropagation
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import Linear, parse_relation
+from dmo.linalg.cg import default_rank
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
 from dmo.methods.embeddings.catalog import METHODS
@@ -67,8 +68,18 @@ STEPS = 3
 """Block steps of the eigensolver to expect (it starts from the labels)."""
 ITERATIONS = 100
 """Iterations of a support vector regression to expect, with one solve each."""
-PRODUCTS = 25
+PRODUCTS = 12
 """Products with a kernel that conjugate gradients take for one block of right-hand sides (ridge about 0.1)."""
+CHECKS = 4
+"""Products in float64 beside them, which tell how far the search truly is."""
+_ALGEBRA = 50
+"""Multiplications, by n k^2, of the driver beside each product with a block of k columns: directions, steps, bases."""
+_READ = 2e9
+"""Bytes of stored tiles that are read and checked in a second."""
+_WRITTEN = 5e8
+"""Bytes of stored tiles that are written in a second."""
+_SENT = 2.5e8
+"""Bytes of blocks that go to a worker, or come back, in a second."""
 
 
 @dataclass(frozen=True)
@@ -479,9 +490,9 @@ def products_of(estimator: Any) -> int:
     >>> import dmo
     >>> from dmo.workflows.plan import products_of
     >>> products_of(dmo.MultiViewRidge()), products_of(dmo.KGHA())
-    (25, 100)
+    (16, 64)
     """
-    return PRODUCTS * _solves(estimator)
+    return (PRODUCTS + CHECKS) * _solves(estimator)
 
 
 def _solves(estimator: Any) -> int:
@@ -512,17 +523,31 @@ def _in_memory(work: Work, formation: float, model_bytes: int) -> Plan:
 
 def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
     """Kernels as lower tiles, solved with by conjugate gradients, on the workers where there are some."""
-    n, client, products = work.n, current_client(), PRODUCTS * work.solves
-    threads = 1 if client is None else max(1, sum(client.nthreads().values()))
-    resident = work.storage == "resident"
-    graph = tile_graph(n, work.block, max(threads, 2), work.kernels, products, work.columns, resident)
+    n, client, single, double = work.n, current_client(), multiply_rate(np.float32), multiply_rate(np.float64)
+    threads = [] if client is None else list(client.nthreads().values())
+    workers, at_a_time = len(threads), max(1, sum(threads))
+    stored, rank = work.storage == "stored", default_rank(n)
+    blocks = [work.columns] * work.solves
+    if work.loo:  # scores of rows that are left out take a column each
+        blocks.append(n if n <= SOLVED_ROWS else SOLVED_SOME)
+    columns, products, checks = sum(blocks), PRODUCTS * len(blocks), CHECKS * len(blocks)
+    graph = tile_graph(
+        n, work.block, max(at_a_time, 2), work.kernels, products + checks, work.columns, work.storage == "resident"
+    )
     tasks = 0 if client is None else graph.tasks
-    kept = 8 * threads * work.block**2 if work.storage == "recomputed" else 2 * n * n * work.kernels
-    again = products if work.storage == "recomputed" else 0
-    multiply = work.kernels * products * 2.0 * n * n * work.columns / multiply_rate(np.float32)
-    waiting = 0.0 if client is None else _LATENCY * tasks + _ROUND_TRIP * work.kernels * products
-    solving = (multiply + again * formation) / threads + waiting
-    return Plan(work.storage, kept, 0, model_bytes, tasks, formation / threads, solving, graph=graph)
+    kept = 8 * at_a_time * work.block**2 if work.storage == "recomputed" else 2 * n * n * work.kernels
+    multiplying = 2.0 * n * n * columns * (PRODUCTS / single + CHECKS / double)
+    # `formation` is that of all kernels
+    again = formation / work.kernels if work.storage == "recomputed" else 2.0 * n * n / _READ if stored else 0.0
+    # what no worker does: the preconditioner, and what comes between two products
+    alone = 2.0 * n * rank**2 * (1 / single + 1 / double) + 4.0 * n * rank * columns * PRODUCTS / single
+    alone += _ALGEBRA * n * sum(k * k for k in blocks) * PRODUCTS / double
+    if client is not None:
+        alone += (workers + 1) * n * columns * (4.0 * PRODUCTS + 8.0 * CHECKS) / _SENT
+        alone += _LATENCY * tasks / work.kernels + _ROUND_TRIP * (products + checks)
+    solving = work.kernels * ((multiplying + again * (products + checks)) / at_a_time + alone)
+    first = formation * (1 + 2.0 * rank / n) + work.kernels * stored * 2.0 * n * n / _WRITTEN
+    return Plan(work.storage, kept, 0, model_bytes, tasks, first / at_a_time, solving, graph=graph)
 
 
 def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows], kernels: Mapping[str, Any]) -> Plan:

@@ -5,6 +5,7 @@ dask-gateway-server).
 became of each event at each place as a table.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dmo import stores
@@ -90,13 +92,13 @@ def stop(pid: int) -> None:
     until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(), f"{pid} stays")
 
 
-def call(*command: Any, code: int = 0, **environment: str) -> str:
+def call(*command: Any, code: int = 0, patience: float = PATIENCE, **environment: str) -> str:
     """Standard output and error of a program."""
     done = subprocess.run(
         [str(part) for part in command],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=patience,
         env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}:/usr/sbin", "PYTHONWARNINGS": "", **environment},
     )
     assert done.returncode == code, (command, done.returncode, done.stdout, done.stderr)
@@ -109,7 +111,11 @@ def table() -> Iterator[list[tuple[str, str, str]]]:
     rows: list[tuple[str, str, str]] = []
     yield rows
     if path := os.environ.get("DMO_PLACES_TABLE"):
-        lines = ["| place | event | what happened |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+        title = (
+            "# What happens where\n\nWritten by `make test-clusters`; places that are not installed there are left out."
+        )
+        head = [title, "", "| place | event | what happened |", "|---|---|---|"]
+        lines = [*head, *(f"| {' | '.join(row)} |" for row in sorted(rows, key=lambda row: row[0]))]
         Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -167,6 +173,37 @@ def slurm() -> Iterator[dict[str, str]]:
             if path.exists():
                 stop(int(path.read_text()))
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def expected(features: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder of images, and a folder of what this process makes of them and of the features."""
+    images, made = tmp_path_factory.mktemp("images"), tmp_path_factory.mktemp("expected")
+    pixels = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        pixels.fromarray(rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)).save(images / f"{number}.png")
+    work(features, images, made)
+    return images, made
+
+
+def work(features: Path, images: Path, out: Path, *where: Any, **variables: str) -> str:
+    """Fit by passes, transform and extract; what the fit said."""
+    said = call(BIN / "dmo", "fit", "kgha", features, out / "m.zarr", *FIT, *where, "-v", **variables)
+    call(BIN / "dmo", "transform", out / "m.zarr", features, out / "z.zarr", *where, **variables)
+    call(BIN / "dmo", "extract", images, out / "x.zarr", "--words", 4, "--block", 2, *where, **variables)
+    return said
+
+
+def same_work(out: Path, made: Path) -> None:
+    """What workers made is what one process makes."""
+    for name in ("m.zarr", "z.zarr", "x.zarr"):
+        assert stores.verify(out / name) == []
+    found, wanted = (stores.open_results(folder / "z.zarr")[:] for folder in (out, made))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
+    described, known = (stores.open_features(folder / "x.zarr") for folder in (out, made))
+    for view in known.views:
+        np.testing.assert_array_equal(described.views[view][:], known.views[view][:])
 
 
 def settings(**named: Any) -> dict[str, str]:
@@ -280,6 +317,120 @@ def test_a_driver_that_is_told_to_stop_is_queued_again_and_goes_on(
     table.append(("slurm", "driver told to stop", "queued again, goes on from its checkpoint, and the fit ends well"))
 
 
+LATE = """
+import os, sys, time
+from pathlib import Path
+import numpy as np
+from dmo.cluster import connect
+from dmo.linalg.tiles import Tiles
+
+folder, rng = sys.argv[1], np.random.default_rng(0)  # `folder` travels with `Counted`, sys.argv is each process's own
+K, B = rng.random((96, 96)), rng.random((96, 3))
+K += K.T
+
+class Counted:
+    n, block = 96, 4
+    def tile(self, i, j):
+        time.sleep(0.02)
+        with open(f"{folder}/{os.getpid()}", "ab") as file:
+            file.write(b".")
+        return K[4 * i : 4 * i + 4, 4 * j : 4 * j + 4]
+
+def counts():
+    return {file.name: file.stat().st_size for file in Path(folder).iterdir()}
+
+with connect("slurm", workers=2, timeout=40) as place:
+    A = Tiles(Counted(), place.client, dtype=np.float64)
+    np.testing.assert_allclose(A @ B, K @ B)
+    print("alone", flush=True)
+    place.client.wait_for_workers(2, timeout=240)
+    before = counts()
+    np.testing.assert_allclose(A @ B, K @ B)
+    print(*(size - before.get(name, 0) for name, size in counts().items()), flush=True)
+    np.testing.assert_allclose(A @ B, K @ B)  # in which a worker is lost
+    print("whole", flush=True)
+"""
+
+
+@pytest.mark.clusters
+def test_a_worker_that_comes_late_gets_its_share_and_one_that_goes_is_replaced(
+    slurm: dict[str, str], tmp_path: Path, table: Table
+) -> None:
+    call("sbatch", "-J", "others", "-N2", "--ntasks=15", "--mem=1G", "--wrap", "sleep 600", **slurm)
+    until(lambda: jobs(slurm, "others"), "the job of others")  # which leaves one core
+    (tmp_path / "tiles").mkdir()
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", LATE, str(tmp_path / "tiles")],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **slurm, **SMALL, "DASK_DISTRIBUTED__DEPLOY__LOST_WORKER_TIMEOUT": "1s"},
+        ) as driver:
+            assert driver.stdout is not None
+            assert driver.stdout.readline() == "alone\n"
+            call("scancel", "-n", "others", **slurm)
+            first, second = sorted(map(int, driver.stdout.readline().split()))
+            assert first + second == 300  # every tile once
+            assert second <= 1.5 * first
+            call("scancel", jobs(slurm, "dask-worker")[0], **slurm)
+            assert driver.stdout.readline() == "whole\n"
+            assert driver.wait(PATIENCE) == 0
+    finally:  # else what comes after finds no room
+        call("scancel", "-n", "others", **slurm)
+    until(lambda: not jobs(slurm, "dask-worker"), "the jobs to be cancelled")
+    table += [
+        (
+            "slurm",
+            "late workers",
+            f"the work begins with one; of 300 tiles of the next product the two do {first} and {second}",
+        ),
+        ("slurm", "worker lost in a pass", "its tiles are done again by the others; the same product"),
+    ]
+
+
+@pytest.mark.clusters
+def test_workers_of_a_queue_fit_transform_and_extract(
+    slurm: dict[str, str], features: Path, expected: tuple[Path, Path], tmp_path: Path, table: Table
+) -> None:
+    images, made = expected
+    work(features, images, tmp_path, "--scheduler", "slurm", "--workers", 1, **slurm, **SMALL)
+    same_work(tmp_path, made)
+    table.append(("slurm", "fit, pass, transform, extract", "as in one process; stores of images to the byte"))
+
+
+@pytest.mark.clusters
+def test_a_driver_that_is_cancelled_goes_on_when_it_is_submitted_again(
+    slurm: dict[str, str], features: Path, tmp_path: Path, table: Table
+) -> None:
+    said = tmp_path / "driver.out"
+    fit = ["fit", "kgha", features, tmp_path / "m.zarr", *FIT, "--checkpoint", tmp_path / "kept", "--workers", 1]
+    submit = ["sbatch", "--parsable", "--no-requeue", "-n", 1, "--mem=4G", f"--output={said}"]
+
+    def submitted() -> str:
+        return call(*submit, CLUSTER / "slurm" / "driver.sh", *fit, **slurm, **SMALL).strip()
+
+    def state(job: str) -> str:
+        shown = call("scontrol", "show", "job", job, **slurm)
+        return next(part for part in shown.split() if part.startswith("JobState=")).removeprefix("JobState=")
+
+    job = submitted()
+    until(lambda: said.exists() and "dashboard" in said.read_text(), "the driver's cluster")
+    call("scancel", job, **slurm)
+    until(lambda: state(job) == "CANCELLED", f"job {job} to be cancelled")
+    until(lambda: not jobs(slurm, "dask-worker"), "the jobs of its workers to end")
+    job = submitted()
+    until(lambda: state(job) in ("COMPLETED", "FAILED"), f"job {job} to end")
+    assert state(job) == "COMPLETED", said.read_text()
+    assert stores.verify(tmp_path / "m.zarr") == []
+    table.append(
+        (
+            "slurm",
+            "driver lost (scancel), submitted again",
+            "its workers' jobs end; the same command ends the fit, no requeue needed",
+        )
+    )
+
+
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An ssh server on loopback with keys of its own; yields the home of a user whose ssh knows node0 and node1 by it."""
@@ -315,7 +466,7 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("encrypted", [pytest.param(False, marks=pytest.mark.clusters), True], ids=["plain", "tls"])
 def test_hosts_of_ssh_fit_at_the_address_and_port_that_are_set(
-    ssh: Path, features: Path, tmp_path: Path, encrypted: bool, table: Table
+    ssh: Path, features: Path, expected: tuple[Path, Path], tmp_path: Path, encrypted: bool, table: Table
 ) -> None:
     scheduler, *workers = free_ports(3)
     chosen = settings(ssh__host="127.0.0.1", ssh__port=scheduler, ssh__worker_ports=f'"{min(workers)}:{max(workers)}"')
@@ -324,12 +475,55 @@ def test_hosts_of_ssh_fit_at_the_address_and_port_that_are_set(
         names = {"ca_file": "ca.pem", "cert": "dmo.pem", "key": "dmo.key"}
         chosen |= settings(**{f"tls__{name}": tmp_path / "tls" / file for name, file in names.items()})
     where: Sequence[Any] = ("--scheduler", "ssh:node0,node1", "--workers", 1, "--memory-limit", "1GiB")
-    said = call(BIN / "dmo", "fit", "kgha", features, tmp_path / "m.zarr", *FIT, *where, "-v", HOME=str(ssh), **chosen)
-    assert f"the scheduler listens at {'tls' if encrypted else 'tcp'}://127.0.0.1:{scheduler}, " in said
+    listens = f"the scheduler listens at {'tls' if encrypted else 'tcp'}://127.0.0.1:{scheduler}, "
+    if encrypted:
+        said = call(
+            BIN / "dmo", "fit", "kgha", features, tmp_path / "m.zarr", *FIT, *where, "-v", HOME=str(ssh), **chosen
+        )
+    else:
+        said = work(features, expected[0], tmp_path, *where, HOME=str(ssh), **chosen)
+        same_work(tmp_path, expected[1])
+        table.append(("ssh", "pass, transform, extract", "as in one process; stores of images to the byte"))
+    assert listens in said
     assert stores.verify(tmp_path / "m.zarr") == []
     table.append(
         (f"ssh{', TLS' if encrypted else ''}", "start, fit", "workers by ssh at the address and port that are set")
     )
+
+
+@pytest.mark.clusters
+def test_a_scheduler_with_certificates_works_for_its_own_and_for_nobody_else(
+    features: Path, expected: tuple[Path, Path], tmp_path: Path, table: Table
+) -> None:
+    """As cluster/tls/README.md starts it."""
+    files, known = {"ca-file": "ca.pem", "cert": "dmo.pem", "key": "dmo.key"}, list[dict[str, str]]()
+    for name in ("own", "strange"):
+        call("bash", CLUSTER / "tls" / "make.sh", tmp_path / name, "127.0.0.1")
+        paths = {part.replace("-", "_"): tmp_path / name / file for part, file in files.items()}
+        known.append(settings(**{f"tls__{part}": path for part, path in paths.items()}))
+    pem = [f"--tls-{part}={tmp_path / 'own' / file}" for part, file in files.items()]
+    (port,) = free_ports(1)
+    where = f"tls://127.0.0.1:{port}"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    scheduler = subprocess.Popen([BIN / "dask", "scheduler", *pem, "--host", where, "--no-dashboard"], **quiet)
+    worker = subprocess.Popen([BIN / "dask", "worker", *pem, where, "--nworkers", "1", "--nthreads", "1"], **quiet)
+    try:
+        images, made = expected
+        work(features, images, tmp_path, "--scheduler", where, **known[0], **settings(timeout=60))
+        same_work(tmp_path, made)
+        again = ["transform", tmp_path / "m.zarr", features, tmp_path / "no.zarr", "--scheduler", where]
+        refused = call(BIN / "dmo", *again, code=2, **known[1])
+        assert f"no scheduler answers at {where}" in refused
+        assert "certificates of its own authority" in refused
+        assert "Traceback" not in refused
+    finally:
+        for process in (worker, scheduler):
+            process.terminate()
+            process.wait(PATIENCE)
+    table += [
+        ("scheduler, TLS", "start, fit, pass, transform, extract", "as in one process; stores of images to the byte"),
+        ("scheduler, TLS", "wrong certificate", "refused in one sentence, exit 2"),
+    ]
 
 
 GATEWAY = """\
@@ -368,12 +562,12 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 @pytest.mark.clusters
 def test_a_gateway_gives_workers_of_the_size_that_is_asked_for(
-    gateway: dict[str, str], features: Path, tmp_path: Path, table: Table
+    gateway: dict[str, str], features: Path, expected: tuple[Path, Path], tmp_path: Path, table: Table
 ) -> None:
     where: Sequence[Any] = ("--scheduler", "gateway", "--workers", 1, "--memory-limit", "1GiB")
-    said = call(BIN / "dmo", "fit", "kgha", features, tmp_path / "m.zarr", *FIT, *where, "-v", **gateway)
+    said = work(features, expected[0], tmp_path, *where, **gateway)
     assert "the scheduler listens at" in said
-    assert stores.verify(tmp_path / "m.zarr") == []
+    same_work(tmp_path, expected[1])
     refused = call(
         BIN / "dmo",
         "transform",
@@ -386,6 +580,57 @@ def test_a_gateway_gives_workers_of_the_size_that_is_asked_for(
     )
     assert "gives no cluster" in refused
     table += [
-        ("gateway", "start, fit", "a cluster of its own, encrypted, gone afterwards"),
-        ("gateway", "no answer", "exit 3"),
+        (
+            "gateway",
+            "start, fit, pass, transform, extract",
+            "a cluster of its own, encrypted, gone afterwards; results as in one process",
+        ),
+        ("gateway", "no answer", "refused in one sentence, exit 2"),
     ]
+
+
+BASE = "python3,python3-pip,python3-venv,python-is-python3,ca-certificates"
+
+
+@pytest.mark.clusters  # a base system is fetched, and all that dmo needs
+def test_the_image_builds_and_fits_as_an_ordinary_user(features: Path, table: Table) -> None:
+    needs("buildah", "debootstrap")
+    if os.geteuid():
+        pytest.skip("debootstrap and images without a daemon need root")
+    folder = Path(tempfile.mkdtemp(prefix="dmo-image-"))
+
+    def buildah(*arguments: Any) -> str:
+        places = ["--root", folder / "images", "--runroot", folder / "run"]
+        return call("buildah", *places, *arguments, patience=1500, BUILDAH_ISOLATION="chroot")
+
+    try:
+        call("debootstrap", "--variant=minbase", f"--include={BASE}", "bookworm", folder / "base", patience=900)
+        shutil.rmtree(folder / "base/var/cache/apt")
+        base = buildah("from", "scratch").split()[-1]
+        buildah("copy", base, folder / "base", "/")
+        buildah("commit", "--rm", base, "localhost/base")
+        # pip is told in the build what it is told here: where packages come from, and whom to trust
+        told = [f"--env={name}={value}" for name, value in os.environ.items() if name.startswith("PIP_")]
+        seen = ["/etc/ssl/certs", *(path for path in ("/etc/pip.conf",) if Path(path).exists())]
+        options = [*told, *(f"--volume={path}:{path}:ro" for path in seen), "--format=docker", "--layers=false"]
+        recipe = ["-f", CLUSTER / "image/Dockerfile", "--build-arg", "BASE=localhost/base", "-t", "dmo:latest"]
+        buildah("build", *options, *recipe, CLUSTER.parent)
+        size = json.loads(buildah("inspect", "--type=image", "dmo:latest").strip())  # that it is one
+        assert size["OCIv1"]["config"]["User"] == "1000"
+        container = buildah("from", "dmo:latest").split()[-1]
+        root = Path(buildah("mount", container).split()[-1])
+        megabytes = int(call("du", "-sxm", root).split()[0])
+        where = ["--scheduler", "local", "--workers", 1]
+        data = f"--volume={features}:/data/digits.zarr:ro"  # whose parent is root's alone
+        said = buildah("run", data, container, "--", "dmo", "fit", "kgha", "/data/digits.zarr", "m.zarr", *FIT, *where)
+        assert "m.zarr" in said
+        found = buildah("run", container, "--", "dmo", "verify", "m.zarr")
+        assert (root / "home/dmo/m.zarr").stat().st_uid == 1000, found
+        assert megabytes < 1140
+        table.append(
+            ("image", "start, fit", f"built by buildah, {megabytes} MB; a fit on a worker of its own, as user 1000")
+        )
+    finally:
+        if (folder / "images").exists():
+            buildah("rm", "--all")
+        shutil.rmtree(folder, ignore_errors=True)
