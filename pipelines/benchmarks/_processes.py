@@ -1,0 +1,30 @@
+"""CPU seconds and peak memory of a process and of the workers of a cluster: what benchmarks of clusters share. Linux."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+def spent() -> tuple[float, float]:
+    """CPU seconds of this process, and its peak memory in MiB (ru_maxrss would count that of the process it came from)."""
+    times = psutil.Process().cpu_times()
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    peak = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    return times.user + times.system, int(peak) / 1024
+
+
+def spent_everywhere(client: Any) -> list[tuple[float, float]]:
+    """The same of this process, then of the workers of a client, where there is one."""
+    return [spent(), *([] if client is None else client.run(spent).values())]
+
+
+def alone(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()

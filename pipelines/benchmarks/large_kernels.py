@@ -1,0 +1,180 @@
+"""Exact fits whose kernel is larger than a worker, or the machine: seconds, CPU seconds, peak of every process, residual.
+
+    python pipelines/benchmarks/large_kernels.py [--samples 50000] [--methods kgha] [--storages stored recomputed]
+
+A drawn set (500 features, 100 labels, 4000 further samples to judge by) lies in a feature store on disk. Every fit runs in a
+process of its own, on a LocalCluster of `--workers` of one thread and `--memory-limit` each (0 workers: in process), without
+label sets; beside it stands what `dmo plan` says of it in that place. Since other work on a machine changes seconds, the plan
+is made by a clock of CPU time, and compared with the CPU seconds of the driver and of the busiest worker, one after the other,
+both less what they take where there is nothing to do (.03 of a core).
+"Residual" is that of the last columns solved for, for their coefficients: the worst true one, in float64, relative to the
+right-hand side. "nystrom" is KGHA's low-rank engine of `--rank` columns. Peaks are those of whole processes (VmHWM), with the
+200 to 300 MiB of Python and its libraries; the scheduler lives in the driver. One BLAS thread; Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from _processes import alone, spent_everywhere
+from rich.console import Console
+from rich.table import Table
+
+from dmo import KGHA, MORP, Exact, MultiViewRidge, Nystrom, stores
+from dmo.cluster import connect
+from dmo.datasets.writing import Source, write
+from dmo.errors import UserError
+from dmo.linalg.cg import BlockCG
+from dmo.metrics import annotation_scores
+from dmo.progress import bars
+from dmo.workflows import timings
+from dmo.workflows.plan import plan_fit
+
+TEST, HIDDEN, POSITIVE = 4000, 16, 5
+OUT = Console(width=150)
+
+
+def make_store(path: Path, n: int, d: int, labels: int) -> None:
+    """Samples of 16 hidden numbers, seen through d noisy features, with the 5 labels whose prototypes are nearest."""
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(n + TEST, HIDDEN)).astype(np.float32)
+    X = np.tanh(hidden @ rng.normal(size=(HIDDEN, d)).astype(np.float32) / 2)
+    X += 0.3 * rng.normal(size=X.shape).astype(np.float32)
+    prototypes = rng.normal(size=(labels, HIDDEN)).astype(np.float32)
+    gaps = (prototypes**2).sum(axis=1) - 2 * hidden @ prototypes.T
+    Y = np.zeros((n + TEST, labels), np.uint8)
+    np.put_along_axis(Y, np.argpartition(gaps, POSITIVE, axis=1)[:, :POSITIVE], 1, axis=1)
+    write(Source({"x": X}, Y, counts={"train": n, "test": TEST}), path)
+
+
+def model_of(method: str, storage: str, folder: str, asked: argparse.Namespace) -> Any:
+    engine = Exact(storage=storage, path=folder) if storage == "stored" else Exact(storage=storage)  # type: ignore[arg-type]
+    if method == "nystrom":
+        return KGHA("rbf", ridge=asked.ridge, approximation=Nystrom(rank=asked.rank), label_sets=False)
+    if method == "kgha":
+        return KGHA("rbf", ridge=asked.ridge, approximation=engine, label_sets=False)
+    if method == "ridge":
+        return MultiViewRidge("rbf", ridge=asked.ridge, approximation=engine, label_sets=False)
+    return MORP("rbf", ridge=asked.ridge, n_components=asked.components, approximation=engine)
+
+
+class Watched:
+    """Notes of the solves of a block: products that conjugate gradients took, and their last worst residual."""
+
+    def __enter__(self) -> Watched:
+        self.products, self.residual, self._columns = 0, np.nan, BlockCG._columns
+
+        def columns(solver: BlockCG, *arguments: Any) -> Any:
+            found = self._columns(solver, *arguments)
+            self.products += found[2]
+            self.residual = float(found[1].max())
+            return found
+
+        BlockCG._columns = columns  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        BlockCG._columns = self._columns  # type: ignore[method-assign]
+
+
+def run(method: str, storage: str, path: str, folder: str, asked: argparse.Namespace) -> dict[str, Any]:
+    """One fit."""
+    store = stores.open_features(path)
+    views, Y, _ = store.select("train")
+    new, truth, _ = store.select("test")
+    model, found = model_of(method, storage, folder, asked), dict[str, Any]()
+    limits = {"workers": asked.workers, "memory_limit": asked.memory_limit}
+    with connect("local", **limits) if asked.workers else nullcontext() as place:
+        client = None if place is None else place.client
+        with patch.object(timings, "time", SimpleNamespace(perf_counter=time.process_time)):
+            plan = plan_fit(model, views, Y.shape[1])
+        idle, before = idle_shares(client), [cpu for cpu, _ in spent_everywhere(client)]
+        start = time.perf_counter()
+        try:
+            with Watched() as watched, bars(disable=True) as stages:
+                model.fit(views, Y)
+        except UserError as error:
+            return {"refused": str(error)}
+        found["seconds"], found["planned"] = time.perf_counter() - start, None if plan is None else plan.seconds
+        after = spent_everywhere(client)
+        found["cpus"] = [
+            round(cpu - first - share * found["seconds"], 1)
+            for (cpu, _), first, share in zip(after, before, idle, strict=True)
+        ]
+        found["driver"], found["peaks"] = after[0][1], [peak for _, peak in after[1:]]
+    found |= {
+        "products": watched.products,
+        "residual": watched.residual,
+        "stages": {name: round(value, 1) for name, value in stages.items()},
+    }
+    if hasattr(model, "decision_function"):
+        found["f1"] = 100 * annotation_scores(truth, model.decision_function(new), POSITIVE).f1
+    return found
+
+
+def idle_shares(client: Any, seconds: float = 5.0) -> list[float]:
+    """The share of a core that each process of a cluster takes while there is nothing to do."""
+    before = spent_everywhere(client)
+    time.sleep(seconds)
+    return [(after - cpu) / seconds for (cpu, _), (after, _) in zip(before, spent_everywhere(client), strict=True)]
+
+
+def row(method: str, storage: str, found: dict[str, Any]) -> list[str]:
+    if "refused" in found:
+        return [method, storage, "refused", *["-"] * 8]
+    planned, (driver, *workers) = found["planned"], found["cpus"]
+    return [
+        method,
+        storage,
+        f"{found['seconds']:.0f}",
+        " ".join(f"{cpu:.0f}" for cpu in found["cpus"]),
+        "-" if planned is None else f"{planned:.0f}",
+        "-" if planned is None else f"{planned / (driver + max(workers, default=0.0)):.2f}",
+        f"{found['driver']:.0f}",
+        " ".join(f"{peak:.0f}" for peak in found["peaks"]) or "-",
+        str(found["products"]) if found["products"] else "-",
+        "-" if np.isnan(found["residual"]) else f"{found['residual']:.1e}",
+        f"{found['f1']:.1f}" if "f1" in found else "-",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=50_000)
+    parser.add_argument("--features", type=int, default=500)
+    parser.add_argument("--labels", type=int, default=100)
+    parser.add_argument("--methods", nargs="*", default=["kgha", "ridge", "morp", "nystrom"])
+    parser.add_argument("--storages", nargs="*", default=["stored", "recomputed", "resident"])
+    parser.add_argument("--ridge", type=float, default=0.1)
+    parser.add_argument("--components", type=int, default=50, help="of MORP")
+    parser.add_argument("--rank", type=int, default=2000, help="of nystrom")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--memory-limit", default="1GiB")
+    parser.add_argument("--folder", help="where the stores lie, for the next run too; default: a temporary one")
+    asked = parser.parse_args()
+    head = ("", "storage", "s", "CPU s", "planned", "planned / CPU", "driver MiB", "workers MiB", "products")
+    table = Table(*head, "residual", f"F1 of top {POSITIVE}")
+    table.title = f"{asked.samples} x {asked.features}, {asked.labels} labels, ridge {asked.ridge:g}"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(asked.folder or temporary)
+        path = folder / f"drawn-{asked.samples}-{asked.features}-{asked.labels}.zarr"
+        if not path.exists():
+            make_store(path, asked.samples, asked.features, asked.labels)
+        for method in asked.methods:
+            for storage in ["memory"] if method == "nystrom" else asked.storages:
+                found = alone(run, method, storage, str(path), str(folder), asked)
+                table.add_row(*row(method, storage, found))
+                OUT.print(method, storage, found)
+    OUT.print(table)
+
+
+if __name__ == "__main__":
+    main()
