@@ -504,8 +504,12 @@ def _solves(estimator: Any) -> int:
 def plan(work: Work, sources: Mapping[str, Rows], kernels: Mapping[str, Any], model_bytes: int) -> Plan:
     """Costs of `work` over the rows of `sources`, from one tile of every view and one matrix product timed here."""
     per_value, per_row = kernel_seconds(sources, kernels)
-    formation = per_value * work.n**2 / 2 + per_row * work.n
-    return (_in_memory if work.storage == "memory" else _tiled)(work, formation, model_bytes)
+    if work.storage == "memory":
+        return _in_memory(work, per_value * work.n**2 / 2 + per_row * work.n, model_bytes)
+    block = min(work.block, work.n)
+    # whole tiles on the diagonal, and rows of a block are made ready for every tile of its column
+    formation = per_value * work.n * (work.n + block) / 2 + per_row * work.n * (work.n / block + 1) / 2
+    return _tiled(work, formation, model_bytes)
 
 
 def _factor_flops(n: int) -> float:
@@ -538,7 +542,13 @@ def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
     kept = 8 * at_a_time * work.block**2 if work.storage == "recomputed" else 2 * n * n * work.kernels
     multiplying = 2.0 * n * n * columns * (PRODUCTS / single + CHECKS / double)
     # `formation` is that of all kernels
-    again = formation / work.kernels if work.storage == "recomputed" else 2.0 * n * n / _READ if stored else 0.0
+    again = (
+        formation / work.kernels
+        if work.storage == "recomputed"
+        else 2.0 * n * (n + work.block) / _READ
+        if stored
+        else 0.0
+    )
     # what no worker does: the preconditioner, and what comes between two products
     alone = 2.0 * n * rank**2 * (1 / single + 1 / double) + 4.0 * n * rank * columns * PRODUCTS / single
     alone += _ALGEBRA * n * sum(k * k for k in blocks) * PRODUCTS / double

@@ -148,6 +148,15 @@ def test_an_annotator_by_votes_is_tuned_over_a_saved_base(store, tmp_path):
     assert json.loads(RUN.invoke(app, ["evaluate", votes, store, "--top", "3", "--json"]).stdout)["f1"] > 0.85
 
 
+def test_the_plan_of_a_kernel_in_tiles_counts_the_columns_of_left_out_scores():
+    views = {"x": np.random.default_rng(0).normal(size=(3000, 5))}
+    engine = dmo.Exact(storage="resident", block=1000)
+    alone, sets = (
+        plan_fit(dmo.MultiViewRidge(approximation=engine, label_sets=learned), views, 5) for learned in (False, True)
+    )
+    assert sets.solve_seconds > 3 * alone.solve_seconds  # 5 columns, and 256 more
+
+
 def test_plan_compares_engines_and_grows_with_samples(store):
     few = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--json"]).stdout)
     many = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--samples", "10000000", "--json"]).stdout)
