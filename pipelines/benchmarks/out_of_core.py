@@ -7,7 +7,8 @@ a process of its own: dmo and Dask on a LocalCluster of `--workers` of one threa
 scikit-learn in process, chunk by chunk (partial_fit), or with all Nystrom columns in memory. CPU seconds are those of all
 processes together, peaks those of the driver and of the largest worker. PCA is judged by the share of the variance of the
 further rows that 20 components hold, ridge by their AUC (macro). The learning rate of SGD is the best of four on 20 000
-training rows; the bandwidth is the same for all. dask-ml 2025.1's PCA does not work with today's scikit-learn. One BLAS thread; Linux.
+training rows; the bandwidth is the same for all. dask-ml 2025.1's PCA does not work with today's scikit-learn.
+One BLAS thread; Linux.
 """
 
 from __future__ import annotations
