@@ -42,7 +42,7 @@ Scoring = Annotated[
 Report = Annotated[
     str | None,
     typer.Option(
-        "--report", help="HTML file to write: a heat map, a learning curve (one fit more in effort), all settings."
+        "--report", help="HTML file to write: a heat map, a learning curve (two more cross-validations), all settings."
     ),
 ]
 _SHOWN = 10

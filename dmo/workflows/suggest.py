@@ -16,7 +16,7 @@ from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.methods.decoding import top_labels
 from dmo.workflows.answers import labeled_rows, names_of, with_answers
-from dmo.workflows.apply import AppliedModel, label_count, rows_of
+from dmo.workflows.apply import AppliedModel, guarded, label_count, rows_of
 
 KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
@@ -169,6 +169,9 @@ def as_label_studio(found: Sequence[dict[str, Any]], prefix: str, version: str) 
 def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
     """Write suggestions as a table with a column `filepath`, as FiftyOne's CSVDataset reads it.
 
+    Cells that a spreadsheet would run as a formula are guarded as in `dmo.workflows.apply.as_csv`; a path must stay one,
+    and gets "./" before it instead.
+
     Parameters
     ----------
     found : sequence of dict
@@ -191,6 +194,8 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["filepath", "sample", "why", "value", "labels", "doubts"])
     for entry in found:
-        lists = (";".join(entry.get(key, [])) for key in ("labels", "doubts"))
-        writer.writerow([prefix + entry["sample"], entry["sample"], entry["why"], entry["value"], *lists])
+        path = prefix + entry["sample"]
+        lists = (guarded(";".join(entry.get(key, []))) for key in ("labels", "doubts"))
+        path = path if guarded(path) == path else f"./{path}"
+        writer.writerow([path, guarded(entry["sample"]), entry["why"], entry["value"], *lists])
     return text.getvalue()

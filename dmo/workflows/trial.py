@@ -462,8 +462,10 @@ def _samples(model: str, features: str | None, note: Callable[[str], None]) -> A
 
 
 def corrections_csv(samples: Sequence[tuple[str, Sequence[str]]]) -> str:
-    r"""Write samples with the labels that someone gave them, as `dmo extract --labels` and `dmo ingest files --labels` read
-    them; cells that a spreadsheet would run as a formula are guarded as in `as_csv`.
+    r"""Write samples with the labels that someone gave them, as text of a CSV file.
+
+    `dmo update`, `dmo extract --labels` and `dmo ingest files --labels` read it; cells that a spreadsheet would run as a
+    formula are guarded as in `as_csv`.
 
     Parameters
     ----------

@@ -12,6 +12,7 @@ from dmo import MultiViewRidge, Nystrom
 from dmo.datasets.writing import Source, write
 from dmo.errors import UserError
 from dmo.workflows.answers import read_answers
+from dmo.workflows.suggest import as_csv
 
 NAMES = ["sun", "sea", "fir"]
 
@@ -40,6 +41,19 @@ def test_wrong_labels_and_samples_unlike_the_others_are_found(folder):
     assert {int(sample) for why in ("uncertain", "different") for sample in by_kind[why]} <= set(range(80, 90))
     values = [row["value"] for row in found if row["why"] == "different"]
     assert values == sorted(values, reverse=True)
+
+
+def test_cells_that_a_spreadsheet_would_run_are_guarded():
+    found = [{"sample": "=a.png", "why": "wrong", "value": 0.9, "labels": ["@sea", "sky"], "doubts": ["+1"]}]
+    (row,) = csv.DictReader(as_csv(found, "").splitlines())
+    assert row == {
+        "filepath": "./=a.png",
+        "sample": "'=a.png",
+        "why": "wrong",
+        "value": "0.9",
+        "labels": "'@sea;sky",
+        "doubts": "'+1",
+    }
 
 
 def test_files_of_annotation_tools_come_and_go(folder):
