@@ -23,6 +23,7 @@ from dmo.workflows.program import Session
 _SAMPLE = ("sample", "filepath", "image", "file", "id")
 """Columns that name a sample, the first that is there; Label Studio's own "id" is of its task."""
 _ANSWERS = "answers"
+_WHOLE = "whole_split"
 
 
 def read_answers(path: str | Path) -> dict[str, list[str]]:
@@ -213,8 +214,9 @@ def update(
 ) -> dict[str, Any]:
     """Take in what people answered: a model that goes on learns from the answers, any other is fitted anew with them.
 
-    The new model learns from the labeled samples that the old one had, and from all that were answered for, now or before,
-    with their answers in the place of their labels. It remembers the answers.
+    The new model learns from the samples that the old one had, and from all that were answered for, now or before, with their
+    answers in the place of their labels. Those that the old one had are the samples of its split with a known label; where a
+    model does not say what it learned from, those of `labeled_rows`. It remembers the answers.
 
     Parameters
     ----------
@@ -272,7 +274,9 @@ def update(
     names = [*names, *added]
     Y = np.hstack([np.asarray(applied.Y), np.zeros((applied.n, len(added)), np.asarray(applied.Y).dtype)])
     part = chosen_split(applied.store, parameters.get("split") if split is None else split, "train")
-    own = labeled_rows(Y)
+    # a model of `dmo fit` learned from every sample of its split: one without labels says that it carries none of them
+    whole = split is not None or parameters.get(_WHOLE, "split" in parameters)
+    own = ~np.isnan(Y).all(axis=1) if whole else labeled_rows(Y)
     if part is not None:
         own &= np.asarray(applied.store.split) == part
     learned = {place: before[sample] for place, sample in enumerate(applied.ids()) if sample in before}
@@ -280,15 +284,15 @@ def update(
     Y = with_answers(Y, learned | by_row, names)
     if goes_on:
         rows, fitted = np.fromiter(by_row, int), applied.model
-        fitted.partial_fit(applied.some(rows), _targets(fitted, Y[rows]))
+        fitted.partial_fit(applied.some(rows), _targets(fitted, Y[rows], added))
     else:
         rows = np.union1d(np.flatnonzero(own), np.fromiter(learned | by_row, int))
         fitted = clone(applied.model)
-        fitted.fit(applied.some(rows), _targets(applied.model, Y[rows]))
+        fitted.fit(applied.some(rows), _targets(applied.model, Y[rows], added))
     kept = before | {applied.ids()[row]: list(labels) for row, labels in by_row.items()}
     views = {name: Subset(view.source, view.index[rows]) for name, view in applied.views.items()}
     training = Training(applied.store, views, Y[rows], part)
-    save(fitted, out, training, overwrite, run.costs(), names, {_ANSWERS: kept})
+    save(fitted, out, training, overwrite, run.costs(), names, {_ANSWERS: kept, _WHOLE: whole})
     found: dict[str, Any] = {
         "model": out,
         "store": features,
@@ -299,7 +303,7 @@ def update(
     return found | {"all_answers": len(kept), "n_samples": len(rows), "goes_on": goes_on}
 
 
-def _targets(model: Any, Y: np.ndarray) -> np.ndarray:
+def _targets(model: Any, Y: np.ndarray, added: Sequence[str]) -> np.ndarray:
     """Labels in the form that the model was fitted on."""
     if model.multilabel_:
         return Y
@@ -308,7 +312,9 @@ def _targets(model: Any, Y: np.ndarray) -> np.ndarray:
         raise UserError(
             f"{several.size} samples have no label or several, and the model learned one class a sample; answer with one label"
         )
-    return np.asarray(model.classes_[Y.argmax(axis=1)])
+    if added and model.classes_.dtype.kind != "U":
+        raise UserError(f"the classes {', '.join(added)} are new to a model whose classes are no names; fit it anew")
+    return np.asarray([*model.classes_, *added])[Y.argmax(axis=1)]
 
 
 def _by_row(answers: Mapping[str, Sequence[str]], ids: Sequence[str], features: str) -> dict[int, Sequence[str]]:

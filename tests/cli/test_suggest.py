@@ -164,3 +164,39 @@ def test_a_model_that_goes_on_learns_from_new_answers_alone(folder, tmp_path):
     assert not record(*command[:-2], tmp_path / "o.zarr", tmp_path / "a.csv")["goes_on"]
     (tmp_path / "a.csv").write_text("sample,labels\nelsewhere,sea\n")
     assert "'elsewhere', which" in run(*command[:-2], tmp_path / "p.zarr", tmp_path / "a.csv", code=2).stderr
+
+
+def test_a_model_of_a_command_keeps_its_training_samples_without_labels(tmp_path):
+    """They say that none of the labels holds: leaving them out would make every label look more common than it is."""
+    X = np.random.default_rng(1).normal(size=(40, 3))
+    Y = (X > 1).astype(np.uint8)
+    assert not Y.any(axis=1).all()
+    write(Source({"x": X}, Y, NAMES), str(tmp_path / "f.zarr"))
+    run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "m.zarr", "--no-label-sets")
+    (tmp_path / "a.csv").write_text("sample,labels\n3,sea\n")
+    found = record("update", tmp_path / "m.zarr", tmp_path / "f.zarr", tmp_path / "n.zarr", tmp_path / "a.csv")
+    assert found["n_samples"] == 40
+
+
+@pytest.mark.parametrize("classes", [["sun", "sea"], [1, 2]])
+def test_answers_with_a_new_class(classes, tmp_path):
+    X = np.random.default_rng(1).normal(size=(40, 3))
+    y = np.array(classes)[(X[:, 0] > 0).astype(int)]
+    write(Source({"x": X}, np.eye(2)[(X[:, 0] > 0).astype(int)], [str(c) for c in classes]), str(tmp_path / "f.zarr"))
+    order = np.unique(y)
+    assert list(order) == sorted(classes)
+    MultiViewRidge("linear").fit({"x": X}, y).save(str(tmp_path / "m.zarr"))
+    (tmp_path / "a.csv").write_text("sample,labels\n3,marsh\n")
+    command = [
+        "update",
+        tmp_path / "m.zarr",
+        tmp_path / "f.zarr",
+        tmp_path / "n.zarr",
+        tmp_path / "a.csv",
+        "--new-labels",
+    ]
+    if isinstance(classes[0], int):
+        assert "no names" in run(*command, code=2).stderr
+    else:
+        run(*command)
+        assert dmo.load(str(tmp_path / "n.zarr")).classes_.tolist() == ["marsh", "sea", "sun"]
