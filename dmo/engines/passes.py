@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -15,7 +14,6 @@ from dmo.engines.moments import LABELS, Moments
 from dmo.engines.row_maps import RowMap, weighted
 from dmo.engines.row_sums import BLOCK, Beside, add_up
 from dmo.hashing import digest, fingerprint
-from dmo.kernels.threads import thread_count
 from dmo.progress import stage
 
 
@@ -25,8 +23,7 @@ class FeatureRows:
 
     Indexed by a slice of rows. Blocks are kept for the next pass of this process while they take at most `limit`
     bytes in all,
-    `nbytes` at present. A block that is expected is read and mapped in a thread beside the work on the one before it, where
-    there is more than one thread to use.
+    `nbytes` at present.
 
     Parameters
     ----------
@@ -58,14 +55,9 @@ class FeatureRows:
     def __post_init__(self) -> None:
         self._kept: dict[tuple[int, int], dict[str, Any]] = {}
         self._readers = {group: InOrder(view) for group, view in self.views.items()}
-        # all blocks in one thread, once there is one: readers keep what is left of a chunk by thread
-        self._beside: ThreadPoolExecutor | None = None
-        self._following: slice | None = None
-        self._coming: tuple[slice, Future[dict[str, Any]]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_kept", "_readers", "_beside", "_following", "_coming", "nbytes")
-        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_kept", "_readers", "nbytes")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, nbytes=0)
@@ -76,30 +68,7 @@ class FeatureRows:
         """Number of rows."""
         return next(iter(self.views.values())).shape[0]
 
-    def expect(self, block: slice) -> None:
-        """Say which block will be asked for after the next one; two are then in memory.
-
-        Parameters
-        ----------
-        block : slice
-            Rows.
-        """
-        if self._beside is None and thread_count() > 1:
-            self._beside = ThreadPoolExecutor(1, thread_name_prefix="dmo-rows")
-        self._following = block
-
     def __getitem__(self, block: slice) -> dict[str, Any]:
-        if self._beside is None:
-            return self._found(block)
-        coming = self._coming
-        if coming is None or coming[0] != block:
-            coming = block, self._beside.submit(self._found, block)
-        found = coming[1].result()
-        after, self._following = self._following, None
-        self._coming = None if after is None else (after, self._beside.submit(self._found, after))
-        return found
-
-    def _found(self, block: slice) -> dict[str, Any]:
         found = self._kept.get((block.start, block.stop))
         if found is None:
             found = {group: row_map.raw(self._readers[group][block]) for group, row_map in self.maps.items()}
@@ -145,9 +114,6 @@ class _MomentPass:
 
     raw: FeatureRows
     n_folds: int
-
-    def expect(self, block: slice) -> None:
-        self.raw.expect(block)
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         Y, folds, weights = beside

@@ -10,7 +10,6 @@ each of them this process has a sum that can be kept, and a later run goes on wi
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,9 +48,7 @@ class RowSum(Protocol):
 
 S = TypeVar("S", bound=RowSum)
 AddBlock: TypeAlias = Callable[[S | None, slice, Beside], S]
-"""(sum so far or None, rows of a block, what lies beside them) -> the sum with them; may use up the sum it was given.
-
-One that has a method `expect(block)` is told in this process which block comes next, before it adds the one at hand."""
+"""(sum so far or None, rows of a block, what lies beside them) -> the sum with them; may use up the sum it was given."""
 
 
 def task_blocks(n: int) -> int:
@@ -168,17 +165,8 @@ def _here(
     add: AddBlock[S], tasks: Sequence[Sequence[slice]], beside: Beside, total: S | None
 ) -> Iterator[tuple[S, int]]:
     """(the sum with one task more, 1) for every task."""
-    order = [block for blocks in tasks for block in blocks]
-    following = {block.start: after for block, after in itertools.pairwise(order)}
-    expect = getattr(add, "expect", None)
-
-    def announced(before: S | None, block: slice, own: Beside) -> S:
-        if expect is not None and block.start in following:
-            expect(following[block.start])
-        return add(before, block, own)
-
     for blocks in tasks:
-        total = _task(announced, blocks, _of_rows(beside, blocks), total)
+        total = _task(add, blocks, _of_rows(beside, blocks), total)
         yield total, 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 import zarr
-from threadpoolctl import threadpool_limits
 
 from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, TraceEmbedding, stores
 from dmo.blocks import InOrder, Subset
@@ -225,39 +223,3 @@ def test_a_sample_of_rows_of_a_store_is_what_the_store_holds(store: Any, data: A
     index = np.array([0, 5, 299, 300, 301, 2599])
     np.testing.assert_array_equal(store.views["a"].sample(index), data[0]["a"][index])
     np.testing.assert_array_equal(store.views["a"].sample(np.arange(N)), data[0]["a"])
-
-
-class Slow:
-    """Rows whose reading waits until the block before it is being added, for a second at most."""
-
-    def __init__(self, X: np.ndarray):
-        self.X, self.shape, self.dtype, self.block = X, X.shape, X.dtype, row_sums.BLOCK
-        self.added, self.read, self.overlapped = threading.Event(), [], []
-
-    def __getitem__(self, where: slice) -> np.ndarray:
-        self.read.append((where.start, threading.current_thread().name))
-        if where.start:
-            self.overlapped.append(self.added.wait(1.0))
-            self.added.clear()
-        return self.X[where]
-
-
-def test_a_block_is_read_while_the_one_before_it_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two threads; in order, in one thread, each once, to the same sums."""
-    X = np.random.default_rng(0).standard_normal((3 * row_sums.BLOCK, 3))
-    source, absorb = Slow(X), Moments.absorb
-
-    def slowly(self: Moments, *given: Any) -> Moments:
-        source.added.set()
-        return absorb(self, *given)
-
-    monkeypatch.setattr(Moments, "absorb", slowly)
-    with threadpool_limits(2, user_api="blas"):
-        found = collect_moments(FeatureRows({"x": source}, {"x": ShiftedRows(None)}), None)[0]
-    starts, threads = zip(*source.read, strict=True)
-    assert starts == (0, row_sums.BLOCK, 2 * row_sums.BLOCK)
-    assert len(set(threads)) == 1
-    assert source.overlapped == [True, True]
-    with threadpool_limits(1, user_api="blas"):
-        alone = collect_moments(FeatureRows({"x": X}, {"x": ShiftedRows(None)}), None)[0]
-    np.testing.assert_allclose(found.gram, alone.gram, rtol=1e-12)
