@@ -187,10 +187,14 @@ class Annotator(Estimator):
         Raises
         ------
         UserError
-            Where the fit had too few samples to learn them from.
+            Where the fit had too few samples to learn them from, or was told by `label_sets` not to.
         """
         check_is_fitted(self)
         if self.decoding_ is None:
+            if not getattr(self, "label_sets", True):
+                raise UserError(
+                    "a fit with label_sets=False learns no probabilities; fit with label_sets=True, or take decision_function"
+                )
             raise UserError(
                 "too few samples to learn probabilities from; fit on more of them, or take decision_function"
             )

@@ -191,3 +191,9 @@ def test_label_sets_of_low_rank_kernels_take_the_maps_of_the_fit(monkeypatch):
     assert len(found) == 1
     assert model.decoding_ is not None
     assert model.predict(X).sum() > 0
+
+
+def test_a_fit_that_learns_no_probabilities_says_so(problem):
+    X, Y, new, _ = problem
+    with pytest.raises(ValueError, match="label_sets=False learns no probabilities"):
+        MultiViewRidge("linear", label_sets=False).fit(X, Y).predict_proba(new)
