@@ -439,3 +439,12 @@ def test_models_are_drawn_on_the_same_axes():
     drawn(report.label_counts({"true": Y.sum(axis=1), HOSTILE: np.full(80, 40)}))
     drawn(report.label_differences(rng.normal(size=50), [f"label {j}" for j in range(50)], "F1 %"))
     drawn(report.residuals(S["first"], S["second"], list("abcd")))
+
+
+def test_the_style_sheet_closes_what_it_opens_and_says_nothing_twice(tmp_path):
+    report.write_report(tmp_path / "r.html", "Title", [])
+    style = (tmp_path / "r.html").read_text().split("<style>")[1].split("</style>")[0]
+    depths = np.cumsum([(mark == "{") - (mark == "}") for mark in style])
+    assert depths.min() == depths[-1] == 0
+    rules = [line for line in style.splitlines() if not line.startswith((" ", "}", "@"))]
+    assert len(rules) == len(set(rules))
