@@ -109,8 +109,8 @@ def resolve(
             value = _median(K) if rule == "median" else _fifth_neighbor(K)
     if not value > floor:
         raise UserError(
-            f"{owner}: bandwidth {rule!r} is 0 because rows are equal (or all features constant); "
-            "drop the constant view or give the bandwidth as a number"
+            f"{owner}: bandwidth {rule!r} is 0 because rows are equal (or all features constant, or too small: their "
+            f"squares leave {p.dtype}); drop the constant view, multiply the features, or give the bandwidth as a number"
         )
     return value
 

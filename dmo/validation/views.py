@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -311,18 +312,18 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
             if (names := column_names(X)) is not None:
                 estimator.feature_names_in_ = np.array(names, dtype=object)
         return _source(SINGLE, X, _filled_views(estimator, [SINGLE])[SINGLE], hasattr(estimator, "impute"))
-    try:
-        array = validate_data(
-            estimator,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype="numeric",
-            ensure_min_samples=1,
-            ensure_all_finite=False,
+    with _of_numbers(SINGLE, X, "X"):
+        array = _as_numbers(
+            validate_data(
+                estimator,
+                X,
+                reset=reset,
+                accept_sparse="csr",
+                dtype="numeric",
+                ensure_min_samples=1,
+                ensure_all_finite=False,
+            )
         )
-    except ValueError as error:
-        raise UserError(_sentence("X", error)) from error
     if not _filled_views(estimator, [SINGLE])[SINGLE]:
         _refuse_non_finite(SINGLE, array, 0, column_names(X), hasattr(estimator, "impute"), whole=True)
     return array
@@ -359,6 +360,11 @@ def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = F
     rows of NaN are missing samples."""
     view = _counted(view)
     if is_lazy(view):
+        if np.dtype(view.dtype).kind not in "biuf":
+            raise UserError(
+                f"view {key!r} has dtype {view.dtype}, and features are numbers; leave columns of text and dates out, and "
+                "convert the others to float"
+            )
         present = presence(view)
         if present is not None and not partial:
             i = int(np.flatnonzero(~present)[0])
@@ -373,10 +379,8 @@ def _source(key: str, view: Any, filled: bool, fillable: bool, partial: bool = F
         raise UserError(f"view {key!r} has shape {tuple(shape)}; pass samples x features, one feature as n x 1")
     if 0 in getattr(view, "shape", ()):
         return view
-    try:
-        array = check_array(view, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
-    except ValueError as error:
-        raise UserError(_sentence(f"view {key!r}", error)) from error
+    with _of_numbers(key, view, f"view {key!r}"):
+        array = _as_numbers(check_array(view, accept_sparse="csr", dtype="numeric", ensure_all_finite=False))
     if partial and array.dtype.kind == "f":
         return _partial_rows(key, array, filled, column_names(view), fillable)
     if not filled:
@@ -431,9 +435,59 @@ def _written_finite(view: Rows) -> bool:
     return isinstance(view, PartialRows)
 
 
+def _as_numbers(array: Any) -> Any:
+    """The rows, those of categories as float64: scikit-learn lets columns of pandas' own types through as objects."""
+    if array.dtype.kind in "mM":
+        raise TypeError(f"got {array.dtype}, needed are numbers")
+    return array.astype(np.float64) if array.dtype.kind == "O" else array
+
+
+@contextmanager
+def _of_numbers(key: str, given: Any, what: str) -> Iterator[None]:
+    """Say which column is the cause where text, categories or dates were to become numbers."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if (place := _other_than_numbers(given)) is not None:
+            raise UserError(
+                f"view {key!r} holds {place}, and features are numbers; leave the column out, or encode it, with "
+                "scikit-learn's OneHotEncoder for example"
+            ) from error
+        if isinstance(error, TypeError):
+            raise
+        raise UserError(_sentence(what, error)) from error
+
+
+def _other_than_numbers(given: Any) -> str | None:
+    """The first column with text or dates, of a table with anything that is no number; None where there is none."""
+    table = hasattr(given, "columns")
+    if not table and (
+        getattr(given, "ndim", 0) != 2 or scipy.sparse.issparse(given) or given.dtype.kind not in "OUSTmM"
+    ):
+        return None
+    for column in range(given.shape[1]):
+        values = (given.iloc if hasattr(given, "iloc") else given)[:, column]
+        for row, value in enumerate(np.asarray(values)):
+            if _is_other(value, table):
+                name = f" ({given.columns[column]!r})" if table else ""
+                return f"{str(value)!r} at row {row}, column {column}{name}"
+    return None
+
+
+def _is_other(value: Any, in_table: bool) -> bool:
+    """Text or a date; in a table anything that is no number (an array's odd objects are scikit-learn's to name)."""
+    if isinstance(value, (np.datetime64, np.timedelta64, np.str_, np.bytes_)):
+        return True
+    try:
+        float(0 if value is None else value)
+    except (ValueError, TypeError):
+        return in_table or isinstance(value, (str, bytes))
+    return False
+
+
 def _sentence(what: str, error: ValueError) -> str:
     """The text of an error of NumPy or scikit-learn, with the cure where theirs has none."""
-    text = str(error)
+    text = str(error).partition("\n[")[0]  # scikit-learn prints all complex features
     if "inhomogeneous" in text:
         return f"{what} has rows of unequal lengths; pass samples x features first and labels second"
     return text if what == "X" else f"{what}: {text}"

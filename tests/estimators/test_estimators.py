@@ -346,7 +346,46 @@ def nan_view():
     return {"gist": X, "hue": VIEWS["hue"]}
 
 
+def beside(column):
+    """A table of which one column holds no numbers."""
+    return pd.DataFrame({"width": np.arange(60.0), "made": column})
+
+
 BAD = {
+    "text": (lambda: beside(["red"] * 60), LABELS, {}, r"view 'x' holds 'red' at row 0, column 1 \('made'\).*OneHot"),
+    "categories": (
+        lambda: {"gist": VIEWS["gist"], "table": beside(pd.Categorical(["red", "blue"] * 30))},
+        LABELS,
+        {},
+        r"view 'table' holds 'red' at row 0, column 1 \('made'\)",
+    ),
+    "dates": (
+        lambda: beside(pd.date_range("2020", periods=60)),
+        LABELS,
+        {},
+        r"holds '2020-01-01.* column 1 \('made'\)",
+    ),
+    "periods": (
+        lambda: beside(pd.period_range("2020", periods=60)),
+        LABELS,
+        {},
+        r"holds '2020-01-01' at row 0, column 1",
+    ),
+    "dates alone": (lambda: np.full((60, 2), np.datetime64("2020-01-01")), LABELS, {}, "holds '2020-01-01' at row 0"),
+    "digits as text": (
+        lambda: np.full((60, 2), "1"),
+        LABELS,
+        {},
+        "view 'x' holds '1' at row 0, column 0, and features",
+    ),
+    "dates on disk": (
+        lambda: {"gist": da.from_array(np.full((60, 2), np.datetime64("2020")))},
+        LABELS,
+        {},
+        "view 'gist' has dtype datetime64.*features are numbers",
+    ),
+    "complex": (lambda: VIEWS["gist"] + 1j, LABELS, {}, "KGHA: Complex data not supported$"),
+    "too small": (lambda: VIEWS["gist"] * 1e-60, LABELS, {"kernel": "rbf"}, "too small: their squares leave float32"),
     "NaN": (nan_view, LABELS, {}, "view 'gist' has NaN at row 3, column 5"),
     "unequal rows": (
         lambda: {"gist": VIEWS["gist"][:-1], "hue": VIEWS["hue"]},
