@@ -507,7 +507,9 @@ def _read_masked(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], li
 
 def _class_vector(values: np.ndarray) -> np.ndarray:
     """A column of classes as a vector, with scikit-learn's warning."""
-    if values.ndim == 1 or values.shape[1] != 1 or np.isin(np.where(missing_entries(values), 0, values), (0, 1)).all():
+    if values.ndim == 1 or values.shape[1] != 1:
+        return values
+    if values.dtype.kind not in "USMm" and np.isin(np.where(missing_entries(values), 0, values), (0, 1)).all():
         return values
     return np.asarray(column_or_1d(values, warn=True))
 

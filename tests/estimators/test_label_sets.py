@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris
+from sklearn.exceptions import DataConversionWarning
 from sklearn.metrics import f1_score, log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -197,3 +198,11 @@ def test_a_fit_that_learns_no_probabilities_says_so(problem):
     X, Y, new, _ = problem
     with pytest.raises(ValueError, match="label_sets=False learns no probabilities"):
         MultiViewRidge("linear", label_sets=False).fit(X, Y).predict_proba(new)
+
+
+def test_a_column_of_text_is_a_vector_of_classes():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    with pytest.warns(DataConversionWarning, match="column-vector y"):
+        model = MultiViewRidge().fit(X, names[:, None])
+    np.testing.assert_array_equal(model.predict(X), MultiViewRidge().fit(X, names).predict(X))
