@@ -161,7 +161,7 @@ tune = lazy_group("dmo tune", COMMANDS["tune"].help, _of_estimators("dmo.cli.tun
 class Commands(LazyGroup):
     """All commands; turns what a user can cause into one sentence on standard error and its exit code."""
 
-    path, entries = "dmo", COMMANDS
+    path, entries, example = "dmo", COMMANDS, "dmo info FILE"
 
     def invoke(self, ctx: Any) -> Any:
         try:

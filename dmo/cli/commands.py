@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import typer
@@ -28,7 +29,18 @@ class Lazy:
         return found if self.estimator is None else found(self.estimator)
 
 
-class LazyGroup(TyperGroup):
+class CommandFirst(TyperGroup):
+    """A group that says how it is called (`example`, FILE in it) where a file stands in place of a command's name."""
+
+    example: ClassVar[str]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and Path(args[0]).suffix:
+            ctx.fail(f"{args[0]!r} is a file, and a command comes first: {self.example.replace('FILE', args[0])}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(CommandFirst):
     """`entries` by name. The commands of the group are stand-ins with a help text, until one is resolved."""
 
     path: ClassVar[str]
@@ -61,7 +73,8 @@ def command_of(entry: Lazy, program: str) -> Any:
 
 def lazy_group(path: str, text: str, entries: Mapping[str, Lazy]) -> typer.Typer:
     """The group of commands `path NAME` of these entries."""
-    kind = type("Group", (LazyGroup,), {"path": path, "entries": entries})
+    example = f"{path} {next(iter(entries))} FILE"
+    kind = type("Group", (LazyGroup,), {"path": path, "entries": entries, "example": example})
     made = typer.Typer(cls=kind, no_args_is_help=True, add_completion=False, help=text)
     made.callback()(_nothing)
     return made

@@ -10,6 +10,7 @@ import typer
 
 from dmo import stores
 from dmo.blocks import presence
+from dmo.cli.commands import CommandFirst
 from dmo.cli.options import Block, Json, Overwrite
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
@@ -23,7 +24,12 @@ from dmo.errors import UserError, amount
 from dmo.workflows.apply import free
 from dmo.workflows.program import Session, session
 
-ingest_app = typer.Typer(no_args_is_help=True, help="Read feature files into a feature store.")
+
+class _Ingest(CommandFirst):
+    example = "dmo ingest files STORE.zarr --view NAME=FILE"
+
+
+ingest_app = typer.Typer(cls=_Ingest, no_args_is_help=True, help="Read feature files into a feature store.")
 Store = Annotated[str, typer.Argument(help="Feature store to write.")]
 Views = Annotated[
     list[str] | None, typer.Option("--views", help="Views to take, comma-separated (default: all usual ones).")

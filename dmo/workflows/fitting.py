@@ -239,9 +239,7 @@ def _check_gaps(estimator: Any, training: Training) -> None:
         if filled is None and training.store.view_info(view).missing:
             counts = training.store.attributes.get("missing", {}).get(view, {})
             worst = sorted(counts, key=counts.get, reverse=True)[:3]
-            shares = ", ".join(
-                f"{name!r} in {counts[name] / training.store.n_samples:.0%} of the samples" for name in worst
-            )
+            shares = ", ".join(f"{name!r} in {counts[name]} of {training.store.n_samples} samples" for name in worst)
             more = f" and {len(counts) - len(worst)} more columns" if len(counts) > len(worst) else ""
             raise UserError(f"view {view!r} lacks cells: {shares}{more}; pass --impute mean, median or zero")
 

@@ -84,6 +84,20 @@ def held_out(data):
     return {name: view[N_TRAIN:] for name, view in views.items()}, Y[N_TRAIN:]
 
 
+@pytest.mark.parametrize(
+    ("given", "cure"),
+    {
+        ("a.csv",): "dmo info a.csv",
+        ("ingest", "a.csv"): "dmo ingest files STORE.zarr --view NAME=a.csv",
+        ("fit", "f.zarr"): "dmo fit kgha f.zarr",
+        ("tune", "f.zarr"): "dmo tune kgha f.zarr",
+    }.items(),
+)
+def test_a_file_in_place_of_a_command_is_told_where_it_goes(given, cure):
+    said = " ".join(run(*given, code=2).stderr.replace("│", " ").split())
+    assert f"{given[-1]!r} is a file, and a command comes first: {cure}" in said
+
+
 def test_ingest_keeps_values_labels_names_and_splits(work, data):
     store, (views, Y) = stores.open_features(work / "f.zarr"), data
     for name, view in views.items():

@@ -410,7 +410,7 @@ def test_the_command_reads_joins_splits_and_says_what_a_store_holds():
     said = run("info", "s.zarr").stdout
     for words in ("3: boat, sea, sky", "a sample", "rarest: ", "1 missing cells in 1 columns", "by a factor of"):
         assert words in said
-    assert "'area' in 2% of the samples" in run("fit", "ridge", "s.zarr", "m.zarr", code=2).stderr
+    assert "'area' in 1 of 60 samples" in run("fit", "ridge", "s.zarr", "m.zarr", code=2).stderr
     run("fit", "ridge", "s.zarr", "m.zarr", "--impute", "mean+indicator")
     run("annotate", "m.zarr", "s.zarr", "z.zarr", "--csv", "z.csv")
     written = Path("z.csv").read_text()
