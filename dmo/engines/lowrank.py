@@ -20,13 +20,16 @@ from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError, amount
 from dmo.kernels import parse
+from dmo.kernels.threads import in_threads, thread_count
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
+from dmo.lowrank.sampling import MOST_ROWS
 from dmo.progress import stage
 from dmo.validation import per_view
 
 log = logging.getLogger("dmo")
 _AUTO_RANK = 1000
+_SAMPLES = 0.25  # of the free memory, for the rows that maps of several views are learned from at a time
 FOLDS = 4
 """Folds of the held-out scores that `standardize` takes its statistics from."""
 
@@ -389,18 +392,23 @@ def fit_maps(
     """
     kernels = per_view("kernel", kernel, list(views))
     approximations = per_view("approximation", approximation, list(views))
-    maps = {}
-    for view, source in views.items():
+
+    def fit(view: str) -> FeatureMap:
+        source = views[view]
         try:
             own = parse(kernels[view])
             if weights is not None and (weights[view] != 1).any():
                 own = own.fit(source, random_state, weights[view])
-            maps[view] = approximations[view].feature_map(own, source, random_state, center)
+            return approximations[view].feature_map(own, source, random_state, center)
         except UserError as error:
             text = str(error)
             said = text.find(f"view {view!r} has")  # by the rows themselves, as they were read
             raise UserError(text[said:] if said >= 0 else f"view {view!r}: {text}") from error
-    return maps
+
+    # of every view in work: its rows as they are read and as they are prepared, its columns
+    largest = max(min(source.shape[0], MOST_ROWS) * (2 * source.shape[1] + _AUTO_RANK) for source in views.values())
+    threads = int(np.clip(_SAMPLES * psutil.virtual_memory().available / (4.0 * largest), 1, thread_count()))
+    return dict(zip(views, in_threads(fit, list(views), threads), strict=True))
 
 
 def low_rank_pass(

@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.errors import UserError
+from dmo.kernels.threads import in_threads, thread_count
 
 LABELS = "labels"
 """Name of the label columns among the groups."""
@@ -308,8 +309,9 @@ class Moments:
         widths = {name: mixings[name].shape[1] if name in mixings else width for name, width in self.widths.items()}
         found = Moments.zeros(widths)
         theirs = found.slices()
-        for name, where in slices.items():
-            T = mixings.get(name)
+
+        def mix(name: str) -> None:
+            where, T = slices[name], mixings.get(name)
             found.sums[theirs[name]] = self.sums[where] if T is None else T.T @ self.sums[where]
             # the cells on and left of the diagonal, the others are their mirror image: half the products, no copies
             left = self.gram[where, : where.stop]
@@ -322,6 +324,8 @@ class Moments:
                     break
                 found.gram[theirs[name], theirs[other]] = cell
                 found.gram[theirs[other], theirs[name]] = cell.T
+
+        in_threads(mix, list(slices))
         return replace(found, n=self.n)
 
     def widened(self, group: str, width: int) -> Moments:
@@ -489,10 +493,13 @@ def _add_dense(
     of all columns, stacked for it, went through memory four times more: with thousands of columns a sixth of its time.
     """
     panels = _panels(groups, slices)
-    room: dict[np.dtype, np.ndarray] = {}
-    for i, (columns, part) in enumerate(panels):
+    for columns, part in panels:
         moments.sums[columns] += part.sum(axis=0, dtype=np.float64) if roots is None else roots @ part
-        for others, beside in panels[: i + 1]:
+    pairs = [(one, other) for i, one in enumerate(panels) for other in panels[: i + 1]]
+
+    def add(run: int) -> None:
+        room: dict[np.dtype, np.ndarray] = {}
+        for (columns, part), (others, beside) in pairs[run::runs]:
             kind, shape = np.result_type(part, beside), (part.shape[1], beside.shape[1])
             held = room.setdefault(kind, np.empty(_PANEL * _PANEL, kind))
             # the same array on both sides, which a conversion to its own type leaves, is half of the work for BLAS
@@ -501,6 +508,9 @@ def _add_dense(
             moments.gram[columns, others] += cell
             if beside is not part:
                 moments.gram[others, columns] += cell.T
+
+    runs = min(thread_count(), len(pairs))
+    in_threads(add, range(runs))
 
 
 def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> list[tuple[slice, np.ndarray]]:

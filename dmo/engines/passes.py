@@ -14,6 +14,7 @@ from dmo.engines.moments import LABELS, Moments
 from dmo.engines.row_maps import RowMap, weighted
 from dmo.engines.row_sums import BLOCK, Beside, add_up
 from dmo.hashing import digest, fingerprint
+from dmo.kernels.threads import in_threads
 from dmo.progress import stage
 
 
@@ -71,7 +72,9 @@ class FeatureRows:
     def __getitem__(self, block: slice) -> dict[str, Any]:
         found = self._kept.get((block.start, block.stop))
         if found is None:
-            found = {group: row_map.raw(self._readers[group][block]) for group, row_map in self.maps.items()}
+            # read in this thread, which the readers keep the rest of a chunk for, and mapped in several
+            rows = [(row_map, self._readers[group][block]) for group, row_map in self.maps.items()]
+            found = dict(zip(self.maps, in_threads(lambda part: part[0].raw(part[1]), rows), strict=True))
             for group, (of, weights) in self.weights.items():
                 found[group] = weighted(found[of], weights[block])
             if self.limit:

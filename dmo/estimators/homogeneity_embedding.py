@@ -22,6 +22,7 @@ from dmo.estimators.lazy import row_by_row
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, store_expansions
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.threads import in_threads
 from dmo.linalg.eigen import Eigenpairs
 from dmo.linalg.solve import SolveMethod
 from dmo.linalg.tall import LinearMap
@@ -38,7 +39,7 @@ def factor_rows(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows], width
     n = next(iter(views.values())).shape[0]
     if n >= width + sum(feature_map.rank for feature_map in maps.values()):
         return None
-    return {view: feature_map(views[view]).astype(np.float64) for view, feature_map in maps.items()}
+    return dict(zip(maps, in_threads(lambda view: maps[view](views[view]).astype(np.float64), list(maps)), strict=True))
 
 
 class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):

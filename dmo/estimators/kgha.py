@@ -39,6 +39,7 @@ from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.threads import single_blas
 from dmo.labels.kernels import label_directions
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.lowrank import FeatureMap
@@ -454,12 +455,13 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         if self.kernel == "product":
             raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
-        maps, n_folds = self._maps(views), FOLDS if self.standardize else 1
-        rows = factor_rows(maps, views, Y.shape[1])
-        if rows is None:
-            self._fit_pass(pass_of(maps, views, Y, n_folds, self.random_state))
-        else:
-            self._fit_rows(maps, rows | {LABELS: Y.astype(np.float64)}, n_folds)
+        with single_blas():
+            maps, n_folds = self._maps(views), FOLDS if self.standardize else 1
+            rows = factor_rows(maps, views, Y.shape[1])
+            if rows is None:
+                self._fit_pass(pass_of(maps, views, Y, n_folds, self.random_state))
+            else:
+                self._fit_rows(maps, rows | {LABELS: Y.astype(np.float64)}, n_folds)
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, k: int) -> None:
         n = len(Y)

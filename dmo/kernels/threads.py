@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from typing import TypeVar
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from dmo.errors import UserError
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
+_threads: ContextVar[int | None] = ContextVar("threads", default=None)
+"""Threads of this context where BLAS has one; None: as many as BLAS."""
+_STRIPS, _LEAST_WORK = 8, 1 << 26  # of a product, and the multiplications from which it is shared out
 
 
 @lru_cache(maxsize=1)
@@ -44,6 +50,9 @@ def thread_count(n_threads: int | None = None) -> int:
         if n_threads < 1:
             raise UserError(f"n_threads must be at least 1, got {n_threads}")
         return int(n_threads)
+    own = _threads.get()
+    if own is not None:
+        return own
     limits = [library.num_threads for library in _blas().lib_controllers if library.num_threads]
     return min(limits) if limits else os.cpu_count() or 1
 
@@ -112,8 +121,77 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
     if not items:
         return []
     threads = min(thread_count(n_threads), len(items))
+
+    def alone(item: Item) -> Found:
+        _threads.set(1)  # in the copied context of this item: what it calls has this thread alone
+        return task(item)
+
+    # a context each: progress, checkpoints and names of estimators are known to the tasks, and no context runs twice
+    runs = [copy_context() for _ in items]
     with _blas().limit(limits=1):  # looking for the libraries anew takes 10 ms
         if threads == 1:
-            return [task(item) for item in items]
+            return [run.run(alone, item) for run, item in zip(runs, items, strict=True)]
         with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(task, items))
+            return list(pool.map(lambda run, item: run.run(alone, item), runs, items))
+
+
+@contextmanager
+def single_blas() -> Iterator[None]:
+    """Give BLAS one thread, and `in_threads`, `product` and compiled loops those that BLAS had.
+
+    Small factorizations and products take longer with two BLAS threads than with one: they wait for each other by
+    spinning, and on a machine with other work for what the other work takes.
+
+    Yields
+    ------
+    None
+        Until the block ends.
+
+    Examples
+    --------
+    >>> from dmo.kernels.threads import single_blas, thread_count
+    >>> before = thread_count()
+    >>> with single_blas():
+    ...     thread_count() == before
+    True
+    """
+    token = _threads.set(thread_count())
+    try:
+        with _blas().limit(limits=1):
+            yield
+    finally:
+        _threads.reset(token)
+
+
+def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Multiply matrices, rows of A shared out among threads.
+
+    The strips do not depend on the number of threads, nor does the result.
+
+    Parameters
+    ----------
+    A : ndarray of shape (m, d)
+        Left factor.
+    B : ndarray of shape (d, k)
+        Right factor.
+
+    Returns
+    -------
+    ndarray of shape (m, k)
+        A B.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels.threads import product
+    >>> product(np.ones((3, 2)), np.ones((2, 1))).ravel().tolist()
+    [2.0, 2.0, 2.0]
+    """
+    m, k = len(A), B.shape[1]
+    if m * k * len(B) < _LEAST_WORK:
+        return np.asarray(A @ B)
+    out = np.empty((m, k), np.result_type(A, B))
+    size = -(-m // _STRIPS)
+    strips = [slice(start, min(start + size, m)) for start in range(0, m, size)]
+    in_threads(lambda where: np.matmul(A[where], B, out=out[where]), strips)
+    return out

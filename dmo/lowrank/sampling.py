@@ -14,7 +14,8 @@ from dmo.errors import UserError
 from dmo.kernels import Kernel, Precomputed, parse
 from dmo.validation import COUNT, check_parameter
 
-_LEAST, _MOST = 4096, 20_000  # rows that a map is learned from
+_LEAST, MOST_ROWS = 4096, 20_000
+"""Rows that a map is learned from where their number is not given."""
 _PER_COLUMN, _PER_PIVOT = 16, 8  # of them per column of its factor, and per landmark by pivoted Cholesky
 
 
@@ -51,7 +52,7 @@ def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], landmarks: 
     if fit_rows is not None:
         return int(check_parameter("fit_rows", fit_rows, COUNT))
     each = _PER_PIVOT if landmarks == "rpcholesky" and clusters == 1 else _PER_COLUMN
-    return int(np.clip(each * columns, _LEAST, _MOST)) if columns else _MOST
+    return int(np.clip(each * columns, _LEAST, MOST_ROWS)) if columns else MOST_ROWS
 
 
 def gather(source: Rows, index: np.ndarray) -> Block:

@@ -16,7 +16,7 @@ from sklearn.metrics import pairwise
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
-from dmo import kernels
+from dmo import kernels, progress
 from dmo.kernels import (
     RBF,
     ChiSquare,
@@ -533,3 +533,40 @@ def test_real_histograms(view, dmo_data):
         K, fitted = gram_matrix(kernel, X)
         expected = oracle(fitted, X, X)
         np.testing.assert_allclose(K, expected, atol=3e-6 * expected.max())
+
+
+def test_products_do_not_depend_on_the_threads_and_are_numpys():
+    rng = np.random.default_rng(0)
+    A, B = rng.standard_normal((1003, 700)), rng.standard_normal((700, 150))
+    with threadpool_limits(1, user_api="blas"):
+        alone = threads.product(A, B)
+    with threadpool_limits(2, user_api="blas"):
+        shared = threads.product(A, B)
+        assert np.array_equal(threads.product(B.T, A.T), threads.product(B.T, A.T))
+    assert np.array_equal(alone, shared)
+    np.testing.assert_allclose(alone, A @ B, rtol=1e-12, atol=1e-11)
+
+
+def test_small_products_of_many_threads_have_blas_alone_and_give_its_threads_back():
+    with threadpool_limits(2, user_api="blas"):
+        before = threads.thread_count()
+        with threads.single_blas():
+            assert threads.thread_count() == before  # of loops and tasks
+            assert all(library.num_threads == 1 for library in threads._blas().lib_controllers)
+            inner = threads.in_threads(lambda _: threads.thread_count(), [0, 1, 2])
+            assert inner == [1, 1, 1]  # a task has its thread and no more
+            assert threads.thread_count() == before
+        assert threads.thread_count() == before
+        assert max(library.num_threads for library in threads._blas().lib_controllers) == before
+
+
+def test_tasks_in_threads_tell_their_progress_to_who_listens():
+    told = []
+
+    def work(name):
+        with progress.stage(name):
+            return name
+
+    with threadpool_limits(2, user_api="blas"), progress.listen(told.append):
+        assert threads.in_threads(work, ["a", "b", "c"]) == ["a", "b", "c"]
+    assert sorted(event["stage"] for event in told if event["state"] == "done") == ["a", "b", "c"]

@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
+from threadpoolctl import threadpool_limits
 
 from dmo import KGHA, Exact, HomogeneityAnalysis, Meka, MultiSetCCA, MultiViewRidge, Nystrom
 from dmo.cluster import connect
@@ -396,6 +397,17 @@ def test_a_solve_that_stops_short_warns(monkeypatch):
     smoother = Smoother(factorize(Dense(K), 1e-4, "cg"), 1e-4)
     with pytest.warns(ConvergenceWarning, match="stopped at a relative residual"):
         smoother(Y.astype(float))
+
+
+@pytest.mark.parametrize("rank", [20, 120])  # more rows than columns, and fewer
+def test_a_fit_by_two_threads_is_that_by_one(rank):
+    views, Y = two_views(n=200)
+    model = KGHA("rbf", approximation=Nystrom(rank=rank, fit_rows=150), n_components=5, random_state=0)
+    with threadpool_limits(1, user_api="blas"):
+        alone = model.fit(views, Y).transform(views)
+    with threadpool_limits(2, user_api="blas"):
+        shared = model.fit(views, Y).transform(views)
+    np.testing.assert_array_equal(alone, shared)
 
 
 @pytest.mark.parametrize("center", [True, False])

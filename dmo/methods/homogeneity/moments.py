@@ -15,6 +15,7 @@ import scipy.linalg
 
 from dmo.engines.moments import LABELS, Moments
 from dmo.errors import UserError
+from dmo.kernels.threads import in_threads, product
 from dmo.linalg.eigen import CUTOFF, Eigenpairs, block_krylov
 
 _STEPS = 4
@@ -75,11 +76,10 @@ class RotatedMoments:
         """
         centered = moments.centered()
         inner = centered if center else moments
-        bases, spectra = {}, {}
-        for name, where in moments.slices().items():
-            values, vectors = scipy.linalg.eigh(inner.gram[where, where], check_finite=False)
-            keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
-            bases[name], spectra[name] = vectors[:, keep], values[keep]
+        own = [inner.gram[where, where] for where in moments.slices().values()]
+        found = in_threads(_spectrum, own)
+        spectra = {name: values for name, (values, _) in zip(moments.slices(), found, strict=True)}
+        bases = {name: vectors for name, (_, vectors) in zip(moments.slices(), found, strict=True)}
         rotated = centered.mixed(bases)
         means = {name: moments.mean()[where] for name, where in moments.slices().items()}
         return cls(bases, spectra, rotated.gram, means, rotated.slices(), center)
@@ -129,10 +129,9 @@ class RotatedMoments:
         slices = joint.slices()
         presence = slices[next(reversed(slices))].start
         for j, (name, moments) in enumerate(own.items()):
-            values, vectors = scipy.linalg.eigh(moments.centered().gram if center else moments.gram, check_finite=False)
-            keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
-            bases[name], spectra[name], means[name] = vectors[:, keep], values[keep], moments.mean()
-            block = np.zeros((len(joint.gram), int(keep.sum())))
+            spectra[name], bases[name] = _spectrum(moments.centered().gram if center else moments.gram)
+            means[name] = moments.mean()
+            block = np.zeros((len(joint.gram), len(spectra[name])))
             block[slices[name]] = bases[name]
             if center:
                 block[presence + j] = -(means[name] @ bases[name])
@@ -159,7 +158,7 @@ class RotatedMoments:
         ndarray of shape (sum r_j, k)
             Product.
         """
-        return self.gram @ B
+        return product(self.gram, B)
 
     def label_columns(self) -> np.ndarray:
         """Take the Gram matrix's columns of the labels.
@@ -217,16 +216,17 @@ class RotatedRows:
         RotatedRows
             The same rows.
         """
-        bases, spectra, means, columns = {}, {}, {}, []
+        means = {name: rows.mean(axis=0) for name, rows in groups.items()}
+        found = in_threads(lambda name: _turned(groups[name] - means[name] if center else groups[name]), list(groups))
+        bases, spectra = {}, {}
         slices: dict[str, slice] = {}
-        for name, rows in groups.items():
-            means[name] = rows.mean(axis=0)
-            bases[name], spectra[name], turned = _turned(rows - means[name] if center else rows)
+        for name, (basis, spectrum, _) in zip(groups, found, strict=True):
+            bases[name], spectra[name] = basis, spectrum
             start = slices[next(reversed(slices))].stop if slices else 0
-            slices[name] = slice(start, start + len(spectra[name]))
-            columns.append(turned)
-        stacked = np.hstack(columns)
-        return cls(bases, spectra, stacked - stacked.mean(axis=0), means, slices, center)
+            slices[name] = slice(start, start + len(spectrum))
+        stacked = np.hstack([turned for _, _, turned in found])
+        stacked -= stacked.mean(axis=0)
+        return cls(bases, spectra, stacked, means, slices, center)
 
     def product(self, B: np.ndarray) -> np.ndarray:
         """Multiply with the Gram matrix.
@@ -241,7 +241,7 @@ class RotatedRows:
         ndarray of shape (sum r_j, k)
             Product.
         """
-        return self.columns.T @ (self.columns @ B)
+        return product(self.columns.T, product(self.columns, B))
 
     def label_columns(self) -> np.ndarray:
         """Take the Gram matrix's columns of the labels.
@@ -251,7 +251,14 @@ class RotatedRows:
         ndarray of shape (sum r_j, r)
             Columns.
         """
-        return self.columns.T @ self.columns[:, self.slices[LABELS]]
+        return product(self.columns.T, self.columns[:, self.slices[LABELS]])
+
+
+def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues above rounding and their vectors; by NumPy, which lets other threads run meanwhile."""
+    values, vectors = np.linalg.eigh(gram)
+    keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
+    return values[keep], vectors[:, keep]
 
 
 def _turned(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -261,12 +268,11 @@ def _turned(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     from the singular values themselves: taken from the n x n side, V would lose its orthogonality at the small ones.
     """
     if rows.shape[0] < rows.shape[1]:
-        U, s, Vt = scipy.linalg.svd(rows, full_matrices=False, check_finite=False)
+        U, s, Vt = np.linalg.svd(rows, full_matrices=False)
         keep = s * s > CUTOFF * max(s[0] ** 2, np.finfo(float).tiny)
         return Vt[keep].T, s[keep] ** 2, U[:, keep] * s[keep]
-    values, vectors = scipy.linalg.eigh(rows.T @ rows, check_finite=False)
-    keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
-    return vectors[:, keep], values[keep], rows @ vectors[:, keep]
+    values, vectors = _spectrum(rows.T @ rows)
+    return vectors, values, rows @ vectors
 
 
 Rotated = RotatedMoments | RotatedRows
@@ -365,13 +371,13 @@ def homogeneity(
     start = np.zeros((size, 0))
     if LABELS in rotated.slices:
         # the search starts at S D^2 S'Y = M Y, one step of the map from the labels
-        start = D * rotated.label_columns() if S is None else S @ (D**2 * rotated.label_columns())
+        start = D * rotated.label_columns() if S is None else product(S, D**2 * rotated.label_columns())
     if start.shape[1] < k:
         rng = np.random.default_rng(random_state)
         start = np.hstack([start, rng.standard_normal((size, min(k + 10, size) - start.shape[1]))])
     if S is not None:
-        pairs = block_krylov(lambda B: S @ (D**2 * (S.T @ B)), start, k, tol, max_steps)
-        return _expanded(rotated, ridges, pairs, S.T @ pairs.vectors)
+        pairs = block_krylov(lambda B: product(S, D**2 * product(S.T, B)), start, k, tol, max_steps)
+        return _expanded(rotated, ridges, pairs, product(S.T, pairs.vectors))
     pairs = block_krylov(lambda B: D * rotated.product(D * B), start, k, tol, max_steps)
     lengths = np.sqrt(np.maximum(pairs.values, np.finfo(float).tiny))
     return _expanded(rotated, ridges, pairs, rotated.product(D * (pairs.vectors / lengths)))
