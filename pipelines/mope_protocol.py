@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,12 +52,13 @@ class Method:
 @dataclass(frozen=True)
 class Thirds:
     """Relation features (n x p) and labels (n x L, 0/1) of the three parts; `known`: training rows whose labels count;
-    `spectrum`: eigenvalues of the centered training features' X'X, descending."""
+    `spectrum`: eigenvalues of the centered training features' X'X, descending; `rows`: which samples the parts are."""
 
     X: tuple[np.ndarray, np.ndarray, np.ndarray]
     Y: tuple[np.ndarray, np.ndarray, np.ndarray]
     known: np.ndarray
     spectrum: np.ndarray
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray]
 
     @property
     def rank(self) -> int:
@@ -77,7 +78,7 @@ class Thirds:
             raise UserError(f"{n} samples make no thirds to learn from; at least 30 are needed")
         rng = np.random.default_rng(seed)
         order = rng.permutation(n)
-        parts = [np.sort(order[start::3]) for start in range(3)]
+        parts = np.sort(order[::3]), np.sort(order[1::3]), np.sort(order[2::3])
         landmarks = rng.choice(parts[0], min(n_landmarks, len(parts[0])), replace=False)
         R = [_relations(X[part], X[landmarks], distances) for part in parts]
         centered = R[0] - R[0].mean(axis=0)
@@ -85,14 +86,15 @@ class Thirds:
         scale = np.sqrt(max(spectrum.mean(), np.finfo(float).tiny))
         a, b, c = (matrix / scale for matrix in R)
         labels = (Y[parts[0]], Y[parts[1]], Y[parts[2]])
-        return cls((a, b, c), labels, np.ones(len(parts[0]), bool), np.maximum(spectrum[::-1], 0.0) / scale**2)
+        known = np.ones(len(parts[0]), bool)
+        return cls((a, b, c), labels, known, np.maximum(spectrum[::-1], 0.0) / scale**2, parts)
 
     def hide(self, share: float, seed: int) -> Thirds:
         """The same with labels of a random share of the training rows."""
         known = np.zeros(len(self.known), bool)
         picked = np.random.default_rng((seed, round(100 * share))).permutation(len(known))
         known[picked[: round(share * len(known))]] = True
-        return Thirds(self.X, self.Y, known, self.spectrum)
+        return replace(self, known=known)
 
 
 def _relations(X: Any, known: Any, distances: bool) -> np.ndarray:
@@ -144,9 +146,15 @@ def run_method(method: Method, data: Thirds, components: int) -> Row:
     """
     if method.family == "propagation":
         return _run_propagation(method, data)
+    found = best_projection(_projections(method, data, components), data)
+    return {"method": method.name, "family": method.family} | found
+
+
+def best_projection(projections: Iterator[tuple[Setting, list[np.ndarray], float]], data: Thirds) -> Row:
+    """Scores on the test third of the setting, number of components and shrinkage that are best on the validation third."""
     best: Row = {"validation": -1.0}
     predicted, slowest = np.zeros_like(data.Y[2]), 0.0
-    for setting, Z, seconds in _projections(method, data, components):
+    for setting, Z, seconds in projections:
         slowest = max(slowest, seconds)
         tried = [
             (k, shrinkage, judge)
@@ -163,7 +171,7 @@ def run_method(method: Method, data: Thirds, components: int) -> Row:
             best |= {"chosen": setting | {"classifier_shrinkage": shrinkage}}
     found = f1_scores(data.Y[2], predicted)
     scores = {"f1_macro": found.macro, "f1_micro": found.micro}
-    return {"method": method.name, "family": method.family} | scores | best | {"slowest": slowest}
+    return scores | best | {"slowest": slowest}
 
 
 def _run_propagation(method: Method, data: Thirds) -> Row:

@@ -5,7 +5,8 @@
 
 Experiment 1: unsupervised and supervised embeddings of all training labels, MOPE with its three label proximities and three
 combinations. Experiment 2: 40 % and 80 % of the training labels, with semi-supervised methods and those that spread the
-labels over a graph: ML-LGC, ML-GRF, SMSE1, SMSE2. Documents are tf-idf rows,
+labels over a graph: ML-LGC, ML-GRF, SMSE1, SMSE2. `--experiments formulas`: what each printed formula changes, see
+`mope_formulas`. Documents are tf-idf rows,
 embedded by relation features; `mope_protocol` says how thirds, features and parameters are made. MOPE takes the pairs of
 largest proximity, under Z'Z + ridge P'P = I; ridges are chosen of the same values for all methods. The classifier is
 Fisher's linear discriminant per label (one against the rest) with shrinkage to the identity, as scikit-learn's
@@ -30,6 +31,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import mope_formulas
 import numpy as np
 import scipy.cluster.hierarchy
 import scipy.sparse
@@ -336,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     made.add_argument("--components", type=int, default=1800, help="components of an embedding, at most")
     made.add_argument("--protocol", choices=("tuned", "paper"), default="tuned", help="features and similarities")
-    made.add_argument("--experiments", default="1,2", help="1, 2 or both")
+    made.add_argument("--experiments", default="1,2", help="1, 2 or both; or formulas, see mope_formulas.py")
     made.add_argument(
         "--quick", action="store_true", help="240 documents, 1 split, 40 landmarks, 15 components, 2 settings a method"
     )
@@ -370,6 +372,16 @@ def run(options: argparse.Namespace) -> None:
         "landmarks": landmarks,
         "components": components,
     }
+    if options.experiments == "formulas":
+        lines: list[Row] = []
+        for split in range(splits):
+            path, known = out / "splits" / f"formulas-{split}.json", {**facts, "seeds": split}
+            made_rows = kept(
+                path, known, lambda at=split: {"rows": mope_formulas.compare(at, X, Y, landmarks, components)}
+            )  # type: ignore[misc]
+            lines += made_rows["rows"]
+            mope_formulas.report(out, lines, facts | {"seeds": f"0 to {split}"})
+        return
     first: list[Row] = []
     second: list[Row] = []
     most, experiments = 2 if options.quick else None, options.experiments.split(",")
