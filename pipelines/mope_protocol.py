@@ -58,7 +58,7 @@ class Thirds:
     Y: tuple[np.ndarray, np.ndarray, np.ndarray]
     known: np.ndarray
     spectrum: np.ndarray
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray]
+    rows: tuple[np.ndarray, ...] = ()
 
     @property
     def rank(self) -> int:

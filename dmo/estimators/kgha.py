@@ -52,7 +52,7 @@ from dmo.methods.homogeneity.moments import (
     SharedHomogeneity,
     homogeneity,
 )
-from dmo.methods.homogeneity.operators import decoder, homogeneity_map, krylov
+from dmo.methods.homogeneity.operators import SharedKrylov, decoder, homogeneity_map
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
 from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
@@ -607,16 +607,17 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """
         self._learn_weights(old, Y)
         kernels = self._kernels(list(old))
-        shared = SharedViews(self, kernels, old, new)
+        shared, search = SharedViews(self, kernels, old, new), SharedKrylov(Y)
         k, mean = max(components.values()), Y.mean(axis=0)
         frequency = mean if gaps is None else gaps.frequency(Y)
 
         def run(model: KGHA) -> HeldOut:
             ridges = model._ridges(list(kernels))
-            labels = LinearSmoother(Y - mean if model.center else Y, model._label_ridge(ridges))
+            own = model._label_ridge(ridges)
+            labels = LinearSmoother(Y - mean if model.center else Y, own)
             views = [shared.view(view, ridge, model.center) for view, ridge in ridges.items()]
-            apply = homogeneity_map([view.smoother for view in views] + [labels], model._weights(len(views)))
-            pairs = krylov(apply, len(Y), k, Y, model.tol, model.max_iter, model.random_state)
+            smoothers, how = [view.smoother for view in views], (model.tol, model.max_iter, model.random_state)
+            pairs = search.fit((ridges, own, model.center), smoothers, labels, model.balance, k, *how)
             values, loo = np.zeros((shared.n_new, k)), np.zeros((len(Y), k))
             for view in views:
                 coefficients = view.coefficients(pairs.vectors)

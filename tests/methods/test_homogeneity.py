@@ -166,6 +166,46 @@ def test_a_shared_fit_with_more_components_than_labels_is_solved_for_itself():
     assert len(found.pairs.values) == 8
 
 
+@pytest.mark.parametrize("center", [True, False])
+def test_exact_settings_that_differ_in_balance_share_products_and_are_the_top_of_the_dense_map(center):
+    rng = np.random.default_rng(3)
+    n, products = 120, 0
+    Y = (rng.random((n, 7)) < 0.3).astype(float)
+    Y[:, 6] = Y[:, 5]  # labels of rank 6
+    kernels = [F @ F.T for F in rng.standard_normal((2, n, 30))]
+    H = np.eye(n) - 1 / n
+    used = H @ Y if center else Y
+
+    def counting(matrix):
+        def apply(B):
+            nonlocal products
+            products += B.shape[1]
+            return matrix @ B
+
+        return apply
+
+    shared, k = exact.SharedKrylov(Y), 6
+    for ridge in (3.0, 30.0):
+        smooth = [K @ np.linalg.inv(K + ridge * np.eye(n)) for K in kernels]
+        labels = used @ used.T @ np.linalg.inv(used @ used.T + ridge * np.eye(n))
+        spent = []
+        for balance in (0.5, 1e-3, 0.1, 1e-5):
+            M = H @ (balance * sum(smooth) + labels) @ H / (2 * balance + 1)
+            before = products
+            views = [counting(matrix) for matrix in smooth]
+            found = shared.fit(ridge, views, lambda B, labels=labels: labels @ B, balance, k, 1e-6, 200, 0)
+            spent.append(products - before)
+            values = np.linalg.eigvalsh(M)
+            np.testing.assert_allclose(found.values, values[::-1][:k], rtol=1e-10)
+            np.testing.assert_allclose(found.vectors.T @ found.vectors, np.eye(k), atol=1e-9)
+            assert np.abs(M @ found.vectors - found.vectors * found.values).max() < 2e-6 * values[-1]
+        assert spent[0] > 0
+        assert spent[1:] == [0, 0, 0]
+    more = shared.fit(ridge, views, lambda B: labels @ B, 0.1, 8, 1e-6, 200, 0)  # than the labels have dimensions
+    wanted = np.linalg.eigvalsh(H @ (0.1 * sum(smooth) + labels) @ H / 1.2)[::-1][:8]
+    np.testing.assert_allclose(more.values, wanted, rtol=1e-9)
+
+
 def test_kgha_r_is_the_label_space_alone():
     """As the balance goes to 0 the embedding is the leading eigenvectors of the centered label kernel."""
     views, Y = two_views()

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_files import story
+from scipy.sparse import csr_array
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 
@@ -163,6 +164,28 @@ def test_the_papers_second_experiment(pipeline, data, tmp_path):
     assert {"ML-LGC", "ML-GRF", "SMSE1", "SMSE2"} <= {row["method"] for row in written["table"]}
     assert written["facts"]["protocol"] == "paper"
     assert not (tmp_path / "mope_text_table3.json").exists()
+
+
+def test_the_printed_formulas_beside_the_former_ones(pipeline, data, tmp_path):
+    """By hand of label sets {a, b}, {a}, {b}, each label of two samples, and of points 0, 1, 3 on a line."""
+    formulas, protocol = pipeline("mope_formulas"), pipeline("mope_protocol")
+    X, Y = np.array([[0.0], [1.0], [3.0]]), np.array([[1.0, 1], [1, 0], [0, 1]])
+    parts = (np.arange(3),) * 3
+    split = formulas.Split(protocol.Thirds((X, X, X), (Y, Y, Y), np.ones(3, bool), np.ones(1), parts), csr_array(X))
+    off = ~np.eye(3, dtype=bool)
+    np.testing.assert_allclose(formulas.weighted_sizes(split)[off], [2 / 3, 2 / 3, 2 / 3, 0, 2 / 3, 0])
+    share = np.array([[0, 3 / 4, 1 / 4], [2 / 3, 0, 1 / 3], [2 / 5, 3 / 5, 0]])  # 1/d over the row's sum
+    np.testing.assert_allclose(formulas.row_normalized(split), (share + share.T) / 2)
+    distances = np.array([[0, 1, 1], [1, 0, 2**0.5], [1, 2**0.5, 0]])
+    np.testing.assert_allclose(formulas.reciprocal_distance(split), 1 / (1 + distances))
+
+    command = [str(tmp_path), "--data", str(data), "--quick", "--protocol", "paper", "--experiments", "formulas"]
+    assert pipeline("mope_text").main(command) == 0
+    written = json.loads((tmp_path / "mope_text_formulas.json").read_text(encoding="utf-8"))
+    assert [row["formula"] for row in written["table"]] == [*formulas.FORMULAS, formulas.RELATIONS]
+    for row in written["table"]:
+        assert row["before"] > 0
+        assert row["after - before"] == pytest.approx(row["after"] - row["before"])
 
 
 def test_bad_inputs_are_one_sentence(pipeline, data, tmp_path, capsys):

@@ -17,6 +17,7 @@ from dmo.engines.moments import LABELS, Moments
 from dmo.errors import UserError
 from dmo.kernels.threads import in_threads, product
 from dmo.linalg.eigen import CUTOFF, Eigenpairs, block_krylov
+from dmo.methods.homogeneity.label_subspace import LabelSubspace
 
 _STEPS = 4
 
@@ -395,93 +396,6 @@ def _expanded(
     return HomogeneityFit(pairs, coefficients, offsets)
 
 
-@dataclass(frozen=True)
-class LabelSubspace:
-    """The block Krylov space of the labels under given ridges: it is the same for every balance.
-
-    With M = (w T + H_Y) / total, T the views' part, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}, and H_Y is zero but on the
-    first block. `basis` (sum r_j x m): its orthonormal vectors as combinations of the stacked columns S; `image`: Gram
-    matrix times basis; `labels`: H_Y projected on the first block; `views`: T projected on the basis (m x m); `beyond`,
-    `beyond_image`: what T times the last block has outside of the basis, and Gram matrix times it; `gap`: Gram matrix of
-    those columns.
-    """
-
-    rotated: RotatedMoments
-    ridges: dict[str, float]
-    basis: np.ndarray
-    image: np.ndarray
-    labels: np.ndarray
-    views: np.ndarray
-    beyond: np.ndarray
-    beyond_image: np.ndarray
-    gap: np.ndarray
-
-    @classmethod
-    def of(cls, rotated: RotatedMoments, ridges: Mapping[str, float]) -> LabelSubspace:
-        """The first block: the labels themselves."""
-        where = rotated.slices[LABELS]
-        basis = np.zeros((len(rotated.gram), where.stop - where.start))
-        basis[where] = np.eye(where.stop - where.start)
-        basis, image = _orthonormal(basis, rotated.gram[:, where], rotated.gram[where, where])
-        inverse = 1 / (rotated.spectra[LABELS] + ridges[LABELS])
-        labels = image[where].T @ (inverse[:, None] * image[where])
-        return cls._with(rotated, dict(ridges), basis, image, labels, np.zeros((0, 0)))
-
-    def longer(self) -> LabelSubspace:
-        """With one block more: what T times the last one has outside of the basis."""
-        block, image = _orthonormal(self.beyond, self.beyond_image, self.gap)
-        basis, image = np.hstack([self.basis, block]), np.hstack([self.image, image])
-        return self._with(self.rotated, self.ridges, basis, image, self.labels, self.views)
-
-    @classmethod
-    def _with(
-        cls,
-        rotated: RotatedMoments,
-        ridges: dict[str, float],
-        basis: np.ndarray,
-        image: np.ndarray,
-        labels: np.ndarray,
-        views: np.ndarray,
-    ) -> LabelSubspace:
-        """The space of `basis`; `views`: T projected on its blocks before the last."""
-        old = len(views)
-        block = _inverses(rotated, ridges) * image[:, old:]
-        projected = image.T @ block
-        T = np.zeros((basis.shape[1],) * 2)
-        T[:old, :old], T[:, old:], T[old:] = views, projected, projected.T
-        block -= basis @ projected  # orthogonal to the basis in S'S, twice for the digits
-        block -= basis @ (image.T @ block)
-        beyond_image = rotated.gram @ block
-        gap = block.T @ beyond_image
-        return cls(rotated, ridges, basis, image, labels, (T + T.T) / 2, block, beyond_image, (gap + gap.T) / 2)
-
-    @property
-    def complete(self) -> bool:
-        """Whether T leads nowhere else."""
-        return not self.gap.size or bool(np.diagonal(self.gap).max() <= 0)
-
-    def fit(self, balance: float, k: int) -> HomogeneityFit:
-        """The Ritz pairs for this weight of every view against the labels' 1 (vectors in `basis`), with residuals."""
-        total, m = balance * (len(self.rotated.slices) - 1) + 1.0, len(self.views)
-        M = balance * self.views
-        M[: len(self.labels), : len(self.labels)] += self.labels
-        values, vectors = scipy.linalg.eigh(M / total, check_finite=False)
-        values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
-        last = vectors[m - len(self.gap) :]
-        lengths = balance / total * np.sqrt(np.maximum(np.einsum("ij,ij->j", last, self.gap @ last), 0.0))
-        residuals = lengths / max(abs(values[0]), np.finfo(float).tiny)
-        pairs = Eigenpairs(values, vectors, residuals, [float(values.sum())], True)
-        return _expanded(self.rotated, self.ridges, pairs, self.image @ vectors)
-
-
-def _orthonormal(block: np.ndarray, image: np.ndarray, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Combinations of the columns (and of their images) whose Gram matrix is the identity instead of `gram`."""
-    values, vectors = scipy.linalg.eigh(gram, check_finite=False)
-    keep = values > 1e-13 * max(values[-1], np.finfo(float).tiny)
-    turn = vectors[:, keep] / np.sqrt(values[keep])
-    return block @ turn, image @ turn
-
-
 def _inverses(rotated: RotatedMoments, ridges: Mapping[str, float]) -> np.ndarray:
     """1 / (eigenvalue + ridge) on the views' coordinates, 0 on the labels' (sum r_j x 1)."""
     parts = [
@@ -519,7 +433,7 @@ class SharedHomogeneity:
 
     def __init__(self, rotated: RotatedMoments, residual: float = 3e-3):
         self.rotated, self.residual = rotated, residual
-        self._last: LabelSubspace | None = None
+        self._last: tuple[dict[str, float], LabelSubspace] | None = None
 
     def fit(
         self,
@@ -555,13 +469,24 @@ class SharedHomogeneity:
         views = {weights[name] for name in self.rotated.slices if name != LABELS}
         if LABELS in self.rotated.slices and len(views) == 1 and k <= len(self.rotated.spectra[LABELS]):
             balance = views.pop() / weights[LABELS]
-            if self._last is None or self._last.ridges != dict(ridges):
-                self._last = LabelSubspace.of(self.rotated, ridges)
-            while True:
-                found = self._last.fit(balance, k)
-                if found.pairs.residuals.max(initial=0.0) <= self.residual:
-                    return found
-                if self._last.complete or self._last.basis.shape[1] >= _STEPS * len(self.rotated.spectra[LABELS]):
-                    break
-                self._last = self._last.longer()
+            known = self._last is not None and self._last[0] == dict(ridges)
+            space = self._last[1] if self._last is not None and known else self._first(ridges)
+            most = _STEPS * len(self.rotated.spectra[LABELS])
+            space, pairs = space.grown(balance, k, self.residual, most)
+            self._last = dict(ridges), space
+            if pairs is not None:
+                return _expanded(self.rotated, ridges, pairs, space.image @ pairs.vectors)
         return homogeneity(self.rotated, weights, ridges, k, tol, max_steps, random_state)
+
+    def _first(self, ridges: Mapping[str, float]) -> LabelSubspace:
+        """The labels' own columns."""
+        where, rotated, inverses = self.rotated.slices[LABELS], self.rotated, _inverses(self.rotated, ridges)
+        start = np.zeros((len(rotated.gram), where.stop - where.start))
+        start[where] = np.eye(where.stop - where.start)
+        own = 1 / (rotated.spectra[LABELS] + ridges[LABELS])
+
+        def smoothed(image: np.ndarray) -> np.ndarray:
+            return np.asarray(image[where].T @ (own[:, None] * image[where]))
+
+        views = len(rotated.slices) - 1
+        return LabelSubspace.of(lambda image: inverses * image, rotated.product, views, start, smoothed)

@@ -8,12 +8,15 @@ CCA weights all views by 1, homogeneity analysis takes indicator matrices and c 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
 from dmo.linalg.eigen import Eigenpairs, block_krylov, fix_signs
 from dmo.linalg.tall import LinearMap, orthonormalize
+from dmo.methods.homogeneity.label_subspace import LabelSubspace
 from dmo.progress import stage
 
 _CUTOFF = 1e-8  # singular values of the loadings, beside the largest, that are noise
@@ -263,3 +266,85 @@ def decoder(loadings: np.ndarray) -> np.ndarray:
         if condition > _CUTOFF * len(R):
             return np.ascontiguousarray(scipy.linalg.solve_triangular(R, U.T, check_finite=False))
     return np.ascontiguousarray(np.linalg.pinv(Q, rcond=_CUTOFF))
+
+
+_STEPS = 12
+"""Blocks of the labels that settings share, at most; each is as large as the labels."""
+
+
+class SharedKrylov:
+    """Embeddings of many settings of the same samples: those that differ in balance alone share a block Krylov space.
+
+    A setting that the space has not solved with `_STEPS` blocks, or that asks for more components than the labels have
+    dimensions, is solved for itself.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n, L)
+        Labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.homogeneity.operators import SharedKrylov
+    >>> T, Y = np.diag([3.0, 2.0, 1.0, 0.0]), np.array([[1.0], [0.0], [0.0], [1.0]])
+    >>> shared = SharedKrylov(Y)
+    >>> [shared.fit("c", [lambda B: T @ B], lambda B: 0 * B, w, 1, 1e-6, 30, 0).values.size for w in (0.1, 1.0)]
+    [1, 1]
+    """
+
+    def __init__(self, Y: np.ndarray):
+        self.Y, self._start = Y, orthonormalize(Y - Y.mean(axis=0))
+        self._last: tuple[Any, LabelSubspace] | None = None
+
+    def fit(
+        self,
+        key: Any,
+        views: Sequence[LinearMap],
+        labels: LinearMap,
+        balance: float,
+        k: int,
+        tol: float,
+        max_steps: int,
+        random_state: int | None,
+    ) -> Eigenpairs:
+        """Find the top k of the homogeneity map.
+
+        Parameters
+        ----------
+        key : object
+            What tells the maps `views` and `labels` of two settings apart.
+        views, labels : sequence of callable, callable
+            Smoothers.
+        balance : float
+            Weight of every view against the labels' 1.
+        k : int
+            Components.
+        tol : float
+            Of the eigenpairs' residuals.
+        max_steps : int
+            Products with blocks at most, where a setting is solved for itself.
+        random_state : int or None
+            Of columns beside the labels.
+
+        Returns
+        -------
+        Eigenpairs
+            As `krylov` finds them.
+        """
+        rank = self._start.shape[1]
+        if k <= rank:
+            space = self._last[1] if self._last is not None and self._last[0] == key else self._first(views, labels)
+            space, pairs = space.grown(balance, k, tol, min(_STEPS * rank, len(self.Y)))
+            self._last = key, space
+            if pairs is not None:
+                return replace(pairs, vectors=fix_signs(space.basis @ pairs.vectors))
+        apply = homogeneity_map([*views, labels], [balance] * len(views) + [1.0])
+        return krylov(apply, len(self.Y), k, self.Y, tol, max_steps, random_state)
+
+    def _first(self, views: Sequence[LinearMap], labels: LinearMap) -> LabelSubspace:
+        """The centered labels; T = H [sum_j H_j] H, and H_Y is centered by what it is multiplied with on both sides."""
+        mean = homogeneity_map(views, [1.0] * len(views))
+        return LabelSubspace.of(
+            lambda B: len(views) * mean(B), None, len(views), self._start, lambda V: V.T @ labels(V)
+        )
