@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 
 from dmo.engines.moments import LABELS, Moments
 from dmo.errors import UserError
