@@ -540,7 +540,7 @@ def _folded_moments(
     """Moments of the rows, in n_folds random folds of equal sizes."""
     n = next(iter(views.values())).shape[0]
     folds = folds_of(n, n_folds, seed) if n_folds > 1 else None
-    raw = collect_moments(FeatureRows(views, maps), Y, folds, current_client(), weights)
+    raw = collect_moments(FeatureRows(views, maps, portable=True), Y, folds, current_client(), weights)
     mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
     found = [part.mixed(mixings) for part in raw]
     return found + [Moments.zeros(found[0].widths)] * (n_folds - len(found))

@@ -17,9 +17,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import array_api_compat
 import numpy as np
 import scipy.sparse
 
+from dmo.devices import foreign, placed, to_numpy
 from dmo.errors import UserError
 from dmo.kernels.threads import in_threads, thread_count
 
@@ -90,7 +92,8 @@ class Moments:
         Parameters
         ----------
         block : mapping of str to array of shape (m_b, d), or one array
-            Groups: NumPy, SciPy sparse, or block-sparse rows with `gram`.
+            Groups: NumPy, SciPy sparse, or block-sparse rows with `gram`; or of another library, such as torch or CuPy, on
+            whose device all groups are then multiplied.
 
         Returns
         -------
@@ -159,6 +162,9 @@ class Moments:
         n, widths = next(iter(rows.values())), {name: int(part.shape[1]) for name, part in groups.items()}
         _check_same(self.widths, widths)
         slices = self.slices()
+        if any(foreign(part) is not None for part in groups.values()):
+            _add_elsewhere(self, groups, roots)
+            groups = {}
         ones = np.ones((n, 1), np.float32) if roots is None else roots[:, None]
         dense = [name for name, part in groups.items() if isinstance(part, np.ndarray)]
         _add_dense(self, {name: groups[name] for name in dense}, slices, roots)
@@ -173,7 +179,7 @@ class Moments:
                             self.gram[slices[other], slices[name]] += cell.T
         finite = np.isfinite(self.gram.diagonal())  # the square of what is not finite is not finite
         if not finite.all():
-            bad = [name for name in groups if not finite[slices[name]].all()]
+            bad = [name for name in self.widths if not finite[slices[name]].all()]
             raise UserError(f"moments: group {bad[0]!r} has values that are not finite; clean the features")
         return Moments(self.widths, self.n + (n if roots is None else float(roots @ roots)), self.sums, self.gram)
 
@@ -531,6 +537,25 @@ def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> li
             else:
                 panels.append((slice(start, stop), [part]))
     return [(columns, parts[0] if len(parts) == 1 else np.hstack(parts)) for columns, parts in panels]
+
+
+def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarray | None) -> None:
+    """Add the products of groups some of which another library holds: on its device, in one product; sums come back."""
+    there = next(part for part in groups.values() if foreign(part) is not None)
+    xp = foreign(there)
+    parts = []
+    for part in groups.values():
+        part = part.toarray() if scipy.sparse.issparse(part) else part.dense() if hasattr(part, "gram") else part
+        if foreign(part) is None and np.promote_types(part.dtype, np.float32) == np.float32:
+            part = part.astype(np.float32, copy=False)  # labels are bytes
+        parts.append(placed(part, there))
+    kind = xp.result_type(*parts)
+    S = xp.concat([xp.astype(part, kind) for part in parts], axis=1)
+    ones = (
+        xp.ones(S.shape[0], dtype=xp.float64, device=array_api_compat.device(S)) if roots is None else placed(roots, S)
+    )
+    moments.sums[:] += to_numpy(xp.matmul(ones, xp.astype(S, xp.float64)))
+    moments.gram[:] += to_numpy(xp.matmul(xp.matrix_transpose(S), S))
 
 
 def _cross(left: Any, right: Any) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import InOrder, Rows, row_blocks
+from dmo.devices import foreign, moved, placed
 from dmo.engines.moments import LABELS, Moments
 from dmo.engines.row_maps import RowMap, weighted
 from dmo.engines.row_sums import BLOCK, Beside, add_up
@@ -36,6 +37,8 @@ class FeatureRows:
         Bytes.
     weights : mapping of str to (str, ndarray of shape (n,)), default={}
         Further groups: another group's factor rows times their weights, made from the same reading and the same map.
+    portable : bool, default=False
+        Factor rows may be those of the library that the setting `dmo.device` names.
 
     Examples
     --------
@@ -51,6 +54,7 @@ class FeatureRows:
     maps: Mapping[str, RowMap]
     limit: int = 0
     weights: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
+    portable: bool = False
     nbytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +77,7 @@ class FeatureRows:
         found = self._kept.get((block.start, block.stop))
         if found is None:
             # read in this thread, which the readers keep the rest of a chunk for, and mapped in several
-            rows = [(row_map, self._readers[group][block]) for group, row_map in self.maps.items()]
+            rows = [(row_map, self._read(group, row_map, block)) for group, row_map in self.maps.items()]
             found = dict(zip(self.maps, in_threads(lambda part: part[0].raw(part[1]), rows), strict=True))
             for group, (of, weights) in self.weights.items():
                 found[group] = weighted(found[of], weights[block])
@@ -83,6 +87,10 @@ class FeatureRows:
                     self._kept[block.start, block.stop] = found
                     self.nbytes += size
         return found
+
+    def _read(self, group: str, row_map: RowMap, block: slice) -> Any:
+        read = self._readers[group][block]
+        return moved(read) if self.portable and getattr(row_map, "portable", False) else read
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,9 @@ class _MomentPass:
         new = []
         for fold, old in enumerate(parts):
             picked = slice(None) if folds is None else np.flatnonzero(folds == fold)
-            part: dict[str, Any] = dict(found) if self.n_folds == 1 else {name: F[picked] for name, F in found.items()}
+            part: dict[str, Any] = (
+                dict(found) if self.n_folds == 1 else {k: _taken(F, picked) for k, F in found.items()}
+            )
             if Y is not None:
                 part[LABELS] = _label_rows(Y[picked])
             old = Moments.zeros({name: int(F.shape[1]) for name, F in part.items()}) if old is None else old
@@ -189,6 +199,11 @@ def collect_moments(
         client,
     )
     return total.folds
+
+
+def _taken(F: Any, picked: Any) -> Any:
+    xp = foreign(F)
+    return F[picked] if xp is None else xp.take(F, placed(picked, F), axis=0)
 
 
 def _narrow(Y: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import double
+from dmo.devices import foreign, placed
 from dmo.engines.krylov import Subspace
 
 
@@ -160,6 +161,8 @@ class SubspaceCoordinates:
 
 def weighted(factor_rows: Any, weights: np.ndarray) -> Any:
     """Factor rows (m x r) times their weights (m); sparse rows stay sparse, block-sparse ones become dense."""
+    if foreign(factor_rows) is not None:
+        return factor_rows * placed(weights, factor_rows)[:, None]
     if scipy.sparse.issparse(
         factor_rows
     ):  # csr_array: `multiply` gives COO, which the products after it would convert each

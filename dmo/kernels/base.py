@@ -11,8 +11,9 @@ import scipy.sparse
 from numpy.typing import DTypeLike
 
 from dmo import blocks
+from dmo.devices import foreign
 from dmo.errors import UserError
-from dmo.kernels import bandwidths, pairs, rows
+from dmo.kernels import bandwidths, pairs, portable, rows
 from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.rows import Prepared
 from dmo.progress import stage
@@ -74,7 +75,8 @@ class Kernel(ABC, Generic[P]):
         Parameters
         ----------
         X : row source of shape (n, d)
-            Read whole: NumPy, SciPy CSR (which stays CSR), dask or Zarr.
+            Read whole: NumPy, SciPy CSR (which stays CSR), dask or Zarr; for kernels of one formula also an array of
+            another library, such as torch or CuPy, where its tiles are then made.
         dtype : dtype, default=float32
             Of the tiles, float32 or float64.
 
@@ -215,14 +217,19 @@ class RowKernel(Kernel[Prepared]):
         dtype = np.dtype(dtype)
         if dtype not in (np.float32, np.float64):
             raise TypeError(f"{self.name}: tiles are float32 or float64, got dtype {dtype}; pass one of these")
-        block = pairs.go_sparse(self.pair, rows.read(X, self.name))
         squared = self.pair in ("dot", "l2")
         needs = self.non_negative or self.normalize == "hellinger"
+        if foreign(X) is not None:
+            made = portable.ready(X, self.normalize, self._offset(), dtype, squared, needs, self.name)
+            return Prepared(*made, rows.origin(self.pair, self.normalize, self._offset()))
+        block = pairs.go_sparse(self.pair, rows.read(X, self.name))
         values, norms = rows.ready(block, self.normalize, self._offset(), dtype, squared, needs, self.name, names)
         return Prepared(values, norms, rows.origin(self.pair, self.normalize, self._offset()))
 
     def tile(self, x: Prepared, y: Prepared, out: np.ndarray | None = None) -> np.ndarray:
         self._check(x, y)
+        if foreign(x.values) is not None:
+            return portable.tile(self.pair, self._map(), x, y)
         K = output(out, (len(x), len(y)), x.dtype, self.name)
         pairs.fill(self.pair, x, y, K)
         pairs.finish(self._map(), x, y, K)

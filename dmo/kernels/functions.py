@@ -11,8 +11,9 @@ import scipy.sparse
 from numpy.typing import DTypeLike
 
 from dmo import blocks
+from dmo.devices import foreign, to_numpy
 from dmo.errors import UserError
-from dmo.kernels import loops, rows
+from dmo.kernels import loops, portable, rows
 from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.base import BandwidthKernel, CenteredKernel, RowKernel
 from dmo.kernels.pairs import EntryMap
@@ -73,7 +74,8 @@ class RBF(CenteredKernel):
     def _check_digits(self, p: Prepared) -> None:
         if self.offset is not None or not len(p):
             return
-        lost = np.finfo(p.dtype).eps / 2 * float(np.median(p.norms)) / self.width**2
+        eps = (foreign(p.values) or np).finfo(p.dtype).eps
+        lost = eps / 2 * float(np.median(to_numpy(p.norms))) / self.width**2
         if lost > 1e-3:
             raise UserError(
                 f"rbf: rows lie so far from the origin that {p.dtype} loses the distances (error about "
@@ -319,6 +321,8 @@ class Cosine(RowKernel):
 
     def _prepare(self, X: blocks.Rows, dtype: DTypeLike, names: np.ndarray | None) -> Prepared:
         p = super()._prepare(X, dtype, names)
+        if foreign(p.values) is not None:
+            return portable.of_length_1(p)
         length = np.sqrt(p.norms)
         weights = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0).astype(p.dtype)
         values = p.values

@@ -29,9 +29,9 @@ class Prepared:
 
     Parameters
     ----------
-    values : ndarray or csr_array of shape (n, d)
+    values : ndarray, csr_array, or array of another library, of shape (n, d)
         The rows.
-    norms : ndarray of shape (n,), float64
+    norms : ndarray, or array of that library, of shape (n,), float64
         Squared lengths or sums of absolute values.
     origin : int
         Tells which kernel prepared them.
@@ -50,10 +50,10 @@ class Prepared:
     origin: int
 
     def __len__(self) -> int:
-        return len(self.norms)
+        return int(self.norms.shape[0])
 
     def __getitem__(self, where: slice) -> Prepared:
-        return replace(self, values=self.values[where], norms=self.norms[where])
+        return replace(self, values=self.values[where, :], norms=self.norms[where])
 
     @property
     def shape(self) -> tuple[int, int]:

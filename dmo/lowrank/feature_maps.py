@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, iterate, rows
+from dmo.devices import foreign, moved, to_numpy
 from dmo.errors import UserError
 from dmo.kernels import Kernel
 from dmo.linalg.block_rows import BlockRows
@@ -50,6 +51,7 @@ class FeatureMap:
     error: dict[str, float] = field(kw_only=True, default_factory=dict)
 
     kind: ClassVar[str]
+    portable: ClassVar[bool] = False
     _kinds: ClassVar[dict[str, type[FeatureMap]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -103,7 +105,7 @@ class FeatureMap:
         out = np.empty((X.shape[0], self.rank), self.dtype)
         mixing = None if self.mixing is None else self.mixing.astype(self.dtype)
         for where, block in iterate(X, BLOCK):
-            part = self.raw(block)
+            part = to_numpy(self.raw(moved(block) if self.portable else block))
             if mixing is not None:
                 part = part.dot(mixing)
             out[where] = part
@@ -188,7 +190,7 @@ class FeatureMap:
 
     def _block(self, X: Rows, width: int) -> np.ndarray | scipy.sparse.csr_array:
         """Rows in memory, of the width that the map was fitted on; kernels refuse those that are not finite."""
-        block = rows(X)
+        block: Any = rows(X) if foreign(X) is None else X
         if block.ndim != 2 or block.shape[1] != width:
             raise UserError(f"{self.kind}: rows have shape {block.shape}, the map was fitted on {width} features")
         return block

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import array_api_compat
 import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks
+from dmo.devices import foreign, placed
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
+from dmo.kernels.base import RowKernel
 from dmo.lowrank.errors import error_rows, sampled_error
 from dmo.lowrank.feature_maps import BLOCK, FeatureMap
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks
@@ -70,6 +73,11 @@ class NystromMap(FeatureMap):
     kind = "nystrom"
 
     @property
+    def portable(self) -> bool:  # type: ignore[override]
+        """Whether rows may be those of another library: for kernels of one formula, and dense landmarks."""
+        return isinstance(self.kernel, RowKernel) and isinstance(self.landmarks, np.ndarray)
+
+    @property
     def rank(self) -> int:
         """Columns of the factor: the landmarks."""
         return self.projection.shape[1]
@@ -78,20 +86,38 @@ class NystromMap(FeatureMap):
     def _ready(self) -> tuple[Any, np.ndarray]:
         return self.kernel.prepare(self.landmarks, self.dtype), self.projection.astype(self.dtype)
 
+    @cached_property
+    def _elsewhere(self) -> dict[tuple[str, str], tuple[Any, Any]]:
+        return {}
+
+    def _ready_beside(self, block: Any) -> tuple[Any, Any]:
+        """Landmarks and projection where the rows are, taken there once."""
+        place = foreign(block).__name__, str(array_api_compat.device(block))
+        if place not in self._elsewhere:
+            landmarks = self.kernel.prepare(placed(self.landmarks, block), self.dtype)
+            self._elsewhere[place] = landmarks, placed(self._ready[1], block)
+        return self._elsewhere[place]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_elsewhere"}
+
     def raw(self, X: Rows) -> np.ndarray:
         """Map rows in memory to factor rows.
 
         Parameters
         ----------
-        X : ndarray or csr_array of shape (m, d)
+        X : ndarray, csr_array, or array of another library, of shape (m, d)
             Rows.
 
         Returns
         -------
-        ndarray of shape (m, rank)
-            Factor rows.
+        ndarray, or array of that library, of shape (m, rank)
+            Factor rows, on the device of X.
         """
         block = self._block(X, self.landmarks.shape[1])
+        if (xp := foreign(block)) is not None:
+            landmarks, projection = self._ready_beside(block)
+            return xp.matmul(self.kernel.tile(self.kernel.prepare(block, self.dtype), landmarks), projection)
         landmarks, projection = self._ready
         out = np.empty((block.shape[0], self.rank), self.dtype)
         # prepared rows and tiles of a few MB: the allocator gives the same memory again, where larger ones are fresh

@@ -196,9 +196,11 @@ def check_partial_labels(
         if np.any(mask):
             raise UserError("y is a masked vector of classes; mask entries of a matrix of labels, or drop the samples")
         return check_labels(estimator, values, n, reset=reset, dtype=np.uint8), None
-    unknown = missing_entries(values) | mask
-    if not unknown.any():
-        return _from_matrix(estimator, values, names, reset, False).astype(np.uint8), None
+    # bytes stay the array that was given: of 10 million samples every copy of 100 labels is a gigabyte
+    none = values.dtype.kind in "biu" and mask is False
+    unknown = None if none else missing_entries(values) | mask
+    if unknown is None or not unknown.any():
+        return _from_matrix(estimator, values, names, reset, False).astype(np.uint8, copy=False), None
     labels = np.where(unknown, 0, values)
     return _from_matrix(estimator, labels, names, reset, False).astype(np.uint8), ~unknown
 
@@ -648,7 +650,7 @@ def _binary(estimator: BaseEstimator, Y: np.ndarray, row_numbers: np.ndarray | N
     """Y, which must be 0 and 1; `row_numbers` of a part of the rows, for messages."""
     if Y.dtype.kind not in "bu":
         try:
-            Y = Y.astype(np.float64)
+            Y = Y.astype(np.float64, copy=False)
         except (TypeError, ValueError) as error:
             raise UserError(
                 f"labels must be 0 or 1, got {Y.ravel()[0]!r} at row 0, column 0; pass a list of label names per sample"

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import psutil
@@ -37,7 +37,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.neighbors import NearestNeighbors
 
 import dmo
-from dmo import KGHA, MultiViewRidge, Nystrom, stores
+from dmo import KGHA, Nystrom, stores
 from dmo.engines.lowrank import fit_maps
 from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.graphs import neighbors
@@ -274,74 +274,8 @@ def graph(scale: float, product: Timed) -> list[Figure]:
     return [*found, Figure("15 neighbors", ours, f"NN-descent, recall {100 * hit:.0f} %", theirs, limit, note)]
 
 
-def himalaya(scale: float, product: Timed) -> list[Figure]:
-    """A ridge chosen among ten by cross-validation: of himalaya one per label, of dmo one for all."""
-    try:
-        from himalaya.kernel_ridge import KernelRidgeCV
-    except ImportError:
-        return [Figure("10 ridges, 4 folds", Timed(0, 0), "himalaya", note="himalaya is not installed")]
-    n = round(2000 * scale ** (1 / 3))
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((n, 64)), (rng.random((n, 100)) < 0.05).astype(np.float64)
-    ridges = list(np.logspace(-2, 2, 10))
-    model = MultiViewRidge(RBF(bandwidth=8.0), approximation="exact", label_sets=False)
-    _, ours = timed(lambda: sweep(model, X, Y.astype(np.uint8), {"ridge": ridges}, folds=4))
-    kernel_params = {"gamma": 0.5 / 64}
-    rival = KernelRidgeCV(alphas=ridges, kernel="rbf", kernel_params=kernel_params, cv=4)
-    _, theirs = timed(lambda: rival.fit(X, Y))
-    limit = product.scaled((4 * 10 * ((0.75 * n) ** 3 / 3 + 2 * (0.75 * n) ** 2 * 100)) / 1e9)
-    return [Figure("10 ridges, 4 folds", ours, "himalaya KernelRidgeCV", theirs, limit, f"{n} samples, 100 labels")]
-
-
-class GivenMap(Nystrom):
-    """An approximation that is fitted already, so that both methods start from the same centers."""
-
-    def __init__(self, fitted: Any = None):
-        super().__init__()
-        self.fitted = fitted
-
-    def feature_map(self, *given: Any, **named: Any) -> Any:
-        return self.fitted
-
-
-def falkon(scale: float, product: Timed) -> list[Figure]:
-    """Ridge regression from the same centers as Falkon, kernel and ridge alike: time and held-out error."""
-    try:
-        import torch
-        from falkon import Falkon, FalkonOptions
-        from falkon.center_selection import FixedSelector
-        from falkon.kernels import GaussianKernel
-    except ImportError:
-        return [Figure("ridge, given centers", Timed(0, 0), "Falkon", note="Falkon is not installed")]
-    torch.set_num_threads(int(os.environ["OPENBLAS_NUM_THREADS"]))
-    n, d, k = round(20_000 * scale), 64, 20
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((n + 2000, d)).astype(np.float32)
-    W = rng.standard_normal((d, k)).astype(np.float32) / 8
-    Y = (np.tanh(X @ W) + np.sin(X @ W[:, ::-1]) + 0.1 * rng.standard_normal((n + 2000, k))).astype(np.float32)
-    old, new, found = slice(0, n), slice(n, None), []
-
-    def error(scores: np.ndarray) -> float:
-        return float(np.sqrt(((scores - Y[new]) ** 2).sum() / (Y[new] ** 2).sum()))
-
-    for count in (1000, 2000, 4000):
-        Z, c = np.ascontiguousarray(X[:count]), 0.1
-        fitted = from_landmarks(RBF(bandwidth=8.0), Z)
-        model = MultiViewRidge(RBF(bandwidth=8.0), ridge=c, center=False, label_sets=False)
-        model.set_params(approximation=GivenMap(fitted))
-        _, ours = timed(lambda model=model: model.fit(X[old], Y[old]))
-        options = FalkonOptions(use_cpu=True, keops_active="no", num_fmm_streams=1)
-        centers = FixedSelector(torch.from_numpy(Z))
-        rival = Falkon(GaussianKernel(sigma=8.0), c / n, count, center_selection=centers, options=options)
-        _, theirs = timed(lambda rival=rival: rival.fit(torch.from_numpy(X[old]), torch.from_numpy(Y[old])))
-        mine, other = error(model.predict(X[new])), error(rival.predict(torch.from_numpy(X[new])).numpy())
-        limit = product.scaled((n * (2 * count * d + count**2 + 2 * count * k) + count**3) / 1e9)
-        note = f"{n} rows, held-out errors {mine:.4f} and {other:.4f}"
-        found.append(Figure(f"ridge, {count} centers", ours, "Falkon", theirs, limit, note))
-    return found
-
-
-WORKS: dict[str, Callable[[float, Timed], list[Figure]]] = {
+Works: TypeAlias = dict[str, Callable[[float, Timed], list[Figure]]]
+WORKS: Works = {
     "pass": passes,
     "fit": fits,
     "kernel": kernel,
@@ -349,8 +283,6 @@ WORKS: dict[str, Callable[[float, Timed], list[Figure]]] = {
     "sweep": sweeps,
     "stored": stored,
     "graph": graph,
-    "himalaya": himalaya,
-    "falkon": falkon,
 }
 
 
@@ -373,10 +305,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def run(work: str, threads: int, scale: float) -> list[dict[str, Any]]:
-    """The figures of one work in a fresh process, whose BLAS and loops have so many threads."""
+def run(script: str, work: str, threads: int, scale: float) -> list[dict[str, Any]]:
+    """The figures of one work of a script in a fresh process, whose BLAS and loops have so many threads."""
     environment = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(threads))
-    command = [sys.executable, __file__, "--one", work, "--scale", str(scale)]
+    command = [sys.executable, script, "--one", work, "--scale", str(scale)]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     if done.returncode:
         failed = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
@@ -425,14 +357,15 @@ def compare(base: Path, new: Path) -> None:
     Console(width=120).print(table)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--works", nargs="*", default=list(WORKS), choices=WORKS)
+def main(works: Works = WORKS, script: str = __file__, about: str | None = __doc__) -> None:
+    """The command of a script of such works."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--works", nargs="*", default=list(works), choices=works)
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
     parser.add_argument("--scale", type=float, default=1.0, help="multiple of the works' sizes")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--compare", nargs=2, type=Path, help="two such files")
-    parser.add_argument("--one", choices=WORKS, help=argparse.SUPPRESS)
+    parser.add_argument("--one", choices=works, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.compare:
         compare(*asked.compare)
@@ -440,13 +373,13 @@ def main() -> None:
     if asked.one:
         product = a_product()
         with bars(disable=True):
-            figures = WORKS[asked.one](asked.scale, product)
+            figures = works[asked.one](asked.scale, product)
         print(json.dumps([asdict(figure) | {"product": asdict(product)} for figure in figures]))
         return
     result: dict[str, Any] = {"machine": machine(), "scale": asked.scale, "figures": []}
     for threads in asked.threads:
         for work in asked.works:
-            result["figures"] += run(work, threads, asked.scale)
+            result["figures"] += run(script, work, threads, asked.scale)
     show(result)
     if asked.json:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
