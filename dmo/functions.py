@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dmo.blocks import Rows, Subset, double, presence, row_blocks, rows
+from dmo.devices import foreign, moved, placed, to_numpy
 from dmo.errors import UserError
 from dmo.kernels import log_distance, normalize_rows
 from dmo.kernels.multikernel import MultiKernel
@@ -359,7 +360,12 @@ class FactorExpansion:
         source = views[self.view]
         out = np.empty((source.shape[0], len(self.offset)))
         for batch in row_blocks(source.shape[0], _BLOCK):
-            raw = self.feature_map.raw(rows(source, batch))
+            read = rows(source, batch)
+            raw = self.feature_map.raw(moved(read) if self.feature_map.portable else read)
+            if (xp := foreign(raw)) is not None:
+                values = xp.matmul(xp.astype(raw, xp.float64), placed(self.coefficients, raw))
+                out[batch] = to_numpy(values) + self.offset
+                continue
             out[batch] = (raw.dot(self.coefficients) if hasattr(raw, "dot") else raw @ self.coefficients) + self.offset
         return out
 

@@ -40,6 +40,7 @@ class Kernel(ABC, Generic[P]):
     """
 
     name: ClassVar[str]
+    portable: ClassVar[bool] = False  # takes rows of other libraries than NumPy
     _kinds: ClassVar[
         dict[str, Any]
     ] = {}  # classes by name: how + and * find sums and products, which build on this module
@@ -197,6 +198,7 @@ class RowKernel(Kernel[Prepared]):
 
     normalize: str | None
     pair: ClassVar[str]
+    portable: ClassVar[bool] = True
     non_negative: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -22,7 +22,6 @@ from dmo.blocks import Rows, row_blocks
 from dmo.devices import foreign, placed
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
-from dmo.kernels.base import RowKernel
 from dmo.lowrank.errors import error_rows, sampled_error
 from dmo.lowrank.feature_maps import BLOCK, FeatureMap
 from dmo.lowrank.landmarks import Landmarks, choose_landmarks
@@ -75,7 +74,7 @@ class NystromMap(FeatureMap):
     @property
     def portable(self) -> bool:  # type: ignore[override]
         """Whether rows may be those of another library: for kernels of one formula, and dense landmarks."""
-        return isinstance(self.kernel, RowKernel) and isinstance(self.landmarks, np.ndarray)
+        return self.kernel.portable and isinstance(self.landmarks, np.ndarray)
 
     @property
     def rank(self) -> int:
