@@ -16,7 +16,7 @@ from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.operators import Centered, Congruent, Operator
 from dmo.linalg.row_gram import CenteredRows, RowGram
 from dmo.linalg.smoothers import LinearSmoother, Smoother, leave_one_out
-from dmo.linalg.solve import SolveMethod, factorize, small_side_fits
+from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod, factorize, small_side_fits
 from dmo.linalg.tiles import Tiles
 
 _FEW = 2048  # rows whose entries of the inverse are solved for one by one where there is no factor
@@ -435,12 +435,13 @@ def view_of(
     operator = built.operator.centered() if center else built.operator
     if weights is not None:
         operator = built.operator.weighted(weights, center)
+    tol = EXACT
     if method == "auto" and isinstance(built.operator, Tiles):
-        method = "cg"
+        method, tol = "cg", COEFFICIENTS
     try:
         if isinstance(operator, RowGram) and small_side_fits(operator.factor):
             return LinearView(built.kernel, sources, operator.factor, LinearSmoother(operator.factor, ridge))
-        solver = factorize(operator, ridge, method, random_state=random_state, columns=columns)
+        solver = factorize(operator, ridge, method, tol, random_state=random_state, columns=columns)
     except UserError as error:
         raise type(error)(f"view {'+'.join(sources)!r}: {error}") from error
     return KernelView(name, built, sources, operator, Smoother(solver, ridge))

@@ -52,7 +52,7 @@ from dmo.methods.homogeneity.moments import (
     SharedHomogeneity,
     homogeneity,
 )
-from dmo.methods.homogeneity.operators import SharedKrylov, decoder, homogeneity_map
+from dmo.methods.homogeneity.operators import HomogeneityMap, SharedKrylov, decoder
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
 from dmo.persistence import with_prefix, without_prefix
 from dmo.progress import stage
@@ -468,7 +468,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         fitted = self._fit_views(views)
         ridge = self._label_ridge(self._ridges(list(fitted)))
         labels = LinearSmoother(Y - Y.mean(axis=0) if self.center else Y, ridge)
-        apply = homogeneity_map([view.smoother for view in fitted.values()] + [labels], self._weights(len(fitted)))
+        apply = HomogeneityMap([view.smoother for view in fitted.values()] + [labels], self._weights(len(fitted)))
         pairs = self._embed(apply, n, k, Y)
         self.embedding_ = pairs.vectors
         self.decoder_ = decoder(labels.loadings(pairs.vectors))

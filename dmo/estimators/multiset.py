@@ -11,7 +11,7 @@ from dmo.engines.passes import FeatureRows
 from dmo.estimators.arguments import Engine, Inputs, KernelSpecs, Outputs, Ridges, RowWeights
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding, factor_rows
 from dmo.methods.homogeneity.moments import Rotated, RotatedMoments, RotatedRows, homogeneity
-from dmo.methods.homogeneity.operators import homogeneity_map
+from dmo.methods.homogeneity.operators import HomogeneityMap
 from dmo.validation import (
     Columns,
     Gaps,
@@ -166,7 +166,7 @@ class MultiSetCCA(HomogeneityEmbedding):
             self._expand(maps, fit)
             return self
         fitted = self._fit_views(views)
-        apply = homogeneity_map([view.smoother for view in fitted.values()], [1.0] * len(views))
+        apply = HomogeneityMap([view.smoother for view in fitted.values()], [1.0] * len(views))
         pairs = self._embed(apply, n, k, None)
         self.expansions_ = {}
         for view in fitted.values():

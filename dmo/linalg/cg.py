@@ -176,9 +176,9 @@ def operator_digest(A: Operator) -> str:
 class _Search:
     """Where the search stands, for right-hand sides of length one.
 
-    The iterate X, its residuals R, the next directions P, `size`: norms of the true residuals as last computed,
-    `active`: the columns that are still to converge, `used`: products so far, `lost`: looks in a row at true residuals
-    that had not fallen.
+    Relative residuals are wanted below `tol`. The iterate X, its residuals R, the next directions P, `size`: norms of the
+    true residuals as last computed, `active`: the columns that are still to converge, `used`: products so far, `lost`:
+    looks in a row at true residuals that had not fallen.
     """
 
     X: np.ndarray
@@ -186,6 +186,7 @@ class _Search:
     P: np.ndarray
     size: np.ndarray
     active: np.ndarray
+    tol: float
     used: int = 0
     lost: int = 0
 
@@ -235,22 +236,27 @@ class BlockCG(CheckedSolver):
 
     @cached_property
     def _digest(self) -> str:
-        """Of all that a solution depends on, but the right-hand side and the start."""
+        """Of all that a solution depends on, but the right-hand side, the start and the tolerance."""
         known = self.preconditioner.values, self.preconditioner.basis
-        return digest(operator_digest(self.A), self.ridge, self.tol, self.max_products, known)
+        return digest(operator_digest(self.A), self.ridge, self.max_products, known)
 
-    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool) -> Solution:
-        kept = Checkpoint("solve", lambda: digest(self._digest, B, x0))
+    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool, tol: float) -> Solution:
+        kept = Checkpoint("solve", lambda: digest(self._digest, tol, B, x0))
         found = kept.load()
         if found is not None and found[1]["finished"]:
             X, residuals, iterations = found[0]["X"], found[0]["residuals"], int(found[1]["used"])
         else:
-            X, residuals, iterations = self._columns(B, x0, kept, found)
+            X, residuals, iterations = self._columns(B, x0, kept, found, tol)
             kept.finish({"X": X, "residuals": residuals}, {"finished": True, "used": iterations})
-        return Solution(X, iterations, residuals, bool((residuals <= self.tol).all()), self.method)
+        return Solution(X, iterations, residuals, bool((residuals <= tol).all()), self.method)
 
     def _columns(
-        self, B: np.ndarray, x0: np.ndarray | None, kept: Checkpoint, found: tuple[Arrays, dict[str, Any]] | None
+        self,
+        B: np.ndarray,
+        x0: np.ndarray | None,
+        kept: Checkpoint,
+        found: tuple[Arrays, dict[str, Any]] | None,
+        tol: float,
     ) -> tuple[np.ndarray, np.ndarray, int]:
         """X, relative residuals and products: the columns of B that are not zero, scaled to length one."""
         scale = np.linalg.norm(B, axis=0)
@@ -260,11 +266,11 @@ class BlockCG(CheckedSolver):
             return X, residuals, 0
         length = scale[some]
         if found is not None:
-            search = _Search(**found[0], used=int(found[1]["used"]), lost=int(found[1]["lost"]))
+            search = _Search(**found[0], tol=tol, used=int(found[1]["used"]), lost=int(found[1]["lost"]))
         else:
             start, R = self._start(B[:, some], None if x0 is None else x0[:, some], length)
             X[:, some] = start
-            search = self._begin(X[:, some] / length, R / length)
+            search = self._begin(X[:, some] / length, R / length, tol)
         self._run(B[:, some] / length, search, kept)
         X[:, some], residuals[some] = search.X, search.size
         X *= scale
@@ -278,10 +284,10 @@ class BlockCG(CheckedSolver):
         better = np.linalg.norm(R, axis=0) < length
         return np.where(better, x0, 0.0), np.where(better, R, B)
 
-    def _begin(self, X: np.ndarray, R: np.ndarray) -> _Search:
+    def _begin(self, X: np.ndarray, R: np.ndarray, tol: float) -> _Search:
         size = np.linalg.norm(R, axis=0)
-        active = np.flatnonzero(size > self.tol)
-        return _Search(X, R, self._directions(R[:, active]), size, active)
+        active = np.flatnonzero(size > tol)
+        return _Search(X, R, self._directions(R[:, active]), size, active, tol)
 
     def _run(self, B: np.ndarray, at: _Search, kept: Checkpoint) -> None:
         """Move `at` on until all columns of B (of length one) have converged, nothing is gained, or products run out."""
@@ -297,7 +303,7 @@ class BlockCG(CheckedSolver):
             at.X[:, active] += P @ step
             at.R[:, active] -= Q @ step
             claimed = np.linalg.norm(at.R[:, active], axis=0)
-            done = at.used == self.max_products or claimed.max() <= 0.5 * self.tol
+            done = at.used == self.max_products or claimed.max() <= 0.5 * at.tol
             look, lost = at.used % _LOOK == 0, False
             if done or look or np.median(claimed / at.size[active]) <= gain:
                 at.R[:, active] = self._residual(B[:, active], at.X[:, active])
@@ -306,7 +312,7 @@ class BlockCG(CheckedSolver):
                 at.lost = at.lost + 1 if lost else 0
                 if at.lost > (2 if look else 0):  # rounding lets the true residuals fall no further
                     break
-                at.active = active[at.size[active] > self.tol]
+                at.active = active[at.size[active] > at.tol]
             at.P = self._directions(at.R[:, at.active], *(() if lost else (P, Q, factor)))
         if at.active.size and not at.P.shape[1]:
             at.size[at.active] = np.linalg.norm(self._residual(B[:, at.active], at.X[:, at.active]), axis=0)

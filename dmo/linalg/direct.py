@@ -50,7 +50,7 @@ class _Direct(CheckedSolver):
         super().__init__(A, ridge, tol)
         self._unprobed = np.inf  # columns solved since the last probe
 
-    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool) -> Solution:
+    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool, tol: float) -> Solution:
         found = self._found(B, check)
         if found.residuals is not None and not found.converged:
             self._judge(float(found.residuals.max(initial=0.0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +82,8 @@ _PATIENCE = 12
 """Block steps without a halved residual after which a generalized problem is given up: its maps have no more digits."""
 _INDEPENDENT = 1e-13
 """Basis vectors whose length in x'Cx is below this share of the largest are left out of a generalized projection."""
+_SHARE = 0.25
+"""Of the tolerance, what errors of the images of one block may take."""
 
 
 def block_krylov(
@@ -90,6 +93,7 @@ def block_krylov(
     tol: float = 1e-7,
     max_steps: int = 30,
     inner: LinearMap | None = None,
+    loosen: Callable[[float], None] | None = None,
 ) -> Eigenpairs:
     """Find the k algebraically largest eigenpairs of a symmetric map M, or of a product M = H C of two.
 
@@ -105,6 +109,13 @@ def block_krylov(
     4. A restart keeps 2 k Ritz vectors, of which the k beyond those wanted hold the search in place (with k alone,
        crowded eigenvalues are found over and over), and goes on with the residuals, which is where Krylov would go.
     5. An empty new block means that the basis is invariant: what is left of the residual is rounding in the maps.
+    6. With `loosen` the images may be as inexact as the result allows. A block of residuals enters the Ritz vectors with
+       coefficients s of the size of these residuals (over the distance of the eigenvalues), so that its images may be off
+       by as much more than those of the first: near the answer, later blocks cost little. Two things make that safe. The
+       projection takes the products of two blocks from the images of the earlier one, which are the more exact; their mean
+       would bring the errors of the later ones in undiminished. And where the errors of all images, by the coefficients
+       that they really got, add up to more than the tolerance (eigenvalues are crowded), the search begins anew at the
+       Ritz vectors it has, with images that are exact enough for any coefficients.
 
     Two bases of 5 s + k columns (at least 60 + k) are the memory, float64; `inner` adds a third, with the images under C.
 
@@ -123,6 +134,9 @@ def block_krylov(
     inner : callable, optional
         Takes an n x m block, returns its image under C, symmetric positive semidefinite; M = H C is self-adjoint in the
         product x'Cy, in which the vectors are then orthogonal.
+    loosen : callable, optional
+        Takes the error, relative to every column and to |M|, that the images of the next blocks may have; None, and with
+        `inner`: the map is exact to rounding.
 
     Returns
     -------
@@ -136,7 +150,7 @@ def block_krylov(
 
     References
     ----------
-    Saad 2011, chapters 6 and 7.
+    Saad 2011, chapters 6 and 7; inexact maps: Simoncini, Szyld 2003.
 
     Examples
     --------
@@ -154,11 +168,13 @@ def block_krylov(
     if inner is None and V.shape[1] < k:
         raise UserError(f"the start spans {V.shape[1]} dimensions, {k} eigenpairs need at least {k}")
     limit = max(_BLOCKS * start.shape[1], _COLUMNS) + k
-    basis, block = _Basis(V, np.zeros((len(V), 0)), np.zeros((len(V), 0))), V
+    basis, block = _Basis.of(V), V
     history: list[float] = []
-    scale, best, since = np.finfo(float).tiny, np.inf, 0
+    scale, best, since, worst = np.finfo(float).tiny, np.inf, 0, 1.0
+    slack = _Slack(loosen, _SHARE * tol)
     with stage("eigenpairs (block steps)") as advance:
         while True:
+            slack.before(block.shape[1], worst)
             basis = basis.mapped(block, apply, inner)
             advance(1)
             values, vectors = basis.ritz()
@@ -170,18 +186,22 @@ def block_krylov(
             rest = images - ritz * values
             lengths = np.linalg.norm(ritz, axis=0)
             residuals = np.linalg.norm(rest, axis=0) / (scale * lengths)
+            worst = residuals.max(initial=0.0)
             history.append(float(values.sum()))
             converged = len(values) == k and bool((residuals <= tol).all())
+            if slack.errors_of(kept[:, :k]).max(initial=0.0) > tol and len(history) < max_steps:
+                block = orthonormalize(basis.V @ kept)
+                basis, slack = _Basis.of(block), _Slack(loosen, _SHARE * tol, tight=True)
+                continue
             # halved, not merely smaller: residuals that only flicker in the last digits would never run out of patience
-            best, since = (
-                (residuals.max(initial=0.0), 0) if residuals.max(initial=0.0) < best / 2 else (best, since + 1)
-            )
+            best, since = (worst, 0) if worst < best / 2 else (best, since + 1)
             if converged or len(history) >= max_steps or (inner is not None and since >= _PATIENCE):
                 break
             # the images of the last block alone: those of earlier blocks lie in the basis already
             following = basis.image[:, -block.shape[1] :]
             if basis.V.shape[1] + block.shape[1] > limit:
                 basis, following = basis.restarted(kept), rest
+                slack.restarted(kept)
             block = orthonormalize(following, against=basis.V)
             if not block.shape[1]:
                 converged = len(values) == k
@@ -191,43 +211,78 @@ def block_krylov(
     return Eigenpairs(values, fix_signs(ritz / lengths), residuals, history, converged)
 
 
+class _Slack:
+    """What the images of a block may be off by, and what they are off by at most: `loosen` is told before every block."""
+
+    def __init__(self, loosen: Callable[[float], None] | None, allowed: float, tight: bool = False):
+        self._loosen, self._allowed, self._tight = loosen, allowed, tight
+        self._errors = np.zeros(0)  # of every column of the basis
+
+    def before(self, width: int, residual: float) -> None:
+        """The next block has `width` columns and enters the Ritz vectors with about this residual."""
+        error = 0.0
+        if self._loosen is not None:
+            error = self._allowed if self._tight else self._allowed / max(residual, self._allowed)
+            self._loosen(error)
+        self._errors = np.append(self._errors, np.full(width, error))
+
+    def errors_of(self, vectors: np.ndarray) -> np.ndarray:
+        """Of the images of combinations of the basis; those of its columns are independent of each other."""
+        return np.linalg.norm(self._errors[:, None] * vectors, axis=0)
+
+    def restarted(self, vectors: np.ndarray) -> None:
+        """The basis was cut down to these combinations."""
+        self._errors = self.errors_of(vectors)
+
+
 @dataclass(frozen=True)
 class _Basis:
-    """V (n x m, orthonormal), C V and M V; the last block of V may still lack its images. C V is V itself where C = I."""
+    """V (n x m, orthonormal), C V, M V and V'C M V; the last block of V may still lack its images. C V is V itself where
+    C = I."""
 
     V: np.ndarray
     CV: np.ndarray
     image: np.ndarray
+    projected: np.ndarray
+
+    @classmethod
+    def of(cls, block: np.ndarray) -> _Basis:
+        """A first block, which lacks its images."""
+        none = np.zeros((len(block), 0))
+        return cls(block, none, none, np.zeros((0, 0)))
 
     def mapped(self, block: np.ndarray, apply: LinearMap, inner: LinearMap | None) -> _Basis:
         """With the images of the last block."""
-        if inner is None:
-            return _Basis(self.V, self.V, np.hstack([self.image, apply(block)]))
-        within = inner(block)
-        return _Basis(self.V, np.hstack([self.CV, within]), np.hstack([self.image, apply(within)]))
+        within = block if inner is None else inner(block)
+        CV = self.V if inner is None else np.hstack([self.CV, within])
+        image = np.hstack([self.image, apply(within)])
+        # its products with earlier blocks from the images of those, which may be the more exact
+        rows = gram(within, image)
+        if not np.isfinite(rows).all():
+            raise UserError("eigenpairs: the map returned values that are not finite; check its input for NaN and inf")
+        before = len(self.projected)
+        # rounding leaves it unsymmetric by its own size, and LAPACK would read one triangle of it
+        rows[:, before:] = (rows[:, before:] + rows[:, before:].T) / 2
+        return _Basis(self.V, CV, image, np.block([[self.projected, rows[:, :before].T], [rows]]))
 
     def ritz(self) -> tuple[np.ndarray, np.ndarray]:
         """All eigenpairs of M projected on the basis, largest first; vectors are combinations of its columns."""
-        projected = gram(self.CV, self.image)
-        if not np.isfinite(projected).all():
-            raise UserError("eigenpairs: the map returned values that are not finite; check its input for NaN and inf")
-        # rounding leaves V'MV unsymmetric by its own size, and LAPACK would read one triangle of it
-        projected = (projected + projected.T) / 2
         if self.CV is self.V:
-            return _largest(projected, len(projected))
+            return _largest(self.projected, len(self.projected))
         whiten = _whitening(gram(self.V, self.CV), _INDEPENDENT)
-        return _whitened(projected, whiten, whiten.shape[1])
+        return _whitened(self.projected, whiten, whiten.shape[1])
 
     def extended(self, block: np.ndarray) -> _Basis:
         """With one block more, which lacks its images."""
-        return _Basis(np.hstack([self.V, block]), self.CV, self.image)
+        return _Basis(np.hstack([self.V, block]), self.CV, self.image, self.projected)
 
     def restarted(self, vectors: np.ndarray) -> _Basis:
         """Cut down to these combinations, orthonormal again: in x'Cy alone they are so by themselves, and drift."""
         Q, R = np.linalg.qr(self.V @ vectors)
         # change = vectors R^-1: the stored images are combined by it too, which saves applying the maps again
         change = scipy.linalg.solve_triangular(R, vectors.T, trans="T").T
-        return _Basis(Q, self.CV @ change, self.image @ change)
+        projected = change.T @ self.projected @ change
+        return _Basis(Q, self.CV @ change, self.image @ change, (projected + projected.T) / 2)
 
 
 CUTOFF = 1e-12

@@ -46,6 +46,7 @@ class Smoother:
 
     solver: Solver
     ridge: float
+    _loose: float | None = field(default=None, init=False, repr=False)
     _known: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False, repr=False)
 
     def dual(self, B: np.ndarray) -> np.ndarray:
@@ -61,10 +62,12 @@ class Smoother:
         ndarray of shape (n, k)
             (K + c I)^-1 B [KGHA 33].
         """
-        iterative = self.solver.method == "cg"
-        start = self._start(B) if iterative and self._known else None
-        solution = self.solver.solve(B, start, check=False)
-        if not solution.converged and self.solver.method == "cg":  # direct methods have told of it themselves
+        return self._solved(B, None)
+
+    def _solved(self, B: np.ndarray, tol: float | None) -> np.ndarray:
+        start = self._start(B) if self.iterative and self._known else None
+        solution = self.solver.solve(B, start, check=False, tol=tol)
+        if not solution.converged and self.iterative:  # direct methods have told of it themselves
             worst = np.nan if solution.residuals is None else solution.residuals.max()
             warnings.warn(
                 f"a kernel solve with ridge {self.ridge:g} stopped at a relative residual of {worst:.1e}; "
@@ -72,23 +75,44 @@ class Smoother:
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        if iterative:
+        if self.iterative:
             room = 2 * _KNOWN * B.nbytes <= psutil.virtual_memory().available / _SHARE
             self._known = [*self._known[1 - _KNOWN :], (B, solution.value)] if room else [(B, solution.value)]
         return solution.value
 
-    def _start(self, B: np.ndarray) -> np.ndarray:
-        """The solution for the part of B that lies in the span of the blocks whose solutions are known."""
+    def _start(self, B: np.ndarray) -> np.ndarray | None:
+        """The solution for the part of B that lies in the span of the blocks whose solutions are known.
+
+        None where that is less than half of every column, as of blocks that are orthogonal to those before: the product
+        that looks at a start would only find that zero is as good.
+        """
         rest, start = B, np.zeros(B.shape)
         # block by block, the last one first: those of a search are orthogonal to each other, and of blocks that change slowly
         # the last one says most
         for block, solution in reversed(self._known):
             share = np.linalg.lstsq(gram(block), block.T @ rest, rcond=1e-12)[0]
             rest, start = rest - block @ share, start + solution @ share
-        return start
+        near = np.linalg.norm(rest, axis=0) < 0.5 * np.linalg.norm(B, axis=0)
+        return start if near.any() else None
+
+    @property
+    def iterative(self) -> bool:
+        """Whether solutions are found by conjugate gradients, so that less exact ones cost less."""
+        return self.solver.method == "cg"
+
+    def loosen(self, tol: float) -> None:
+        """Let values be less exact from now on; coefficients stay as they were.
+
+        Parameters
+        ----------
+        tol : float
+            Error of H B at most, relative to every column of B, where it is found by iteration.
+        """
+        self._loose = tol
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
-        return B - self.ridge * self.dual(B)
+        # the residual r of the solve is an error c (K + c I)^-1 r of H B, which is no longer than r
+        return B - self.ridge * self._solved(B, self._loose)
 
     def inverse_diagonal(self) -> np.ndarray:
         """Work out the diagonal of the inverse, for leave-one-out scores; needs a direct solver.

@@ -114,7 +114,9 @@ class Solver(Protocol):
 
     method: str
 
-    def solve(self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True) -> Solution:
+    def solve(
+        self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True, tol: float | None = None
+    ) -> Solution:
         """Solve for some right-hand sides.
 
         Parameters
@@ -125,6 +127,8 @@ class Solver(Protocol):
             Where conjugate gradients start.
         check : bool, default=True
             False spares a direct method its residual.
+        tol : float, optional
+            Of this solve by conjugate gradients, in place of the solver's own; direct methods are as exact as they are.
 
         Returns
         -------
@@ -167,15 +171,17 @@ class CheckedSolver:
     def __init__(self, A: Operator, ridge: float, tol: float):
         self.A, self.ridge, self.tol = A, ridge, tol
 
-    def solve(self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True) -> Solution:
+    def solve(
+        self, B: np.ndarray, x0: np.ndarray | None = None, check: bool = True, tol: float | None = None
+    ) -> Solution:
         block = _block("the right-hand side", B, self.A.n)
         start = None if x0 is None else _block("the start", x0, self.A.n)
         if start is not None and start.shape != block.shape:
             raise UserError(f"solve: the start has shape {start.shape}, the right-hand side {block.shape}")
-        solution = self._solve(block, start, check)
+        solution = self._solve(block, start, check, self.tol if tol is None else tol)
         return replace(solution, value=solution.value.reshape(np.shape(B)))
 
-    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool) -> Solution:
+    def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool, tol: float) -> Solution:
         raise NotImplementedError
 
     def _residual(self, B: np.ndarray, X: np.ndarray) -> np.ndarray:

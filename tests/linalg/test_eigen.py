@@ -54,6 +54,43 @@ def test_the_algebraically_largest_pairs_are_those_of_eigh(name: str, columns: i
     check(matrix, block_krylov(lambda B: matrix @ B, start(columns), 6, max_steps=100), 6)
 
 
+class Inexact:
+    """Products with a matrix that are off by as much as they may be, in random directions."""
+
+    def __init__(self, matrix: np.ndarray):
+        self.matrix, self.rng, self.allowed = matrix, np.random.default_rng(0), list[float]()
+
+    def __call__(self, B: np.ndarray) -> np.ndarray:
+        error = self.rng.standard_normal(B.shape)
+        lengths = np.linalg.norm(B, axis=0) / np.linalg.norm(error, axis=0)
+        return self.matrix @ B + self.allowed[-1] * lengths * error
+
+    def residuals(self, pairs: Eigenpairs) -> np.ndarray:
+        return np.linalg.norm(self.matrix @ pairs.vectors - pairs.vectors * pairs.values, axis=0)
+
+
+def test_later_blocks_may_be_as_inexact_as_the_residuals_are_small() -> None:
+    """As of homogeneity analysis: a start near the answer, far from the other eigenvalues."""
+    matrix = with_spectrum(np.r_[np.linspace(1, 0.99, 6), np.linspace(0.01, 0, N - 6)])
+    near = np.linalg.eigh(matrix)[1][:, -8:] + 1e-3 * start(8)
+    maps = Inexact(matrix)
+    pairs = block_krylov(maps, near, 6, tol=1e-6, loosen=maps.allowed.append)
+    assert pairs.converged
+    assert maps.residuals(pairs).max() <= 1e-6
+    assert maps.allowed[0] < 1e-6 < 1e-5 < maps.allowed[-1]
+    assert pairs.steps == block_krylov(lambda B: matrix @ B, near, 6, tol=1e-6).steps
+
+
+def test_where_inexact_blocks_count_fully_their_images_are_made_again() -> None:
+    """Of crowded eigenvalues small residuals do not tell that a block enters with small coefficients."""
+    maps = Inexact(with_spectrum(SPECTRA["crowded"]))
+    pairs = block_krylov(maps, start(6), 6, tol=1e-6, max_steps=100, loosen=maps.allowed.append)
+    assert pairs.converged
+    assert maps.residuals(pairs).max() <= 1e-6
+    assert max(maps.allowed) > 1e-5  # they were
+    assert maps.allowed[-1] < 1e-6
+
+
 def limit_basis(patch: pytest.MonkeyPatch, columns: int) -> None:
     """Let the basis restart above so many columns beside those wanted."""
     patch.setattr("dmo.linalg.eigen._BLOCKS", 0)

@@ -125,7 +125,7 @@ def test_moments_give_the_exact_engine_s_answer(center):
     for F in factors.values():
         operator = LowRank(F).centered() if center else LowRank(F)
         smoothers.append(Smoother(factorize(operator, 0.3), 0.3))
-    apply = exact.homogeneity_map([*smoothers, labels], [0.05, 0.05, 1.0])
+    apply = exact.HomogeneityMap([*smoothers, labels], [0.05, 0.05, 1.0])
     pairs = exact.krylov(apply, 200, 7, Y, 1e-11)
 
     whole = Moments.collect(

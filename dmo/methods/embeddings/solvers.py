@@ -21,11 +21,9 @@ from dmo.linalg.eigen import (
 from dmo.linalg.linear import positive_solve
 from dmo.linalg.operators import Operator
 from dmo.linalg.solution import IllConditioned
-from dmo.linalg.solve import factorize
+from dmo.linalg.solve import COEFFICIENTS, factorize
 from dmo.linalg.tall import LinearMap, orthonormalize
 from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
-
-_SOLVED = 1e-6  # relative residual of the kernel solves: that of the coefficients, whose errors eigenvalues see squared
 
 
 @dataclass(frozen=True)
@@ -269,7 +267,7 @@ class Inverse:
         self.K, self.ridge = K, ridge
         self._full = FullRank(K) if not ridge else None
         few = K.n > 8192 and K.n > 600 * columns
-        self._solver = None if not ridge else factorize(K, ridge, "cg" if few else "auto", _SOLVED, random_state=0)
+        self._solver = None if not ridge else factorize(K, ridge, "cg" if few else "auto", COEFFICIENTS, random_state=0)
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
         if self._full is not None:

@@ -15,15 +15,17 @@ import numpy as np
 import scipy.linalg
 
 from dmo.linalg.eigen import Eigenpairs, block_krylov, fix_signs
+from dmo.linalg.smoothers import Smoother
 from dmo.linalg.tall import LinearMap, orthonormalize
 from dmo.methods.homogeneity.label_subspace import LabelSubspace
 from dmo.progress import stage
 
 _CUTOFF = 1e-8  # singular values of the loadings, beside the largest, that are noise
+_ROUGHEST = 0.1  # relative residual of the least exact solves: beyond it they save no product
 
 
-def homogeneity_map(smoothers: Sequence[LinearMap], weights: Sequence[float]) -> LinearMap:
-    """Make the map whose top eigenvectors are the homogeneity family: M = H [sum_j w_j H_j] H / sum_j w_j.
+class HomogeneityMap:
+    """The map whose top eigenvectors are the homogeneity family: M = H [sum_j w_j H_j] H / sum_j w_j.
 
     Parameters
     ----------
@@ -32,11 +34,6 @@ def homogeneity_map(smoothers: Sequence[LinearMap], weights: Sequence[float]) ->
     weights : sequence of float
         w_j.
 
-    Returns
-    -------
-    callable
-        B -> M B.
-
     References
     ----------
     [KGHA 26, 27, 30, 33].
@@ -44,20 +41,37 @@ def homogeneity_map(smoothers: Sequence[LinearMap], weights: Sequence[float]) ->
     Examples
     --------
     >>> import numpy as np
-    >>> from dmo.methods.homogeneity.operators import homogeneity_map
-    >>> homogeneity_map([lambda B: B, lambda B: 0 * B], [1.0, 3.0])(np.array([[1.0], [-1.0]])).ravel()
+    >>> from dmo.methods.homogeneity.operators import HomogeneityMap
+    >>> HomogeneityMap([lambda B: B, lambda B: 0 * B], [1.0, 3.0])(np.array([[1.0], [-1.0]])).ravel()
     array([ 0.25, -0.25])
     """
-    total_weight = float(sum(weights))
 
-    def apply(B: np.ndarray) -> np.ndarray:
+    def __init__(self, smoothers: Sequence[LinearMap], weights: Sequence[float]):
+        total = float(sum(weights))
+        self._parts = [(smoother, weight / total) for smoother, weight in zip(smoothers, weights, strict=True)]
+
+    def __call__(self, B: np.ndarray) -> np.ndarray:
+        """Map the columns of B (n x k)."""
         B = B - B.mean(axis=0)
         image = np.zeros_like(B)
-        for smoother, weight in zip(smoothers, weights, strict=True):
-            image += (weight / total_weight) * smoother(B)
+        for smoother, share in self._parts:
+            image += share * smoother(B)
         return image - image.mean(axis=0)
 
-    return apply
+    def loosen(self, error: float) -> None:
+        """Let smoothers that solve by iteration be less exact from now on.
+
+        A small balance pays twice: the labels' smoother, which is direct, makes the eigenvalues, and errors of the views count
+        by their share.
+
+        Parameters
+        ----------
+        error : float
+            Of M B at most, relative to every column of B.
+        """
+        iterative = [(part, share) for part, share in self._parts if isinstance(part, Smoother) and part.iterative]
+        for smoother, _ in iterative:
+            smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in iterative)))
 
 
 def passive_map(
@@ -149,10 +163,10 @@ def krylov(
     --------
     >>> import numpy as np
     >>> from dmo.linalg.smoothers import LinearSmoother
-    >>> from dmo.methods.homogeneity.operators import homogeneity_map, krylov
+    >>> from dmo.methods.homogeneity.operators import HomogeneityMap, krylov
     >>> rng = np.random.default_rng(0)
     >>> views = [LinearSmoother(F - F.mean(axis=0), 1.0) for F in rng.normal(size=(2, 40, 5))]
-    >>> krylov(homogeneity_map(views, [1.0, 1.0]), 40, 2, random_state=0).vectors.shape
+    >>> krylov(HomogeneityMap(views, [1.0, 1.0]), 40, 2, random_state=0).vectors.shape
     (40, 2)
     """
     rng = np.random.default_rng(random_state)
@@ -164,7 +178,9 @@ def krylov(
         extra = min(k - start.shape[1] + 10, n - 1 - start.shape[1])
         noise = rng.standard_normal((n, max(extra, k - start.shape[1])))
         start = np.hstack([start, orthonormalize(noise - noise.mean(axis=0), against=start)])
-    return block_krylov(apply, start, k, tol, max_steps)
+    return block_krylov(
+        apply, start, k, tol, max_steps, loosen=apply.loosen if isinstance(apply, HomogeneityMap) else None
+    )
 
 
 def alternating_least_squares(
@@ -339,12 +355,12 @@ class SharedKrylov:
             self._last = key, space
             if pairs is not None:
                 return replace(pairs, vectors=fix_signs(space.basis @ pairs.vectors))
-        apply = homogeneity_map([*views, labels], [balance] * len(views) + [1.0])
+        apply = HomogeneityMap([*views, labels], [balance] * len(views) + [1.0])
         return krylov(apply, len(self.Y), k, self.Y, tol, max_steps, random_state)
 
     def _first(self, views: Sequence[LinearMap], labels: LinearMap) -> LabelSubspace:
         """The centered labels; T = H [sum_j H_j] H, and H_Y is centered by what it is multiplied with on both sides."""
-        mean = homogeneity_map(views, [1.0] * len(views))
+        mean = HomogeneityMap(views, [1.0] * len(views))
         return LabelSubspace.of(
             lambda B: len(views) * mean(B), None, len(views), self._start, lambda V: V.T @ labels(V)
         )
