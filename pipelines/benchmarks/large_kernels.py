@@ -67,14 +67,14 @@ def model_of(method: str, storage: str, folder: str, asked: argparse.Namespace) 
 
 
 class Watched:
-    """Notes of the solves of a block: products that conjugate gradients took, and their last worst residual."""
+    """Notes of the solves: products that conjugate gradients took for each, and the worst residual of the last."""
 
     def __enter__(self) -> Watched:
-        self.products, self.residual, self._columns = 0, np.nan, BlockCG._columns
+        self.products, self.residual, self._columns = list[int](), np.nan, BlockCG._columns
 
         def columns(solver: BlockCG, *arguments: Any) -> Any:
             found = self._columns(solver, *arguments)
-            self.products += found[2]
+            self.products.append(found[2])
             self.residual = float(found[1].max())
             return found
 
@@ -140,7 +140,7 @@ def row(method: str, storage: str, found: dict[str, Any]) -> list[str]:
         "-" if planned is None else f"{planned / (driver + max(workers, default=0.0)):.2f}",
         f"{found['driver']:.0f}",
         " ".join(f"{peak:.0f}" for peak in found["peaks"]) or "-",
-        str(found["products"]) if found["products"] else "-",
+        str(sum(found["products"])) if found["products"] else "-",
         "-" if np.isnan(found["residual"]) else f"{found['residual']:.1e}",
         f"{found['f1']:.1f}" if "f1" in found else "-",
     ]
