@@ -148,8 +148,8 @@ def _check_reached(W: csr_array, known: np.ndarray) -> None:
 
 def _bounded(method: str, A: csr_array, largest: float, correlation: float | None) -> float:
     """lam2, below the smallest eigenvalue of A over the largest of Sigma."""
-    if largest <= 0 or correlation == 0:
-        return 0.0 if correlation is None else correlation
+    if correlation == 0:
+        return correlation
     smallest = 1.0 if method == "ml-lgc" else _smallest(A)  # I + lam1 Ln: Ln has the eigenvalue 0
     bound = smallest / largest
     if correlation is None:

@@ -173,7 +173,7 @@ def masked_ridge(
         top = plain @ W + np.outer(sums, b) + c * W - scale[:, None] * taken[:-1]
         return np.vstack([top, sums @ W + n * b - taken[-1] if center else b])
 
-    def precondition(R: np.ndarray, which: np.ndarray) -> np.ndarray:
+    def precondition(R: np.ndarray) -> np.ndarray:
         if not center:
             return np.vstack([system.solve(R[:-1]), np.zeros(R.shape[1])])
         W = system.solve(R[:-1] - np.outer(sums / n, R[-1]))
@@ -237,7 +237,7 @@ def filled(smoother: LinearMap, targets: np.ndarray, counts: np.ndarray, weights
         P, Q = pairs[:n], pairs[n:]
         return np.vstack([D * (Q - P + m[:, which] * P), np.zeros_like(Q)])
 
-    def precondition(R: np.ndarray, which: np.ndarray) -> np.ndarray:
+    def precondition(R: np.ndarray) -> np.ndarray:
         Q = inverse * R[:n]
         return np.vstack([smoother(Q), Q])
 
@@ -250,7 +250,7 @@ def filled(smoother: LinearMap, targets: np.ndarray, counts: np.ndarray, weights
 def column_gradients(
     apply: Callable[[np.ndarray, np.ndarray], np.ndarray],
     B: np.ndarray,
-    precondition: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    precondition: LinearMap,
 ) -> np.ndarray:
     """Solve A_l x_l = b_l for every column l by conjugate gradients of its own, whose products are made together.
 
@@ -265,7 +265,7 @@ def column_gradients(
     B : ndarray of shape (m, L)
         Right-hand sides.
     precondition : callable
-        The same for an approximate inverse, symmetric positive definite.
+        R (m x q) -> an approximate inverse of all A_l times R, symmetric positive definite.
 
     Returns
     -------
@@ -277,12 +277,12 @@ def column_gradients(
     >>> import numpy as np
     >>> from dmo.methods.ridge import column_gradients
     >>> scales = np.array([1.0, 4.0])
-    >>> column_gradients(lambda X, which: X * scales[which], np.ones((3, 2)), lambda R, which: R)[0].tolist()
+    >>> column_gradients(lambda X, which: X * scales[which], np.ones((3, 2)), lambda R: R)[0].tolist()
     [1.0, 0.25]
     """
     X, active = np.zeros_like(B), np.arange(B.shape[1])
     R = B.copy()
-    Z = precondition(R, active)
+    Z = precondition(R)
     P, rho = Z.copy(), np.einsum("ij,ij->j", R, Z)
     first = rho.copy()
     active = active[rho > 0]
@@ -295,7 +295,7 @@ def column_gradients(
         step = np.divide(rho[active], curve, out=np.zeros_like(curve), where=curve > 0)
         X[:, active] += step * D
         R[:, active] -= step * image
-        Z = precondition(R[:, active], active)
+        Z = precondition(R[:, active])
         new = np.einsum("ij,ij->j", R[:, active], Z)
         P[:, active] = Z + (new / rho[active]) * D
         rho[active] = new

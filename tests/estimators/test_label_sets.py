@@ -133,6 +133,12 @@ def test_the_best_threshold_is_the_best_of_all():
     assert best_threshold(ranked, np.array([True, True, True])) == 0.2
 
 
+@pytest.mark.parametrize(("p", "wanted"), [([1.0, 1 - 1e-9, 0.999999], 1 - 1e-4), ([1e-6, 1e-9, 0.0], 1e-4)])
+def test_thresholds_keep_away_from_0_and_1(p, wanted):
+    """There probabilities are rounding."""
+    assert learn_thresholds(np.array([p]).T, np.array([[1], [1], [0]])) == pytest.approx(wanted, rel=1e-9)
+
+
 @pytest.mark.parametrize("power", [1.0, 3.0], ids=["true probabilities", "labels that need thresholds of their own"])
 def test_one_threshold_or_one_per_label_is_what_gives_more_on_fresh_samples(power):
     """Where probabilities are true one threshold is the best; where those of half of the labels are off, their own are."""

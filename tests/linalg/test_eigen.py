@@ -91,6 +91,15 @@ def test_where_inexact_blocks_count_fully_their_images_are_made_again() -> None:
     assert maps.allowed[-1] < 1e-6
 
 
+def test_pairs_of_a_product_have_length_1_whatever_product_they_are_orthogonal_in() -> None:
+    H, C = with_spectrum(np.linspace(-1, 2, N)), with_spectrum(np.geomspace(1, 9, N), seed=3)
+    found = block_krylov(lambda B: H @ B, start(9), 3, 1e-9, 200, inner=lambda B: C @ B)
+    values = np.sort(np.linalg.eigvals(H @ C).real)[::-1][:3]
+    assert_allclose(found.values, values, rtol=1e-8)
+    assert_allclose(np.linalg.norm(found.vectors, axis=0), 1, rtol=1e-12)
+    assert_allclose(H @ (C @ found.vectors), found.vectors * found.values, atol=1e-7 * values[0])
+
+
 def limit_basis(patch: pytest.MonkeyPatch, columns: int) -> None:
     """Let the basis restart above so many columns beside those wanted."""
     patch.setattr("dmo.linalg.eigen._BLOCKS", 0)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from cases import CASES, K_NEW, Case, F, K, N, centered, dense, low_rank
 from numpy.testing import assert_allclose
+from scipy.sparse import csr_array
 from sklearn.preprocessing import KernelCenterer
 
 from dmo.linalg.block_rows import BlockRows
 from dmo.linalg.factors import BlockFactor, DenseFactor, StackedFactor
 from dmo.linalg.operators import Centered, Dense, LowRank, Operator, Sum
+from dmo.linalg.row_gram import CenteredRows
 
 B = np.random.default_rng(7).standard_normal((N, 4))
 
@@ -218,3 +220,12 @@ def test_weights_scale_both_sides_of_a_kernel_that_is_less_its_weighted_means(ce
     R = np.diag(np.sqrt(w))
     found = Dense(F @ F.T).weighted(w, center)
     assert_allclose(found @ np.eye(9), R @ less @ F @ F.T @ less.T @ R, atol=1e-12)
+
+
+def test_sparse_rows_with_weights_less_their_mean_keep_their_weights_when_they_are_scaled():
+    rng = np.random.default_rng(0)
+    X, w, S = rng.standard_normal((9, 4)) * (rng.random((9, 4)) < 0.5), rng.random(9) + 0.1, rng.standard_normal((4, 2))
+    rows = np.sqrt(w)[:, None] * (X - w @ X / w.sum())
+    found = CenteredRows.of(csr_array(X), True, w).scaled(3.0)
+    assert_allclose(found.dot(S), 3 * rows @ S, atol=1e-12)
+    assert_allclose(found.rows(slice(2, 5)), 3 * rows[2:5], atol=1e-12)

@@ -206,6 +206,10 @@ def test_discriminant_neighborhood_embedding_keeps_positive_eigenvalues():
     count = int((values > 0).sum())
     assert 0 < count < D
     same(fitted("dne", D, y, n_neighbors=K), vectors[:, :count], values[:count])
+    mixed = top(-0.5 * X.T @ lap(F) @ X - 0.5 * X.T @ lap(graph()) @ X, k=D)  # where all stay
+    parts = {"supervised": "dne", "unsupervised": "olpp", "weight": "constant"}
+    found = fitted("mix", D, y, n_neighbors=K, mixing=0.5, **parts)
+    same(found, *mixed)
 
 
 PART = y.copy()

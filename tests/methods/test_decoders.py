@@ -16,7 +16,7 @@ from dmo.methods.neighbor_votes import label_directions, votes
 from dmo.methods.plugin_rule import PlugInRule
 from dmo.methods.set_rules import SET_METRICS, SetRule
 from dmo.methods.tagprop import Neighborhoods, fit_tagprop
-from dmo.methods.view_weights import view_weights
+from dmo.methods.view_weights import given_weights, view_weights
 from dmo.metrics import annotation_scores, metric_of, top_label_sets, top_scores
 
 
@@ -368,3 +368,9 @@ def test_tagprop_finds_the_view_that_knows_the_labels():
     good = 1.0 - (Y[:, None] * Y[neighbors]).sum(axis=2) + 0.1 * rng.random((200, 20))
     fit = fit_tagprop(Neighborhoods.of(neighbors, np.stack([rng.random((200, 20)), good]), Y), Y)
     assert fit.weights[1] > 10 * fit.weights[0]
+
+
+def test_equal_weights_of_views_have_a_name_and_unknown_ones_are_told_which_there_are():
+    assert given_weights("equal", ["hue", "gist"]) == {"hue": 0.5, "gist": 0.5}
+    with pytest.raises(UserError, match="weights = 'equals'; known: a weight per view, 'equal', 'tagprop'"):
+        given_weights("equals", ["hue", "gist"])

@@ -153,6 +153,7 @@ def test_settings_that_share_a_subspace_are_solved_as_each_for_itself(center):
             ours = shared.fit(weights, ridges, 6, 1e-9, 200, 0)
             alone = homogeneity(rotated, weights, ridges, 6, 1e-9)
             np.testing.assert_allclose(ours.pairs.values, alone.pairs.values, rtol=1e-9)
+            assert ours.pairs.history[-1] == pytest.approx(alone.pairs.history[-1], rel=1e-9)
             D, E = (exact.decoder(fit.coefficients[LABELS]) for fit in (ours, alone))
             for view in blocks:  # the embedding's signs and rotations cancel in the scores
                 np.testing.assert_allclose(ours.coefficients[view] @ D, alone.coefficients[view] @ E, atol=1e-5)
@@ -450,14 +451,15 @@ def test_a_fit_by_two_threads_is_that_by_one(rank):
     np.testing.assert_array_equal(alone, shared)
 
 
+@pytest.mark.parametrize("labels", [4, 40])
 @pytest.mark.parametrize("center", [True, False])
-def test_fewer_rows_than_columns_give_the_answer_of_their_moments(center):
+def test_fewer_rows_than_columns_give_the_answer_of_their_moments(center, labels):
     rng = np.random.default_rng(5)
     n = 30
     groups = {
         "a": rng.standard_normal((n, 20)) + 1,
         "b": rng.standard_normal((n, 50)),
-        LABELS: rng.random((n, 40)) < 0.2,
+        LABELS: rng.random((n, labels)) < 0.2,
     }
     groups = {name: rows.astype(float) * rng.uniform(0.2, 2, rows.shape[1]) for name, rows in groups.items()}
     ridges, weights = {"a": 3.0, "b": 1.0, LABELS: 2.0}, {"a": 0.1, "b": 0.1, LABELS: 1.0}

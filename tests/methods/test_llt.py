@@ -397,6 +397,8 @@ def test_stopping_early_warns_and_reports_the_gap():
     with pytest.warns(ConvergenceWarning, match="duality gap of"):
         model = LLTSVR(C=10.0, max_iter=3).fit(X, Y)
     assert model.gap_ > 1e-6
+    with pytest.warns(ConvergenceWarning, match="duality gap of"):
+        assert model.set_params(max_iter=1).fit(X, Y).n_iter_ == 1
 
 
 NAN = np.where(np.arange(40).reshape(20, 2) == 5, np.nan, 1.0)

@@ -104,6 +104,14 @@ def test_the_bound_of_the_class_similarities_is_where_the_problem_ceases_to_be_c
         model.set_params(correlation=1.001 * bound).fit(X, PARTLY)
 
 
+def test_at_the_bound_itself_the_problem_is_refused() -> None:
+    """Classes that share no sample are not alike at all: the bound of ml-lgc is 1 / 1."""
+    Y = np.where(np.arange(N)[:, None] < 8, np.eye(2)[np.arange(N) % 2], np.nan)
+    model = LabelPropagation("ml-lgc", smoothness=LAM1, n_neighbors=8, correlation=1.0)
+    with pytest.raises(ValueError, match="unbounded; it must be below 1,"):
+        model.fit(X, Y)
+
+
 def test_the_bound_is_found_on_a_graph_of_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     known = LabelPropagation("ml-grf", n_neighbors=8).fit(X, PARTLY).correlation_
     monkeypatch.setattr("dmo.methods.propagation._DENSE", 10)

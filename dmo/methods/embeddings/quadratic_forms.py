@@ -319,13 +319,13 @@ def mix(first: TraceProblem, second: TraceProblem, share: float, constraint: Mix
     (the special case below (45)), or P'P = I, a "projection" with orthonormal columns (the option above (45)).
     """
     A = first.A.times(share) + second.A.times(1 - share)
-    center, positive = first.center and second.center, first.positive and second.positive
+    center = first.center and second.center
     if constraint == "projection":
-        return TraceProblem(A, center=center, positive=positive)
+        return TraceProblem(A, center=center)
     if constraint == "first":
-        return TraceProblem(A, first.B, first.ridge, center, positive)
+        return TraceProblem(A, first.B, first.ridge, center)
     parts = [p.B.times(w) for p, w in ((first, share), (second, 1 - share)) if p.B is not None]
     if not parts:
-        return TraceProblem(A, center=center, positive=positive)
+        return TraceProblem(A, center=center)
     B = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-    return TraceProblem(A, B, share * first.ridge + (1 - share) * second.ridge, center, positive)
+    return TraceProblem(A, B, share * first.ridge + (1 - share) * second.ridge, center)
