@@ -436,6 +436,73 @@ def gap_products(
     ).image
 
 
+_LEAST, _WIDE = 64, 1 << 20  # rows, and numbers, of kernel values that are widened at a time
+
+
+@dataclass(frozen=True)
+class _LandmarkPass:
+    """Adds [C, 1]'R of a block of kernel values C, R being its labels and ones, or [C, 1] times the coefficients."""
+
+    raw: FeatureRows
+    coefficients: Any
+
+    def __call__(self, total: _Products | None, block: slice, beside: Beside) -> _Products:
+        (C,) = self.raw[block].values()
+        (Y,) = beside
+        k = self.coefficients.shape[1] if Y is None else Y.shape[1] + 1
+        image = np.zeros((C.shape[1] + 1, k))
+        # the values may be float32, but their products are not: coefficients are large where landmarks are near, and what
+        # float32 loses of their differences is ten times what it loses of a Gram matrix of factor rows
+        for where in row_blocks(len(C), max(_LEAST, _WIDE // C.shape[1])):
+            wide = C[where].astype(np.float64, copy=False)
+            if Y is None:
+                R = wide @ self.coefficients[:-1] + self.coefficients[-1]
+            else:
+                R = np.hstack([Y[where], np.ones((len(wide), 1))])
+            image[:-1] += wide.T @ R
+            image[-1] += R.sum(axis=0)
+        return _Products(image) if total is None else _Products(total.image + image)
+
+
+def landmark_products(
+    raw: FeatureRows, Y: np.ndarray | None, coefficients: np.ndarray | None, client: Any = None
+) -> np.ndarray:
+    """Multiply kernel values at landmarks by their transpose, in one pass over the rows.
+
+    Parameters
+    ----------
+    raw : FeatureRows
+        Kernel values C of n samples, one group.
+    Y : ndarray of shape (n, L) or None
+        Labels; None: of coefficients.
+    coefficients : ndarray of shape (r + 1, k) or None
+        B, of the columns of C and of an intercept; None: of labels.
+    client : distributed.Client or None, default=None
+        As for `collect_moments`.
+
+    Returns
+    -------
+    ndarray of shape (r + 1, k) or (r + 1, L + 1)
+        [C, 1]'[C, 1] B, or [C, 1]'[Y, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.engines.passes import FeatureRows, landmark_products
+    >>> from dmo.engines.row_maps import ShiftedRows
+    >>> raw = FeatureRows({"x": np.ones((3, 1))}, {"x": ShiftedRows(None)})
+    >>> landmark_products(raw, None, np.ones((2, 1))).ravel().tolist()
+    [6.0, 6.0]
+    """
+    Y = None if Y is None else _narrow(Y)
+
+    def configuration() -> str:
+        return digest("landmarks", _configuration(raw, Y, None), coefficients)
+
+    add, name = _LandmarkPass(raw, coefficients), "kernel values at landmarks"
+    return add_up(name, raw.n, add, (Y,), lambda arrays, meta: _Products(arrays["image"]), configuration, client).image
+
+
 def _configuration(
     raw: FeatureRows, Y: np.ndarray | None, folds: np.ndarray | None, weights: np.ndarray | None = None
 ) -> str:

@@ -7,20 +7,23 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import psutil
 import scipy.sparse
 
 from dmo.blocks import Rows
 from dmo.cluster import current_client
 from dmo.engines.lowrank import left_out_scores
 from dmo.engines.moments import LABELS, Moments
-from dmo.engines.passes import FeatureRows, collect_moments, gap_products, label_products
+from dmo.engines.passes import FeatureRows, collect_moments, gap_products, label_products, landmark_products
 from dmo.errors import UserError
 from dmo.functions import Expansion, FactorExpansion, shifted
 from dmo.linalg.tall import LinearMap
-from dmo.lowrank import FeatureMap
+from dmo.lowrank import FeatureMap, LandmarkMap
+from dmo.methods.landmark_ridge import LandmarkFactors, landmark_ridge
 from dmo.methods.ridge import filled, masked_ridge, ridge, sparse_label_ridge
 from dmo.validation import SampleWeights
 
+_TOL = {"float32": 1e-5, "float64": 1e-10}  # relative residuals, by the precision of kernel values
 _KEPT = 2**30
 """Bytes of factor rows that are kept for the next pass of this process."""
 
@@ -292,6 +295,61 @@ class PartialRidge:
             self.weights,
         )
         return scores + mean
+
+
+def landmark_regression(
+    values: LandmarkMap, source: Rows, Y: np.ndarray, c: float, center: bool
+) -> tuple[LandmarkMap, np.ndarray, np.ndarray]:
+    """Ridge regression of labels (n x L) on kernel values at landmarks, by conjugate gradients on the normal equations.
+
+    Parameters
+    ----------
+    values : LandmarkMap
+        Kernel values at landmarks.
+    source : row source of shape (n, d)
+        Rows, in chunks of whole rows.
+    Y : ndarray of shape (n, L)
+        Labels.
+    c : float
+        The ridge.
+    center : bool
+        Take labels less their means, with an intercept.
+
+    Returns
+    -------
+    values : LandmarkMap
+        At the landmarks that depend on no others.
+    coefficients : ndarray of shape (r, L)
+        On these values.
+    offset : ndarray of shape (L,)
+        Of scores, which with `center` predict labels less their means.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.estimators.label_gaps import landmark_regression
+    >>> from dmo.lowrank import landmark_map
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> values, B, offset = landmark_regression(landmark_map("rbf", X, 5, random_state=0), X, X[:, :2] > 0, 0.1, True)
+    >>> B.shape, offset.shape
+    ((5, 2), (2,))
+    """
+    n = source.shape[0]
+    square = values.square()
+    factors = LandmarkFactors(square, values.drop, c * len(square) / n)
+    values, client = values.of_landmarks(factors.keep), current_client()
+    kept = max(_KEPT, psutil.virtual_memory().available // 4)
+    raw = FeatureRows({"x": source}, {"x": values}, kept)
+    image = landmark_products(raw, Y, None, client)
+    right, means = image[:, :-1], image[-1, :-1] / n
+    if center:
+        right = right - np.outer(image[:, -1], means)
+
+    def products(B: np.ndarray) -> np.ndarray:
+        return landmark_products(raw, None, B, client)
+
+    tol = _TOL[values.dtype.name]
+    return values, *landmark_ridge(factors, products, right, n, c, center, tol)
 
 
 def many_label_expansions(

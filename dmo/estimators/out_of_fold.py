@@ -162,7 +162,13 @@ def _part(views: Mapping[str, Rows], index: np.ndarray) -> dict[str, Rows]:
 
 def _scoring(estimator: Any) -> Any:
     """A clone that scores labels, and learns nothing besides."""
-    bare = {"decoder": None, "scale": "none", "impute": None, "class_weight": None}  # the weights of samples have it
+    bare: dict[str, Any] = {
+        "decoder": None,
+        "scale": "none",
+        "impute": None,
+        "class_weight": None,
+    }  # the weights of samples have it
+    bare["standardize"] = 0.0  # raw scores are the same without held-out statistics
     model = clone(estimator)
     model.set_params(**{name: value for name, value in bare.items() if name in model.get_params(deep=False)})
     model._only_scores = True
@@ -175,6 +181,5 @@ def _fit(model: Any, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps |
     """The model, fitted on some rows, with their weights and unknown labels."""
     if gaps is None:
         return model.fit(views, Y)
-    model.set_params(standardize=0.0)  # raw scores are the same without held-out statistics
     known = Y if gaps.known is None else np.where(gaps.known, Y, np.nan)
     return model.fit(views, known, sample_weight=gaps.weights)

@@ -37,7 +37,7 @@ from dmo.estimators.arguments import (
     Weights,
 )
 from dmo.estimators.incremental import Incremental
-from dmo.estimators.label_gaps import LabelGaps, PartialRidge, many_label_expansions
+from dmo.estimators.label_gaps import LabelGaps, PartialRidge, landmark_regression, many_label_expansions
 from dmo.estimators.out_of_fold import PASSED_ROWS, held_out_part, out_of_fold_scores, rows_in_runs, some_rows
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.shared_fits import HeldOut, SharedViews
@@ -350,6 +350,9 @@ class MultiViewRidge(Incremental, Annotator):
         )
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
+        if self._by_gradients(list(views)):
+            self._fit_gradients(views, Y, gaps)
+            return
         if gaps is not None:
             self._fit_gaps(views, Y, gaps)
             return
@@ -388,13 +391,42 @@ class MultiViewRidge(Incremental, Annotator):
                 seen[index] += share
         self._learn_rules(views, Y, frequency, loo, seen, gaps)
 
+    def _by_gradients(self, names: list[str]) -> bool:
+        """Whether the regressions on landmarks are solved by conjugate gradients."""
+        asked = {
+            getattr(own, "solver", "direct") for own in per_view("approximation", self.approximation_, names).values()
+        }
+        if len(asked) > 1:
+            raise UserError("views have approximations with solver='cg' and without; give all of them the same")
+        return "cg" in asked
+
+    def _fit_gradients(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
+        """A regression per view on kernel values at its landmarks."""
+        names = list(views)
+        if gaps is not None or self._ridge_by_label or (self.combine != "predictions" and len(names) > 1):
+            raise UserError(
+                "solver='cg' takes all labels and views of all samples, each once, one ridge for all labels, and "
+                "combine='predictions'; take Nystrom(solver='direct') for others"
+            )
+        kernels = per_view("kernel", self.kernel, names)
+        engines = per_view("approximation", self.approximation_, names)
+        frequency = Y.mean(axis=0, dtype=np.float64)
+        self.expansions_ = {}
+        for view, c in self._ridges(names, names).items():
+            values = engines[view].landmark_map(kernels[view], views[view], self.random_state)
+            values, B, offset = landmark_regression(values, views[view], Y, c, self.center)
+            share = self.view_weights_[view]
+            self.expansions_[view] = FactorExpansion.of(view, values, share * B, share * offset)
+        self._learn_rules(views, Y, frequency, np.zeros((0, Y.shape[1])), np.zeros((0, 1)), None)
+
     def _held_out(self, gaps: LabelGaps | None) -> str:
         """How scores of samples that the fit has not seen are made: "left out", "folds", "part", or "" for none."""
         needed = self.standardize or self.decoder is not None
         if not needed and self._skips_sets:
             return ""
         # what a left-out sample says has a closed form where all of its labels are left out together
-        if gaps is None or gaps.counts is None:
+        by_gradients = not self.is_exact and self._by_gradients(list(self.view_weights_))
+        if (gaps is None or gaps.counts is None) and not by_gradients:
             return "left out"
         return "folds" if needed else "part"
 
@@ -415,6 +447,8 @@ class MultiViewRidge(Incremental, Annotator):
             labeled = np.flatnonzero(gaps.any_weight) if gaps is not None else rows
             found = held_out_part(self, views, Y, labeled, PASSED_ROWS, gaps)
             rows, loo = (rows[:0], loo[:0]) if found is None else found
+        elif held_out == "folds" and gaps is None:
+            loo = out_of_fold_scores(self, views, Y)
         elif held_out and gaps is not None:
             if held_out == "folds":
                 loo, seen = out_of_fold_scores(self, views, Y, gaps=gaps), 1.0 * gaps.any_weight[:, None]

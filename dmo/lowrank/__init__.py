@@ -10,7 +10,7 @@ from dmo.lowrank.feature_maps import FeatureMap
 from dmo.lowrank.linear_map import LinearMap
 from dmo.lowrank.meka import MekaMap
 from dmo.lowrank.meka_fit import meka
-from dmo.lowrank.nystrom import NystromMap, from_landmarks, nystrom
+from dmo.lowrank.nystrom import LandmarkMap, NystromMap, from_landmarks, landmark_map, nystrom
 
 __all__ = [
     "BlockFactor",
@@ -20,6 +20,7 @@ __all__ = [
     "DenseFactor",
     "Factor",
     "FeatureMap",
+    "LandmarkMap",
     "LinearMap",
     "MekaMap",
     "NystromMap",
@@ -27,6 +28,7 @@ __all__ = [
     "StackedFactor",
     "choose",
     "from_landmarks",
+    "landmark_map",
     "meka",
     "nystrom",
     "rpcholesky",

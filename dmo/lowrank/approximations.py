@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.kernels import Kernel, Linear, parse
-from dmo.lowrank import FeatureMap, choose, meka, nystrom
+from dmo.lowrank import FeatureMap, LandmarkMap, choose, landmark_map, meka, nystrom
 from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.linear_map import LinearMap
 from dmo.lowrank.meka_fit import Basis, Link
@@ -162,6 +162,10 @@ class Nystrom(_Approximation):
         Of the factor rows; None: as X by itself, float32 as an `approximation`.
     random_state : int or None, default=None
         Seed of landmarks and samples; None: the estimator's.
+    solver : {"direct", "cg"}, default="direct"
+        Of a `MultiViewRidge`: the r x r system of the factor rows, or conjugate gradients on kernel values, with a
+        preconditioner of the landmarks: for some thousands of landmarks and a few dozen labels, see
+        `dmo.methods.landmark_ridge`. Other estimators, sweeps and partial_fit solve directly.
 
     Attributes
     ----------
@@ -184,6 +188,8 @@ class Nystrom(_Approximation):
     ((3, 50), True)
     """
 
+    _needs: ClassVar[dict[str, Need]] = {**_Approximation._needs, "solver": one_of("direct", "cg")}
+
     def __init__(
         self,
         kernel: Any = None,
@@ -194,6 +200,7 @@ class Nystrom(_Approximation):
         fit_rows: int | None = None,
         precision: Precision | None = None,
         random_state: int | None = None,
+        solver: Literal["direct", "cg"] = "direct",
     ):
         self.kernel = kernel
         self.rank = rank
@@ -203,9 +210,32 @@ class Nystrom(_Approximation):
         self.fit_rows = fit_rows
         self.precision = precision
         self.random_state = random_state
+        self.solver = solver
 
     def _map(self, kernel: Kernel, X: Rows, seed: int | None, dtype: np.dtype) -> FeatureMap:
         return nystrom(kernel, X, self.rank, self.landmarks, seed, dtype, self.tol, self.memory, self.fit_rows)
+
+    def landmark_map(self, kernel: str | Kernel, X: Rows, random_state: int | None = None) -> LandmarkMap:
+        """Choose the landmarks for conjugate gradients.
+
+        Parameters
+        ----------
+        kernel : str or Kernel
+            Taken where this object has none.
+        X : row source of shape (n, d)
+            Rows, in chunks of whole rows.
+        random_state : int or None, default=None
+            Taken where this object has none.
+
+        Returns
+        -------
+        LandmarkMap
+            Kernel values at them, in float32 where this object names no precision.
+        """
+        check_parameters(self)
+        seed = random_state if self.random_state is None else self.random_state
+        own = parse(kernel if self.kernel is None else self.kernel)
+        return landmark_map(own, X, self.rank, self.landmarks, seed, self.precision or np.float32, self.fit_rows)  # type: ignore[arg-type]
 
 
 class Meka(_Approximation):

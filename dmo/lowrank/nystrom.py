@@ -152,6 +152,165 @@ class NystromMap(FeatureMap):
         return cls(kernel, dtype, arrays["landmarks"], arrays["projection"], error=dict(meta["error"]))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class LandmarkMap(FeatureMap):
+    """Kernel values at landmarks, k(x, Z): what a function of the span of k(., Z) has coefficients on.
+
+    Not a factor of the kernel: for `dmo.methods.landmark_ridge`, whose r x r matrix it does not hold.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Fitted.
+    dtype : dtype
+        Of the values.
+    landmarks : ndarray or csr_array of shape (r, d)
+        Z.
+    error : dict, default={}
+        None: the span has no error of its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.kernels import RBF
+    >>> from dmo.lowrank.nystrom import LandmarkMap
+    >>> Z = np.array([[0.0], [1.0]])
+    >>> LandmarkMap(RBF(bandwidth=1.0), np.dtype("float64"), Z).raw(Z).round(2).tolist()
+    [[1.0, 0.61], [0.61, 1.0]]
+    """
+
+    landmarks: np.ndarray | scipy.sparse.csr_array
+
+    kind = "landmarks"
+
+    @property
+    def rank(self) -> int:
+        """Columns: the landmarks."""
+        return self.landmarks.shape[0]
+
+    @cached_property
+    def _ready(self) -> Any:
+        return self.kernel.prepare(self.landmarks, self.dtype)
+
+    def raw(self, X: Rows) -> np.ndarray:
+        """Work out kernel values.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array of shape (m, d)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (m, rank)
+            k(x, Z).
+        """
+        block = self._block(X, self.landmarks.shape[1])
+        return self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready)
+
+    def numbers(self, n: int) -> int:
+        """Count the numbers that the values of n rows take.
+
+        Parameters
+        ----------
+        n : int
+            Rows.
+
+        Returns
+        -------
+        int
+            n rank.
+        """
+        return n * self.rank
+
+    @property
+    def drop(self) -> float:
+        """Pivots of `square`, in the largest entry of its diagonal, below which a landmark depends on others."""
+        return cut_off(self.dtype)[0]
+
+    def square(self) -> np.ndarray:
+        """Work out the kernel among the landmarks.
+
+        Returns
+        -------
+        ndarray of shape (rank, rank), float64
+            k(Z, Z), Fortran-ordered, for LAPACK to overwrite.
+        """
+        prepared = self.kernel.prepare(self.landmarks, np.float64)
+        return self.kernel.tile(prepared, prepared).T
+
+    def of_landmarks(self, index: np.ndarray) -> LandmarkMap:
+        """Take some of the landmarks.
+
+        Parameters
+        ----------
+        index : ndarray of int
+            Their numbers.
+
+        Returns
+        -------
+        LandmarkMap
+            Of these.
+        """
+        return LandmarkMap(self.kernel, self.dtype, self.landmarks[index])
+
+    def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"landmarks": self.landmarks}, {}
+
+    @classmethod
+    def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LandmarkMap:
+        return cls(parse(meta["kernel"]), np.dtype(meta["dtype"]), arrays["landmarks"])
+
+
+def landmark_map(
+    kernel: str | Kernel,
+    X: Rows,
+    rank: int,
+    landmarks: Landmarks = "rpcholesky",
+    random_state: int | np.random.Generator | None = None,
+    dtype: Any = np.float32,
+    fit_rows: int | None = None,
+) -> LandmarkMap:
+    """Choose landmarks as `nystrom` does, without the r x r projection that makes factor rows of kernel values.
+
+    Parameters
+    ----------
+    kernel : str or Kernel
+        Fitted here where it is not.
+    X : row source of shape (n, d)
+        Rows, in chunks of whole rows.
+    rank : int
+        Landmarks wanted.
+    landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
+        As for `nystrom`.
+    random_state : int, Generator or None, default=None
+        Seed.
+    dtype : dtype, default=float32
+        Of the kernel values.
+    fit_rows : int or None, default=None
+        As for `nystrom`.
+
+    Returns
+    -------
+    LandmarkMap
+        Kernel values at the landmarks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.lowrank.nystrom import landmark_map
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> landmark_map("rbf", X, rank=10, random_state=0).raw(X[:2]).shape
+    (2, 10)
+    """
+    if not isinstance(rank, int):
+        raise UserError(f"conjugate gradients need a number of landmarks, got rank = {rank!r}; give one")
+    fitted, sample, seeds = _begun(kernel, X, rank, landmarks, random_state, fit_rows)[:3]
+    with stage("Nystrom landmarks"):
+        Z = choose_landmarks(fitted, sample, rank, landmarks, np.random.default_rng(seeds[1]))
+    return LandmarkMap(fitted, np.dtype(dtype), Z)
+
+
 def nystrom(
     kernel: str | Kernel,
     X: Rows,
@@ -215,12 +374,8 @@ def nystrom(
     >>> found.rank, found.error["relative_error"] < 0.1
     (40, True)
     """
-    check_rows(kernel, X)
-    rng = np.random.default_rng(random_state)
-    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank, landmarks), rng)
-    sample = gather(X, index)
-    check_finite(sample, index)
-    fitted, seed = fit_kernel(kernel, X, seeds[0]), seeds[1]
+    fitted, sample, seeds, X = _begun(kernel, X, rank, landmarks, random_state, fit_rows)
+    seed = seeds[1]
 
     def fit(r: int) -> FeatureMap:
         with stage("Nystrom landmarks"):
@@ -235,6 +390,23 @@ def nystrom(
             f"{X.shape[0] * np.dtype(dtype).itemsize} bytes per column"
         )
     return fit_rank(fit, rank, sample.shape[0], tol, allowed)
+
+
+def _begun(
+    kernel: str | Kernel,
+    X: Rows,
+    rank: Rank,
+    landmarks: Landmarks,
+    random_state: int | np.random.Generator | None,
+    fit_rows: int | None,
+) -> tuple[Kernel, Any, tuple[int, int], Rows]:
+    """The fitted kernel, the rows that landmarks come from, two seeds, and X with what was read of it."""
+    check_rows(kernel, X)
+    rng = np.random.default_rng(random_state)
+    index, X, seeds = learning_sample(X, learning_rows(fit_rows, rank, landmarks), rng)
+    sample = gather(X, index)
+    check_finite(sample, index)
+    return fit_kernel(kernel, X, seeds[0]), sample, seeds, X
 
 
 def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype: Any = np.float32) -> NystromMap:

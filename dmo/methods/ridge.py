@@ -251,6 +251,7 @@ def column_gradients(
     apply: Callable[[np.ndarray, np.ndarray], np.ndarray],
     B: np.ndarray,
     precondition: LinearMap,
+    tol: float = _ENOUGH,
 ) -> np.ndarray:
     """Solve A_l x_l = b_l for every column l by conjugate gradients of its own, whose products are made together.
 
@@ -266,6 +267,8 @@ def column_gradients(
         Right-hand sides.
     precondition : callable
         R (m x q) -> an approximate inverse of all A_l times R, symmetric positive definite.
+    tol : float, default=1e-11
+        Relative residual at which a column has converged, in the norm of the approximate inverse.
 
     Returns
     -------
@@ -299,12 +302,12 @@ def column_gradients(
         new = np.einsum("ij,ij->j", R[:, active], Z)
         P[:, active] = Z + (new / rho[active]) * D
         rho[active] = new
-        active = active[(new > _ENOUGH**2 * first[active]) & (curve > 0)]
+        active = active[(new > tol**2 * first[active]) & (curve > 0)]
     worst = float(np.sqrt((rho[active] / first[active]).max(initial=0.0)))
     if active.size:
         warnings.warn(
-            f"labels with unknown entries: {active.size} of {B.shape[1]} stopped at a relative residual of {worst:.1e}; "
-            f"raise the ridge",
+            f"conjugate gradients: {active.size} of {B.shape[1]} labels stopped at a relative residual of {worst:.1e}; raise "
+            f"the ridge",
             ConvergenceWarning,
             stacklevel=2,
         )

@@ -348,7 +348,12 @@ def compare(base: Path, new: Path) -> None:
     runs = [json.loads(path.read_text()) for path in (base, new)]
     keyed = [{(r["work"], r["rival"].split(",")[0], r["threads"]): r for r in run["figures"]} for run in runs]
     table = Table("work", "threads", runs[0]["machine"]["commit"], runs[1]["machine"]["commit"], "times as fast")
+    table.title = "load when they began: " + ", ".join(f"{run['machine']['load']:.1f}" for run in runs)
+    beside_others = set()
     for key, row in keyed[1].items():
+        if (key[0], key[2]) in beside_others:  # the same work of ours, beside another's
+            continue
+        beside_others.add((key[0], key[2]))
         if key in keyed[0] and all("product" in found[key] for found in keyed):
             clock = "cpu" if row["threads"] == 1 else "wall"
             times = [r["ours"][clock] / r["product"][clock] for r in (keyed[0][key], row)]

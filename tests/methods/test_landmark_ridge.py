@@ -1,0 +1,98 @@
+"""Ridge regression on landmarks by conjugate gradients, against dense normal equations and the direct road."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from dmo import MultiViewRidge, Nystrom, load
+from dmo.errors import UserError
+from dmo.estimators.label_gaps import landmark_regression
+from dmo.kernels import RBF, gram_matrix
+from dmo.lowrank.nystrom import LandmarkMap
+from dmo.methods.landmark_ridge import LandmarkFactors
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(500, 6))
+Y = (np.stack([np.sin(2 * X[:, 0]), X[:, 1] * X[:, 2], X[:, 3]], axis=1) > 0.3).astype(np.uint8)
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("ridge", [1.0, 1e-3])
+def test_coefficients_solve_the_normal_equations_of_the_span(center, ridge):
+    Z = np.vstack([X[:40], X[:5]])  # five landmarks twice
+    values, B, offset = landmark_regression(LandmarkMap(RBF(2.0), np.dtype("float64"), Z), X, Y, ridge, center)
+    assert len(values.landmarks) == 40
+    C, W = (gram_matrix(RBF(2.0), np.vstack([A, X[:40]]), np.float64)[0][: len(A), len(A) :] for A in (X, X[:40]))
+    ones = np.ones((500, 1)) if center else np.zeros((500, 0))
+    stacked = np.hstack([C, ones])
+    system = stacked.T @ stacked
+    system[:40, :40] += ridge * W
+    labels = Y - Y.mean(axis=0) if center else Y.astype(float)
+    expected = stacked @ np.linalg.lstsq(system, stacked.T @ labels, rcond=1e-14)[0]
+    np.testing.assert_allclose(values.raw(X) @ B + offset, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("landmarks", ["uniform", "rpcholesky", "kmeans"])
+def test_scores_are_those_of_the_direct_solve(landmarks, tmp_path):
+    views, found = {"a": X[:, :3], "b": X[:, 3:]}, {}
+    for solver in ("direct", "cg"):
+        low = Nystrom(rank=60, landmarks=landmarks, precision="float64", solver=solver)
+        model = MultiViewRidge(RBF(3.0), ridge=0.1, intercept=True, approximation=low).fit(views, Y)
+        found[solver] = model.decision_function(views)
+    np.testing.assert_allclose(found["cg"], found["direct"], atol=1e-6)
+    model.save(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(load(tmp_path / "model.zarr").decision_function(views), found["cg"])
+    assert set(np.unique(model.predict(views))) == {0, 1}
+
+
+def test_single_precision_is_as_near_as_that_of_the_direct_solve():
+    found = {}
+    for solver, precision in (("direct", "float64"), ("direct", "float32"), ("cg", "float32")):
+        low = Nystrom(rank=100, precision=precision, solver=solver)
+        model = MultiViewRidge(RBF(4.0), ridge=1e-3, approximation=low, label_sets=False).fit(X, Y)
+        found[solver, precision] = model.decision_function(X)
+    wide = found["direct", "float64"]
+    off = {key: np.abs(scores - wide).max() for key, scores in found.items()}
+    assert 0 < off["cg", "float32"] < max(2 * off["direct", "float32"], 1e-3)
+
+
+def test_held_out_scores_come_from_folds():
+    low = Nystrom(rank=40, solver="cg")
+    model = MultiViewRidge("rbf", approximation=low, standardize=0.5, decoder="f1@2").fit(X, Y)
+    assert model.held_out_scores_.shape == Y.shape
+    assert model.predict(X).shape == Y.shape
+
+
+def test_nothing_of_the_landmarks_square_is_there_twice():
+    r = 1500
+    square = gram_matrix(RBF(3.0), RNG.normal(size=(r, 20)), np.float64)[0].T
+    square[:, -3:], square[-3:, :] = square[:, :3].copy(), square[:3, :].copy()  # which are dropped
+    tracemalloc.start()
+    factors = LandmarkFactors(square, 1e-9, 1e-3)
+    factors.inverse(factors.root(np.ones((r - 3, 2))))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(factors.keep) == r - 3
+    assert peak < 0.2 * 8 * r * r
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ridge": np.full(3, 0.1)},
+        {"combine": "kernels"},
+        {"approximation": {"a": Nystrom(), "b": Nystrom(solver="cg")}},
+    ],
+)
+def test_what_gradients_do_not_take_is_named(change):
+    model = MultiViewRidge("rbf", approximation=Nystrom(rank=20, solver="cg")).set_params(**change)
+    with pytest.raises(UserError, match="solver='cg'"):
+        model.fit({"a": X[:, :3], "b": X[:, 3:]}, Y)
+
+
+def test_unknown_labels_are_for_the_direct_solve():
+    partly = Y.astype(float)
+    partly[0, 0] = np.nan
+    with pytest.raises(UserError, match="take Nystrom\\(solver='direct'\\)"):
+        MultiViewRidge("rbf", approximation=Nystrom(rank=20, solver="cg")).fit(X, partly)
