@@ -37,7 +37,7 @@ class PreparedParts:
     def __len__(self) -> int:
         return len(self.parts[0])
 
-    def __getitem__(self, where: slice) -> PreparedParts:
+    def __getitem__(self, where: slice | np.ndarray) -> PreparedParts:
         return PreparedParts(tuple(part[where] for part in self.parts))
 
     @property

@@ -362,3 +362,12 @@ def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-unt
             for f in range(row.shape[0]):
                 norm += np.float64(abs(target[f]))
         norms[i] = norm
+
+
+@compiled()
+def sketch_rows(values, column, sign, start, stop, out):  # type: ignore[no-untyped-def]
+    """out[i, column[f]] += sign[f] * values[i, f] of the rows start .. stop."""
+    for i in range(start, stop):
+        row, target = values[i], out[i]
+        for f in range(row.shape[0]):
+            target[column[f]] += sign[f] * row[f]

@@ -25,7 +25,7 @@ SPARSE_BELOW = 0.5
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows made ready once for a kernel's tiles: `len`, row slices, pickling; made by `kernel.prepare`.
+    """Rows made ready once for a kernel's tiles: `len`, rows by slice or number, pickling; made by `kernel.prepare`.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Prepared:
     def __len__(self) -> int:
         return int(self.norms.shape[0])
 
-    def __getitem__(self, where: slice) -> Prepared:
+    def __getitem__(self, where: slice | np.ndarray) -> Prepared:
         return replace(self, values=self.values[where, :], norms=self.norms[where])
 
     @property

@@ -115,7 +115,8 @@ def rpcholesky(
         accepted = proposed[kept]
         new = (whole[:, kept] if whole is not None else columns(accepted)).T - F[:, accepted].T @ F
         stop = found + len(kept)
-        factor[found:stop] = scipy.linalg.solve_triangular(_root(new[:, accepted]), new, lower=True, check_finite=False)
+        # by the inverse of the small triangle: a product reads and writes rows, where a solve copies to columns and back
+        factor[found:stop] = _inverse_root(new[:, accepted]) @ new
         residual -= np.einsum("ij,ij->j", factor[found:stop], factor[found:stop], dtype=np.float64)
         residual[accepted] = 0.0  # exactly, so that rounding proposes no pivot twice
         np.maximum(residual, 0.0, out=residual)
@@ -131,8 +132,9 @@ def _entries(submatrix: Columns | None, index: np.ndarray) -> np.ndarray:
     return submatrix(index)
 
 
-def _root(pivot_block: np.ndarray) -> np.ndarray:
-    """Lower Cholesky factor of the residual at the accepted pivots, with a trace of jitter: as much as rounding asks for."""
+def _inverse_root(pivot_block: np.ndarray) -> np.ndarray:
+    """Inverse of the lower Cholesky factor of the residual at the accepted pivots, with a trace of jitter: as much as
+    rounding asks for."""
     square = pivot_block.astype(np.float64)
     square = (square + square.T) / 2
     mean = float(np.trace(square)) / len(square)
@@ -140,7 +142,8 @@ def _root(pivot_block: np.ndarray) -> np.ndarray:
     for jitter in (1e-9, 1e-7, 1e-5, 1e-3):
         square.flat[:: len(square) + 1] += jitter * mean
         with suppress(np.linalg.LinAlgError):
-            return np.linalg.cholesky(square)
+            root = np.linalg.cholesky(square)
+            return np.asarray(scipy.linalg.solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False))
     raise np.linalg.LinAlgError("the kernel is not positive semidefinite at the pivots; take a valid kernel or float64")
 
 

@@ -53,12 +53,12 @@ def sampled_error(
     sample = gather(X, index[order])
     front = np.empty(len(index), dtype=np.int64)
     front[order] = np.arange(len(index))
-    a, b = sample[front[: len(first)]], sample[front]
-    prepared = kernel.prepare(a, np.float64)
-    exact = kernel.tile(prepared, kernel.prepare(b, np.float64))
+    b = sample[front]
+    prepared, probed = kernel.prepare(b, np.float64), slice(0, len(first))
+    exact = kernel.tile(prepared[probed], prepared)
     rows = feature_map(b).astype(np.float64)
     difference = exact - rows[: len(first)] @ rows.T
-    diagonal = np.asarray(kernel.diagonal(prepared), np.float64)
+    diagonal = np.asarray(kernel.diagonal(prepared[probed]), np.float64)
     residual = diagonal - np.einsum("ij,ij->i", rows[: len(first)], rows[: len(first)])
     mine = np.arange(len(first))
     difference[mine, mine] = exact[mine, mine] = 0.0  # the diagonal counts apart: n of the n^2 entries

@@ -19,7 +19,7 @@ from dmo.linalg import pivoted_cholesky
 from dmo.linalg.block_rows import BlockRows
 from dmo.linalg.factors import BlockLowRank
 from dmo.linalg.operators import LowRank
-from dmo.linalg.pivoted_cholesky import _root, rpcholesky
+from dmo.linalg.pivoted_cholesky import _inverse_root, rpcholesky
 from dmo.linalg.solve import factorize
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom, sampled_error
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
@@ -101,6 +101,41 @@ def test_kmeans_landmarks_beat_pivoted_cholesky_which_beats_uniform_on_clustered
         return np.median([relative(K["narrow"], product(m)) for m in found])
 
     assert error("kmeans") < error("rpcholesky") < error("uniform")
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_pivots_among_rows_of_few_sums_find_small_groups_as_those_among_all_features_do(sparse, monkeypatch):
+    rng = np.random.default_rng(0)
+    groups = np.concatenate(
+        [np.zeros(1400, int), np.repeat(np.arange(1, 16), 4)]
+    )  # 15 groups of 4 rows beside a large one
+    wide = rng.standard_normal((16, 1500))[groups] + 0.02 * rng.standard_normal((len(groups), 1500))
+    wide[:, 900:] = 0.0
+    rows, kernel = (scipy.sparse.csr_array(wide) if sparse else wide), RBF(bandwidth=12.0).fit(wide)
+    kernel = RBF(bandwidth=12.0) if sparse else kernel
+    tiled = []
+    tile = RBF.tile
+
+    def spied(self, x, y, out=None):
+        tiled.append(x.shape[1])
+        return tile(self, x, y, out)
+
+    monkeypatch.setattr(RBF, "tile", spied)
+    found = [choose_landmarks(kernel, rows, 60, "rpcholesky", np.random.default_rng(seed)) for seed in range(3)]
+    assert set(tiled) == {512}
+    for Z in found:
+        Z = Z.toarray() if sparse else Z
+        assert len(Z) == 60
+        nearest = ((Z[:, None, :900] - wide[None, 1400::4, :900]) ** 2).sum(axis=2).min(axis=0)
+        assert (nearest < 500).all()  # two rows of a group are at 1, of two groups at 1800
+    alone = choose_landmarks(Linear(), rows, 60, "rpcholesky", np.random.default_rng(0))
+    assert alone.shape == (60, 1500)  # raw rows, not sums
+
+
+def test_pivots_that_sums_do_not_have_are_looked_for_among_the_rows():
+    rows = scipy.sparse.csr_array(np.eye(700, 1500))  # of 1500 features, many come into one of 512 sums
+    found = choose_landmarks(RBF(bandwidth=1.0), rows, 700, "rpcholesky", np.random.default_rng(0))
+    assert sorted(found.indices) == list(range(700))
 
 
 def test_centers_of_a_hellinger_kernel_are_taken_between_square_roots():
@@ -553,7 +588,7 @@ def test_a_pivot_block_that_rounding_made_indefinite_is_factored():
     Q = np.linalg.qr(np.random.default_rng(0).standard_normal((12, 12)))[0]
     spectrum = np.array([1.0] * 6 + [1e-4] * 5 + [-1e-6])
     block = (Q * spectrum) @ Q.T
-    root = _root(block.astype(np.float32))
+    root = np.linalg.inv(_inverse_root(block.astype(np.float32)))
     np.testing.assert_allclose(root @ root.T, block, atol=2e-5)
     with pytest.raises(np.linalg.LinAlgError, match="not positive semidefinite at the pivots"):
-        _root((Q * np.array([1.0] * 11 + [-0.5])) @ Q.T)
+        _inverse_root((Q * np.array([1.0] * 11 + [-0.5])) @ Q.T)
