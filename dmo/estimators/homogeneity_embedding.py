@@ -90,14 +90,14 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         engine = exact_engine(self._engine)
         storage = choose_storage(engine, n, len(kernels))
         method: SolveMethod = "cg" if self.solver == "als" else "auto"
-        fitted = {}
         with stage("kernels and factors", len(kernels)) as advance:
-            for name, kernel in kernels.items():
-                own = None if weights is None else weights.of_views(list(kernel.kernels))
-                fitted[name] = fit_view(
+
+            def fit(name: str) -> FittedView:
+                own = None if weights is None else weights.of_views(list(kernels[name].kernels))
+                found = fit_view(
                     engine,
                     name,
-                    kernel,
+                    kernels[name],
                     views,
                     ridges[name],
                     self.center,
@@ -107,7 +107,11 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                     weights=own,
                 )
                 advance(1)
-        return fitted
+                return found
+
+            # tiles have threads, or workers, of their own
+            fitted = in_threads(fit, list(kernels)) if storage == "memory" else [fit(name) for name in kernels]
+        return dict(zip(kernels, fitted, strict=True))
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
         """The kernels that smooth, by name: one of every view."""

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from dmo.blocks import Rows
 from dmo.engines.exact import Exact
-from dmo.engines.fitted_views import fit_view
+from dmo.engines.fitted_views import FittedView, fit_view
 from dmo.engines.lowrank import FOLDS, LowRankPass, choose_engine, decided, folds_of, pass_of
 from dmo.engines.moments import LABELS, Moments, ScoreSums, pooled
 from dmo.engines.passes import FeatureRows
@@ -39,7 +39,7 @@ from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel
-from dmo.kernels.threads import single_blas
+from dmo.kernels.threads import in_threads, single_blas
 from dmo.labels.kernels import label_directions
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.lowrank import FeatureMap
@@ -475,12 +475,18 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         loo = np.zeros((n, k))
         expansions: dict[str, Expansion] = {}
         with stage("coefficients of the views", len(fitted)) as advance:
-            for view in fitted.values():
+
+            def expand(view: FittedView) -> tuple[dict[str, Expansion], np.ndarray | None]:
                 coefficients = view.coefficients(pairs.vectors)
-                expansions |= view.expansions(coefficients)
-                if self.standardize:
-                    loo += view.leave_one_out(pairs.vectors, coefficients) / len(fitted)
+                left = view.leave_one_out(pairs.vectors, coefficients) if self.standardize else None
                 advance(1)
+                return view.expansions(coefficients), left
+
+            views_of = list(fitted.values())
+            for expanded, left in in_threads(expand, views_of) if apply.direct else map(expand, views_of):
+                expansions |= expanded
+                if left is not None:
+                    loo += left / len(fitted)
         self.expansions_ = expansions
         held = loo @ self.decoder_
         rule = self.intercept, self.standardize, self.prior_power, len(Y) * self.propensity

@@ -8,14 +8,16 @@ CCA weights all views by 1, homogeneity analysis takes indicator matrices and c 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 
+from dmo.kernels.threads import in_threads, single_blas
 from dmo.linalg.eigen import Eigenpairs, block_krylov, fix_signs
-from dmo.linalg.smoothers import Smoother
+from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.tall import LinearMap, orthonormalize
 from dmo.methods.homogeneity.label_subspace import LabelSubspace
 from dmo.progress import stage
@@ -54,9 +56,21 @@ class HomogeneityMap:
         """Map the columns of B (n x k)."""
         B = B - B.mean(axis=0)
         image = np.zeros_like(B)
-        for smoother, share in self._parts:
-            image += share * smoother(B)
+        if self.direct:
+            found = iter(in_threads(lambda part: part[0](B), self._parts))
+        else:  # products with tiles have threads, or workers, of their own
+            found = (smoother(B) for smoother, _ in self._parts)
+        for part, (_, share) in zip(found, self._parts, strict=True):
+            image += share * part
         return image - image.mean(axis=0)
+
+    @property
+    def direct(self) -> bool:
+        """Whether every smoother solves by factors in this process's memory, so that they may work side by side."""
+        return all(
+            isinstance(part, LinearSmoother) or (isinstance(part, Smoother) and not part.iterative)
+            for part, _ in self._parts
+        )
 
     def loosen(self, error: float) -> None:
         """Let smoothers that solve by iteration be less exact from now on.
@@ -178,9 +192,10 @@ def krylov(
         extra = min(k - start.shape[1] + 10, n - 1 - start.shape[1])
         noise = rng.standard_normal((n, max(extra, k - start.shape[1])))
         start = np.hstack([start, orthonormalize(noise - noise.mean(axis=0), against=start)])
-    return block_krylov(
-        apply, start, k, tol, max_steps, loosen=apply.loosen if isinstance(apply, HomogeneityMap) else None
-    )
+    if not isinstance(apply, HomogeneityMap):
+        return block_krylov(apply, start, k, tol, max_steps)
+    with single_blas() if apply.direct else nullcontext():
+        return block_krylov(apply, start, k, tol, max_steps, loosen=apply.loosen)
 
 
 def alternating_least_squares(
