@@ -108,6 +108,12 @@ def test_multidimensional_scaling_is_scikit_learns():
         np.testing.assert_allclose(np.abs(found.embedding_), np.abs(reference), atol=1e-8)
 
 
+def test_the_seed_decides_every_digit_of_a_kernel_method():
+    given = {"kernel": "rbf", "n_components": 2, "random_state": 3}
+    first, again = (TraceEmbedding("pca", **given).fit_transform(X) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+
+
 def test_dimensions_of_rounding_have_no_coordinates():
     plane = 1e5 * X[:, :2] @ np.random.default_rng(5).standard_normal((2, 6))
     assert TraceEmbedding("mds", n_components=2).fit(plane).embedding_.shape == (N, 2)

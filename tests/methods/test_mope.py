@@ -334,3 +334,10 @@ def test_all_pairs_of_many_samples_are_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_labels_are_needed() -> None:
     with pytest.raises(ValueError, match="no sample has a label"):
         MOPE(n_neighbors=7).fit(X, np.full((N, L), np.nan))
+
+
+def test_sparse_rows_less_their_mean_are_constrained_as_dense_ones() -> None:
+    few = TEXT[:, :30]
+    arguments = CALL | {"constraint": "embedding", "ridge": 0.1, "center": True}
+    Z, W = (MOPE(**arguments).fit(rows, Y).transform(few) for rows in (few, few.toarray()))
+    np.testing.assert_allclose(Z, W, atol=1e-9)
