@@ -363,6 +363,32 @@ class Tiles(Operator):
         return matrix
 
 
+def in_tiles(A: Operator) -> bool:
+    """Find whether the entries of an operator, or of the one that it centers, scales or weights, are in tiles.
+
+    Parameters
+    ----------
+    A : Operator
+        Any.
+
+    Returns
+    -------
+    bool
+        Whether they are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.operators import Dense
+    >>> from dmo.linalg.tiles import in_tiles
+    >>> in_tiles(Dense(np.eye(3)).centered())
+    False
+    """
+    while not isinstance(A, Tiles) and hasattr(A, "inner"):
+        A = A.inner
+    return isinstance(A, Tiles)
+
+
 def _taken(client: Any) -> int:
     """Bytes that the fullest worker takes, with what it had to write to its disk: that is asked for at every product."""
     if client is None:

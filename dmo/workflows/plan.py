@@ -29,11 +29,12 @@ from dmo.estimators.projection import Projection
 from dmo.estimators.propagation import LabelPropagation
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.estimators.trace import TraceEmbedding
-from dmo.kernels import Linear, parse_relation
+from dmo.kernels import Linear, parse, parse_relation
 from dmo.linalg.cg import default_rank
 from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
 from dmo.methods.embeddings.catalog import METHODS
+from dmo.methods.embeddings.solvers import DIRECT_ROWS
 from dmo.persistence import load
 from dmo.validation import Preparation, per_view
 from dmo.validation.preparation import PreparedRows
@@ -68,11 +69,24 @@ STEPS = 3
 """Block steps of the eigensolver to expect (it starts from the labels)."""
 ITERATIONS = 100
 """Iterations of a support vector regression to expect, with one solve each."""
-PRODUCTS = 12
-"""Products with a kernel that conjugate gradients take for one block of right-hand sides (ridge about 0.1)."""
-CHECKS = 4
-"""Products in float64 beside them, which tell how far the search truly is."""
-_ALGEBRA = 50
+PRODUCTS, CHECKS = 12, 3
+"""Products with a kernel of 4000 samples that conjugate gradients take for one block of right-hand sides (ridge 0.1), and
+those in float64 beside them, which tell how far the search truly is."""
+STEP_PRODUCTS, STEP_CHECKS = 6, 1.5
+"""The same of one block step of an eigenvalue search, on average: later steps are solved less exactly."""
+NEAR_PRODUCTS, NEAR_CHECKS = 4, 2
+"""The same of coefficients for combinations of blocks that the search has solved for."""
+_GROWTH, _FOR_RIDGE = 0.15, 0.2
+"""Powers of samples, over 4000, and of 0.1 over the ridge, by which products grow (12 of 4000 samples, 14 of 10 000)."""
+_EXTRA = 60
+"""Columns beside the labels from which projections are sought."""
+_NARROW = 1.5
+"""Time of products of tiles with blocks of some hundred columns in that of square ones, sums of the shares included."""
+_WIDENED = 2e9
+"""Bytes of tiles that are cast to float64 in a second, read and written."""
+_PRECONDITIONER = 12
+"""Multiplications, by n rank^2, of the preconditioner's pivots, Gram matrix and basis in float64."""
+_ALGEBRA = 90
 """Multiplications, by n k^2, of the driver beside each product with a block of k columns: directions, steps, bases."""
 _READ = 2e9
 """Bytes of stored tiles that are read and checked in a second."""
@@ -86,7 +100,8 @@ _SENT = 2.5e8
 class Work:
     """What is to be fitted: `n` samples, `kernels` operators, of which `factors_held` at the same time, `columns`
     right-hand sides in a block, `solves` blocks per operator, `storage` and `block` of `dmo.Exact`; `loo`: leave-one-out
-    values are needed, `held_out`: samples of a further fit that teaches label sets."""
+    values are needed, `held_out`: samples of a further fit that teaches label sets, `search`: what eigenvectors are sought
+    of, smoothers (solves) or the kernel itself (products alone), from `labels` columns; `ridge`: the smallest."""
 
     n: int
     kernels: int
@@ -97,6 +112,9 @@ class Work:
     block: int
     loo: bool = False
     held_out: int = 0
+    search: Literal["smoothers", "kernel"] | None = None
+    ridge: float = 0.1
+    labels: int = 0
 
 
 Kind = Literal["exact", "low rank", "graph", "distances", "table"]
@@ -272,6 +290,9 @@ def plan_exact(
         block=engine.block,
         loo=isinstance(estimator, MultiViewRidge) and _judged(estimator, n) > 0,
         held_out=_judged(estimator, n) if isinstance(estimator, KGHA) and estimator.decoder is None else 0,
+        search=_search(estimator),
+        ridge=_least_ridge(estimator),
+        labels=labels,
     )
     width = sum(source.shape[1] * np.dtype(source.dtype).itemsize for source in views.values())
     found = plan(work, views, kernels, n * width + 8 * n * columns * held)
@@ -490,9 +511,35 @@ def products_of(estimator: Any) -> int:
     >>> import dmo
     >>> from dmo.workflows.plan import products_of
     >>> products_of(dmo.MultiViewRidge()), products_of(dmo.KGHA())
-    (16, 64)
+    (15, 28)
     """
-    return (PRODUCTS + CHECKS) * _solves(estimator)
+    blocks = _blocks(1, 1, 1, _solves(estimator), _search(estimator))
+    return round(sum(times * (products + checks) for _, times, products, checks in blocks))
+
+
+def _search(estimator: Any) -> Literal["smoothers", "kernel"] | None:
+    if isinstance(estimator, Projection):
+        return "kernel"
+    return "smoothers" if isinstance(estimator, HomogeneityEmbedding) else None
+
+
+def _least_ridge(estimator: Any) -> float:
+    """The smallest ridge, 0.1 for what has none that says how hard solves are."""
+    given = getattr(estimator, "ridge", 0.1)
+    values = list(given.values()) if isinstance(given, Mapping) else np.ravel(given)
+    return min((float(value) for value in values if isinstance(value, (int, float)) and value > 0), default=0.1)
+
+
+def _blocks(
+    labels: int, components: int, growth: float, solves: int, search: Literal["smoothers", "kernel"] | None
+) -> list[tuple[int, int, float, float]]:
+    """Columns of every kind of block that a kernel is multiplied with in tiles, blocks, and products and checks of each."""
+    if search is None:
+        return [(labels, solves, PRODUCTS * growth, CHECKS)]
+    if search == "smoothers":
+        steps = (labels, STEPS, STEP_PRODUCTS * growth, STEP_CHECKS)
+        return [steps, (components, 1, NEAR_PRODUCTS * growth, NEAR_CHECKS)]
+    return [(labels + _EXTRA, STEPS, 1, 0), (components, 1, PRODUCTS * growth, CHECKS)]
 
 
 def _solves(estimator: Any) -> int:
@@ -509,7 +556,8 @@ def plan(work: Work, sources: Mapping[str, Rows], kernels: Mapping[str, Any], mo
     block = min(work.block, work.n)
     # whole tiles on the diagonal, and rows of a block are made ready for every tile of its column
     formation = per_value * work.n * (work.n + block) / 2 + per_row * work.n * (work.n / block + 1) / 2
-    return _tiled(work, formation, model_bytes)
+    first = sum(bandwidth_seconds(parse(kernels[name]), source, work.n) for name, source in sources.items())
+    return _tiled(work, formation, first, model_bytes)
 
 
 def _factor_flops(n: int) -> float:
@@ -525,39 +573,54 @@ def _in_memory(work: Work, formation: float, model_bytes: int) -> Plan:
     return Plan(work.storage, 4 * n * n * held, 8 * n * n * held, model_bytes, 0, formation, seconds)
 
 
-def _tiled(work: Work, formation: float, model_bytes: int) -> Plan:
-    """Kernels as lower tiles, solved with by conjugate gradients, on the workers where there are some."""
+def _tiled(work: Work, formation: float, first: float, model_bytes: int) -> Plan:
+    """Kernels as lower tiles, solved with by conjugate gradients, on the workers where there are some.
+
+    `formation` of the tiles of all kernels, once; `first`: seconds before them, as of bandwidths.
+    """
     n, client, single, double = work.n, current_client(), multiply_rate(np.float32), multiply_rate(np.float64)
     threads = [] if client is None else list(client.nthreads().values())
     workers, at_a_time = len(threads), max(1, sum(threads))
-    stored, rank = work.storage == "stored", default_rank(n)
-    blocks = [work.columns] * work.solves
+    stored, recomputed, rank = work.storage == "stored", work.storage == "recomputed", default_rank(n)
+    growth = max(1.0, n / 4000) ** _GROWTH * np.clip((0.1 / work.ridge) ** _FOR_RIDGE, 0.5, 3.0)
+    blocks = _blocks(work.labels or work.columns, work.columns, growth, work.solves, work.search)
+    direct = work.search == "kernel" and n <= DIRECT_ROWS  # a factor, where all else goes by conjugate gradients
+    if direct:
+        blocks = blocks[:1]
     if work.loo:  # scores of rows that are left out take a column each
-        blocks.append(n if n <= SOLVED_ROWS else SOLVED_SOME)
-    columns, products, checks = sum(blocks), PRODUCTS * len(blocks), CHECKS * len(blocks)
+        blocks.append((n if n <= SOLVED_ROWS else SOLVED_SOME, 1, PRODUCTS * growth, CHECKS))
+    rough = sum(columns * times * products for columns, times, products, _ in blocks)
+    fine = sum(columns * times * checks for columns, times, _, checks in blocks)
+    products = sum(times * products for _, times, products, _ in blocks)
+    checks = 1 + sum(times * checks for _, times, _, checks in blocks)  # and one that centers
     graph = tile_graph(
-        n, work.block, max(at_a_time, 2), work.kernels, products + checks, work.columns, work.storage == "resident"
+        n,
+        work.block,
+        max(at_a_time, 2),
+        work.kernels,
+        round(products + checks),
+        work.columns,
+        work.storage == "resident",
     )
     tasks = 0 if client is None else graph.tasks
-    kept = 8 * at_a_time * work.block**2 if work.storage == "recomputed" else 2 * n * n * work.kernels
-    multiplying = 2.0 * n * n * columns * (PRODUCTS / single + CHECKS / double)
+    kept = 8 * at_a_time * work.block**2 if recomputed else 2 * n * n * work.kernels
+    entries = n * (n + min(work.block, n)) / 2
+    multiplying = _NARROW * 2.0 * n * n * (rough / single + fine / double) + checks * 12.0 * entries / _WIDENED
     # `formation` is that of all kernels
-    again = (
-        formation / work.kernels
-        if work.storage == "recomputed"
-        else 2.0 * n * (n + work.block) / _READ
-        if stored
-        else 0.0
-    )
+    again = formation / work.kernels if recomputed else 4.0 * entries / _READ if stored else 0.0
     # what no worker does: the preconditioner, and what comes between two products
-    alone = 2.0 * n * rank**2 * (1 / single + 1 / double) + 4.0 * n * rank * columns * PRODUCTS / single
-    alone += _ALGEBRA * n * sum(k * k for k in blocks) * PRODUCTS / double
+    if direct:
+        alone = _factor_flops(n) / double + 12.0 * entries / _WIDENED
+    else:
+        alone = (_PRECONDITIONER * n * rank**2 + 10.0 * rank**3) / double + 4.0 * n * rank * rough / single
+    alone += sum(_ALGEBRA * n * k * k * times * products for k, times, products, _ in blocks) / double
     if client is not None:
-        alone += (workers + 1) * n * columns * (4.0 * PRODUCTS + 8.0 * CHECKS) / _SENT
+        alone += (workers + 1) * n * (4.0 * rough + 8.0 * fine) / _SENT
         alone += _LATENCY * tasks / work.kernels + _ROUND_TRIP * (products + checks)
     solving = work.kernels * ((multiplying + again * (products + checks)) / at_a_time + alone)
-    first = formation * (1 + 2.0 * rank / n) + work.kernels * stored * 2.0 * n * n / _WRITTEN
-    return Plan(work.storage, kept, 0, model_bytes, tasks, first / at_a_time, solving, graph=graph)
+    made = 0.0 if recomputed else formation
+    columns = formation * rank / n + work.kernels * stored * 4.0 * entries / _WRITTEN
+    return Plan(work.storage, kept, 0, model_bytes, tasks, first + (made + columns) / at_a_time, solving, graph=graph)
 
 
 def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows], kernels: Mapping[str, Any]) -> Plan:

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 import dmo
 from dmo.cli.app import app
 from dmo.datasets.writing import Source, write
-from dmo.workflows.plan import plan_fit
+from dmo.linalg.tiles import Tiles
+from dmo.workflows.plan import plan_fit, products_of
 
 RUN = CliRunner()
 
@@ -155,6 +156,22 @@ def test_the_plan_of_a_kernel_in_tiles_counts_the_columns_of_left_out_scores():
         plan_fit(dmo.MultiViewRidge(approximation=engine, label_sets=learned), views, 5) for learned in (False, True)
     )
     assert sets.solve_seconds > 3 * alone.solve_seconds  # 5 columns, and 256 more
+
+
+@pytest.mark.parametrize("name", ["KGHA", "MultiViewRidge"])
+def test_as_many_products_with_tiles_are_planned_as_a_fit_takes(monkeypatch, name):
+    rng, counts = np.random.default_rng(0), []
+    hidden = rng.normal(size=(1500, 6))
+    X = np.tanh(hidden @ rng.normal(size=(6, 30))) + 0.1 * rng.normal(size=(1500, 30))
+    Y = (hidden @ rng.normal(size=(6, 12)) > 2).astype(np.uint8)
+    model = getattr(dmo, name)("rbf", ridge=0.1, approximation=dmo.Exact("recomputed", "float32"), label_sets=False)
+    multiply = Tiles._apply
+    monkeypatch.setattr(
+        Tiles, "_apply", lambda self, B, dtype: (counts.append(B.shape[1]), multiply(self, B, dtype))[1]
+    )
+    model.fit(X, Y)
+    done = sum(columns > 1 for columns in counts)  # one column: the means of centering
+    assert done / 1.5 <= products_of(model) <= 1.5 * done
 
 
 def test_plan_compares_engines_and_grows_with_samples(store):

@@ -23,7 +23,11 @@ from dmo.linalg.operators import Operator
 from dmo.linalg.solution import IllConditioned
 from dmo.linalg.solve import COEFFICIENTS, factorize
 from dmo.linalg.tall import LinearMap, orthonormalize
+from dmo.linalg.tiles import in_tiles
 from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
+
+DIRECT_ROWS = 8192
+"""Rows up to which a kernel is factorized, wherever its entries are."""
 
 
 @dataclass(frozen=True)
@@ -259,14 +263,15 @@ def inverse(K: Operator, ridge: float, B: np.ndarray) -> np.ndarray:
 class Inverse:
     """B -> (K + c I)^-1 B, prepared once. `columns`: how many are solved for at a time, to choose the method.
 
-    Few columns of a large kernel go by conjugate gradients (one factorization costs about n / (6 k) products), and fall
-    back on Cholesky where these do not converge. c = 0: see `FullRank`.
+    Few columns of a large kernel go by conjugate gradients (one factorization costs about n / (6 k) products), and so do
+    any of one in tiles, of which this process would hold 8 n^2 bytes; they fall back on Cholesky where these do not
+    converge. c = 0: see `FullRank`.
     """
 
     def __init__(self, K: Operator, ridge: float, columns: int):
         self.K, self.ridge = K, ridge
         self._full = FullRank(K) if not ridge else None
-        few = K.n > 8192 and K.n > 600 * columns
+        few = K.n > DIRECT_ROWS and (K.n > 600 * columns or in_tiles(K))
         self._solver = None if not ridge else factorize(K, ridge, "cg" if few else "auto", COEFFICIENTS, random_state=0)
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
