@@ -2,7 +2,8 @@
 
 zarr makes the metadata and encodes strings. The bytes of numeric chunks are moved here: a chunk is its values in C
 order, little-endian, and their CRC-32C (codecs "bytes" and "crc32c"), so that a read goes from the page cache into
-the caller's array once, and a missing chunk is an error instead of zeros.
+the caller's array once, and a missing chunk is an error instead of zeros. With a codec, Blosc stands between the two; the
+manifest has the checksum of the values in any case.
 
 What zarr lacks for us: it reads a chunk that is not there as fill values, so that a lost file, or a block that a killed
 writer never wrote, is data; and it knows no manifest, so that a chunk with a valid checksum of its own that belongs to another
@@ -23,10 +24,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import google_crc32c
+import numcodecs
 import numpy as np
 import scipy.sparse
 import zarr
-from zarr.codecs import Crc32cCodec
+from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.storage import MemoryStore
 
 from dmo.errors import UserError
@@ -35,6 +37,8 @@ from dmo.stores._folder import Folder
 
 Index = tuple[int, ...]
 CRC_BYTES = 4
+CODECS = {"lz4": 5, "zstd": 1}
+"""Names of Blosc's compressors, and the levels that they are used at: see pipelines/benchmarks/codecs.md."""
 STEP = 1 << 22
 SEPARATOR = {"name": "default", "separator": "."}
 
@@ -70,14 +74,20 @@ def to_json(document: dict[str, Any]) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _array_json(shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | None, fill: float) -> bytes:
+def _array_json(
+    shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | None, fill: float, codec: str | None
+) -> bytes:
     memory: dict[str, Any] = {}
+    packing: list[Any] = []
+    if codec is not None:
+        level, size = CODECS[codec], np.dtype(dtype).itemsize
+        packing = [BloscCodec(cname=codec, clevel=level, shuffle="bitshuffle", typesize=size)]  # type: ignore[arg-type]
     zarr.create_array(
         MemoryStore(memory),
         shape=shape,
         chunks=chunk,
         dtype=dtype,
-        compressors=[Crc32cCodec()],
+        compressors=[*packing, Crc32cCodec()],
         filters=None,
         fill_value=fill,
         dimension_names=dims,
@@ -91,7 +101,8 @@ class DenseArray:
     """A Zarr array on disk, one file a chunk; the last chunk of an axis is padded with zeros, as Zarr wants it.
 
     Arguments: `name`, its path in `folder`; `title`, its name in messages; `shape`; `chunk`; `dtype`; `dims`, dimension
-    names; `fill`, what other readers see in chunks that are not stored; `lower`: only chunks (i, j) with i >= j are.
+    names; `fill`, what other readers see in chunks that are not stored; `lower`: only chunks (i, j) with i >= j are;
+    `codec`: one of `CODECS`, by which chunks are compressed.
     """
 
     folder: Folder
@@ -103,6 +114,7 @@ class DenseArray:
     dims: tuple[str, ...] | None = None
     fill: float = 0
     lower: bool = False
+    codec: str | None = None
 
     @property
     def grid(self) -> Index:
@@ -115,7 +127,7 @@ class DenseArray:
                 yield index
 
     def metadata(self) -> bytes:
-        return _array_json(self.shape, self.chunk, self.dtype.str, self.dims, self.fill)
+        return _array_json(self.shape, self.chunk, self.dtype.str, self.dims, self.fill, self.codec)
 
     def key(self, index: Index) -> str:
         return f"{self.name}/" + ".".join(["c", *map(str, index)])
@@ -128,17 +140,25 @@ class DenseArray:
         return tuple(min(c, s - i * c) for i, c, s in zip(index, self.chunk, self.shape, strict=True))
 
     def encode(self, index: Index, values: np.ndarray) -> tuple[np.ndarray, ManifestEntry]:
-        """The bytes of a chunk from its values (of the shape `extent(index)`), without the trailing checksum."""
+        """The bytes of a chunk from its values (of the shape `extent(index)`), without the trailing checksum.
+
+        The entry's checksum is that of the values, its size that of what is stored.
+        """
         block = np.ascontiguousarray(values, dtype=self.dtype).reshape(values.shape)
         if block.shape != self.chunk:
             block = np.zeros(self.chunk, self.dtype)
             block[tuple(map(slice, values.shape))] = values
         raw = as_bytes(block)
-        return raw, ManifestEntry(checksum(raw), raw.size + CRC_BYTES)
+        found = checksum(raw)
+        if self.codec is not None:
+            packer = numcodecs.Blosc(self.codec, CODECS[self.codec], numcodecs.Blosc.BITSHUFFLE)
+            raw = np.frombuffer(packer.encode(block), np.uint8)
+        return raw, ManifestEntry(found, raw.size + CRC_BYTES)
 
     def write(self, index: Index, values: np.ndarray, sync: bool = True) -> ManifestEntry:
         raw, entry = self.encode(index, values)
-        self.folder.put(self.key(index), raw, entry.checksum.to_bytes(CRC_BYTES, "little"), sync=sync)
+        stored = entry.checksum if self.codec is None else checksum(raw)
+        self.folder.put(self.key(index), raw, stored.to_bytes(CRC_BYTES, "little"), sync=sync)
         return entry
 
     def read(self, index: Index, entry: ManifestEntry | None = None, out: np.ndarray | None = None) -> np.ndarray:
@@ -148,6 +168,9 @@ class DenseArray:
         chunk.
         """
         block = empty(self.chunk, self.dtype, f"{self.folder.url}: {self.label(index)}") if out is None else out
+        if self.codec is not None:
+            self._unpack(index, entry, block)
+            return block
         trailer = np.empty(CRC_BYTES, np.uint8)
         size = self.folder.read_into(self.key(index), as_bytes(block), trailer)
         found = None if size is None else checksum(as_bytes(block))
@@ -156,6 +179,24 @@ class DenseArray:
         if size is None or size != expected or found != stored or (entry is not None and entry.checksum != found):
             raise self.damage(index, size, expected)
         return block
+
+    def _unpack(self, index: Index, entry: ManifestEntry | None, block: np.ndarray) -> None:
+        """Fill a block from a compressed chunk, of which every checksum is looked at."""
+        data = self.folder.get(self.key(index))
+        size = None if data is None else len(data)
+        if data is None or len(data) <= CRC_BYTES or (entry is not None and entry.size != size):
+            raise self.damage(index, size, CRC_BYTES + 1 if entry is None else entry.size)
+        packed, trailer = np.frombuffer(data, np.uint8)[:-CRC_BYTES], data[-CRC_BYTES:]
+        # Blosc trusts the sizes in its header, so these are compared before: of the values, and of what is packed
+        sizes = tuple(np.frombuffer(data, "<u4", 4)[1::2].tolist()) if packed.size >= 16 else None
+        fits = sizes == (block.nbytes, packed.size) and checksum(packed) == int.from_bytes(trailer, "little")
+        try:
+            if fits:
+                numcodecs.Blosc().decode(packed, out=block)
+        except (RuntimeError, ValueError):
+            fits = False
+        if not fits or (entry is not None and checksum(as_bytes(block)) != entry.checksum):
+            raise self.damage(index, size, len(data))
 
     def damage(self, index: Index, size: int | None, expected: int) -> StoreError:
         return _damage(self.folder, self.label(index), self.key(index), size, expected)
@@ -225,6 +266,7 @@ class SparseArray:
     shape: tuple[int, int]
     block: int
     dtype: np.dtype
+    codec: str | None = None
 
     @property
     def grid(self) -> Index:
@@ -247,7 +289,7 @@ class SparseArray:
         rows, name = self.extent(index)[0], f"{self.name}/{index[0]}"
         lengths = (("indptr", rows + 1, np.dtype("<i4")), ("indices", nnz, np.dtype("<i4")), ("data", nnz, self.dtype))
         return [
-            DenseArray(self.folder, f"{name}/{part}", self.title, (length,), (max(length, 1),), dtype)
+            DenseArray(self.folder, f"{name}/{part}", self.title, (length,), (max(length, 1),), dtype, codec=self.codec)
             for part, length, dtype in lengths
         ]
 
@@ -358,7 +400,7 @@ def sample_rows(array: DenseArray, entries: np.ndarray, index: np.ndarray) -> np
         mine = np.flatnonzero(index // size == block)
         key = (int(block), *(0,) * (len(array.shape) - 1))
         path = f"{array.folder.url}/{array.key(key)}"
-        if array.folder.is_local and len(mine) < array.extent(key)[0] and os.path.isfile(path):
+        if array.codec is None and array.folder.is_local and len(mine) < array.extent(key)[0] and os.path.isfile(path):
             mapped = np.memmap(path, np.uint8, "r")
             if mapped.size == math.prod(array.chunk) * array.dtype.itemsize + CRC_BYTES:
                 values = mapped[:-CRC_BYTES].view(array.dtype).reshape(array.chunk)

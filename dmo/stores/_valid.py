@@ -90,7 +90,9 @@ def _features(url: str, root: Mapping[str, Any], known: Mapping[str, Any]) -> No
         _need(url, _dtype(view.get("dtype"), "iufb"), f"views.{name}.dtype")
         _need(url, view.get("kind") in ("dense", "sparse"), f"views.{name}.kind")
         _need(url, isinstance(view.get("histogram"), bool), f"views.{name}.histogram")
-        _need(url, view.get("missing", True) is True and len(view) == 4 + ("missing" in view), f"views.{name}.missing")
+        _need(url, view.get("missing", True) is True, f"views.{name}.missing")
+        _need(url, view.get("codec", "lz4") in ("lz4", "zstd"), f"views.{name}.codec")
+        _need(url, len(view) == 4 + ("missing" in view) + ("codec" in view), f"views.{name}")
     _need(url, known.get("class_labels", True) is True, "class_labels")
     _smalls(url, "features", known)
 

@@ -518,7 +518,9 @@ def test_maps_come_back_from_a_store_and_from_pickle(source, tmp_path):
 
 
 def test_unknown_kinds_are_refused():
-    with pytest.raises(ValueError, match="feature map of kind 'fourier'; this version knows landmarks, linear, meka, nystrom"):
+    with pytest.raises(
+        ValueError, match="feature map of kind 'fourier'; this version knows landmarks, linear, meka, nystrom"
+    ):
         FeatureMap.from_arrays({}, {"kind": "fourier"})
 
 
