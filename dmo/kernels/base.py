@@ -291,7 +291,23 @@ class RowKernel(Kernel[Prepared]):
 
 @dataclass(frozen=True)
 class BandwidthKernel(RowKernel):
-    """A kernel exp(-f(distance / width)), width = scale * bandwidth."""
+    """A kernel exp(-f(distance / width)), width = scale * bandwidth: the base of `RBF`, `Laplacian` and others.
+
+    Parameters
+    ----------
+    bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
+        In units of the distance: a number above 0, or a rule that `fit` resolves.
+    normalize : {"l1", "l2", "hellinger"} or None, default=None
+        How rows are normalized first, see `normalize_rows`.
+    scale : float, default=1.0
+        A factor on the bandwidth, above 0.
+
+    Examples
+    --------
+    >>> from dmo.kernels import Laplacian
+    >>> Laplacian(bandwidth=2.0, scale=1.5).width
+    3.0
+    """
 
     bandwidth: float | str = "mean"
     normalize: str | None = None
