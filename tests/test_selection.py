@@ -132,6 +132,24 @@ def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, gri
     assert result.best_params == {key: best[key] for key in grid}
 
 
+@pytest.mark.parametrize("model", [KGHA("rbf", tol=1e-9), MultiViewRidge("rbf", decoder="calibrated")], ids=str)
+def test_many_ridges_are_solved_by_eigenpairs_as_by_a_factor_each(model, monkeypatch):
+    X, Y = make_multilabel_classification(n_samples=80, n_features=6, n_classes=5, random_state=0)
+    grid = {"ridge": list(np.logspace(-2, 1, 8)), "center": [True, False], "standardize": [0.0, 1.0]}
+    if model.decoder is not None:
+        del grid["standardize"]
+    model = clone(model).set_params(approximation="exact", label_sets=False)
+    made = []
+    decompose = dmo.estimators.shared_fits.Spectrum
+    monkeypatch.setattr(dmo.estimators.shared_fits, "Spectrum", lambda A: made.append(A) or decompose(A))
+    found = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
+    assert len(made) == 2 * 2  # of 8 ridges with leave-one-out scores: for each fold and centering
+    monkeypatch.setattr(dmo.estimators.shared_fits, "EIGENPAIRS", np.inf)
+    wanted = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
+    assert len(made) == 2 * 2
+    np.testing.assert_allclose([row["folds"] for row in found.table], [row["folds"] for row in wanted.table], rtol=1e-6)
+
+
 def test_bandwidth_factors_and_ridges_of_views_are_swept():
     grid = {"bandwidth": [0.5, 2.0], "ridge": [0.1, {"a": 0.05, "b": 0.5}]}
     kernels = [RBF(), Product((Laplacian(scale=3.0), RBF()))]

@@ -13,9 +13,11 @@ from dmo.engines.exact import Exact, FittedKernel, Storage, build, linear_expans
 from dmo.errors import UserError
 from dmo.functions import Expansion, KernelExpansion
 from dmo.kernels.multikernel import MultiKernel
+from dmo.linalg.direct import SpectralSolver, Spectrum
 from dmo.linalg.operators import Centered, Congruent, Operator
 from dmo.linalg.row_gram import CenteredRows, RowGram
 from dmo.linalg.smoothers import LinearSmoother, Smoother, leave_one_out
+from dmo.linalg.solution import Solver
 from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod, factorize, small_side_fits
 from dmo.linalg.tiles import Tiles
 
@@ -386,6 +388,7 @@ def view_of(
     random_state: int | None,
     columns: int | None = None,
     weights: np.ndarray | None = None,
+    spectrum: Callable[[Operator], Spectrum] | None = None,
 ) -> FittedView:
     """Put a built kernel under a ridge.
 
@@ -409,6 +412,8 @@ def view_of(
         Right-hand sides in all; None: many.
     weights : ndarray of shape (n,) or None, default=None
         Of the samples, above 0: the view is that of their rows times the roots. None: 1 each.
+    spectrum : callable or None, default=None
+        Operator -> its eigenpairs, which then solve in place of `method`.
 
     Returns
     -------
@@ -441,7 +446,11 @@ def view_of(
     try:
         if isinstance(operator, RowGram) and small_side_fits(operator.factor):
             return LinearView(built.kernel, sources, operator.factor, LinearSmoother(operator.factor, ridge))
-        solver = factorize(operator, ridge, method, tol, random_state=random_state, columns=columns)
+        solver: Solver
+        if spectrum is not None:
+            solver = SpectralSolver(operator, ridge, spectrum(operator))
+        else:
+            solver = factorize(operator, ridge, method, tol, random_state=random_state, columns=columns)
     except UserError as error:
         raise type(error)(f"view {'+'.join(sources)!r}: {error}") from error
     return KernelView(name, built, sources, operator, Smoother(solver, ridge))

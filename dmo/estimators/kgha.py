@@ -588,6 +588,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         components: Mapping[float | None, int],
         needs_loo: bool,
         gaps: LabelGaps | None = None,
+        factorizations: float = 1.0,
     ) -> Callable[[KGHA], HeldOut]:
         """Make a function that fits settings on some rows and embeds others, with kernels and factors shared.
 
@@ -605,6 +606,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             Whether leave-one-out values of the training rows are needed too.
         gaps : LabelGaps or None, default=None
             Unknown labels of the training rows; None: all are known.
+        factorizations : float, default=1.0
+            What the ridges to come take, see `SharedViews`.
 
         Returns
         -------
@@ -613,7 +616,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         """
         self._learn_weights(old, Y)
         kernels = self._kernels(list(old))
-        shared, search = SharedViews(self, kernels, old, new), SharedKrylov(Y)
+        shared, search = SharedViews(self, kernels, old, new, factorizations), SharedKrylov(Y)
         k, mean = max(components.values()), Y.mean(axis=0)
         frequency = mean if gaps is None else gaps.frequency(Y)
 

@@ -672,6 +672,7 @@ class MultiViewRidge(Incremental, Annotator):
         components: Mapping[float | None, int],
         needs_loo: bool,
         gaps: LabelGaps | None = None,
+        factorizations: float = 1.0,
     ) -> Callable[[MultiViewRidge], HeldOut]:
         """Make a function that fits settings on some rows and scores others, with kernels and factors shared.
 
@@ -689,6 +690,8 @@ class MultiViewRidge(Incremental, Annotator):
             Whether leave-one-out values of the training rows are needed too.
         gaps : LabelGaps or None, default=None
             Unknown labels of the training rows; None: all are known.
+        factorizations : float, default=1.0
+            What the ridges to come take, see `SharedViews`.
 
         Returns
         -------
@@ -697,7 +700,7 @@ class MultiViewRidge(Incremental, Annotator):
         """
         self._learn_weights(old, Y)
         kernels, weights = self._kernels(list(old)), np.ones(len(Y))
-        shared = SharedViews(self, kernels, old, new)
+        shared = SharedViews(self, kernels, old, new, factorizations)
         frequency = Y.mean(axis=0) if gaps is None else gaps.frequency(Y)
 
         def run(model: MultiViewRidge) -> HeldOut:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import psutil
 from sklearn.base import clone
 
 from dmo.blocks import Rows, Subset, row_blocks
@@ -21,6 +23,8 @@ from dmo.errors import UserError
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import in_threads, thread_count
+from dmo.linalg.direct import Spectrum
+from dmo.linalg.operators import Operator
 from dmo.linalg.row_gram import RowGram
 from dmo.methods.homogeneity.operators import decoder
 from dmo.validation import label_rank
@@ -130,12 +134,25 @@ class SharedView:
 
 
 class SharedViews:
-    """The kernels of one fold's training rows `old` and held-out rows `new`, built once; factors of the last ridges."""
+    """The kernels of one fold's training rows `old` and held-out rows `new`, built once; factors of the last ridges.
+
+    `factorizations`: what Cholesky would take for all ridges to come, in factorizations; where that is more than the
+    eigenpairs of a kernel take, these serve all ridges.
+    """
 
     def __init__(
-        self, model: Any, kernels: Mapping[str, MultiKernel], old: Mapping[str, Rows], new: Mapping[str, Rows]
+        self,
+        model: Any,
+        kernels: Mapping[str, MultiKernel],
+        old: Mapping[str, Rows],
+        new: Mapping[str, Rows],
+        factorizations: float = 1.0,
     ):
         self.old, self.new = old, new
+        n = next(iter(old.values())).shape[0]
+        fits = 32.0 * n * n * len(kernels) <= psutil.virtual_memory().available / 2
+        self._spectral = factorizations > EIGENPAIRS and fits
+        self._spectra: dict[tuple[str, bool], Spectrum] = {}
         self.n_new = next(iter(new.values())).shape[0]
         engine = exact_engine(model.approximation)
         self._parts: dict[str, tuple[FittedKernel, np.ndarray | None]] = {}
@@ -155,9 +172,46 @@ class SharedViews:
         if name not in self._last or self._last[name][0] != key:
             built, cross = self._parts[name]
             sources = {view: self.old[view] for view in built.kernel.kernels}
-            view = view_of(name, built, sources, ridge, center, "cholesky", None)
+            spectrum = partial(self._spectrum, name, center) if self._spectral else None
+            view = view_of(name, built, sources, ridge, center, "cholesky", None, spectrum=spectrum)
             self._last[name] = (key, SharedView(view, self.new, cross))
         return self._last[name][1]
+
+    def _spectrum(self, name: str, center: bool, operator: Operator) -> Spectrum:
+        if (name, center) not in self._spectra:
+            self._spectra[name, center] = Spectrum(operator)
+        return self._spectra[name, center]
+
+
+EIGENPAIRS = 15
+"""Cholesky factorizations that take as long as the eigenpairs of a kernel: 12 to 17 at 1000 to 3000 rows."""
+
+
+def factorizations(algebra: Sequence[Setting], needs_loo: bool) -> float:
+    """Count the Cholesky factorizations that the ridges of some settings take, in each view.
+
+    The inverse's diagonal, for leave-one-out scores, takes as long as a factorization once more.
+
+    Parameters
+    ----------
+    algebra : sequence of mapping
+        Settings.
+    needs_loo : bool
+        Whether leave-one-out scores are needed.
+
+    Returns
+    -------
+    float
+        Of one centering, at least.
+
+    Examples
+    --------
+    >>> from dmo.estimators.shared_fits import factorizations
+    >>> factorizations([{"ridge": c, "balance": b} for c in (0.1, 1.0) for b in (0.1, 0.2)], True)
+    4.0
+    """
+    kinds = {(str(setting.get("ridge")), str(setting.get("center"))) for setting in algebra}
+    return len(kinds) / len({center for _, center in kinds}) * (2.0 if needs_loo else 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +271,8 @@ class ExactFolds(_Folds):
                 gaps = LabelGaps.of(known, None, list(old), len(train))
                 labels = self.model.swept_labels(old, np.where(known, labels, 0.0), gaps)
             components = components_of(self.model, self.decoders, labels)
-            runner = self.model.exact_runner(old, new, labels, components, self.needs_loo, gaps)
+            taken = factorizations(self.algebra, self.needs_loo)
+            runner = self.model.exact_runner(old, new, labels, components, self.needs_loo, gaps, taken)
             for i, setting in enumerate(self.algebra):
                 yield number, i, runner(clone(self.model).set_params(**setting))
 

@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank, solve_shifted
+from dmo.linalg.direct import SpectralSolver, Spectrum
 from dmo.linalg.factors import DenseFactor, low_rank_factor
 from dmo.linalg.linear import FactorSystem, cholesky_in_place, positive_solve
 from dmo.linalg.operators import Dense, LowRank, Operator
@@ -342,6 +343,18 @@ def test_the_inverse_diagonal_of_many_rows_is_made_by_strips() -> None:
     A = Dense(gaussian(rows(600, 4)))
     wanted = np.diagonal(np.linalg.inv(A.dense() + 0.1 * np.eye(600)))
     assert_allclose(factorize(A, 0.1, "cholesky").inverse_diagonal(), wanted, rtol=1e-8)
+
+
+def test_eigenpairs_solve_for_every_ridge_and_give_the_inverse_diagonal() -> None:
+    A = Dense(K).centered()
+    matrix, spectrum = A.dense(), Spectrum(A)
+    for ridge in (1e-3, 0.1, 10.0):
+        solver, shifted = SpectralSolver(A, ridge, spectrum), matrix + ridge * np.eye(N)
+        for right in (B, B[:, ::-1]):  # a block that is kept, and another
+            assert_allclose(solver.solve(right).value, scipy.linalg.solve(shifted, right), rtol=1e-7, atol=1e-9)
+        assert_allclose(solver.inverse_diagonal(), np.diagonal(np.linalg.inv(shifted)), rtol=1e-9)
+    with pytest.raises(IllConditioned, match="least eigenvalue is -1"):
+        SpectralSolver(Dense(-np.eye(3)), 0.5, Spectrum(Dense(-np.eye(3))))
 
 
 def test_conjugate_gradients_have_no_inverse_diagonal() -> None:
