@@ -216,8 +216,35 @@ class Spectrum:
 
 
 class SpectralSolver(_Direct):
-    """A + c I by the eigenpairs of A: two products a block, one where another ridge has had it, and the inverse's diagonal
-    for n^2 multiplications."""
+    """Solves (A + c I) X = B by the eigenpairs of A.
+
+    Two products a block, one where another ridge has had it, and the inverse's diagonal for n^2 multiplications.
+
+    Parameters
+    ----------
+    A : Operator
+        In memory.
+    ridge : float
+        c.
+    spectrum : Spectrum
+        Of A.
+    tol : float, default=1e-8
+        Relative true residual per column at which a solution counts as converged.
+
+    Raises
+    ------
+    IllConditioned
+        Where A + c I is not positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.direct import SpectralSolver, Spectrum
+    >>> from dmo.linalg.operators import Dense
+    >>> A = Dense(np.diag([3.0, 1.0]))
+    >>> SpectralSolver(A, 1.0, Spectrum(A)).inverse_diagonal().round(3).tolist()
+    [0.25, 0.5]
+    """
 
     method = "spectral"
 
@@ -235,7 +262,13 @@ class SpectralSolver(_Direct):
         return np.asarray(self._spectrum.vectors @ (self._spectrum.coordinates(B) / self._shifted[:, None]))
 
     def inverse_diagonal(self) -> np.ndarray:
-        """diag((A + c I)^-1) (n)."""
+        """Work out the diagonal of the inverse.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            diag((A + c I)^-1).
+        """
         V = self._spectrum.vectors
         return np.concatenate([np.square(V[where]) @ (1 / self._shifted) for where in row_blocks(self.A.n, 512)])
 
