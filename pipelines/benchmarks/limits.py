@@ -6,8 +6,9 @@
 A limit is the time of the operations that a work cannot do without, at the speed of float32 matrix products that the same
 process has measured just before, or of reading its files; a share is the limit over the time taken. Every work runs in a
 process of its own for every number of threads. Ratios are of CPU seconds with one thread, where other work on the machine
-disturbs them least, and of seconds with more. What is not installed (Falkon, himalaya, umap-learn) is left out with a
-reason. The operations of a pass are 2 r sum d_v + (V r + L)^2 a row; of an exact solve n^3 / 3 + 2 n^2 L.
+disturbs them least, and of seconds with more. What is not installed is left out with a reason; `rivals.py` has libraries that
+need an environment of their own. The operations of a pass are 2 r sum d_v + (V r + L)^2 a row; of an exact solve n^3 / 3 +
+2 n^2 L.
 """
 
 from __future__ import annotations

@@ -126,10 +126,11 @@ def himalaya(scale: float, product: Timed) -> list[Figure]:
     n, k = round(10_000 * scale ** (1 / 3)), 200
     X, Y = regression(n - NEW, 64, k)
     ridges = list(np.logspace(-2, 2, 10))
-    model = MultiViewRidge(RBF(bandwidth=8.0), approximation="exact", label_sets=False, targets="real")
+    Y = (Y > 1).astype(np.uint8)
+    model = MultiViewRidge(RBF(bandwidth=8.0), approximation="exact", label_sets=False)
     _, ours = timed(lambda: sweep(model, X, Y, {"ridge": ridges}, folds=4))
     rival = KernelRidgeCV(alphas=ridges, kernel="rbf", kernel_params={"gamma": 0.5 / 64}, cv=4)
-    _, theirs = timed(lambda: rival.fit(X, Y))
+    _, theirs = timed(lambda: rival.fit(X, Y.astype(float)))
     m = 0.75 * n
     limit = product.scaled((4 * (m**3 / 3 + 10 * 2 * m**2 * k)) / 1e9)
     return [Figure("10 ridges, 4 folds", ours, "himalaya KernelRidgeCV", theirs, limit, f"{n} samples, {k} outputs")]
