@@ -35,12 +35,14 @@ from dmo import (
 )
 from dmo.engines import fitted_views
 from dmo.engines.lowrank import fit_maps
+from dmo.engines.moments import LABELS, Moments
 from dmo.errors import UserError
 from dmo.estimators import out_of_fold, shared_fits
 from dmo.estimators.filling import filled_labels
 from dmo.kernels import RBF
 from dmo.labels.stratification import stratified_folds
 from dmo.linalg.operators import Operator
+from dmo.methods.ridge import masked_ridge
 from dmo.metrics import inverse_propensities
 from dmo.selection import sweep
 
@@ -657,3 +659,26 @@ def test_scores_count_known_labels_and_weights_as_repeated_samples(model: Any) -
     model.fit(X, Y.argmax(axis=1))
     right = model.predict(X) == Y.argmax(axis=1)
     assert model.score(X, Y.argmax(axis=1), sample_weight=WEIGHTS) == pytest.approx(np.average(right, weights=WEIGHTS))
+
+
+def test_masked_ridge_of_several_views_is_that_of_each_label_on_its_known_rows():
+    rng = np.random.default_rng(0)
+    views, Y = (
+        {"a": rng.normal(size=(40, 3)), "b": rng.normal(size=(40, 2)), "c": rng.normal(size=(40, 4))},
+        rng.random((40, 2)),
+    )
+    known, F = rng.random((40, 2)) < 0.7, np.hstack(list(views.values()))
+    stacked = np.hstack([F, np.ones((40, 1))])
+    moments = Moments.of(views | {LABELS: Y * known})
+    found, offset = masked_ridge(
+        moments,
+        dict.fromkeys(views, 1.0),
+        0.5,
+        lambda B, which: stacked.T @ (~known[:, which] * (stacked @ B)),
+        known.any(axis=0),
+    )
+    assert [part.shape for part in found.values()] == [(3, 2), (2, 2), (4, 2)]
+    for label in range(2):
+        wanted = Ridge(alpha=0.5).fit(F[known[:, label]], Y[known[:, label], label])
+        np.testing.assert_allclose(np.concatenate([part[:, label] for part in found.values()]), wanted.coef_, atol=1e-8)
+        np.testing.assert_allclose(offset[label], wanted.intercept_, atol=1e-8)

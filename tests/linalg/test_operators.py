@@ -229,3 +229,4 @@ def test_sparse_rows_with_weights_less_their_mean_keep_their_weights_when_they_a
     found = CenteredRows.of(csr_array(X), True, w).scaled(3.0)
     assert_allclose(found.dot(S), 3 * rows @ S, atol=1e-12)
     assert_allclose(found.rows(slice(2, 5)), 3 * rows[2:5], atol=1e-12)
+    assert_allclose(found.gram(), 9 * rows.T @ rows, atol=1e-12)

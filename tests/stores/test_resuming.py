@@ -280,6 +280,16 @@ def test_what_was_killed_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
     assert stores_in(tmp_path) == []
 
 
+def test_a_finished_fit_by_alternating_directions_is_taken_as_it_was(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), checkpoints(str(tmp_path), 0):
+        fit = llt_admm.admm(problem(1.0), tol=1e-3)
+        raise KeyboardInterrupt
+    with checkpoints(str(tmp_path), 0), mock.patch.object(llt_admm._Iteration, "evaluate", side_effect=AssertionError):
+        again = llt_admm.admm(problem(1.0), tol=1e-3)
+    np.testing.assert_array_equal(again.dual, fit.dual)
+    np.testing.assert_array_equal(again.bias, fit.bias)
+
+
 def test_a_pass_on_workers_goes_on_bit_for_bit(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = samples()
     monkeypatch.setattr(row_sums, "BLOCK", 3)  # 17 tasks of 3 blocks, in segments of 4
