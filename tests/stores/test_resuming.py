@@ -281,13 +281,19 @@ def test_what_was_killed_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
 
 
 def test_a_finished_fit_by_alternating_directions_is_taken_as_it_was(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), checkpoints(str(tmp_path), 0):
-        fit = llt_admm.admm(problem(1.0), tol=1e-3)
-        raise KeyboardInterrupt
+    found: list[llt_admm.AdmmFit] = []
+
+    def interrupted() -> None:
+        with checkpoints(str(tmp_path), 0):
+            found.append(llt_admm.admm(problem(1.0), tol=1e-3))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     with checkpoints(str(tmp_path), 0), mock.patch.object(llt_admm._Iteration, "evaluate", side_effect=AssertionError):
         again = llt_admm.admm(problem(1.0), tol=1e-3)
-    np.testing.assert_array_equal(again.dual, fit.dual)
-    np.testing.assert_array_equal(again.bias, fit.bias)
+    np.testing.assert_array_equal(again.dual, found[0].dual)
+    np.testing.assert_array_equal(again.bias, found[0].bias)
 
 
 def test_a_pass_on_workers_goes_on_bit_for_bit(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
