@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse
 
 from dmo.blocks import Rows, Subset, double, presence, row_blocks, rows
 from dmo.devices import foreign, moved, placed, to_numpy
@@ -17,6 +18,7 @@ from dmo.lowrank import FeatureMap
 from dmo.persistence import with_prefix, without_prefix
 
 _BLOCK = 4096
+_STRIP = 256  # rows of a linear function that are cast to float64 at a time
 _SAMPLE = 512  # training rows whose pairs give the mean of a distance
 
 
@@ -437,10 +439,15 @@ class LinearExpansion:
         source = views[self.view]
         out = np.empty((source.shape[0], len(self.offset)))
         for where in row_blocks(source.shape[0], _BLOCK):
-            block = double(rows(source, where))
-            if self.normalize is not None:
-                block = normalize_rows(block, self.normalize)
-            out[where] = block @ self.coefficients + self.offset
+            block, target = rows(source, where), out[where]
+            # dense rows are cast strip by strip: one stays in the cache until its product, and none is a fresh array of memory
+            size = len(target) if scipy.sparse.issparse(block) else _STRIP
+            for part in row_blocks(len(target), size):
+                strip = double(block[part])
+                if self.normalize is not None:
+                    strip = normalize_rows(strip, self.normalize)
+                target[part] = strip @ self.coefficients
+            target += self.offset
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
