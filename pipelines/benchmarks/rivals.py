@@ -149,7 +149,7 @@ def graphs(scale: float, product: Timed) -> list[Figure]:
     jobs = int(os.environ["OPENBLAS_NUM_THREADS"])
     for name, search in (("pynndescent", descended), ("umap", of_umap)):
         try:
-            search(X[:500], jobs)
+            search(X[:5000], jobs)  # loops are compiled, and of fewer rows not all
         except ImportError:
             found.append(Figure("15 neighbors", ours, name, note=f"{name} is not installed"))
             continue
