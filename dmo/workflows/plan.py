@@ -582,7 +582,7 @@ def _tiled(work: Work, formation: float, first: float, model_bytes: int) -> Plan
     threads = [] if client is None else list(client.nthreads().values())
     workers, at_a_time = len(threads), max(1, sum(threads))
     stored, recomputed, rank = work.storage == "stored", work.storage == "recomputed", default_rank(n)
-    growth = max(1.0, n / 4000) ** _GROWTH * np.clip((0.1 / work.ridge) ** _FOR_RIDGE, 0.5, 3.0)
+    growth = max(1.0, n / 4000) ** _GROWTH * min(3.0, max(0.5, (0.1 / work.ridge) ** _FOR_RIDGE))
     blocks = _blocks(work.labels or work.columns, work.columns, growth, work.solves, work.search)
     direct = work.search == "kernel" and n <= DIRECT_ROWS  # a factor, where all else goes by conjugate gradients
     if direct:
