@@ -27,8 +27,8 @@ EXACT = 1e-8
 """Relative residual of a solve from which more digits are rounding of the entries."""
 COEFFICIENTS = 1e-6
 """Relative residual of coefficients whose products with the kernel are dear: values, and scores, are off by no more than that,
-beside the 4e-6 that eigenpairs to 1e-6 leave them, and the last two digits are a third of the products (15 of 100 columns at
-4000 samples in place of 12, 22 in place of 16 with a ridge of .01)."""
+beside the 4e-6 that eigenpairs to 1e-6 leave them, and the last two digits are a fifth of the products (of 4000 samples and a
+ridge of .1 15 where 12 do)."""
 log = logging.getLogger("dmo")
 
 
