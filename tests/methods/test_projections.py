@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from cases import ArrayTiles
 from sklearn.cross_decomposition import CCA, PLSSVD
 from sklearn.decomposition import PCA, KernelPCA, TruncatedSVD
 from sklearn.linear_model import Ridge
@@ -10,6 +11,8 @@ from sklearn.linear_model import Ridge
 from dmo.engines.moments import LABELS, ROWS, WEIGHTED, Moments
 from dmo.linalg.eigen import block_krylov, solve_trace
 from dmo.linalg.operators import Dense, Operator
+from dmo.linalg.tiles import Tiles
+from dmo.methods.embeddings import solvers
 from dmo.methods.embeddings.catalog import METHODS as CATALOG
 from dmo.methods.embeddings.quadratic_forms import QuadraticForm, TraceProblem
 from dmo.methods.embeddings.samples import Options, Samples
@@ -267,3 +270,18 @@ def test_the_table_names_paper_and_formula():
         assert "|" in method.formula, name
         assert any(character.isdigit() for character in method.source), name
         assert set(method.parameters) <= {"label_kernel", "ridge", "mixing", "shrinkage"}
+
+
+class NeverWhole(Tiles):
+    """Tiles of a kernel that this process could not hold."""
+
+    def dense(self, dtype=np.float64):
+        raise AssertionError("the whole kernel was asked for")
+
+
+def test_many_coefficients_on_a_large_kernel_in_tiles_are_solved_without_the_whole_kernel(monkeypatch):
+    monkeypatch.setattr(solvers, "DIRECT_ROWS", N - 1)
+    B = RNG.standard_normal((N, 40))
+    found = solvers.Inverse(NeverWhole(ArrayTiles(KERNEL, 32)).centered(), 0.3, 40)(B)
+    expected = np.linalg.solve(H @ KERNEL @ H + 0.3 * np.eye(N), B)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
