@@ -445,27 +445,26 @@ class _LandmarkPass:
 
     raw: FeatureRows
     coefficients: Any
+    wide: bool
 
     def __call__(self, total: _Products | None, block: slice, beside: Beside) -> _Products:
         (C,) = self.raw[block].values()
         (Y,) = beside
-        k = self.coefficients.shape[1] if Y is None else Y.shape[1] + 1
-        image = np.zeros((C.shape[1] + 1, k))
-        # the values may be float32, but their products are not: coefficients are large where landmarks are near, and what
-        # float32 loses of their differences is ten times what it loses of a Gram matrix of factor rows
+        image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
+        # coefficients are large where landmarks are near, and what products in float32 lose of their differences is ten
+        # times what they lose of a Gram matrix of factor rows: enough to find steps by, not to say what is left
+        kind = np.float64 if self.wide else C.dtype
+        B: Any = None if Y is not None else self.coefficients.astype(kind, copy=False)
         for where in row_blocks(len(C), max(_LEAST, _WIDE // C.shape[1])):
-            wide = C[where].astype(np.float64, copy=False)
-            if Y is None:
-                R = wide @ self.coefficients[:-1] + self.coefficients[-1]
-            else:
-                R = np.hstack([Y[where], np.ones((len(wide), 1))])
-            image[:-1] += wide.T @ R
-            image[-1] += R.sum(axis=0)
+            part = C[where].astype(kind, copy=False)
+            R = part @ B[:-1] + B[-1] if Y is None else np.hstack([Y[where], np.ones((len(part), 1))])
+            image[:-1] += part.T @ R
+            image[-1] += R.sum(axis=0, dtype=np.float64)
         return _Products(image) if total is None else _Products(total.image + image)
 
 
 def landmark_products(
-    raw: FeatureRows, Y: np.ndarray | None, coefficients: np.ndarray | None, client: Any = None
+    raw: FeatureRows, Y: np.ndarray | None, coefficients: np.ndarray | None, client: Any = None, wide: bool = True
 ) -> np.ndarray:
     """Multiply kernel values at landmarks by their transpose, in one pass over the rows.
 
@@ -479,6 +478,8 @@ def landmark_products(
         B, of the columns of C and of an intercept; None: of labels.
     client : distributed.Client or None, default=None
         As for `collect_moments`.
+    wide : bool, default=True
+        Multiply in float64, whatever the precision of the kernel values.
 
     Returns
     -------
@@ -497,9 +498,9 @@ def landmark_products(
     Y = None if Y is None else _narrow(Y)
 
     def configuration() -> str:
-        return digest("landmarks", _configuration(raw, Y, None), coefficients)
+        return digest("landmarks", _configuration(raw, Y, None), coefficients, wide)
 
-    add, name = _LandmarkPass(raw, coefficients), "kernel values at landmarks"
+    add, name = _LandmarkPass(raw, coefficients, wide), "kernel values at landmarks"
     return add_up(name, raw.n, add, (Y,), lambda arrays, meta: _Products(arrays["image"]), configuration, client).image
 
 

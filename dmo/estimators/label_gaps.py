@@ -345,8 +345,8 @@ def landmark_regression(
     if center:
         right = right - np.outer(image[:, -1], means)
 
-    def products(B: np.ndarray) -> np.ndarray:
-        return landmark_products(raw, None, B, client)
+    def products(B: np.ndarray, wide: bool) -> np.ndarray:
+        return landmark_products(raw, None, B, client, wide)
 
     tol = _TOL[values.dtype.name]
     return values, *landmark_ridge(factors, products, right, n, c, center, tol)

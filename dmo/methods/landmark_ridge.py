@@ -10,7 +10,8 @@ landmarks on, where labels are few.
 How this differs from the paper's (Falkon):
 
 1. One r x r matrix in float64 holds both triangles, T on and above its diagonal and A below it: nothing of that size
-   is there twice. Products are in float64 too, of kernel values in float32.
+   is there twice. Steps are found by products in the kernel values' float32; what is left is worked out in float64, and
+   gone on from where it is more than it should be.
 2. W is factored with pivots, and landmarks that depend on others are dropped, where the paper adds to the diagonal.
 3. An intercept is an unknown of its own, in the system and in the preconditioner, so that rows need not be centered.
 4. Every label has steps of its own and stops when it has converged.
@@ -27,6 +28,7 @@ import scipy.linalg
 
 from dmo.methods.ridge import column_gradients
 
+_RESTARTS = 4
 _MIRROR = 256  # rows and columns that are mirrored at a time
 
 
@@ -117,7 +119,7 @@ class LandmarkFactors:
 
 def landmark_ridge(
     factors: LandmarkFactors,
-    products: Callable[[np.ndarray], np.ndarray],
+    products: Callable[[np.ndarray, bool], np.ndarray],
     right: np.ndarray,
     n: int,
     c: float,
@@ -131,7 +133,7 @@ def landmark_ridge(
     factors : LandmarkFactors
         Of the landmarks.
     products : callable
-        B (r + 1 x k) -> [C, 1]'[C, 1] B: one pass over the rows.
+        (B of shape (r + 1, k), whether in float64) -> [C, 1]'[C, 1] B: one pass over the rows.
     right : ndarray of shape (r + 1, k)
         [C, 1]'Y.
     n : int
@@ -161,7 +163,7 @@ def landmark_ridge(
     >>> C, Y = np.array([[1.0], [0.5]]), np.array([[2.0], [1.0]])
     >>> ones = np.hstack([C, np.ones((2, 1))])
     >>> factors = LandmarkFactors(np.ones((1, 1), order="F"), 1e-9, 1e-9)
-    >>> a, b = landmark_ridge(factors, lambda B: ones.T @ (ones @ B), ones.T @ Y, 2, 1e-9, tol=1e-12)
+    >>> a, b = landmark_ridge(factors, lambda B, wide: ones.T @ (ones @ B), ones.T @ Y, 2, 1e-9, tol=1e-12)
     >>> a.round(6).tolist(), bool(abs(b[0]) < 1e-6)
     ([[2.0]], True)
     """
@@ -175,8 +177,8 @@ def landmark_ridge(
         bottom = image[-1:] if center else np.zeros((1, image.shape[1]))
         return np.vstack([factors.root(image[:-1], True), bottom])
 
-    def apply(X: np.ndarray, which: np.ndarray) -> np.ndarray:
-        found = whitened(products(np.vstack([factors.root(X[:-1]), X[-1:]])))
+    def apply(X: np.ndarray, wide: bool) -> np.ndarray:
+        found = whitened(products(np.vstack([factors.root(X[:-1]), X[-1:]]), wide))
         found[:-1] += c * X[:-1]
         return found
 
@@ -187,6 +189,20 @@ def landmark_ridge(
         b = (R[-1] - toward @ R[:-1]) / rest
         return np.vstack([own - np.outer(toward, b), b])
 
-    found = column_gradients(apply, whitened(right), precondition, tol)
+    def length(R: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.einsum("ij,ij->j", R, precondition(R)))
+
+    target = whitened(right)
+    found, rest_of, least = np.zeros_like(target), target, np.maximum(length(target), np.finfo(float).tiny)
+    share = np.ones(k)  # of the right-hand sides, that is left
+    for _ in range(_RESTARTS):
+        # a recursion in float32 believes in a residual that it has lost: what is left is said by float64
+        found = found + column_gradients(
+            lambda X, which: apply(X, False), rest_of, precondition, min(0.5, tol / share.max())
+        )
+        rest_of = target - apply(found, True)
+        before, share = share, length(rest_of) / least
+        if share.max() <= 2 * tol or share.max() > 0.5 * before.max():
+            break
     # in the order that a store gives back, so that a model scores alike to the last bit after it was saved
     return np.ascontiguousarray(factors.root(found[:-1])), found[-1] if center else np.zeros(k)

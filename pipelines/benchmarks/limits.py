@@ -301,7 +301,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in names},
         "commit": commit.stdout.strip(),
-        "load": psutil.getloadavg()[0],
+        "load": round(psutil.getloadavg()[0], 1),
         "date": time.strftime("%Y-%m-%d"),
     }
 
@@ -349,7 +349,8 @@ def compare(base: Path, new: Path) -> None:
     runs = [json.loads(path.read_text()) for path in (base, new)]
     keyed = [{(r["work"], r["rival"].split(",")[0], r["threads"]): r for r in run["figures"]} for run in runs]
     table = Table("work", "threads", runs[0]["machine"]["commit"], runs[1]["machine"]["commit"], "times as fast")
-    table.title = "load when they began: " + ", ".join(f"{run['machine']['load']:.1f}" for run in runs)
+    loads = [run["machine"].get("load", "not noted") for run in runs]  # earlier commits did not note it
+    table.title = f"load when they began: {loads[0]}, {loads[1]}"
     beside_others = set()
     for key, row in keyed[1].items():
         if (key[0], key[2]) in beside_others:  # the same work of ours, beside another's

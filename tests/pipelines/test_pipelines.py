@@ -175,11 +175,13 @@ def test_figures_of_two_commits_are_compared_in_times_of_their_own_products(tmp_
             product = {"cpu": slower, "wall": 1.0}
             figures.append({"work": work, "rival": "x, 1 %", "threads": 1, "ours": times, "product": product})
         path = tmp_path / name
-        path.write_text(json.dumps({"machine": {"commit": name}, "figures": figures}))
+        load = {"load": 0.5} if name == "new" else {}  # commits before it was noted
+        path.write_text(json.dumps({"machine": {"commit": name} | load, "figures": figures}))
         return path
 
     limits.compare(written("old", 2.0, {"pass": 3.0, "gone": 1.0}), written("new", 1.0, {"pass": 1.5, "come": 1.0}))
     printed = capsys.readouterr().out
+    assert "load when they began: not noted, 0.5" in printed
     assert "pass" in printed
     assert "6.00 s" in printed
     assert "1.50 s" in printed
