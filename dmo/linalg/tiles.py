@@ -16,6 +16,7 @@ import numpy as np
 from dmo.blocks import row_blocks
 from dmo.cluster.workers import Broadcast, grouped, retried, run_task, send
 from dmo.errors import UserError, amount
+from dmo.kernels.threads import in_threads
 from dmo.kernels.tiles import FeatureTiles
 from dmo.linalg.operators import Operator
 from dmo.stores import KernelStore
@@ -23,6 +24,7 @@ from dmo.stores import KernelStore
 Pair = tuple[int, int]
 T = TypeVar("T")
 _PER_THREAD = 4  # tasks per thread in a product: some may be slower than others
+_RUNS = 8  # shares of a product in this process, more than that many threads have nothing to do
 _FAN_IN = 4  # shares that one task of the tree adds up
 
 
@@ -323,7 +325,19 @@ class Tiles(Operator):
         if self.client is not None:
             self._deal()
             self._check_memory(B)
+        elif not isinstance(self._tiles()[0], KernelStore):
+            return self._apply_in_threads(B)
         return self._sum(multiply_tiles, B)
+
+    def _apply_in_threads(self, B: np.ndarray) -> np.ndarray:
+        """A @ B in this process: tiles shared out among threads, added up in an order that no number of threads changes."""
+        tiles, pairs = self._tiles()[0], self.groups[0]
+
+        def share(run: list[int]) -> np.ndarray:
+            return multiply_tiles(_some(tiles, run), [pairs[at] for at in run], self._slices, B)
+
+        first, *others = in_threads(share, grouped(range(len(pairs)), _RUNS))
+        return _add(first, *others)
 
     def diagonal(self) -> np.ndarray:
         if self.features is not None:
