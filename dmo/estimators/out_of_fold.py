@@ -162,12 +162,8 @@ def _part(views: Mapping[str, Rows], index: np.ndarray) -> dict[str, Rows]:
 
 def _scoring(estimator: Any) -> Any:
     """A clone that scores labels, and learns nothing besides."""
-    bare: dict[str, Any] = {
-        "decoder": None,
-        "scale": "none",
-        "impute": None,
-        "class_weight": None,
-    }  # the weights of samples have it
+    bare: dict[str, Any] = {"decoder": None, "scale": "none", "impute": None}
+    bare["class_weight"] = None  # the weights of samples have it
     bare["standardize"] = 0.0  # raw scores are the same without held-out statistics
     model = clone(estimator)
     model.set_params(**{name: value for name, value in bare.items() if name in model.get_params(deep=False)})

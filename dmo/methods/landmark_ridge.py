@@ -21,10 +21,12 @@ Source: Rudi, Carratino, Rosasco 2017, algorithm 1.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
+from sklearn.exceptions import ConvergenceWarning
 
 from dmo.methods.ridge import column_gradients
 
@@ -152,6 +154,11 @@ def landmark_ridge(
     offset : ndarray of shape (k,)
         The intercept.
 
+    Warns
+    -----
+    ConvergenceWarning
+        Where what is left, worked out in float64, does not become small enough.
+
     References
     ----------
     Rudi, Carratino, Rosasco 2017, algorithm 1.
@@ -204,5 +211,13 @@ def landmark_ridge(
         before, share = share, length(rest_of) / least
         if share.max() <= 2 * tol or share.max() > 0.5 * before.max():
             break
+    if share.max() > 2 * tol:
+        warnings.warn(
+            f"conjugate gradients on landmarks: {np.count_nonzero(share > 2 * tol)} of {k} labels stopped at a relative "
+            f"residual of {share.max():.1e}, {tol:.0e} was asked for; raise the ridge, take fewer landmarks, or "
+            "precision='float64'",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
     # in the order that a store gives back, so that a model scores alike to the last bit after it was saved
     return np.ascontiguousarray(factors.root(found[:-1])), found[-1] if center else np.zeros(k)

@@ -4,13 +4,14 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from dmo import MultiViewRidge, Nystrom, load
 from dmo.errors import UserError
 from dmo.estimators.label_gaps import landmark_regression
 from dmo.kernels import RBF, gram_matrix
 from dmo.lowrank.nystrom import LandmarkMap
-from dmo.methods.landmark_ridge import LandmarkFactors
+from dmo.methods.landmark_ridge import LandmarkFactors, landmark_ridge
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(500, 6))
@@ -55,6 +56,34 @@ def test_single_precision_is_as_near_as_that_of_the_direct_solve():
     wide = found["direct", "float64"]
     off = {key: np.abs(scores - wide).max() for key, scores in found.items()}
     assert 0 < off["cg", "float32"] < max(2 * off["direct", "float32"], 1e-3)
+
+
+def spanned(noise):
+    """Factors of 30 landmarks, the products of X's kernel values at them, those for the steps off by `noise`, and labels'."""
+    C, W = (gram_matrix(RBF(2.0), np.vstack([A, X[:30]]), np.float64)[0][: len(A), len(A) :] for A in (X, X[:30]))
+    ones, rng = np.hstack([C, np.ones((500, 1))]), np.random.default_rng(0)
+    factors = LandmarkFactors(W.copy(order="F"), 1e-12, 0.1 * 30 / 500)
+    ones = ones[:, [*factors.keep, 30]]
+
+    def products(B, wide):
+        image = ones.T @ (ones @ B)
+        return image if wide else image * (1 + noise * rng.standard_normal(image.shape))
+
+    return ones, W[np.ix_(factors.keep, factors.keep)], factors, products
+
+
+def test_steps_by_inexact_products_end_at_a_residual_that_is_exact():
+    ones, W, factors, products = spanned(1e-5)
+    a, offset = landmark_ridge(factors, products, ones.T @ Y, 500, 0.1, tol=1e-8)
+    system = ones.T @ ones
+    system[:30, :30] += 0.1 * W
+    np.testing.assert_allclose(ones @ np.vstack([a, offset]), ones @ np.linalg.solve(system, ones.T @ Y), atol=1e-6)
+
+
+def test_products_that_are_too_inexact_are_told():
+    ones, _, factors, products = spanned(1.0)
+    with pytest.warns(ConvergenceWarning, match="labels stopped at a relative residual of .*raise the ridge"):
+        landmark_ridge(factors, products, ones.T @ Y, 500, 0.1, tol=1e-8)
 
 
 def test_held_out_scores_come_from_folds():
