@@ -85,5 +85,5 @@ def _drawn(
     """Row numbers of the probes and of the other rows, each ascending."""
     rng = np.random.default_rng(random_state)
     first = draw(n, min(_PROBES, n), rng) if probes is None else np.sort(probes)
-    rest = np.setdiff1d(np.arange(n), first, assume_unique=True)
-    return first, rest[draw(len(rest), _OTHERS, rng)]
+    others = draw(n - len(first), _OTHERS, rng)  # counted among the rows that are no probes, without a list of them all
+    return first, others + np.searchsorted(first - np.arange(len(first)), others, side="right")

@@ -1,6 +1,7 @@
 """Low-rank kernels: landmarks, Nystrom, MEKA, block-sparse rows, their operators and solves."""
 
 import pickle
+import tracemalloc
 from dataclasses import replace
 
 import dask.array as da
@@ -24,6 +25,7 @@ from dmo.linalg.solve import factorize
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom, sampled_error
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.lowrank.clusters import allocate, balanced_centers
+from dmo.lowrank.errors import error_rows
 from dmo.lowrank.landmarks import assign, choose_landmarks
 from dmo.lowrank.sampling import learning_rows
 
@@ -315,6 +317,16 @@ def test_sampled_error_is_the_error():
     everything = sampled_error(found, X, probes=np.arange(len(X)))
     assert everything["relative_error"] == pytest.approx(exact, rel=1e-3)
     assert everything["residual_diagonal"] == pytest.approx(1 - np.trace(product(found)) / len(X), rel=1e-3)
+
+
+def test_rows_of_the_error_are_drawn_without_a_list_of_all_rows():
+    tracemalloc.start()
+    rows = error_rows(10_000_000, 0)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+    assert len(np.unique(rows)) == len(rows)
+    for n in (1, 300, 512):  # no more rows than are drawn of millions: every row, once
+        np.testing.assert_array_equal(error_rows(n, 0), np.arange(n))
 
 
 # --- block-sparse rows
