@@ -178,6 +178,18 @@ def test_orthonormalize_spans_the_columns_outside_what_is_there(n: int, k: int, 
     assert Q.shape[1] <= np.linalg.matrix_rank(B) if B.size else Q.shape[1] == 0
 
 
+@pytest.mark.parametrize("apart", [1.0, 1e-2, 1e-4, 1e-5, 1e-7])
+def test_orthonormalize_has_all_digits_however_near_the_columns_are(apart: float) -> None:
+    rng = np.random.default_rng(0)
+    there, B = np.linalg.qr(rng.normal(size=(300, 5)))[0], rng.normal(size=(300, 8))
+    B = np.hstack([B, B @ rng.normal(size=(8, 8)) + apart * rng.normal(size=(300, 8))]) * np.logspace(1, -1, 16)
+    Q = orthonormalize(B, there)
+    assert Q.shape[1] == 16
+    np.testing.assert_allclose(np.hstack([there, Q]).T @ np.hstack([there, Q]), np.eye(21), atol=1e-13)
+    outside = B - there @ (there.T @ B)
+    np.testing.assert_allclose(Q @ (Q.T @ outside), outside, atol=1e-12 * np.abs(B).max())
+
+
 def test_orthonormalize_drops_what_is_short_beside_the_longest_column() -> None:
     """Of 400 rows a column of ones is 20 long and a row 1."""
     other = np.tile([1.0, -1.0], 200) / 20

@@ -39,7 +39,7 @@ def factor_rows(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows], width
     n = next(iter(views.values())).shape[0]
     if n >= width + sum(feature_map.rank for feature_map in maps.values()):
         return None
-    return dict(zip(maps, in_threads(lambda view: maps[view](views[view]).astype(np.float64), list(maps)), strict=True))
+    return dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
 
 
 class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):

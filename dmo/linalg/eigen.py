@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from dmo.errors import UserError
+from dmo.kernels.threads import product
 from dmo.linalg.tall import LinearMap, gram, orthonormalize
 from dmo.progress import stage
 
@@ -182,7 +183,7 @@ def block_krylov(
             # that lost the far end of the spectrum
             scale = max(scale, np.abs(values).max(initial=0.0))
             values, kept = values[:k], vectors[:, : 2 * k]
-            ritz, images = basis.V @ vectors[:, :k], basis.image @ vectors[:, :k]
+            ritz, images = product(basis.V, vectors[:, :k]), product(basis.image, vectors[:, :k])
             rest = images - ritz * values
             lengths = np.linalg.norm(ritz, axis=0)
             residuals = np.linalg.norm(rest, axis=0) / (scale * lengths)
@@ -410,8 +411,15 @@ def _whitened(A: np.ndarray, whiten: np.ndarray, k: int) -> tuple[np.ndarray, np
 
 def _largest(A: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     # algebraically largest, from the upper end: A may be indefinite, where those of largest magnitude are other pairs
-    values, vectors = scipy.linalg.eigh(A, subset_by_index=[len(A) - k, len(A) - 1], check_finite=False)
-    return values[::-1], vectors[:, ::-1]
+    if k > _MANY * len(A):
+        values, vectors = np.linalg.eigh(A)
+    else:
+        values, vectors = scipy.linalg.eigh(A, subset_by_index=[len(A) - k, len(A) - 1], check_finite=False)
+    return values[::-1][:k], vectors[:, ::-1][:, :k]
+
+
+_MANY = 0.25
+"""Share of the pairs from which LAPACK's divide and conquer finds all of them in less time than its other methods these."""
 
 
 def power_of(A: np.ndarray, exponent: float) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from dmo.blocks import row_blocks
+from dmo.kernels.threads import product
 
 LinearMap = Callable[[np.ndarray], np.ndarray]
 """A linear map of tall blocks: n x k to n x k."""
@@ -145,7 +146,9 @@ def gram(F: np.ndarray, G: np.ndarray | None = None, size: int = 8192) -> np.nda
 def orthonormalize(B: np.ndarray, against: np.ndarray | None = None, tol: float = 1e-10) -> np.ndarray:
     """Find an orthonormal basis of the span of columns, less their part in another span.
 
-    Projects twice ("twice is enough") and takes a rank-revealing QR.
+    Projects twice ("twice is enough"), and orthonormalizes after each time through the Cholesky factor of the columns' Gram
+    matrix: all in products of matrices, where a rank-revealing QR, which follows where the columns are nearly dependent,
+    takes ten times as long.
 
     Parameters
     ----------
@@ -163,7 +166,7 @@ def orthonormalize(B: np.ndarray, against: np.ndarray | None = None, tol: float 
 
     References
     ----------
-    Giraud, Langou, Rozloznik, van den Eshof 2005.
+    Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya 2015.
 
     Examples
     --------
@@ -176,13 +179,49 @@ def orthonormalize(B: np.ndarray, against: np.ndarray | None = None, tol: float 
     scale = np.sqrt((B * B).sum(axis=0).max(initial=0.0))
     if scale == 0.0:
         return np.zeros((B.shape[0], 0))
-    for _ in range(2):
-        if against is not None and against.shape[1]:
-            B -= against @ (against.T @ B)
-    Q, R, _ = scipy.linalg.qr(B, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
+    against = np.zeros((len(B), 0)) if against is None else against
+    B = _outside(B, against)
+    first = _by_gram(B, _RELIABLE * tol * scale, _DEPENDENT)
+    # what the first time left of dependence is at most rounding times its condition: the second removes it
+    second = None if first is None else _by_gram(_outside(first, against), 0.5, 0.5)
+    if second is not None:
+        return second
+    Q, R, _ = scipy.linalg.qr(
+        _outside(B, against), mode="economic", pivoting=True, overwrite_a=True, check_finite=False
+    )
     rank = int((np.abs(np.diag(R)) > tol * scale).sum())
     Q = Q[:, :rank]
-    if against is not None and against.shape[1]:
-        Q -= against @ (against.T @ Q)
-        Q, _ = scipy.linalg.qr(Q, mode="economic", overwrite_a=True, check_finite=False)
+    if against.shape[1]:
+        Q, _ = scipy.linalg.qr(_outside(Q, against), mode="economic", overwrite_a=True, check_finite=False)
     return Q
+
+
+_DEPENDENT = 1e-5
+"""Length of a column outside of those before it, relative to its own, below which Cholesky QR leaves too few digits."""
+_RELIABLE = 1e3
+"""Times the length of directions that are dropped: columns that stay longer than that leave nothing to drop."""
+
+
+def _outside(B: np.ndarray, against: np.ndarray) -> np.ndarray:
+    """B less its part in the span of orthonormal columns."""
+    return B - product(against, product(against.T, B)) if against.shape[1] else B
+
+
+def _by_gram(B: np.ndarray, least: float, dependent: float) -> np.ndarray | None:
+    """B R^-1 with R'R = B'B; None where a column, outside of those before it, is shorter than `least` or than `dependent`
+    times its own length."""
+    if B.shape[1] > B.shape[0]:
+        return None
+    square = B.T @ B
+    lengths = np.sqrt(square.diagonal())
+    if not lengths.min() > least:
+        return None
+    try:  # columns of length 1: their factor does not care how different their lengths are
+        root = np.linalg.cholesky(square / lengths / lengths[:, None])
+    except np.linalg.LinAlgError:
+        return None
+    left = root.diagonal()
+    if left.min() < dependent or (left * lengths).min() <= least:
+        return None
+    inverse = scipy.linalg.solve_triangular(root, np.diag(1 / lengths), lower=True, check_finite=False)
+    return product(B, inverse.T)

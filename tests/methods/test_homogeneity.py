@@ -473,6 +473,22 @@ def test_fewer_rows_than_columns_give_the_answer_of_their_moments(center, labels
         np.testing.assert_allclose(left * np.sign((left * right).sum(axis=0)), right, atol=1e-7)
 
 
+@pytest.mark.parametrize("n", [60, 300])
+def test_rows_in_float32_give_the_eigenpairs_of_the_same_rows_in_float64(n):
+    rng = np.random.default_rng(0)
+    groups = {view: rng.standard_normal((n, 50)) * np.logspace(9, -9, 50) for view in "ab"}
+    groups = {view: (rows + rows[:, :1]).astype(np.float32) for view, rows in groups.items()}
+    groups[LABELS] = np.eye(5)[rng.integers(5, size=n)]
+    ridges, weights = dict.fromkeys(groups, 1e-3), {"a": 0.1, "b": 0.1, LABELS: 1.0}
+    wide = {name: rows.astype(np.float64) for name, rows in groups.items()}
+    found, wanted = (homogeneity(RotatedRows.of(kind), weights, ridges, 4, tol=1e-6) for kind in (groups, wide))
+    assert found.pairs.converged
+    np.testing.assert_allclose(found.pairs.values, wanted.pairs.values, rtol=1e-6)
+    for name, rows in wide.items():
+        left, right = (rows @ fit.coefficients[name] + fit.offsets[name] for fit in (found, wanted))
+        np.testing.assert_allclose(left * np.sign((left * right).sum(axis=0)), right, atol=1e-4 * np.abs(right).max())
+
+
 @pytest.mark.parametrize("approximation", [Nystrom(rank=10), Meka(rank=5, clusters=2)])
 @pytest.mark.parametrize("standardize", [0.0, 0.5])
 def test_more_labels_than_samples_are_annotated_as_from_moments(approximation, standardize):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dmo.blocks import row_blocks
 from dmo.engines.moments import LABELS, Moments
 from dmo.errors import UserError
 from dmo.kernels.threads import in_threads, product
@@ -19,6 +20,9 @@ from dmo.linalg.eigen import CUTOFF, Eigenpairs, block_krylov
 from dmo.methods.homogeneity.label_subspace import LabelSubspace
 
 _STEPS = 4
+_STRIP = 64
+_SINGLE = 1e-5
+"""Error of a product, relative to its columns, that float32 rows keep to."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +78,17 @@ class RotatedMoments:
         RotatedMoments
             The same moments.
         """
-        centered = moments.centered()
-        inner = centered if center else moments
-        own = [inner.gram[where, where] for where in moments.slices().values()]
+        slices = moments.slices()
+        own = [moments.centered_gram(name) if center else moments.gram[where, where] for name, where in slices.items()]
         found = in_threads(_spectrum, own)
-        spectra = {name: values for name, (values, _) in zip(moments.slices(), found, strict=True)}
-        bases = {name: vectors for name, (_, vectors) in zip(moments.slices(), found, strict=True)}
-        rotated = centered.mixed(bases)
-        means = {name: moments.mean()[where] for name, where in moments.slices().items()}
+        spectra = {name: values for name, (values, _) in zip(slices, found, strict=True)}
+        bases = {name: vectors for name, (_, vectors) in zip(slices, found, strict=True)}
+        rotated = moments.mixed(bases)
+        # centered where it stands, strip by strip: a second matrix of all columns would take as long as turning the first
+        sums = rotated.sums / np.sqrt(moments.n)
+        for where in row_blocks(len(sums), _STRIP):
+            rotated.gram[where] -= np.outer(sums[where], sums)
+        means = {name: moments.mean()[where] for name, where in slices.items()}
         return cls(bases, spectra, rotated.gram, means, rotated.slices(), center)
 
     @classmethod
@@ -183,7 +190,8 @@ class RotatedRows:
     bases, spectra, means, slices, center
         As in `RotatedMoments`.
     columns : ndarray of shape (n, sum r_j)
-        Rows in these coordinates, less their mean.
+        Rows in these coordinates, less their mean, divided by the roots of the spectrum: left singular vectors of every
+        group. float32 where the rows of all views are.
 
     Examples
     --------
@@ -216,42 +224,29 @@ class RotatedRows:
         RotatedRows
             The same rows.
         """
-        means = {name: rows.mean(axis=0) for name, rows in groups.items()}
-        found = in_threads(lambda name: _turned(groups[name] - means[name] if center else groups[name]), list(groups))
-        bases, spectra = {}, {}
-        slices: dict[str, slice] = {}
-        for name, (basis, spectrum, _) in zip(groups, found, strict=True):
-            bases[name], spectra[name] = basis, spectrum
-            start = slices[next(reversed(slices))].stop if slices else 0
-            slices[name] = slice(start, start + len(spectrum))
-        stacked = np.hstack([turned for _, _, turned in found])
-        stacked -= stacked.mean(axis=0)
-        return cls(bases, spectra, stacked, means, slices, center)
+        means = {name: rows.mean(axis=0, dtype=np.float64) for name, rows in groups.items()}
+        edges = np.cumsum([0, *(min(rows.shape) for rows in groups.values())])
+        views = [rows for name, rows in groups.items() if name != LABELS]
+        columns = np.empty((len(views[0]), edges[-1]), np.result_type(np.float32, *views))
 
-    def product(self, B: np.ndarray) -> np.ndarray:
-        """Multiply with the Gram matrix.
+        def turn(j: int) -> tuple[np.ndarray, np.ndarray]:
+            name, rows = list(groups.items())[j]
+            basis, spectrum, turned = _turned(rows - means[name] if center else rows.astype(np.float64, copy=False))
+            turned -= turned.mean(axis=0)
+            np.divide(
+                turned, np.sqrt(spectrum), out=columns[:, edges[j] : edges[j] + len(spectrum)], casting="same_kind"
+            )
+            return basis, spectrum
 
-        Parameters
-        ----------
-        B : ndarray of shape (sum r_j, k)
-            Right factor.
-
-        Returns
-        -------
-        ndarray of shape (sum r_j, k)
-            Product.
-        """
-        return product(self.columns.T, product(self.columns, B))
-
-    def label_columns(self) -> np.ndarray:
-        """Take the Gram matrix's columns of the labels.
-
-        Returns
-        -------
-        ndarray of shape (sum r_j, r)
-            Columns.
-        """
-        return product(self.columns.T, self.columns[:, self.slices[LABELS]])
+        found = in_threads(turn, range(len(groups)))
+        spectra = {name: spectrum for name, (_, spectrum) in zip(groups, found, strict=True)}
+        full = [np.arange(start, start + len(spectrum)) for start, spectrum in zip(edges, spectra.values())]
+        if sum(map(len, full)) < edges[-1]:  # directions were left out
+            columns = columns[:, np.concatenate(full)]
+        ends = np.cumsum([0, *map(len, full)])
+        slices = {name: slice(int(a), int(b)) for name, a, b in zip(groups, ends[:-1], ends[1:], strict=True)}
+        bases = {name: basis for name, (basis, _) in zip(groups, found, strict=True)}
+        return cls(bases, spectra, columns, means, slices, center)
 
 
 def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -365,22 +360,83 @@ def homogeneity(
     )[:, None]
     if k > len(D):
         raise UserError(f"{k} components from factors of {len(D)} columns in all; lower n_components or raise the rank")
-    # of M = S D^2 S' the smaller side is solved: X itself among few rows, else v with X = S D v
-    S = rotated.columns if isinstance(rotated, RotatedRows) and len(rotated.columns) < len(D) else None
-    size = len(D) if S is None else len(S)
-    start = np.zeros((size, 0))
-    if LABELS in rotated.slices:
-        # the search starts at S D^2 S'Y = M Y, one step of the map from the labels
-        start = D * rotated.label_columns() if S is None else product(S, D**2 * rotated.label_columns())
-    if start.shape[1] < k:
-        rng = np.random.default_rng(random_state)
-        start = np.hstack([start, rng.standard_normal((size, min(k + 10, size) - start.shape[1]))])
-    if S is not None:
-        pairs = block_krylov(lambda B: product(S, D**2 * product(S.T, B)), start, k, tol, max_steps)
-        return _expanded(rotated, ridges, pairs, product(S.T, pairs.vectors))
+    if isinstance(rotated, RotatedRows):
+        return _of_rows(rotated, D, ridges, k, tol, max_steps, random_state)
+    start = D * rotated.label_columns() if LABELS in rotated.slices else np.zeros((len(D), 0))
+    start = _widened(start, k, random_state)
     pairs = block_krylov(lambda B: D * rotated.product(D * B), start, k, tol, max_steps)
     lengths = np.sqrt(np.maximum(pairs.values, np.finfo(float).tiny))
     return _expanded(rotated, ridges, pairs, rotated.product(D * (pairs.vectors / lengths)))
+
+
+def _of_rows(
+    rotated: RotatedRows,
+    D: np.ndarray,
+    ridges: Mapping[str, float],
+    k: int,
+    tol: float,
+    max_steps: int,
+    random_state: int | None,
+) -> HomogeneityFit:
+    """The fit from the rows themselves: of M = U d^2 U', with U their left singular vectors and d at most 1, the smaller side
+    is solved, X itself among few rows, else v with X = U d v."""
+    lengths = np.sqrt(np.concatenate(list(rotated.spectra.values())))[:, None]
+    M = _RowMap(rotated.columns, D * lengths)
+    start = np.zeros((M.size, 0))
+    if LABELS in rotated.slices:
+        start = M.start(rotated.slices[LABELS])
+    pairs = block_krylov(M, _widened(start, k, random_state), k, tol, max_steps, loosen=M.loosen)
+    M.loosen(1.0)
+    return _expanded(rotated, ridges, pairs, lengths * M.projected(pairs))
+
+
+class _RowMap:
+    """U d^2 U', or d U'U d where that is smaller: in the precision of U where the eigenpairs need no more, in float64 where
+    they do."""
+
+    def __init__(self, U: np.ndarray, d: np.ndarray):
+        self._U, self._d, self._few, self._kind = U, d, U.shape[0] < U.shape[1], np.dtype(np.float64)
+
+    @property
+    def size(self) -> int:
+        return min(self._U.shape)
+
+    def loosen(self, error: float) -> None:
+        """Let images be off by as much from now on, relative to every column."""
+        self._kind = self._U.dtype if error >= _SINGLE else np.dtype(np.float64)
+
+    def __call__(self, B: np.ndarray) -> np.ndarray:
+        if self._few:
+            return self._times(self._d**2 * self._across(B))
+        return self._d * self._across(self._times(self._d * B))
+
+    def start(self, labels: slice) -> np.ndarray:
+        """One step of the map from the labels."""
+        image = self._d * self._across(self._U[:, labels])
+        return self._times(self._d * image) if self._few else image
+
+    def projected(self, pairs: Eigenpairs) -> np.ndarray:
+        """U'X, X orthonormal."""
+        if self._few:
+            return self._across(pairs.vectors)
+        return self._across(self._times(self._d * pairs.vectors)) / np.sqrt(
+            np.maximum(pairs.values, np.finfo(float).tiny)
+        )
+
+    def _times(self, B: np.ndarray) -> np.ndarray:
+        return product(self._U, B.astype(self._kind, copy=False))
+
+    def _across(self, B: np.ndarray) -> np.ndarray:
+        return product(self._U.T, B.astype(self._kind, copy=False))
+
+
+def _widened(start: np.ndarray, k: int, random_state: int | None) -> np.ndarray:
+    """The start of a search for k pairs, one step of the map from the labels, with random columns where it has fewer."""
+    size, columns = start.shape
+    if columns >= k:
+        return start
+    rng = np.random.default_rng(random_state)
+    return np.hstack([start, rng.standard_normal((size, min(k + 10, size) - columns))])
 
 
 def _expanded(
