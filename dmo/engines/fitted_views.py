@@ -320,6 +320,7 @@ def fit_view(
     random_state: int | None,
     columns: int | None = None,
     weights: np.ndarray | None = None,
+    tol: float = EXACT,
 ) -> FittedView:
     """Build a kernel's operator over the rows of its views and factorize it with a ridge.
 
@@ -339,7 +340,7 @@ def fit_view(
         Center the kernel.
     storage : str
         Where the entries go, see `choose_storage`.
-    method : {"auto", "cholesky", "cg"}
+    method : {"auto", "direct", "cholesky", "cg"}
         How it is solved, see `dmo.linalg.solve.factorize`.
     random_state : int or None
         Seed.
@@ -347,6 +348,8 @@ def fit_view(
         Right-hand sides in all; None: many.
     weights : ndarray of shape (n,) or None, default=None
         Of the samples; those of weight 0 are not read. None: 1 each.
+    tol : float, default=1e-8
+        Relative residual of solutions with float32 entries, see `dmo.linalg.solve.factorize`; of others it is 1e-8 at most.
 
     Returns
     -------
@@ -368,12 +371,12 @@ def fit_view(
     sources = {view: views[view] for view in kernel.kernels}
     if weights is None:
         built = build(engine, kernel, sources, ridge, storage, random_state)
-        return view_of(name, built, sources, ridge, center, method, random_state, columns)
+        return view_of(name, built, sources, ridge, center, method, random_state, columns, tol=tol)
     index = np.flatnonzero(weights)
     if len(index) < len(weights):
         sources = {view: Subset(source, index) for view, source in sources.items()}
     built = build(engine, kernel, sources, ridge, storage, random_state, weights[index])
-    inner = view_of(name, built, sources, ridge, center, method, random_state, columns, weights[index])
+    inner = view_of(name, built, sources, ridge, center, method, random_state, columns, weights[index], tol=tol)
     assert isinstance(inner, (KernelView, LinearView))
     return WeightedView(inner, index, weights[index], len(weights), center)
 
@@ -389,6 +392,7 @@ def view_of(
     columns: int | None = None,
     weights: np.ndarray | None = None,
     spectrum: Callable[[Operator], Spectrum] | None = None,
+    tol: float = EXACT,
 ) -> FittedView:
     """Put a built kernel under a ridge.
 
@@ -404,7 +408,7 @@ def view_of(
         c, above 0.
     center : bool
         Center the kernel.
-    method : {"auto", "cholesky", "cg"}
+    method : {"auto", "direct", "cholesky", "cg"}
         How it is solved, see `dmo.linalg.solve.factorize`.
     random_state : int or None
         Seed.
@@ -414,6 +418,8 @@ def view_of(
         Of the samples, above 0: the view is that of their rows times the roots. None: 1 each.
     spectrum : callable or None, default=None
         Operator -> its eigenpairs, which then solve in place of `method`.
+    tol : float, default=1e-8
+        Relative residual of solutions with float32 entries, see `dmo.linalg.solve.factorize`; of others it is 1e-8 at most.
 
     Returns
     -------
@@ -440,7 +446,8 @@ def view_of(
     operator = built.operator.centered() if center else built.operator
     if weights is not None:
         operator = built.operator.weighted(weights, center)
-    tol = EXACT
+    if built.dtype == np.float64:
+        tol = min(tol, EXACT)
     if method == "auto" and isinstance(built.operator, Tiles):
         method, tol = "cg", COEFFICIENTS
     try:

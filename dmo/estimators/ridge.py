@@ -44,6 +44,7 @@ from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.kernels import Linear, parse
 from dmo.kernels.multikernel import MultiKernel
+from dmo.linalg.solve import COEFFICIENTS, SCORES
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.ridge import ridge
@@ -499,6 +500,7 @@ class MultiViewRidge(Incremental, Annotator):
                     self.random_state,
                     None if (held_out and some is None) or gaps is not None else targets.shape[1],
                     None if gaps is None else weights,
+                    COEFFICIENTS,
                 )
                 own, mean = (
                     (targets, None) if gaps is None else gaps.completed(view.smoother, targets, weights, self.center)
@@ -531,7 +533,7 @@ class MultiViewRidge(Incremental, Annotator):
         built = build(engine, kernel, sources, float(ridges.min()), storage, self.random_state)
         found, left = np.zeros((0, 0)), np.empty((len(targets) if some is None else len(some), targets.shape[1]))
         for c, columns in groups:
-            view = view_of(name, built, sources, c, self.center, "auto", self.random_state)
+            view = view_of(name, built, sources, c, self.center, "auto", self.random_state, tol=COEFFICIENTS)
             own = targets[:, columns]
             part = view.coefficients(own)
             found = found if found.size else np.empty((len(part), targets.shape[1]))
@@ -700,7 +702,7 @@ class MultiViewRidge(Incremental, Annotator):
         """
         self._learn_weights(old, Y)
         kernels, weights = self._kernels(list(old)), np.ones(len(Y))
-        shared = SharedViews(self, kernels, old, new, factorizations)
+        shared = SharedViews(self, kernels, old, new, factorizations, SCORES)
         frequency = Y.mean(axis=0) if gaps is None else gaps.frequency(Y)
 
         def run(model: MultiViewRidge) -> HeldOut:

@@ -26,6 +26,7 @@ from dmo.kernels.threads import in_threads, thread_count
 from dmo.linalg.direct import Spectrum
 from dmo.linalg.operators import Operator
 from dmo.linalg.row_gram import RowGram
+from dmo.linalg.solve import EXACT
 from dmo.methods.homogeneity.operators import decoder
 from dmo.validation import label_rank
 
@@ -137,7 +138,7 @@ class SharedViews:
     """The kernels of one fold's training rows `old` and held-out rows `new`, built once; factors of the last ridges.
 
     `factorizations`: what Cholesky would take for all ridges to come, in factorizations; where that is more than the
-    eigenpairs of a kernel take, these serve all ridges.
+    eigenpairs of a kernel take, these serve all ridges. `tol`: relative residual of solutions.
     """
 
     def __init__(
@@ -147,8 +148,9 @@ class SharedViews:
         old: Mapping[str, Rows],
         new: Mapping[str, Rows],
         factorizations: float = 1.0,
+        tol: float = EXACT,
     ):
-        self.old, self.new = old, new
+        self.old, self.new, self._tol = old, new, tol
         n = next(iter(old.values())).shape[0]
         fits = 32.0 * n * n * len(kernels) <= psutil.virtual_memory().available / 2
         self._spectral = factorizations > EIGENPAIRS and fits
@@ -173,7 +175,8 @@ class SharedViews:
             built, cross = self._parts[name]
             sources = {view: self.old[view] for view in built.kernel.kernels}
             spectrum = partial(self._spectrum, name, center) if self._spectral else None
-            view = view_of(name, built, sources, ridge, center, "cholesky", None, spectrum=spectrum)
+            self._last.pop(name, None)  # its factor first makes room
+            view = view_of(name, built, sources, ridge, center, "direct", None, spectrum=spectrum, tol=self._tol)
             self._last[name] = (key, SharedView(view, self.new, cross))
         return self._last[name][1]
 

@@ -53,8 +53,30 @@ def thread_count(n_threads: int | None = None) -> int:
     own = _threads.get()
     if own is not None:
         return own
-    limits = [library.num_threads for library in _blas().lib_controllers if library.num_threads]
+    limits = _blas_threads()
     return min(limits) if limits else os.cpu_count() or 1
+
+
+def _blas_threads() -> list[int]:
+    return [library.num_threads for library in _blas().lib_controllers if library.num_threads]
+
+
+def is_single_blas() -> bool:
+    """Find whether BLAS has one thread now, whatever `in_threads` has.
+
+    Returns
+    -------
+    bool
+        Whether each BLAS library that is loaded has.
+
+    Examples
+    --------
+    >>> from dmo.kernels.threads import is_single_blas, single_blas
+    >>> with single_blas():
+    ...     is_single_blas()
+    True
+    """
+    return max(_blas_threads(), default=1) == 1
 
 
 def over_rows(task: Callable[[int, int], None], n: int, n_threads: int | None = None, least: int = 32) -> None:

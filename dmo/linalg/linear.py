@@ -9,12 +9,13 @@ import numpy as np
 import scipy.linalg
 
 from dmo.blocks import row_blocks
+from dmo.kernels.threads import is_single_blas
 from dmo.linalg.row_gram import CenteredRows
 from dmo.linalg.solution import PROBES, IllConditioned, relative_error, warn_of_error
 from dmo.linalg.tall import Factor
 
 _STRIP = 4096
-_WHOLE = 8192  # rows up to which LAPACK's own factorization works on any number of threads, and is the fastest
+_WHOLE = 12288  # rows up to which LAPACK's own factorization works on several threads, and is the fastest
 _BLOCK = 2048  # columns of a block of larger ones
 log = logging.getLogger("dmo")
 
@@ -23,12 +24,12 @@ def cholesky_in_place(A: np.ndarray) -> int:
     """The lower Cholesky factor of a column-major symmetric A (n x n, float32 or float64) in its lower triangle; 0, or
     the row at which A is found not positive definite (counted from 1). The upper triangle keeps what it had.
 
-    By blocks of columns where it is large: OpenBLAS 0.3.30's own factorization ends the process from about n = 16 000 on two
-    threads. Smaller ones are left to it: blocks are copied, which took a third of the time at n = 4500.
+    By blocks of columns where it is large and BLAS has several threads: OpenBLAS 0.3.30's own factorization ends the process
+    from about n = 16 000 on two. Others are left to it: blocks are copied, which took a third of the time at n = 4500.
     """
     n = len(A)
     potrf = scipy.linalg.get_lapack_funcs("potrf", (A,))
-    if n <= _WHOLE and A.flags.f_contiguous:
+    if A.flags.f_contiguous and (n <= _WHOLE or is_single_blas()):
         return int(potrf(A, lower=1, clean=0, overwrite_a=1)[1])
     trsm = scipy.linalg.get_blas_funcs("trsm", (A,))
     for columns in row_blocks(n, _BLOCK):

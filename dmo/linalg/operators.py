@@ -7,6 +7,7 @@ NumPy blocks (n x k); building an operator computes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ import scipy.sparse
 
 from dmo.blocks import row_blocks
 from dmo.errors import UserError
+from dmo.kernels.threads import in_threads
 
 _STRIP = 1024
+_STRIP_ENTRIES = 1 << 21  # of a strip in float64: less than what malloc asks the system for anew, zeroed, every time
 
 
 class Operator:
@@ -92,6 +95,20 @@ class Operator:
             A new array.
         """
         raise NotImplementedError
+
+    def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield the upper triangle by strips of rows, for a factorization that has arithmetic and memory of its own.
+
+        Yields
+        ------
+        where : slice
+            Rows.
+        strip : ndarray of shape (m, n - where.start), float64
+            Their entries from column `where.start` on, in a new array.
+        """
+        matrix = self.dense(self.dtype)
+        for where in _strips(self.n):
+            yield where, matrix[where, where.start :].astype(np.float64)
 
     def expansion(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Work out the function of new rows that coefficients of the training rows stand for.
@@ -201,6 +218,11 @@ class Operator:
         return Congruent(self.centered(weights / weights.sum()) if center else self, np.sqrt(weights))
 
 
+def _strips(n: int) -> list[slice]:
+    """Rows of an n x n matrix, few enough to be cast to float64 at a time."""
+    return row_blocks(n, max(32, _STRIP_ENTRIES // max(1, n)))
+
+
 def _real(array: np.ndarray) -> np.ndarray:
     """The array itself where it is float32 or float64, else a float64 copy."""
     array = np.asarray(array)
@@ -233,12 +255,19 @@ class Dense(Operator):
         if self.dtype == dtype:
             return self.matrix @ B
         out = np.empty(B.shape, dtype)
-        for where in row_blocks(self.n, _STRIP):
+
+        def multiply(where: slice) -> None:
             np.matmul(self.matrix[where].astype(dtype), B, out=out[where])
+
+        in_threads(multiply, _strips(self.n))
         return out
 
     def diagonal(self) -> np.ndarray:
         return np.diagonal(self.matrix).astype(np.float64)
+
+    def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
+        for where in _strips(self.n):
+            yield where, self.matrix[where, where.start :].astype(np.float64)
 
     def columns(self, index: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(self.matrix[index].T)
@@ -441,6 +470,14 @@ class Centered(Operator):
         correction = self.means[:, None] + (self.means[index] - self._mean(self.means))[None, :]
         return (self.inner.columns(index) - correction).astype(self.dtype)
 
+    def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
+        # in float64 from the entries as they are: their mean is several times what is left of them
+        middle = float(self._mean(self.means))
+        for where, strip in self.inner.upper():
+            strip -= self.means[where.start :]
+            strip -= (self.means[where] - middle)[:, None]
+            yield where, strip
+
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         matrix = self.inner.dense(dtype)
         means = self._mean(matrix)
@@ -488,6 +525,12 @@ class Congruent(Operator):
 
     def columns(self, index: np.ndarray) -> np.ndarray:
         return (self.roots[:, None] * self.inner.columns(index) * self.roots[index]).astype(self.dtype)
+
+    def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
+        for where, strip in self.inner.upper():
+            strip *= self.roots[where.start :]
+            strip *= self.roots[where, None]
+            yield where, strip
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         matrix = self.inner.dense(dtype)

@@ -185,4 +185,6 @@ class CheckedSolver:
         raise NotImplementedError
 
     def _residual(self, B: np.ndarray, X: np.ndarray) -> np.ndarray:
-        return B - self.A.product(X) - self.ridge * X
+        R = self.A.product(X)
+        R += self.ridge * X
+        return np.subtract(B, R, out=R)

@@ -21,7 +21,7 @@ from dmo.linalg.operators import Operator
 from dmo.linalg.solution import Solver
 from dmo.linalg.tall import Factor
 
-SolveMethod = Literal["auto", "cholesky", "mixed", "cg", "woodbury"]
+SolveMethod = Literal["auto", "direct", "cholesky", "mixed", "cg", "woodbury"]
 _PRODUCTS = 500  # with A, that conjugate gradients may use; a factorization costs about n / (6 k) of them, see `_saved`
 EXACT = 1e-8
 """Relative residual of a solve from which more digits are rounding of the entries."""
@@ -29,6 +29,8 @@ COEFFICIENTS = 1e-6
 """Relative residual of coefficients whose products with the kernel are dear: values, and scores, are off by no more than that,
 beside the 4e-6 that eigenpairs to 1e-6 leave them, and the last two digits are a fifth of the products (of 4000 samples and a
 ridge of .1 15 where 12 do)."""
+SCORES = 1e-5
+"""Relative residual of solves whose held-out scores are only compared: they are off by no more than that."""
 log = logging.getLogger("dmo")
 
 
@@ -49,9 +51,9 @@ def factorize(
         Symmetric positive semidefinite.
     ridge : float
         c > 0.
-    method : {"auto", "cholesky", "mixed", "cg", "woodbury"}, default="auto"
+    method : {"auto", "direct", "cholesky", "mixed", "cg", "woodbury"}, default="auto"
         "auto": Woodbury for a low-rank A, else the least predicted cost of Cholesky (float64, or float32 with refinement)
-        and conjugate gradients, as half of the free memory allows.
+        and conjugate gradients, as half of the free memory allows; "direct": the cheaper Cholesky.
     tol : float, default=1e-8
         Relative true residual per column at which a solution counts as converged.
     preconditioner : NystromPreconditioner, optional
@@ -86,8 +88,10 @@ def factorize(
     if not ridge > 0:
         raise UserError(f"ridge must be positive, got {ridge}; the smallest useful value is the kernel's noise floor")
     factor = low_rank_factor(A) if method in ("auto", "woodbury") else None
+    if method == "direct":
+        method = _direct_method(A, ridge, columns, tol) or "cholesky"
     if method == "auto":
-        direct = _direct_method(A, ridge, columns)
+        direct = _direct_method(A, ridge, columns, tol)
         if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):
             method = "woodbury"
         elif direct is None:
@@ -108,7 +112,7 @@ def factorize(
         if preconditioner is None:
             preconditioner = NystromPreconditioner.of(A, default_rank(A.n), random_state)
         return BlockCG(A, ridge, preconditioner, tol, _PRODUCTS)
-    raise UserError(f"unknown method {method!r}; known: 'auto', 'cholesky', 'mixed', 'cg', 'woodbury'")
+    raise UserError(f"unknown method {method!r}; known: 'auto', 'direct', 'cholesky', 'mixed', 'cg', 'woodbury'")
 
 
 def small_side_fits(factor: Factor) -> bool:
@@ -140,14 +144,27 @@ def _memory() -> float:
     return psutil.virtual_memory().available / 2
 
 
-def _direct_method(A: Operator, ridge: float, columns: int | None) -> Literal["cholesky", "mixed"] | None:
+def _direct_method(A: Operator, ridge: float, columns: int | None, tol: float) -> Literal["cholesky", "mixed"] | None:
     """The Cholesky factor that fits in memory and is cheapest for `columns` right-hand sides (None: many)."""
     size, memory = float(A.n) * A.n, _memory()
-    fine = A.dtype == np.float32 and ridge >= 1e-7 * float(A.diagonal().sum(dtype=np.float64))
-    # what a float32 factor saves, n^3 / 12 float64 multiplications, is worth the products that refine n / 20 columns
-    if fine and (8 * size > memory >= 4 * size or (columns is not None and 20 * columns <= A.n)):
+    trace = float(A.diagonal().sum(dtype=np.float64))
+    fine = A.dtype == np.float32 and ridge >= 1e-7 * trace
+    # where what a float32 factor loses is within the tolerance a column costs half of what it costs a float64 one, else
+    # twice as much: two solves and a product in float64
+    refined = ridge * tol < 1e-7 * trace / A.n
+    worth = fine and not (refined and columns is None) and _spared(A.n, columns or 0, refined) > 0
+    if fine and (8 * size > memory >= 4 * size or worth):
         return "mixed"
     return "cholesky" if 8 * size <= memory else None
+
+
+def _spared(n: int, columns: int, refined: bool) -> float:
+    """What a float32 factor spares beside a float64 one, in products with a column in float32.
+
+    n^3 / 6 multiplications in the one and n^3 / 3, in this unit, in the other; taking the leading part out costs as much
+    as 300 columns.
+    """
+    return n / 6 - 300 + (-2 * columns if refined else columns)
 
 
 def _saved(A: Operator, columns: int, direct: str) -> float:

@@ -87,6 +87,19 @@ def test_columns_in_the_order_asked_for(case: Case, index: list[int]) -> None:
     close(case, columns, case.matrix[:, index])
 
 
+def test_the_upper_triangle_comes_in_strips_that_are_the_callers(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dmo.linalg.operators._STRIP_ENTRIES", 1)
+    found, starts = np.zeros((N, N)), []
+    for where, strip in case.operator.upper():
+        assert strip.dtype == np.float64
+        found[where, where.start :] = strip
+        strip[:] = np.nan
+        starts.append(where.start)
+    assert len(starts) > 1
+    close(case, np.triu(found), np.triu(case.matrix))
+    close(case, case.operator.dense(), case.matrix)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_dense_array_is_the_callers_to_overwrite(case: Case, dtype: type) -> None:
     matrix = case.operator.dense(dtype)

@@ -22,7 +22,7 @@ from dmo.linalg.operators import Dense, LowRank, Operator
 from dmo.linalg.row_gram import CenteredRows, RowGram
 from dmo.linalg.smoothers import Smoother
 from dmo.linalg.solution import IllConditioned, InaccurateSolve, Solution
-from dmo.linalg.solve import SolveMethod, _saved, factorize
+from dmo.linalg.solve import SolveMethod, _direct_method, _saved, _spared, factorize
 
 RNG = np.random.default_rng(11)
 B = RNG.standard_normal((N, 5))
@@ -125,7 +125,9 @@ def test_a_ridge_that_is_not_positive_is_refused(ridge: float) -> None:
 
 
 def test_unknown_methods_and_woodbury_of_a_full_matrix_are_refused() -> None:
-    with pytest.raises(ValueError, match="unknown method 'lu'; known: 'auto', 'cholesky', 'mixed', 'cg', 'woodbury'"):
+    with pytest.raises(
+        ValueError, match="unknown method 'lu'; known: 'auto', 'direct', 'cholesky', 'mixed', 'cg', 'woodbury'"
+    ):
         factorize(Dense(K), 0.1, "lu")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="woodbury needs a low-rank operator, got Dense; take 'cholesky' or 'cg'"):
         factorize(Dense(K), 0.1, "woodbury")
@@ -431,27 +433,76 @@ def test_the_price_of_a_factor_in_products_by_hand() -> None:
         assert _saved(A, 1, direct) == _saved(A, 32, direct) == pytest.approx(2 * _saved(A, 64, direct), rel=0.3)
 
 
-def test_auto_takes_a_float32_factor_for_few_columns_or_little_memory() -> None:
+def test_auto_takes_a_float32_factor_for_few_columns_a_wide_tolerance_or_little_memory() -> None:
+    n = 6000
+    sharp: Any = SimpleNamespace(n=n, dtype=np.dtype(np.float32), diagonal=lambda: np.ones(n))
+    for columns, ridge, tol, method in (
+        (349, 0.09, 1e-6, "mixed"),  # n / 6 - 300 - 2 * 350 = 0
+        (351, 0.09, 1e-6, "cholesky"),
+        (None, 0.09, 1e-6, "cholesky"),  # many
+        (None, 0.11, 1e-6, "mixed"),  # no solution of many needs to be refined
+        (9999, 0.01, 1e-4, "mixed"),
+    ):
+        assert _direct_method(sharp, ridge, columns, tol) == method
+    assert _spared(n, 350, True) == pytest.approx(0)
     n = 400
-    sharp = Dense(gaussian(rows(n, 2)).astype(np.float32) + np.eye(n, dtype=np.float32))
-    hard = NystromPreconditioner(np.eye(n, 1), np.full(1, 1e9))  # leaves conjugate gradients no chance
-    assert chosen(sharp, columns=n // 20, preconditioner=hard) == "mixed"
-    assert chosen(sharp, columns=n // 20 + 1, preconditioner=hard) == "cholesky"
-    assert chosen(sharp) == "cholesky"
-    assert chosen(sharp, memory=8 * n * n - 1) == "mixed"
-    assert chosen(sharp, memory=4 * n * n - 1) == "cg"
-    assert chosen(sharp, 1e-7 * n, memory=8 * n * n - 1) == "cg"  # below the rounding of a float32 factor
+    easy = Dense(gaussian(rows(n, 2)).astype(np.float32) + np.eye(n, dtype=np.float32))
+    assert chosen(easy, method="direct") == chosen(easy) == "cholesky"
+    assert chosen(easy, memory=8 * n * n - 1) == "mixed"
+    assert chosen(easy, memory=4 * n * n - 1) == "cg"
+    assert chosen(easy, 1e-7 * n, memory=8 * n * n - 1) == "cg"  # below the rounding of a float32 factor
 
 
 @pytest.mark.parametrize("ridge", [1.0, 1e-2, 1e-4])
 def test_a_float32_factor_is_refined_to_the_residual_of_a_float64_one(large: np.ndarray, ridge: float) -> None:
     A, B = Dense(large.astype(np.float32)), np.random.default_rng(0).standard_normal((400, 4)) * [1.0, 1e-30, 0.0, 1e30]
-    found, wanted = (factorize(A, ridge, method).solve(B, check=False) for method in ("mixed", "cholesky"))
+    found, wanted = (factorize(A, ridge, method).solve(B) for method in ("mixed", "cholesky"))
     assert found.converged
     assert found.residuals is not None
     assert found.residuals.max() <= 1e-8
     size = np.linalg.norm(wanted.value, axis=0).clip(min=1e-300)
     assert_allclose(found.value / size, wanted.value / size, atol=1e-4)
+
+
+def test_a_probe_of_sums_sees_every_column_as_its_residual_is(large: np.ndarray) -> None:
+    """Of 60 columns of which one is wrong, and of columns that lose as much as their solutions are long."""
+    A, rng = Dense(large.astype(np.float32)), np.random.default_rng(0)
+    smooth = large @ (large @ rng.standard_normal((400, 30)))
+    B = np.hstack([rng.standard_normal((400, 30)), smooth]) * np.geomspace(1e-9, 1e9, 60)
+    B[:, 7] = 0.0
+    solver: Any = factorize(A, 0.01, "mixed")
+    X = solver._apply(B)
+    scale = np.linalg.norm(B, axis=0).clip(min=1e-300)
+    worst = (np.linalg.norm(B - A.product(X) - 0.01 * X, axis=0) / scale).max()
+    assert 0.7 * worst < solver._probe(B, X) < 2 * worst
+    X[:, 40] *= 1.1
+    assert solver._probe(B, X) > 1e-3
+
+
+def test_a_leading_part_taken_out_spares_a_float32_factor_its_refinement() -> None:
+    """Of a kernel near a constant: the residual of plain float32 solutions is rounding times 0.9 n / c."""
+    n = 800
+    K = 0.9 + 0.1 * gaussian(rows(n, 3))
+    B, ridge = np.random.default_rng(0).standard_normal((n, 8)), 0.1
+    for A in (Dense(K.astype(np.float32)), Dense((3 + K).astype(np.float32)).centered()):
+        single = A.dense(np.float32)
+        single.flat[:: n + 1] += np.float32(ridge)
+        plain = scipy.linalg.solve(single, B.astype(np.float32), assume_a="pos")
+        lost = np.linalg.norm(B - A.product(plain) - ridge * plain, axis=0) / np.linalg.norm(B, axis=0)
+        found = factorize(A, ridge, "mixed", 3e-6).solve(B, check=False)
+        assert found.iterations == 0
+        assert found.residuals is None
+        left = np.linalg.norm(B - A.product(found.value) - ridge * found.value, axis=0) / np.linalg.norm(B, axis=0)
+        assert left.max() < min(3e-6, 0.2 * lost.max())
+
+
+def test_a_float32_factor_gives_the_inverse_diagonal_to_its_tolerance(large: np.ndarray) -> None:
+    A = Dense(large.astype(np.float32)).centered()
+    wanted = np.diagonal(np.linalg.inv(A.dense(np.float64) + 0.1 * np.eye(400)))
+    for tol, dtype in ((1e-5, np.float32), (1e-10, np.float64)):
+        solver: Any = factorize(A, 0.1, "mixed", tol)
+        assert_allclose(solver.inverse_diagonal(), wanted, rtol=100 * tol)
+        assert solver._factor.dtype == dtype
 
 
 def test_a_float32_factor_gives_way_where_rounding_makes_it_useless() -> None:
@@ -492,6 +543,7 @@ def test_cholesky_in_place_is_numpy_s_whole_and_in_blocks(monkeypatch):
     F = rng.standard_normal((50, 60))
     A = np.asfortranarray(F @ F.T)
     expected = np.linalg.cholesky(A)
+    monkeypatch.setattr("dmo.linalg.linear.is_single_blas", lambda: False)
     for whole, block in ((50, 7), (0, 7), (0, 25), (0, 50), (0, 64)):
         factor = A.copy(order="F")
         monkeypatch.setattr("dmo.linalg.linear._WHOLE", whole)
