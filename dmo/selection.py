@@ -33,7 +33,7 @@ from dmo.estimators.shared_fits import ExactFolds, HeldOut, MomentFolds
 from dmo.estimators.sweep_result import SweepResult as SweepResult
 from dmo.hashing import digest, fingerprint
 from dmo.kernels import rescaled
-from dmo.kernels.threads import in_threads
+from dmo.kernels.threads import in_threads, thread_count
 from dmo.labels.stratification import stratified_folds as stratified_folds
 from dmo.methods.decoding import ScoreRule, unseen_last
 from dmo.methods.set_rules import SET_METRICS
@@ -187,12 +187,16 @@ class _Task:
     def folds(self) -> int:
         return int(self.fold.max()) + 1
 
+    def truth(self, number: int) -> np.ndarray:
+        """Labels of the samples of a fold, as bytes where all are known; or outputs in their units."""
+        truth = self.labels[self.fold == number]
+        if self.units is not None:
+            return truth * self.units.scale + self.units.shift
+        return truth if np.isnan(truth).any() else truth.astype(np.uint8)
+
     def score(self, truth: np.ndarray, found: np.ndarray) -> float:
-        """By the metric, of outputs in their units, of what is known."""
-        if self.units is None:
-            return self.metric(truth if np.isnan(truth).any() else truth.astype(np.uint8), found)
-        shift, scale = self.units.shift, self.units.scale
-        return self.metric(truth * scale + shift, found * scale + shift)
+        """By the metric, of outputs in their units."""
+        return self.metric(truth, found if self.units is None else found * self.units.scale + self.units.shift)
 
 
 def sweep(
@@ -497,22 +501,31 @@ def _shared(
             for number in range(task.folds)
         ]
     )
-    for number, i, held in _fits(model, sources, task.labels, task.fold, algebra, decoders, wanted):
-        truth = task.labels[task.fold == number]
-        left = [j for j in range(len(decoders)) if scores.wanted(i * len(decoders) + j, number)]
+    truths = [task.truth(number) for number in range(task.folds)]
 
-        center, n_train = algebra[i].get("center", model.center), len(task.labels) - len(truth)
+    def scored(fit: tuple[int, int, HeldOut]) -> list[tuple[int, float]]:
+        number, i, held = fit
+        by_components: dict[float | None, list[int]] = {}
+        for j, decoder in enumerate(decoders):
+            if scores.wanted(i * len(decoders) + j, number):
+                count = decoder.get("n_components", getattr(model, "n_components", None))
+                by_components.setdefault(count, []).append(j)
+        center, n_train = algebra[i].get("center", model.center), len(task.labels) - len(truths[number])
+        found = []
+        for count, raw, loo in held.scores(by_components):
+            for j in by_components[count]:
+                if task.units is None:
+                    values = _decoded(model, held, raw, loo, decoders[j], n_train)
+                else:
+                    values = raw + held.frequency if center else raw
+                found.append((i * len(decoders) + j, task.score(truths[number], values)))
+        return found
 
-        def one(
-            j: int, truth: np.ndarray = truth, held: HeldOut = held, center: bool = center, n_train: int = n_train
-        ) -> float:
-            if task.units is None:
-                return task.score(truth, _decoded(model, held, decoders[j], n_train))
-            values, _ = held.scores(decoders[j].get("n_components", getattr(model, "n_components", None)))
-            return task.score(truth, values + held.frequency if center else values)
-
-        for j, found in zip(left, in_threads(one, left), strict=True):
-            scores.put(i * len(decoders) + j, number, found)
+    fits = _fits(model, sources, task.labels, task.fold, algebra, decoders, wanted)
+    while batch := list(itertools.islice(fits, thread_count())):
+        for (number, _, _), found in zip(batch, in_threads(scored, batch), strict=True):
+            for inner, score in found:
+                scores.put(inner, number, score)
     return [{**setting, **decoder} for setting in algebra for decoder in decoders]
 
 
@@ -530,23 +543,32 @@ def _fits(
         setting.get("standardize", model.standardize) or setting.get("decoder", model.decoder) is not None
         for setting in decoders
     )
+
+    def in_turn(some: np.ndarray) -> list[int]:
+        """Settings that share factors or subspaces one after the other; these grow with the balance."""
+        kinds = [tuple(str(algebra[i].get(key)) for key in ("center", "ridge", "label_ridge")) for i in some]
+        return [
+            int(i) for *_, i in sorted(zip(kinds, (algebra[i].get("balance", 0.0) for i in some), some, strict=True))
+        ]
+
     if not model.is_exact:
-        left = np.flatnonzero(wanted.any(axis=0)).tolist()
+        left = in_turn(np.flatnonzero(wanted.any(axis=0)))
         chosen = [algebra[i] for i in left]
         for number, i, held in MomentFolds(model, sources, labels, fold, chosen, decoders, loo) if chosen else ():
             yield number, left[i], held
         return
     for number in range(len(wanted)):
-        left = np.flatnonzero(wanted[number]).tolist()
+        left = in_turn(np.flatnonzero(wanted[number]))
         chosen, alone = [algebra[i] for i in left], (fold != number).astype(int)  # this fold is 0, the others are 1
         fits = iter(ExactFolds(model, sources, labels, alone, chosen, decoders, loo))
         for _, i, held in itertools.islice(fits, len(left)):
             yield number, left[i], held
 
 
-def _decoded(model: Any, held: HeldOut, setting: Mapping[str, Any], n_train: int) -> np.ndarray:
+def _decoded(
+    model: Any, held: HeldOut, raw: np.ndarray, loo: np.ndarray | None, setting: Mapping[str, Any], n_train: int
+) -> np.ndarray:
     """Scores of held-out samples under one setting of the decoder, by a fit on `n_train` samples."""
-    raw, loo = held.scores(setting.get("n_components", getattr(model, "n_components", None)))
     decoder = as_decoder(setting.get("decoder", model.decoder))
     if decoder is not None:
         assert loo is not None
@@ -579,7 +601,7 @@ def _left_out(
                     [part[own] for part in held_out]
                 )
             decoded = unseen_last(decoded, task.labels[others].any(axis=0))
-            scores.put(i, number, task.score(task.labels[own], decoded))
+            scores.put(i, number, task.score(task.truth(number), decoded))
     return tried
 
 
@@ -608,5 +630,5 @@ def _one_by_one(
             fitted.fit(old, targets(fitted, y) if task.units is None else y)
             found = label_scores(fitted, new)
             found = found if task.units is None else task.units.scaled(found)
-            scores.put(i, number, task.score(task.labels[test], found))
+            scores.put(i, number, task.score(task.truth(number), found))
     return tried

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -35,7 +36,7 @@ from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import HELD_OUT_ROWS, held_out_part, out_of_fold_scores
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.ridge import MultiViewRidge
-from dmo.estimators.shared_fits import HeldOut, SharedViews
+from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews
 from dmo.functions import Expansion, FactorExpansion
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel
@@ -81,6 +82,14 @@ from dmo.validation import (
 
 _KEPT = 2**30
 """Bytes of factor rows that are kept for the next pass of this process."""
+
+
+def _embedding(fit: HomogeneityFit) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Coefficients and offset of the embedding, the mean of what the views say, and the labels' loadings."""
+    views = [view for view in fit.coefficients if view != LABELS]
+    coefficients = {view: fit.coefficients[view] / len(views) for view in views}
+    offset = np.sum([fit.offsets[view] for view in views], axis=0) / len(views)
+    return coefficients, offset, fit.coefficients[LABELS]
 
 
 class KGHA(Incremental, Annotator, HomogeneityEmbedding):
@@ -574,11 +583,39 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             Of the labels; its pseudo-inverse decodes.
         """
         weights, ridges = self._weighting(prepared.rotated)
-        fit = prepared.fit(weights, ridges, k, self.tol, self.max_iter, self.random_state)
-        views = [view for view in prepared.rotated.slices if view != LABELS]
-        coefficients = {view: fit.coefficients[view] / len(views) for view in views}
-        offset = np.sum([fit.offsets[view] for view in views], axis=0) / len(views)
-        return coefficients, offset, fit.coefficients[LABELS]
+        return _embedding(prepared.fit(weights, ridges, k, self.tol, self.max_iter, self.random_state))
+
+    def fit_together(self, prepared: SharedHomogeneity, models: Sequence[KGHA], k: int) -> Iterator[SharedFit]:
+        """Fit settings from prepared moments, those of the same ridges in their subspace where it is the smaller.
+
+        Parameters
+        ----------
+        prepared : SharedHomogeneity
+            From `prepare_moments`.
+        models : sequence of KGHA
+            The settings; those of the same ridges one after the other, the smaller balance first.
+        k : int
+            Components.
+
+        Yields
+        ------
+        SharedFit
+            Of some of them.
+        """
+        found = [(j, model, *model._weighting(prepared.rotated)) for j, model in enumerate(models)]
+        for ridges, group in itertools.groupby(found, key=lambda part: part[3]):
+            solved = [(j, model, weights, prepared.solve(weights, ridges, k)) for j, model, weights, _ in group]
+            inside = [(j, pairs) for j, _, _, pairs in solved if pairs is not None]
+            if len(inside) > 1 and prepared.columns < k * len(inside):
+                coefficients, offset, loadings = _embedding(prepared.expand(inside[0][1], whole=True))
+                turns = [(j, pairs.vectors) for j, pairs in inside]
+                yield SharedFit(coefficients, offset, [(j, turn, loadings[:, : len(turn)] @ turn) for j, turn in turns])
+                solved = [part for part in solved if part[3] is None]
+            for j, model, weights, pairs in solved:
+                how = model.tol, model.max_iter, model.random_state
+                fit = prepared.expand(pairs) if pairs else homogeneity(prepared.rotated, weights, ridges, k, *how)
+                coefficients, offset, loadings = _embedding(fit)
+                yield SharedFit(coefficients, offset, [(j, None, loadings)])
 
     def exact_runner(
         self,

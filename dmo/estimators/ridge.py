@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -40,7 +40,7 @@ from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps, PartialRidge, landmark_regression, many_label_expansions
 from dmo.estimators.out_of_fold import PASSED_ROWS, held_out_part, out_of_fold_scores, rows_in_runs, some_rows
 from dmo.estimators.real_outputs import Targets, read_real
-from dmo.estimators.shared_fits import HeldOut, SharedViews
+from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.kernels import Linear, parse
 from dmo.kernels.multikernel import MultiKernel
@@ -646,6 +646,27 @@ class MultiViewRidge(Incremental, Annotator):
             part, offset = ridge(moments, {view: 1.0}, ridges[view], self.center)
             coefficients[view], total = share * part[view], total + share * offset
         return coefficients, total, None
+
+    def fit_together(self, moments: Moments, models: Sequence[MultiViewRidge], k: int) -> Iterator[SharedFit]:
+        """Fit settings from moments, for a sweep.
+
+        Parameters
+        ----------
+        moments : Moments
+            Of the factor rows of every view and of the labels.
+        models : sequence of MultiViewRidge
+            The settings.
+        k : int
+            Unused: there are no components.
+
+        Yields
+        ------
+        SharedFit
+            Of each.
+        """
+        for j, model in enumerate(models):
+            coefficients, offset, _ = model.fit_moments(moments)
+            yield SharedFit(coefficients, offset, [(j, None, None)])
 
     def swept_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
         """Prepare labels of which some are unknown for the fits of all ridges: each solves for them itself.

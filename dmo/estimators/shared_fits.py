@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,12 +27,13 @@ from dmo.linalg.direct import Spectrum
 from dmo.linalg.operators import Operator
 from dmo.linalg.row_gram import RowGram
 from dmo.linalg.solve import EXACT
-from dmo.methods.homogeneity.operators import decoder
+from dmo.methods.homogeneity.operators import decoder, nested_decoder
 from dmo.validation import label_rank
 
 Setting = Mapping[str, Any]
 _MEMORY = 2**30
 """Bytes of factor rows, coefficients and held-out values that a sweep keeps."""
+_STRIP = 512  # rows whose scores are added to at a time
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,17 @@ class HeldOut:
         Leave-one-out values of the training rows.
     labels : ndarray of shape (n, L) or None, default=None
         Labels of the training rows, where `loo` is there.
+    turn : ndarray of shape (q, p) or None, default=None
+        What makes the embedding of the leading columns of `values`, those of a space that fits share; None: they are it.
 
     Examples
     --------
     >>> import numpy as np
     >>> from dmo.estimators.shared_fits import HeldOut
     >>> scores = np.array([[0.9, 0.1]])
-    >>> HeldOut({None: 2}, np.array([0.5, 0.5]), scores, None, None).scores(None)[0].tolist()
-    [[0.9, 0.1]]
+    >>> held = HeldOut({None: 2}, np.array([0.5, 0.5]), scores, None, None)
+    >>> [found.tolist() for _, found, _ in held.scores([None])]
+    [[[0.9, 0.1]]]
     """
 
     components: Mapping[float | None, int]
@@ -69,27 +73,86 @@ class HeldOut:
     loadings: np.ndarray | None
     loo: np.ndarray | None
     labels: np.ndarray | None = None
+    turn: np.ndarray | None = None
 
-    def scores(self, n_components: float | None) -> tuple[np.ndarray, np.ndarray | None]:
-        """Score the labels of the held-out rows with the leading components.
+    def scores(self, wanted: Iterable[float | None]) -> Iterator[tuple[float | None, np.ndarray, np.ndarray | None]]:
+        """Score the labels of the held-out rows with the leading components, few before many.
 
         Parameters
         ----------
-        n_components : float or None
-            A key of `components`.
+        wanted : iterable of float or None
+            Keys of `components`.
 
-        Returns
-        -------
+        Yields
+        ------
+        n_components : float or None
+            One of them.
         scores : ndarray of shape (m, L)
-            Raw held-out scores.
+            Raw held-out scores; good until the next are asked for.
         left_out : ndarray of shape (n, L) or None
-            Leave-one-out scores of the training rows.
+            Leave-one-out scores of the training rows, likewise.
         """
         if self.loadings is None:
-            return self.values, self.loo
-        k = self.components[n_components]
-        D = decoder(self.loadings[:, :k]).astype(self.values.dtype, copy=False)
-        return self.values[:, :k] @ D, None if self.loo is None else self.loo[:, :k] @ D
+            yield from ((value, self.values, self.loo) for value in wanted)
+            return
+        parts = [part for part in (self.values, self.loo) if part is not None]
+        order = sorted(wanted, key=lambda value: self.components[value])
+        for value, found in zip(order, self._nested(parts, [self.components[v] for v in order]), strict=True):
+            yield value, found[0], found[1] if self.loo is not None else None
+
+    def _nested(self, parts: Sequence[np.ndarray], counts: Sequence[int]) -> Iterator[list[np.ndarray]]:
+        """Scores from the leading components of some rows, ascending: each adds to the last what its own components say."""
+        assert self.loadings is not None
+        most = counts[-1] if counts else 0
+        nested = nested_decoder(self.loadings[:, :most])
+        if nested is None:
+            for k in counts:
+                D = self._of_values(decoder(self.loadings[:, :k]))
+                yield [part[:, : len(D)] @ D.astype(part.dtype, copy=False) for part in parts]
+            return
+        T, U = nested
+        T = self._of_values(T)
+        turned = [part[:, : len(T)] @ T.astype(part.dtype, copy=False) for part in parts]
+        totals = [np.zeros((len(part), len(U)), part.dtype) for part in parts]
+        done = 0
+        for k in counts:
+            for total, part in zip(totals, turned, strict=True):
+                own = np.ascontiguousarray(U[:, done:k].T, part.dtype)
+                for where in row_blocks(len(part), _STRIP):  # of both, what stays in the cache
+                    total[where] += part[where, done:k] @ own
+            done = k
+            yield totals
+
+    def _of_values(self, decoder: np.ndarray) -> np.ndarray:
+        """What decodes the leading components, for the leading columns of `values`."""
+        return decoder if self.turn is None else self.turn[:, : len(decoder)] @ decoder
+
+
+@dataclass(frozen=True)
+class SharedFit:
+    """Fits of several settings as functions of factor rows that they share, f(x) = sum_v f_v(x) B_v + offset.
+
+    Parameters
+    ----------
+    coefficients : dict of str to ndarray of shape (r_v, m)
+        B_v by view.
+    offset : ndarray of shape (m,)
+        Offset.
+    members : sequence of (int, ndarray of shape (q, p) or None, ndarray of shape (L, p) or None)
+        Number of a setting, what turns the leading columns of f into its values (None: nothing has to), and the loadings
+        of its labels (None: values are scores).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.estimators.shared_fits import SharedFit
+    >>> len(SharedFit({"x": np.ones((3, 2))}, np.zeros(2), [(0, None, None)]).members)
+    1
+    """
+
+    coefficients: dict[str, np.ndarray]
+    offset: np.ndarray
+    members: Sequence[tuple[int, np.ndarray | None, np.ndarray | None]]
 
 
 def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -> dict[float | None, int]:
@@ -333,64 +396,93 @@ class MomentFolds(_Folds):
         del parts
         components = [components_of(model, self.decoders, self.labels[self.fold != f]) for f in range(len(folds))]
         k = max(max(found.values()) for found in components)
+        # of settings by themselves; those that share a space take less
         size = 4 * k * (len(folds) * sum(widths.values()) + len(self.labels))
         for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
             chosen = list(range(len(self.algebra)))[group]
             fits = self._fits(folds, chosen, mixings, k)
-            values = self._evaluate(raw, mixings, fits, chosen, k)
-            for number in range(len(folds)):
-                test = self.fold == number
-                frequency = self.labels[~test].mean(axis=0)
-                for i in chosen:
-                    loadings = fits[number, i][2]
-                    yield number, i, HeldOut(components[number], frequency, values[i][test], loadings, None)
+            values = self._evaluate(raw, fits)
+            for number, (fit, found) in enumerate(zip(fits, values, strict=True)):
+                frequency = self.labels[self.fold != number].mean(axis=0)
+                for i, (where, turn, loadings) in fit.members.items():
+                    own = found[:, where]
+                    yield number, i, HeldOut(components[number], frequency, own, loadings, None, turn=turn)
 
     def _fits(
         self, folds: Sequence[Moments], chosen: Sequence[int], mixings: Mapping[str, np.ndarray], k: int
-    ) -> dict[tuple[int, int], tuple[dict[str, np.ndarray], np.ndarray, np.ndarray | None]]:
-        """Per fold and setting: raw-row coefficients (float32) and offset, loadings."""
+    ) -> list[_FoldFits]:
+        """The fits of the settings on every training set."""
         total = folds[0]
         for part in folds[1:]:
             total = total + part
 
-        def one(number: int) -> dict[tuple[int, int], tuple[dict[str, np.ndarray], np.ndarray, np.ndarray | None]]:
-            training, fits = total - folds[number], {}
+        def one(number: int) -> _FoldFits:
+            training, fits = total - folds[number], _FoldFits(mixings)
             for center in sorted({bool(self.algebra[i].get("center", self.model.center)) for i in chosen}):
                 prepared = self.model.prepare_moments(training, center)
-                for i in chosen:
-                    if bool(self.algebra[i].get("center", self.model.center)) == center:
-                        fitted = clone(self.model).set_params(**self.algebra[i])
-                        coefficients, offset, loadings = fitted.fit_moments(prepared, k)
-                        for view, T in mixings.items():
-                            coefficients[view] = T @ coefficients[view]
-                        small = {view: part.astype(np.float32) for view, part in coefficients.items()}
-                        fits[number, i] = (small, offset, loadings)
-            return fits
+                alike = [i for i in chosen if bool(self.algebra[i].get("center", self.model.center)) == center]
+                models = [clone(self.model).set_params(**self.algebra[i]) for i in alike]
+                for fit in self.model.fit_together(prepared, models, k):
+                    fits.put(alike, fit)
+            return fits.stacked()
 
         threads = min(thread_count(), max(1, _MEMORY // (4 * total.gram.nbytes)))  # a fold works on some copies of it
-        found = in_threads(one, range(len(folds)), threads)
-        return {key: fit for fits in found for key, fit in fits.items()}
+        return in_threads(one, range(len(folds)), threads)
 
-    def _evaluate(
-        self, raw: FeatureRows, mixed: Collection[str], fits: Any, chosen: Sequence[int], k: int
-    ) -> dict[int, np.ndarray]:
-        """HeldOut-out values (n x k, float32) of every chosen setting, in one pass over the rows."""
-        folds = int(self.fold.max()) + 1
-        dense = [view for view in raw.maps if view not in mixed]  # one product for them
-        groups = [[view] for view in raw.maps if view not in dense] + ([dense] if dense else [])
-        joint = [
-            [np.block([[fits[number, i][0][view] for i in chosen] for view in group]) for group in groups]
-            for number in range(folds)
-        ]
-        offsets = [np.concatenate([fits[number, i][1] for i in chosen]).astype(np.float32) for number in range(folds)]
-        values = np.empty((len(self.labels), len(chosen) * k), np.float32)
+    def _evaluate(self, raw: FeatureRows, fits: Sequence[_FoldFits]) -> list[np.ndarray]:
+        """What the functions of all fits of every fold make of its held-out rows (float32), in one pass over the rows."""
+        counts = np.bincount(self.fold, minlength=len(fits))
+        values = [np.empty((count, fit.columns), np.float32) for count, fit in zip(counts, fits, strict=True)]
+        done = [0] * len(fits)
         for where in row_blocks(len(self.labels), BLOCK):
             found = raw[where]
-            for number in range(folds):
+
+            def add(number: int, where: slice = where, found: Mapping[str, Any] = found) -> None:
                 picked = np.flatnonzero(self.fold[where] == number)
-                held = np.tile(offsets[number], (len(picked), 1))
-                for group, coefficients in zip(groups, joint[number], strict=True):
-                    parts = [found[view][picked] for view in group]
-                    held += (parts[0] if len(parts) == 1 else np.hstack(parts)).dot(coefficients)
-                values[where.start + picked] = held
-        return {i: values[:, j * k : (j + 1) * k] for j, i in enumerate(chosen)}
+                start = done[number]
+                done[number] = start + len(picked)
+                fits[number].values(found, picked, values[number][start : done[number]])
+
+            in_threads(add, range(len(fits)))
+        return values
+
+
+@dataclass
+class _FoldFits:
+    """What the fits of several settings on one training set make of factor rows: their functions' columns side by side.
+
+    Factor rows of all views but those in `mixings`, which are block-sparse and not yet mixed, are stacked for one product.
+    `members`: columns of a setting's functions, and what `SharedFit` says of it.
+    """
+
+    mixings: Mapping[str, np.ndarray]
+    columns: int = 0
+    members: dict[int, tuple[slice, np.ndarray | None, np.ndarray | None]] = field(default_factory=dict)
+    _parts: list[tuple[np.ndarray, ...]] = field(default_factory=list)
+    _dense: list[str] = field(default_factory=list)
+
+    def put(self, settings: Sequence[int], fit: SharedFit) -> None:
+        """Keep fits of some settings, whose numbers `fit` counts."""
+        self._dense = [view for view in fit.coefficients if view not in self.mixings]
+        kept = [np.vstack([fit.coefficients[view] for view in self._dense])] if self._dense else []
+        kept += [T @ fit.coefficients[view] for view, T in self.mixings.items()]
+        self._parts.append(tuple(part.astype(np.float32) for part in (fit.offset[None], *kept)))
+        where = slice(self.columns, self.columns + len(fit.offset))
+        self.members |= {settings[j]: (where, turn, loadings) for j, turn, loadings in fit.members}
+        self.columns = where.stop
+
+    def stacked(self) -> _FoldFits:
+        """The fits with their columns in one array."""
+        self._parts = [tuple(np.hstack(parts) for parts in zip(*self._parts, strict=True))]
+        return self
+
+    def values(self, found: Mapping[str, Any], picked: np.ndarray, out: np.ndarray) -> None:
+        """Work out what the functions make of some rows of a block of factor rows."""
+        ((offset, *coefficients),) = self._parts
+        if self._dense:
+            np.matmul(np.hstack([found[view][picked] for view in self._dense]), coefficients[0], out=out)
+            out += offset
+        else:
+            out[:] = offset
+        for view, part in zip(self.mixings, coefficients[bool(self._dense) :], strict=True):
+            out += found[view][picked].dot(part)

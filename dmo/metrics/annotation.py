@@ -282,14 +282,18 @@ def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
     """
     matrix(S, "scores")
     S = numbers(S, "scores", slice(0, len(S)))
-    top = whole("top", top, S.shape[1], "labels")
+    return _highest(S, whole("top", top, S.shape[1], "labels")).view(np.uint8)
+
+
+def _highest(S: np.ndarray, top: int) -> np.ndarray:
+    """`top_label_sets` of checked scores, as bool."""
     threshold = np.partition(S, -top, axis=1)[:, -top, None]
     reached = threshold <= S
-    if reached.sum() == top * len(S):  # no ties
-        return reached.view(np.uint8)
+    if np.count_nonzero(reached) == top * len(S):  # no ties
+        return reached
     above, tied = threshold < S, threshold == S
     room = top - above.sum(axis=1, keepdims=True)
-    return (above | (tied & (tied.cumsum(axis=1) <= room))).astype(np.uint8)
+    return above | (tied & (tied.cumsum(axis=1) <= room))
 
 
 def f1_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> F1Scores:
@@ -671,7 +675,7 @@ def _counts(
     weights = counts_of(sample_weight, Y.shape[0])
     hits, given, positives = np.zeros((3, Y.shape[1]), np.int64 if weights is None else np.float64)
     for where, y, s, known in known_pairs("counting labels", Y, S, what):
-        p = s if top is None else top_label_sets(s, top).astype(bool)
+        p = s if top is None else _highest(s, top)
         hits += added(y & p, weights, where)
         given += added(p if known is None else p & known, weights, where)
         positives += added(y, weights, where)

@@ -77,6 +77,8 @@ def binary(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice) 
     values = dense(block, what)
     if values.dtype.kind == "b":
         return values
+    if values.dtype == np.uint8 and values.max(initial=0) <= 1:  # labels as most come: one look, and no copy
+        return values.view(np.bool_)
     wrong = (values != 0) & (values != 1)
     if wrong.any():
         row, label = np.argwhere(wrong)[0]
@@ -92,9 +94,8 @@ def numbers(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice)
     values = dense(block, what)
     if values.dtype.kind != "f" or values.dtype.itemsize < 4:
         values = values.astype(np.float64)
-    missing = np.isnan(values)
-    if missing.any():
-        row, label = np.argwhere(missing)[0]
+    if np.isnan(values.min(initial=np.inf)):  # one look at values without NaN
+        row, label = np.argwhere(np.isnan(values))[0]
         raise UserError(f"{what} are NaN at row {where.start + row}, label {label}; check the model that made them")
     return values
 
@@ -122,7 +123,12 @@ def counts_of(sample_weight: ArrayLike | None, n: int) -> np.ndarray | None:
 
 def added(figures: np.ndarray, weights: np.ndarray | None, where: slice) -> np.ndarray:
     """Sums over the samples of a block, of figures of shape (m,) or (m, L)."""
-    return np.asarray(figures.sum(axis=0) if weights is None else weights[where] @ figures)
+    if weights is not None:
+        return np.asarray(weights[where] @ figures)
+    if figures.dtype != bool:
+        return np.asarray(figures.sum(axis=0))
+    runs = [figures[run].sum(axis=0, dtype=np.uint8) for run in row_blocks(len(figures), 255)]  # no byte overflows
+    return np.sum(runs, axis=0, dtype=np.int64)
 
 
 def ratio(part: np.ndarray, whole: np.ndarray, otherwise: float) -> np.ndarray:

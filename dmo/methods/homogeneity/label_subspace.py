@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dmo.linalg.eigen import Eigenpairs
 from dmo.linalg.tall import LinearMap
+
+_LOST = 1e-6
+"""Squared length, beside that of what was projected out, below which a direction is projected once more: a thousandth of
+the length, where rounding by 1e-12 of it leaves `_STRAIGHT`."""
+_STRAIGHT = 1e-9
+"""What may be missing from orthonormality, a hundredth of the rounding of float32 rows."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +24,10 @@ class LabelSubspace:
     With M = (w T + H_Y) / total, T the views' part, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}, and H_Y is zero but on the
     first block. Vectors are S v in stacked columns S, or v themselves.
 
-    On the numerics: blocks are made orthonormal through their Gram matrix, twice, since the first time leaves the directions
-    whose length is near rounding orthonormal to three digits; directions below 3e-7 of the longest are left out, which is
-    the least residual that is seen. The residual of a Ritz pair is what T times the last block has outside of the basis:
-    all before that lies in it.
+    On the numerics: blocks are made orthonormal through their Gram matrix, twice where the first time leaves directions
+    whose length is near rounding orthonormal to few digits, and what T makes of a block is projected on the others twice
+    where little of it is new; directions below 3e-7 of the longest are left out, which is the least residual that is seen.
+    The residual of a Ritz pair is what T times the last block has outside of the basis: all before that lies in it.
 
     Attributes
     ----------
@@ -31,10 +37,12 @@ class LabelSubspace:
         v -> S'S v; None: vectors are v themselves.
     count : int
         Views in T.
-    basis : ndarray of shape (r, m)
-        Orthonormal in S'S.
-    image : ndarray of shape (r, m)
-        S'S times basis.
+    support : slice
+        Rows in which the first block is not zero.
+    blocks : tuple of ndarray of shape (r, q)
+        The basis, orthonormal in S'S; of the first block the rows `support`.
+    images : tuple of ndarray of shape (r, q)
+        S'S times the blocks.
     labels : ndarray of shape (q, q)
         H_Y projected on the first block.
     projected : ndarray of shape (m, m)
@@ -47,19 +55,20 @@ class LabelSubspace:
     Examples
     --------
     >>> import numpy as np
-    >>> from dmo.methods.homogeneity.label_subspace import LabelSubspace
+    >>> from dmo.methods.homogeneity.label_subspace import LabelSubspace, orthonormal
     >>> T, Y = np.diag([3.0, 2.0, 1.0]), np.array([[1.0], [1.0], [1.0]])
-    >>> space = LabelSubspace.of(lambda B: T @ B, None, 1, Y, lambda V: np.zeros((1, 1)))
+    >>> space = LabelSubspace.of(lambda B: T @ B, None, 1, *orthonormal(Y, Y, Y.T @ Y), np.zeros((1, 1)))
     >>> space, pairs = space.grown(balance=1.0, k=1, residual=1e-6, most=3)
-    >>> space.basis.shape, (2 * pairs.values).round(6)
-    ((3, 3), array([3.]))
+    >>> len(space.projected), (2 * pairs.values).round(6)
+    (3, array([3.]))
     """
 
     views: LinearMap
     inner: LinearMap | None
     count: int
-    basis: np.ndarray
-    image: np.ndarray
+    support: slice
+    blocks: tuple[np.ndarray, ...]
+    images: tuple[np.ndarray, ...]
     labels: np.ndarray
     projected: np.ndarray
     beyond: np.ndarray
@@ -72,28 +81,30 @@ class LabelSubspace:
         views: LinearMap,
         inner: LinearMap | None,
         count: int,
-        start: np.ndarray,
-        smoothed: Callable[[np.ndarray], np.ndarray],
+        first: np.ndarray,
+        image: np.ndarray,
+        labels: np.ndarray,
+        support: slice = slice(None),
     ) -> LabelSubspace:
         """Take the first block: the labels themselves.
 
         Parameters
         ----------
-        views, inner, count : object
+        views, inner, count, labels : object
             As the attributes.
-        start : ndarray of shape (r, q)
-            The labels' columns.
-        smoothed : callable
-            Image of the first block (r x q) -> H_Y projected on it (q x q).
+        first : ndarray of shape (r, q)
+            The labels' columns, orthonormal in S'S; its rows `support`.
+        image : ndarray of shape (r, q)
+            S'S times the first block; the same array where vectors are v themselves.
+        support : slice, default=slice(None)
+            Rows in which the first block is not zero.
 
         Returns
         -------
         LabelSubspace
             Of one block.
         """
-        image = start if inner is None else inner(start)
-        basis, image = _orthonormal(start, image, start.T @ image)
-        return cls._with(views, inner, count, basis, image, smoothed(image), np.zeros((0, 0)))
+        return cls._with(views, inner, count, support, (first,), (image,), labels, np.zeros((0, 0)))
 
     def longer(self) -> LabelSubspace:
         """Take one block more: what T times the last one has outside of the basis.
@@ -103,10 +114,17 @@ class LabelSubspace:
         LabelSubspace
             Of one block more.
         """
-        block, block_image = _orthonormal(self.beyond, self.beyond_image, self.gap)
-        basis = np.hstack([self.basis, block])
-        image = basis if self.inner is None else np.hstack([self.image, block_image])
-        return self._with(self.views, self.inner, self.count, basis, image, self.labels, self.projected)
+        block, image, gap = self.beyond, self.beyond_image, self.gap
+        projected = self.projected[:, -len(gap) :]
+        most = max(np.einsum("ij,ij->j", projected, projected).max(), np.diagonal(gap).max())
+        if np.linalg.eigvalsh(gap)[0] < _LOST * most:
+            left = np.vstack([other.T @ block for other in self.images])
+            alias, block = image is block, self._less(block.copy(), left)
+            image = block if alias else image - self.image(left)
+            gap = block.T @ image
+        block, image = orthonormal(block, image, (gap + gap.T) / 2)
+        blocks, images = (*self.blocks, block), (*self.images, image)
+        return self._with(self.views, self.inner, self.count, self.support, blocks, images, self.labels, self.projected)
 
     @classmethod
     def _with(
@@ -114,22 +132,47 @@ class LabelSubspace:
         views: LinearMap,
         inner: LinearMap | None,
         count: int,
-        basis: np.ndarray,
-        image: np.ndarray,
+        support: slice,
+        blocks: tuple[np.ndarray, ...],
+        images: tuple[np.ndarray, ...],
         labels: np.ndarray,
         known: np.ndarray,
     ) -> LabelSubspace:
-        """The space of `basis`; `known`: T projected on its blocks before the last."""
-        old = len(known)
-        block = views(image[:, old:])
-        column = image.T @ block
-        T = np.zeros((basis.shape[1],) * 2)
+        """The space of `blocks`; `known`: T projected on those before the last."""
+        old, width = len(known), images[-1].shape[1]
+        block = views(images[-1])
+        column = np.vstack([image.T @ block for image in images])
+        T = np.zeros((old + width,) * 2)
         T[:old, :old], T[:, old:], T[old:] = known, column, column.T
-        block = block - basis @ column  # orthogonal to the basis in S'S, twice for the digits
-        block -= basis @ (image.T @ block)
+        found = cls(views, inner, count, support, blocks, images, labels, (T + T.T) / 2, block, block, np.zeros((0, 0)))
+        block = found._less(block, column)
         beyond_image = block if inner is None else inner(block)
         gap = block.T @ beyond_image
-        return cls(views, inner, count, basis, image, labels, (T + T.T) / 2, block, beyond_image, (gap + gap.T) / 2)
+        return replace(found, beyond=block, beyond_image=beyond_image, gap=(gap + gap.T) / 2)
+
+    def _less(self, vectors: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        """Take the vectors of the basis with these coordinates (m x k) off, in place."""
+        for number, (block, part) in enumerate(_paired(self.blocks, coordinates)):
+            vectors[slice(None) if number else self.support] -= block @ part
+        return vectors
+
+    def image(self, coordinates: np.ndarray) -> np.ndarray:
+        """Work out S'S times vectors of the basis.
+
+        Parameters
+        ----------
+        coordinates : ndarray of shape (m, k)
+            Of the vectors; or of fewer rows, for those of an earlier space.
+
+        Returns
+        -------
+        ndarray of shape (r, k)
+            Their images, which are the vectors themselves where `inner` is None.
+        """
+        found = np.zeros((len(self.images[0]), coordinates.shape[1]))
+        for image, part in _paired(self.images, coordinates):
+            found += image @ part
+        return found
 
     @property
     def complete(self) -> bool:
@@ -152,10 +195,10 @@ class LabelSubspace:
             With residuals; vectors in `basis`.
         """
         total, m = balance * self.count + 1.0, len(self.projected)
-        M = balance * self.projected
-        M[: len(self.labels), : len(self.labels)] += self.labels
+        M = balance / total * self.projected
+        M[: len(self.labels), : len(self.labels)] += self.labels / total
         # all pairs by divide and conquer take half the time of the largest alone by LAPACK's other methods
-        values, vectors = np.linalg.eigh(M / total)
+        values, vectors = np.linalg.eigh(M)
         values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
         last = vectors[m - len(self.gap) :]
         lengths = balance / total * np.sqrt(np.maximum(np.einsum("ij,ij->j", last, self.gap @ last), 0.0))
@@ -188,13 +231,48 @@ class LabelSubspace:
             pairs = space.fit(balance, k)
             if pairs.residuals.max(initial=0.0) <= residual:
                 return space, pairs
-            if space.complete or space.basis.shape[1] >= most:
+            if space.complete or len(space.projected) >= most:
                 return space, None
             space = space.longer()
 
 
-def _orthonormal(block: np.ndarray, image: np.ndarray, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Combinations of the columns (and of their images) whose Gram matrix is the identity instead of `gram`."""
+def _paired(blocks: Sequence[np.ndarray], coordinates: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(block, its rows of the coordinates), while there are rows."""
+    start = 0
+    for block in blocks:
+        if start < len(coordinates):
+            yield block, coordinates[start : start + block.shape[1]]
+        start += block.shape[1]
+
+
+def orthonormal(block: np.ndarray, image: np.ndarray, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Combine columns, and their images, so that their Gram matrix is the identity.
+
+    Parameters
+    ----------
+    block : ndarray of shape (r, q)
+        Columns.
+    image : ndarray of shape (s, q)
+        Their images; the same array where they are their own.
+    gram : ndarray of shape (q, q)
+        Their Gram matrix, block'image where both have the same rows.
+
+    Returns
+    -------
+    block : ndarray of shape (r, p)
+        Combinations; p < q where columns depend on others.
+    image : ndarray of shape (s, p)
+        The same combinations of the images.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.homogeneity.label_subspace import orthonormal
+    >>> Y = np.array([[3.0, 6.0], [4.0, 8.0]])
+    >>> abs(orthonormal(Y, Y, Y.T @ Y)[0].round(2))
+    array([[0.6],
+           [0.8]])
+    """
     for _ in range(2):
         values, vectors = np.linalg.eigh(gram)
         keep = values > 1e-13 * max(values[-1], np.finfo(float).tiny)
@@ -204,4 +282,6 @@ def _orthonormal(block: np.ndarray, image: np.ndarray, gram: np.ndarray) -> tupl
         image = block if alias else image @ turn
         gram = block.T @ image
         gram = (gram + gram.T) / 2
+        if abs(gram - np.eye(len(gram))).max(initial=0.0) < _STRAIGHT:
+            break
     return block, image

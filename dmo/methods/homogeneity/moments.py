@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from dmo.engines.moments import LABELS, Moments
 from dmo.errors import UserError
 from dmo.kernels.threads import in_threads, product
 from dmo.linalg.eigen import CUTOFF, Eigenpairs, block_krylov
-from dmo.methods.homogeneity.label_subspace import LabelSubspace
+from dmo.methods.homogeneity.label_subspace import LabelSubspace, orthonormal
 
 _STEPS = 4
 _STRIP = 64
@@ -521,27 +522,73 @@ class SharedHomogeneity:
         HomogeneityFit
             Eigenpairs and functions of new rows.
         """
-        views = {weights[name] for name in self.rotated.slices if name != LABELS}
-        if LABELS in self.rotated.slices and len(views) == 1 and k <= len(self.rotated.spectra[LABELS]):
-            balance = views.pop() / weights[LABELS]
-            known = self._last is not None and self._last[0] == dict(ridges)
-            space = self._last[1] if self._last is not None and known else self._first(ridges)
-            most = _STEPS * len(self.rotated.spectra[LABELS])
-            space, pairs = space.grown(balance, k, self.residual, most)
-            self._last = dict(ridges), space
-            if pairs is not None:
-                return _expanded(self.rotated, ridges, pairs, space.image @ pairs.vectors)
+        pairs = self.solve(weights, ridges, k)
+        if pairs is not None:
+            return self.expand(pairs)
         return homogeneity(self.rotated, weights, ridges, k, tol, max_steps, random_state)
 
+    def solve(self, weights: Mapping[str, float], ridges: Mapping[str, float], k: int) -> Eigenpairs | None:
+        """Solve one setting in the subspace of its ridges, which grows as it needs.
+
+        Parameters
+        ----------
+        weights, ridges, k : object
+            As for `fit`.
+
+        Returns
+        -------
+        Eigenpairs or None
+            Vectors in the basis of the subspace, whose leading columns stay as they are when it grows; None where it has no
+            solution.
+        """
+        views = {weights[name] for name in self.rotated.slices if name != LABELS}
+        if LABELS not in self.rotated.slices or len(views) != 1 or k > len(self.rotated.spectra[LABELS]):
+            return None
+        if self._last is None or self._last[0] != dict(ridges):
+            self._last = dict(ridges), self._first(ridges)
+        most = _STEPS * len(self.rotated.spectra[LABELS])
+        space, pairs = self._last[1].grown(views.pop() / weights[LABELS], k, self.residual, most)
+        self._last = dict(ridges), space
+        return pairs
+
+    def expand(self, pairs: Eigenpairs, whole: bool = False) -> HomogeneityFit:
+        """Work out the functions of new rows of what `solve` found.
+
+        Parameters
+        ----------
+        pairs : Eigenpairs
+            Of a setting with the ridges of the last one.
+        whole : bool, default=False
+            Take all vectors of the subspace's basis, in place of the setting's.
+
+        Returns
+        -------
+        HomogeneityFit
+            Eigenpairs and functions of new rows.
+        """
+        assert self._last is not None
+        ridges, space = self._last
+        images = np.hstack(space.images) if whole else space.image(pairs.vectors)
+        return _expanded(self.rotated, ridges, pairs, images)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the last subspace."""
+        return 0 if self._last is None else len(self._last[1].projected)
+
+    @cached_property
+    def _labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """The labels' own columns, orthonormal (their rows of the labels, and their images): the same for every ridge."""
+        where, rotated = self.rotated.slices[LABELS], self.rotated
+        own = rotated.gram[where, where]
+        turn, _ = orthonormal(np.eye(len(own)), own, own)
+        return turn, rotated.gram[:, where] @ turn
+
     def _first(self, ridges: Mapping[str, float]) -> LabelSubspace:
-        """The labels' own columns."""
+        """The space of the labels' own columns."""
         where, rotated, inverses = self.rotated.slices[LABELS], self.rotated, _inverses(self.rotated, ridges)
-        start = np.zeros((len(rotated.gram), where.stop - where.start))
-        start[where] = np.eye(where.stop - where.start)
+        first, image = self._labels
         own = 1 / (rotated.spectra[LABELS] + ridges[LABELS])
-
-        def smoothed(image: np.ndarray) -> np.ndarray:
-            return np.asarray(image[where].T @ (own[:, None] * image[where]))
-
+        smoothed = image[where].T @ (own[:, None] * image[where])
         views = len(rotated.slices) - 1
-        return LabelSubspace.of(lambda image: inverses * image, rotated.product, views, start, smoothed)
+        return LabelSubspace.of(lambda block: inverses * block, rotated.product, views, first, image, smoothed, where)

@@ -291,12 +291,54 @@ def decoder(loadings: np.ndarray) -> np.ndarray:
     array([[0.12, 0.16]])
     """
     Q = np.asarray(loadings, np.float64)
-    if Q.shape[0] >= Q.shape[1]:
-        U, R = scipy.linalg.qr(Q, mode="economic", check_finite=False)
-        condition, _ = scipy.linalg.lapack.dtrcon(R)  # the reciprocal one, within a factor p of the singular values'
-        if condition > _CUTOFF * len(R):
-            return np.ascontiguousarray(scipy.linalg.solve_triangular(R, U.T, check_finite=False))
+    factors = _triangular(Q)
+    if factors is not None:
+        U, R = factors
+        return np.ascontiguousarray(scipy.linalg.solve_triangular(R, U.T, check_finite=False))
     return np.ascontiguousarray(np.linalg.pinv(Q, rcond=_CUTOFF))
+
+
+def nested_decoder(loadings: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Work out the decoders of all leading components at once: those of k are T[:k, :k] U[:, :k]'.
+
+    With Q = U R, the leading columns of Q have the leading block of R, whose inverse is the leading block of T = R^-1.
+
+    Parameters
+    ----------
+    loadings : ndarray of shape (L, p)
+        Q.
+
+    Returns
+    -------
+    tuple of ndarray of shape (p, p) and (L, p), or None
+        T and U; None where singular values have to be dropped (see `decoder`).
+
+    References
+    ----------
+    [KGHA 31].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.homogeneity.operators import nested_decoder
+    >>> T, U = nested_decoder(np.array([[3.0], [4.0]]))
+    >>> (T @ U.T).round(2)
+    array([[0.12, 0.16]])
+    """
+    factors = _triangular(np.asarray(loadings, np.float64))
+    if factors is None:
+        return None
+    U, R = factors
+    return scipy.linalg.solve_triangular(R, np.eye(len(R)), check_finite=False), U
+
+
+def _triangular(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """(U, R) of Q = U R where the condition of Q says that no singular value is noise."""
+    if Q.shape[0] < Q.shape[1]:
+        return None
+    U, R = scipy.linalg.qr(Q, mode="economic", check_finite=False)
+    condition, _ = scipy.linalg.lapack.dtrcon(R)  # the reciprocal one, within a factor p of the singular values'
+    return (U, R) if condition > _CUTOFF * len(R) else None
 
 
 _STEPS = 12
@@ -369,13 +411,12 @@ class SharedKrylov:
             space, pairs = space.grown(balance, k, tol, min(_STEPS * rank, len(self.Y)))
             self._last = key, space
             if pairs is not None:
-                return replace(pairs, vectors=fix_signs(space.basis @ pairs.vectors))
+                return replace(pairs, vectors=fix_signs(space.image(pairs.vectors)))
         apply = HomogeneityMap([*views, labels], [balance] * len(views) + [1.0])
         return krylov(apply, len(self.Y), k, self.Y, tol, max_steps, random_state)
 
     def _first(self, views: Sequence[LinearMap], labels: LinearMap) -> LabelSubspace:
         """The centered labels; T = H [sum_j H_j] H, and H_Y is centered by what it is multiplied with on both sides."""
-        mean = HomogeneityMap(views, [1.0] * len(views))
-        return LabelSubspace.of(
-            lambda B: len(views) * mean(B), None, len(views), self._start, lambda V: V.T @ labels(V)
-        )
+        mean, start = HomogeneityMap(views, [1.0] * len(views)), self._start
+        projected = start.T @ labels(start)
+        return LabelSubspace.of(lambda B: len(views) * mean(B), None, len(views), start, start, projected)
