@@ -28,8 +28,10 @@ import dmo.tuning
 from dmo import JEC, KGHA, LLTSVR, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
 from dmo.decoders import PlugIn
 from dmo.errors import UserError
+from dmo.estimators.shared_fits import HeldOut
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF, Laplacian, Product
+from dmo.methods.homogeneity.label_subspace import LabelSubspace
 from dmo.metrics import annotation_scores, metric_of
 from dmo.selection import default_metric, making_sets, stratified_folds, sweep
 
@@ -101,9 +103,12 @@ def separation(Y, S):
 @pytest.mark.parametrize(
     ("model", "grid"),
     [
-        (KGHA(approximation=LOW_RANK), {"ridge": [0.05, 0.5], "balance": [0.01, 0.2], "n_components": [3, 1.0]}),
+        (KGHA(approximation=LOW_RANK), {"balance": [0.2, 0.05, 0.01], "ridge": [0.05, 0.5], "n_components": [3, 1.0]}),
         (MultiViewRidge(combine="kernels", approximation=LOW_RANK), {"ridge": [0.05, 0.5], "center": [True, False]}),
-        (KGHA(approximation=Meka(clusters=2, rank=20, random_state=0)), {"ridge": [0.05, 0.5], "balance": [0.01, 0.2]}),
+        (
+            KGHA(approximation=Meka(clusters=2, rank=20, random_state=0)),
+            {"balance": [0.01, 0.05, 0.2], "ridge": [0.05]},
+        ),
     ],
     ids=["kgha", "ridge", "meka"],
 )
@@ -130,6 +135,31 @@ def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, gri
         np.testing.assert_allclose(row["folds"], scores, rtol=2e-4)  # feature maps are float32
     best = max(result.table, key=lambda row: row["mean"])
     assert result.best_params == {key: best[key] for key in grid}
+
+
+def test_settings_of_one_ridge_share_a_subspace_whatever_the_order_of_the_grid(monkeypatch):
+    made, begin = [], LabelSubspace.of
+    monkeypatch.setattr(LabelSubspace, "of", lambda *args: made.append(1) or begin(*args))
+    grid = {"balance": [0.2, 0.05, 0.01], "ridge": [0.05, 0.5]}
+    sweep(KGHA(approximation=LOW_RANK), VIEWS, LABELS, grid, folds=3, refit=False)
+    assert len(made) == 3 * 2
+
+
+@pytest.mark.parametrize("dependent", [False, True])
+def test_leading_components_are_decoded_by_the_pseudo_inverse_of_their_loadings(dependent):
+    rng = np.random.default_rng(0)
+    loadings, turn, values, loo = (rng.standard_normal(shape) for shape in ((9, 6), (8, 6), (700, 10), (30, 10)))
+    if dependent:
+        loadings[:, 4] = loadings[:, 1]
+    held = HeldOut({1.0: 6, 0.5: 3, 2: 2, 0.9: 6}, np.full(9, 0.2), values, loadings, loo, turn=turn)
+    seen = []
+    for count, scores, left_out in held.scores([1.0, 0.5, 2, 0.9]):
+        k = held.components[count]
+        D = turn[:, :k] @ np.linalg.pinv(loadings[:, :k], rcond=1e-8)
+        np.testing.assert_allclose(scores, values[:, :8] @ D, atol=1e-12)
+        np.testing.assert_allclose(left_out, loo[:, :8] @ D, atol=1e-12)
+        seen.append(count)
+    assert seen == [2, 0.5, 1.0, 0.9]
 
 
 @pytest.mark.parametrize("model", [KGHA("rbf", tol=1e-9), MultiViewRidge("rbf", decoder="calibrated")], ids=str)

@@ -128,7 +128,7 @@ def added(figures: np.ndarray, weights: np.ndarray | None, where: slice) -> np.n
     if figures.dtype != bool:
         return np.asarray(figures.sum(axis=0))
     runs = [figures[run].sum(axis=0, dtype=np.uint8) for run in row_blocks(len(figures), 255)]  # no byte overflows
-    return np.sum(runs, axis=0, dtype=np.int64)
+    return np.asarray(np.sum(runs, axis=0, dtype=np.int64))
 
 
 def ratio(part: np.ndarray, whole: np.ndarray, otherwise: float) -> np.ndarray:

@@ -102,6 +102,12 @@ def test_decoder_is_the_pseudo_inverse_whatever_the_rank(rank, decay):
         spectrum = np.where(np.arange(6) < rank, decay ** (np.arange(6) / 5), 1e-12)
         Q = (U * spectrum) @ Vt
         np.testing.assert_allclose(exact.decoder(Q), np.linalg.pinv(Q, rcond=1e-8), atol=1e-9 / decay)
+        nested = exact.nested_decoder(Q)
+        assert (nested is None) == (rank < 6 or len(Q) < Q.shape[1])
+        if nested is not None:
+            T, U = nested
+            for k in range(1, 7):
+                np.testing.assert_allclose(T[:k, :k] @ U[:, :k].T, np.linalg.pinv(Q[:, :k]), atol=1e-9 / decay)
 
 
 def test_transform_of_training_rows_is_the_mean_of_the_smoothed_embedding():
