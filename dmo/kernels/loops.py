@@ -365,9 +365,18 @@ def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-unt
 
 
 @compiled()
-def sketch_rows(values, column, sign, start, stop, out):  # type: ignore[no-untyped-def]
-    """out[i, column[f]] += sign[f] * values[i, f] of the rows start .. stop."""
-    for i in range(start, stop):
+def sketch_rows(values, shift, sign, out):  # type: ignore[no-untyped-def]
+    """Add the features of every row to out[i], m sums, m features at a time: sign[f] times feature f to the sum that is
+    shift[f // m] places on, round the end."""
+    m = out.shape[1]
+    for i in range(values.shape[0]):
         row, target = values[i], out[i]
-        for f in range(row.shape[0]):
-            target[column[f]] += sign[f] * row[f]
+        for c in range(shift.shape[0]):
+            many, s = min(m, row.shape[0] - c * m), shift[c]
+            x, signs, front = row[c * m : c * m + many], sign[c * m : c * m + many], min(many, m - s)
+            later = target[s:]
+            for j in range(front):  # two runs of neighbors, which are added many at a time
+                later[j] += signs[j] * x[j]
+            x, signs = x[front:], signs[front:]
+            for j in range(many - front):
+                target[j] += signs[j] * x[j]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from dmo.kernels.loops import compiled
+
 Columns = Callable[[np.ndarray], np.ndarray]
 _PROPOSALS = 100  # a round: enough for products of matrices, few enough that most are accepted
 _FLOOR = 1e-6  # of the largest diagonal entry: what is left below is rounding of float32 columns
@@ -116,8 +118,10 @@ def rpcholesky(
         new = (whole[:, kept] if whole is not None else columns(accepted)).T - F[:, accepted].T @ F
         stop = found + len(kept)
         # by the inverse of the small triangle: a product reads and writes rows, where a solve copies to columns and back
-        factor[found:stop] = _inverse_root(new[:, accepted]) @ new
-        residual -= np.einsum("ij,ij->j", factor[found:stop], factor[found:stop], dtype=np.float64)
+        inverse = _inverse_root(new[:, accepted]).astype(factor.dtype)
+        added = np.matmul(inverse, new.astype(factor.dtype, copy=False), out=factor[found:stop])
+        # a sum of at most 100 squares keeps the digits that the columns have
+        residual -= np.einsum("ij,ij->j", added, added)
         residual[accepted] = 0.0  # exactly, so that rounding proposes no pivot twice
         np.maximum(residual, 0.0, out=residual)
         pivots[found:stop] = accepted
@@ -149,15 +153,23 @@ def _inverse_root(pivot_block: np.ndarray) -> np.ndarray:
 
 def _accept(local: np.ndarray, proposal: np.ndarray, floor: float, rng: np.random.Generator) -> np.ndarray:
     """Positions of the proposals that sequential sampling keeps: each with probability (residual now / when proposed)."""
-    kept: list[int] = []
-    chance = rng.random(len(proposal))
-    for i in range(len(proposal)):
-        pivot = local[
-            i, i
-        ]  # the residual after the proposals that were kept before, as one pivot at a time would see it
-        if pivot > floor and chance[i] * proposal[i] < pivot:
-            kept.append(i)
-            column = local[:, i] / np.sqrt(pivot)
-            local -= np.outer(column, column)
+    kept = np.flatnonzero(_sequentially(local, rng.random(len(proposal)) * proposal, floor))
     # one at least, so that every round gains a pivot and the loop ends
-    return np.array(kept or [int(np.argmax(proposal))], dtype=np.int64)
+    return kept if len(kept) else np.array([np.argmax(proposal)])
+
+
+@compiled()
+def _sequentially(local, least, floor):  # type: ignore[no-untyped-def]
+    """Whether each pivot of `local`, which is used up, is above the floor and `least`, in the residual of those kept before
+    it, as one pivot at a time would see it."""
+    n = local.shape[0]
+    kept = np.zeros(n, np.bool_)
+    for i in range(n):
+        pivot = local[i, i]
+        if pivot > floor and least[i] < pivot:
+            kept[i] = True
+            for j in range(i + 1, n):  # the triangle right of the diagonal
+                share, target, column = local[i, j] / pivot, local[j, j:], local[i, j:]
+                for k in range(n - j):
+                    target[k] -= share * column[k]
+    return kept

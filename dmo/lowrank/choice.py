@@ -60,8 +60,7 @@ def choose(
 ) -> Choice:
     """Fit Nystrom and MEKA at equal memory and keep the one with the smallest error on kernel values of held-out rows.
 
-    512 rows (at most a quarter) are held out of the fits; the errors are those of the kernel between them and up to
-    2048 rows.
+    512 rows (at most a quarter) are held out of the fits; the errors are those of the kernel among them.
 
     Parameters
     ----------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,8 +19,9 @@ Landmarks = Literal["rpcholesky", "kmeans", "uniform"]
 KINDS = ("rpcholesky", "kmeans", "uniform")
 Space = Literal["raw", "l1", "l2", "hellinger", "sqrt"]
 _STRIP = 2048
-_SKETCH_COLUMNS = 512
-"""Sums that features are sketched into: at 256 and at 1024 the errors of the landmarks are the same."""
+_SKETCH_COLUMNS, _PREPARED = 256, 1 << 20
+"""Sums that features are sketched into (at 512 and at 1024 the errors of the landmarks are the same); numbers that are
+prepared for it at a time."""
 _PER_CENTER, _LOOK = 20, 2048  # rows that k-means looks at: more move the centers by less than their spacing
 
 
@@ -41,12 +41,11 @@ def choose_landmarks(
         return X[np.sort(rng.choice(n, size=min(rank, n), replace=False))]
     if kind != "rpcholesky":
         raise UserError(f"landmarks = {kind!r}; known: {', '.join(map(repr, KINDS))}")
-    prepared = kernel.prepare(X, np.float32)
-    if _can_sketch(kernel, prepared):
-        found = _pivots(kernel, _sketch(prepared, rng), rank, rng)
+    if isinstance(kernel, BandwidthKernel) and kernel.pair in ("dot", "l2") and X.shape[1] >= 4 * _SKETCH_COLUMNS:
+        found = _pivots(kernel, _sketch(kernel, X, rng), rank, rng)
         if len(found) == min(rank, n):
             return X[found]
-    return X[_pivots(kernel, prepared, rank, rng)]
+    return X[_pivots(kernel, kernel.prepare(X, np.float32), rank, rng)]
 
 
 def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) -> np.ndarray:
@@ -60,30 +59,34 @@ def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) 
     return rpcholesky(kernel.diagonal(prepared), columns, rank, rng, submatrix=submatrix).pivots
 
 
-def _can_sketch(kernel: Kernel, prepared: Any) -> bool:
-    return (
-        isinstance(kernel, BandwidthKernel)
-        and kernel.pair in ("dot", "l2")
-        and prepared.shape[1] >= 2 * _SKETCH_COLUMNS
-    )
-
-
-def _sketch(prepared: Prepared, rng: np.random.Generator) -> Prepared:
+def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepared:
     """Rows of few features with nearly the distances of the prepared ones: every feature is added, with a random sign, to
-    one of 512 sums [Charikar, Chen, Farach-Colton 2004].
+    one of 256 sums [Charikar, Chen, Farach-Colton 2004], of which 256 features in turn take one each, in order, from a
+    random one on.
 
     Distances are kept within some percent. Pivots among such rows make as good landmarks as among the rows themselves, and
-    columns of their kernel cost what 512 features do.
+    columns of their kernel cost what 256 features do.
     """
-    n, d = prepared.shape
-    column, sign = rng.integers(_SKETCH_COLUMNS, size=d), rng.choice(np.array([-1.0, 1.0], np.float32), size=d)
-    if scipy.sparse.issparse(prepared.values):
-        signs = scipy.sparse.csr_array((sign, (np.arange(d), column)), shape=(d, _SKETCH_COLUMNS))
-        values = (prepared.values @ signs).toarray()
-    else:
-        values = np.zeros((n, _SKETCH_COLUMNS), np.float32)
-        over_rows(lambda start, stop: loops.sketch_rows(prepared.values, column, sign, start, stop, values), n)
-    return replace(prepared, values=values, norms=np.einsum("ij,ij->i", values, values, dtype=np.float64))
+    n, d = X.shape
+    shift = rng.integers(_SKETCH_COLUMNS, size=-(-d // _SKETCH_COLUMNS))
+    sign = rng.choice(np.array([-1.0, 1.0], np.float32), size=d)
+    features = np.arange(d)
+    column = (features + shift[features // _SKETCH_COLUMNS]) % _SKETCH_COLUMNS
+    signs = scipy.sparse.csr_array((sign, (features, column)), shape=(d, _SKETCH_COLUMNS))
+    values = np.zeros((n, _SKETCH_COLUMNS), np.float32)
+
+    def add(start: int, stop: int) -> None:
+        for strip in row_blocks(stop - start, max(1, _PREPARED // d)):  # prepared rows stay in the cache
+            where = slice(start + strip.start, start + strip.stop)
+            rows = kernel._prepare(X[where], np.float32, np.arange(where.start, where.stop)).values
+            if scipy.sparse.issparse(rows):
+                values[where] = (rows @ signs).toarray()
+            else:
+                loops.sketch_rows(rows, shift, sign, values[where])
+
+    over_rows(add, n, least=_STRIP // 8)
+    origin = kernel._prepare(X[:1], np.float32, None).origin
+    return Prepared(values, np.einsum("ij,ij->i", values, values, dtype=np.float64), origin)
 
 
 def metric_space(kernel: Kernel) -> Space:

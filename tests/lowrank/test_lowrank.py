@@ -11,6 +11,7 @@ import scipy.sparse
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import pdist
 from sklearn.kernel_approximation import Nystroem
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -26,7 +27,8 @@ from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom, sampl
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.lowrank.clusters import allocate, balanced_centers
 from dmo.lowrank.errors import error_rows
-from dmo.lowrank.landmarks import assign, choose_landmarks
+from dmo.lowrank.landmarks import _sketch, assign, choose_landmarks
+from dmo.lowrank.nystrom import inverse_root
 from dmo.lowrank.sampling import learning_rows
 
 
@@ -124,7 +126,7 @@ def test_pivots_among_rows_of_few_sums_find_small_groups_as_those_among_all_feat
 
     monkeypatch.setattr(RBF, "tile", spied)
     found = [choose_landmarks(kernel, rows, 60, "rpcholesky", np.random.default_rng(seed)) for seed in range(3)]
-    assert set(tiled) == {512}
+    assert set(tiled) == {256}
     for Z in found:
         Z = Z.toarray() if sparse else Z
         assert len(Z) == 60
@@ -134,8 +136,39 @@ def test_pivots_among_rows_of_few_sums_find_small_groups_as_those_among_all_feat
     assert alone.shape == (60, 1500)  # raw rows, not sums
 
 
+def test_sums_of_features_are_the_same_of_dense_and_sparse_rows_and_keep_distances():
+    rows = np.random.default_rng(0).standard_normal((40, 1100))
+    dense, sparse = (
+        _sketch(RBF(bandwidth=1.0), kind, np.random.default_rng(1)) for kind in (rows, scipy.sparse.csr_array(rows))
+    )
+    np.testing.assert_allclose(dense.values, sparse.values, atol=1e-4)
+    np.testing.assert_allclose(pdist(dense.values), pdist(rows), rtol=0.3)
+    one = _sketch(RBF(bandwidth=1.0), np.eye(1100, dtype=np.float32), np.random.default_rng(1)).values
+    assert (np.abs(one).sum(axis=1) == 1).all()
+    assert np.abs(one).sum(axis=0).max() <= 5  # 1100 features, 256 at a time
+
+
+def test_bandwidths_of_groups_of_rows_are_that_of_all():
+    rows = np.random.default_rng(0).standard_normal((3000, 3)) * np.random.default_rng(1).lognormal(0, 0.5, (3000, 1))
+    fitted = nystrom("rbf", rows, 5, random_state=0).kernel
+    assert fitted.bandwidth == pytest.approx(pdist(rows).mean(), rel=0.03)
+    rows = rows[:1024]
+    rows[::4] = 1.0  # a group in which all rows are alike
+    assert nystrom("rbf", rows, 5, random_state=0).kernel.bandwidth == pytest.approx(pdist(rows).mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize("rank", [12, 20])
+def test_roots_of_inverses_leave_out_what_depends_on_others(rank):
+    rng = np.random.default_rng(0)
+    F = rng.standard_normal((20, rank))
+    keep, P = inverse_root(F @ F.T, 1e-10, 1e-14)
+    assert len(keep) == rank
+    np.testing.assert_array_equal(P, np.triu(P))
+    np.testing.assert_allclose(P @ P.T, np.linalg.inv((F @ F.T)[np.ix_(keep, keep)]), rtol=1e-5)
+
+
 def test_pivots_that_sums_do_not_have_are_looked_for_among_the_rows():
-    rows = scipy.sparse.csr_array(np.eye(700, 1500))  # of 1500 features, many come into one of 512 sums
+    rows = scipy.sparse.csr_array(np.eye(700, 1500))  # of 1500 features, many come into one of 256 sums
     found = choose_landmarks(RBF(bandwidth=1.0), rows, 700, "rpcholesky", np.random.default_rng(0))
     assert sorted(found.indices) == list(range(700))
 
@@ -325,7 +358,7 @@ def test_rows_of_the_error_are_drawn_without_a_list_of_all_rows():
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
     assert len(np.unique(rows)) == len(rows)
-    for n in (1, 300, 512):  # no more rows than are drawn of millions: every row, once
+    for n in (1, 100, 256):  # no more rows than are drawn of millions: every row, once
         np.testing.assert_array_equal(error_rows(n, 0), np.arange(n))
 
 
