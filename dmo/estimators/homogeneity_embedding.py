@@ -24,7 +24,7 @@ from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import in_threads
 from dmo.linalg.eigen import Eigenpairs
-from dmo.linalg.solve import SolveMethod
+from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod
 from dmo.linalg.tall import LinearMap
 from dmo.lowrank import FeatureMap
 from dmo.methods.homogeneity.moments import HomogeneityFit, RotatedMoments
@@ -90,6 +90,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         engine = exact_engine(self._engine)
         storage = choose_storage(engine, n, len(kernels))
         method: SolveMethod = "cg" if self.solver == "als" else "auto"
+        # the search asks for what its eigenpairs need; an iteration that does not has to have exact solutions
+        tol = EXACT if self.solver == "als" else COEFFICIENTS
         with stage("kernels and factors", len(kernels)) as advance:
 
             def fit(name: str) -> FittedView:
@@ -105,6 +107,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                     method,
                     self.random_state,
                     weights=own,
+                    tol=tol,
                 )
                 advance(1)
                 return found

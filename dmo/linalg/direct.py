@@ -50,24 +50,35 @@ class _Direct(CheckedSolver):
     def __init__(self, A: Operator, ridge: float, tol: float):
         super().__init__(A, ridge, tol)
         self._unprobed = np.inf  # columns solved since the last probe
+        self._lost = 0.0  # the residual that it found, by the length of the solution
 
     def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool, tol: float) -> Solution:
-        found = self._found(B, check)
+        found = self._found(B, check, tol)
         if found.residuals is not None and not found.converged:
             self._judge(float(found.residuals.max(initial=0.0)))
         return found
 
-    def _found(self, B: np.ndarray, check: bool) -> Solution:
+    def _found(self, B: np.ndarray, check: bool, tol: float) -> Solution:
         """The solution, refined where `check` asks for residuals or a probe finds it wrong."""
         X = self._apply(B)
+        if not check and self._passes(B, X, self._allowed(tol)):
+            return Solution(X, 0, None, True, self.method)
+        return self._refine(B, X, check, tol)
+
+    def _allowed(self, tol: float) -> float:
+        """Relative residual up to which a solution is not refined unasked."""
+        return max(tol, TOLERATED)
+
+    def _passes(self, B: np.ndarray, X: np.ndarray, allowed: float) -> bool:
+        """Whether the solution is right as it is: by a probe, or by what the last one found."""
         self._unprobed += B.shape[1]
-        if not check:
-            if self._unprobed < _PROBE_EVERY:
-                return Solution(X, 0, None, True, self.method)
-            self._unprobed = 0
-            if self._probe(B, X) <= TOLERATED:
-                return Solution(X, 0, None, True, self.method)
-        return self._refine(B, X)
+        longest = _growth(B, X).max(initial=0.0)
+        if self._unprobed < _PROBE_EVERY and 2 * self._lost * longest <= allowed:
+            return True
+        self._unprobed = 0
+        error = self._probe(B, X)
+        self._lost = error / longest if longest else 0.0
+        return error <= allowed
 
     def _probe(self, B: np.ndarray, X: np.ndarray) -> float:
         """The largest relative residual of a column; of many columns an estimate to a factor of two, by a product with few.
@@ -77,38 +88,39 @@ class _Direct(CheckedSolver):
         """
         if B.shape[1] <= PROBES:
             return relative_error(self._residual(B, X), B)
-        scale = np.linalg.norm(B, axis=0)
-        weights = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0) / np.sqrt(B.shape[1])
-        spread = np.linalg.norm(X, axis=0) * weights
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], (B.shape[1], PROBES)) * weights[:, None]
-        mean = np.linalg.norm(self._residual(B @ signs, X @ signs), axis=0).max()
-        whole = np.linalg.norm(spread)
-        return float(mean * spread.max() / whole * np.sqrt(B.shape[1])) if whole > 0 else float(mean)
+        growth = _growth(B, X)
+        if not growth.any():
+            return 0.0
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (B.shape[1], PROBES))
+        signs *= np.divide(growth, np.linalg.norm(X, axis=0), out=np.zeros_like(growth), where=growth > 0)[:, None]
+        whole = np.linalg.norm(self._residual(B @ signs, X @ signs), axis=0).max()
+        return float(whole * growth.max() / np.linalg.norm(growth))
 
     def _judge(self, error: float) -> None:
         warn_of_error(f"a solve by {self.method}", self.ridge, error)
 
-    def _probed(self, B: np.ndarray, X: np.ndarray, steps: int) -> Solution | None:
-        """X as the solution, without residuals, where a probe finds it right."""
-        return Solution(X, steps, None, True, self.method) if self._probe(B, X) <= self.tol else None
-
-    def _refine(self, B: np.ndarray, X: np.ndarray, check: bool = True) -> Solution:
+    def _refine(self, B: np.ndarray, X: np.ndarray, check: bool, tol: float) -> Solution:
         """Add corrections until all residuals have converged, or, without `check`, a probe says so."""
         scale = np.linalg.norm(B, axis=0)
         scale[scale == 0] = 1.0
         R, steps = self._residual(B, X), 0
         size = np.linalg.norm(R, axis=0)
-        while (size > self.tol * scale).any() and steps < self._refinements:
+        while (size > tol * scale).any() and steps < self._refinements:
             X, steps, before = X + self._apply(R), steps + 1, size
-            found = None if check else self._probed(B, X, steps)
-            if found is not None:
-                return found
+            if not check and self._probe(B, X) <= tol:
+                return Solution(X, steps, None, True, self.method)
             R = self._residual(B, X)
             size = np.linalg.norm(R, axis=0)
             if (size / scale).max() > 0.25 * (before / scale).max():
                 break
         residuals = size / scale
-        return Solution(X, steps, residuals, bool((residuals <= self.tol).all()), self.method)
+        return Solution(X, steps, residuals, bool((residuals <= tol).all()), self.method)
+
+
+def _growth(B: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """|x_j| / |b_j| (k); 0 where b_j is."""
+    scale = np.linalg.norm(B, axis=0)
+    return np.divide(np.linalg.norm(X, axis=0), scale, out=np.zeros_like(scale), where=scale > 0)
 
 
 class CholeskySolver(_Direct):
@@ -214,18 +226,18 @@ class MixedSolver(CholeskySolver):
         X -= self._back @ (self._lead.T @ X)
         return X
 
-    def _found(self, B: np.ndarray, check: bool) -> Solution:
-        if self._factor.dtype == np.float64:
-            return super()._found(B, check)
-        X = self._apply(B)
-        # a float32 factor is a preconditioner: no solution goes unlooked at
-        found = None if check else self._probed(B, X, 0)
-        found = found or self._refine(B, X, check)
-        if found.converged:
+    def _allowed(self, tol: float) -> float:
+        # a float32 factor is a preconditioner: no solution is taken unrefined that is not within the tolerance
+        return tol if self._factor.dtype == np.float32 else super()._allowed(tol)
+
+    def _found(self, B: np.ndarray, check: bool, tol: float) -> Solution:
+        found = super()._found(B, check, tol)
+        if found.converged or self._factor.dtype == np.float64:
             return found
         log.info("solve: rounding stops the refinement of the float32 factor; taking a float64 one")
         self._double()
-        return super()._found(B, check)
+        self._unprobed = np.inf
+        return super()._found(B, check, tol)
 
     def _double(self) -> None:
         self._factor = np.empty((0, 0))  # frees the float32 one

@@ -100,13 +100,18 @@ class Smoother:
         """Whether solutions are found by conjugate gradients, so that less exact ones cost less."""
         return self.solver.method == "cg"
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether less exact solutions cost less: those by conjugate gradients, and those that are refined."""
+        return self.solver.method in ("cg", "mixed")
+
     def loosen(self, tol: float) -> None:
         """Let values be less exact from now on; coefficients stay as they were.
 
         Parameters
         ----------
         tol : float
-            Error of H B at most, relative to every column of B, where it is found by iteration.
+            Error of H B at most, relative to every column of B, where less exact solutions cost less.
         """
         self._loose = tol
 

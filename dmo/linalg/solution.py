@@ -128,7 +128,8 @@ class Solver(Protocol):
         check : bool, default=True
             False spares a direct method its residual.
         tol : float, optional
-            Of this solve by conjugate gradients, in place of the solver's own; direct methods are as exact as they are.
+            Of this solve by conjugate gradients or with a float32 factor, in place of the solver's own; others are as
+            exact as they are.
 
         Returns
         -------

@@ -496,6 +496,20 @@ def test_a_leading_part_taken_out_spares_a_float32_factor_its_refinement() -> No
         assert left.max() < min(3e-6, 0.2 * lost.max())
 
 
+def test_a_float32_factor_refines_as_far_as_a_solve_asks(large: np.ndarray) -> None:
+    A, rng = Counted(large), np.random.default_rng(0)
+    smoother = Smoother(factorize(A, 0.1, "mixed"), 0.1)
+    exact = np.linalg.inv(large.astype(np.float64) + 0.1 * np.eye(400))
+    smoother.loosen(1e-3)
+    for products in (1, 0, 0):  # what the first solution lost, the next ones lose too
+        B, A.checks = np.linalg.qr(rng.standard_normal((400, 20)))[0], 0
+        assert np.linalg.norm(smoother(B) - (B - 0.1 * exact @ B), axis=0).max() <= 1e-3
+        assert A.checks == products
+    B = rng.standard_normal((400, 20))
+    assert_allclose(smoother.dual(B), exact @ B, atol=1e-7)  # coefficients stay as exact as they were
+    assert A.checks > 1
+
+
 def test_a_float32_factor_gives_the_inverse_diagonal_to_its_tolerance(large: np.ndarray) -> None:
     A = Dense(large.astype(np.float32)).centered()
     wanted = np.diagonal(np.linalg.inv(A.dense(np.float64) + 0.1 * np.eye(400)))

@@ -15,7 +15,7 @@ from dmo import KGHA, Exact, HomogeneityAnalysis, Meka, MultiSetCCA, MultiViewRi
 from dmo.cluster import connect
 from dmo.engines.lowrank import FOLDS, folds_of
 from dmo.engines.moments import LABELS, Moments
-from dmo.kernels import RBF
+from dmo.kernels import RBF, gram_matrix
 from dmo.linalg.operators import Dense, LowRank
 from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.solve import factorize
@@ -118,6 +118,27 @@ def test_transform_of_training_rows_is_the_mean_of_the_smoothed_embedding():
         for K in (KernelCenterer().fit_transform(RBF().fit(X)(X, dtype=np.float64)) for X in views.values())
     ]
     np.testing.assert_allclose(model.transform(views), np.mean(smoothed, axis=0), atol=1e-8)
+
+
+def test_float32_factors_give_the_eigenpairs_of_the_dense_map_unrefined_but_for_the_first_block():
+    views, Y = two_views(400)
+    kernels = [Dense(gram_matrix(RBF(), X.astype(np.float32), np.float32, 0)[0]) for X in views.values()]
+    smoothers = [Smoother(factorize(K, 0.1, "mixed"), 0.1) for K in kernels]
+    asked = []
+    for smoother in smoothers:
+        solve = smoother.solver.solve
+        smoother.solver.solve = lambda B, *how, solve=solve, **kept: asked.append(kept["tol"]) or solve(B, *how, **kept)
+    labels = LinearSmoother(Y - Y.mean(axis=0), 0.1)
+    pairs = exact.krylov(exact.HomogeneityMap([*smoothers, labels], [0.05, 0.05, 1.0]), 400, 6, Y, 1e-7)
+    H, total = np.eye(400) - 1 / 400, (labels(np.eye(400)) + labels(np.eye(400)).T) / 2
+    for K in kernels:
+        matrix = K.dense()
+        total = total + 0.05 * np.linalg.solve(matrix + 0.1 * np.eye(400), matrix)
+    values, vectors = np.linalg.eigh(H @ total @ H / 1.1)
+    np.testing.assert_allclose(pairs.values, values[::-1][:6], rtol=1e-6)
+    cosines = np.linalg.svd(pairs.vectors.T @ vectors[:, -6:], compute_uv=False)
+    assert cosines.min() > 1 - 1e-8
+    assert asked[0] < 1e-6 < asked[-1]
 
 
 @pytest.mark.parametrize("center", [True, False])

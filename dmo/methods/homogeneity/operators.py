@@ -73,7 +73,7 @@ class HomogeneityMap:
         )
 
     def loosen(self, error: float) -> None:
-        """Let smoothers that solve by iteration be less exact from now on.
+        """Let smoothers whose less exact solutions cost less be that from now on.
 
         A small balance pays twice: the labels' smoother, which is direct, makes the eigenvalues, and errors of the views count
         by their share.
@@ -83,9 +83,9 @@ class HomogeneityMap:
         error : float
             Of M B at most, relative to every column of B.
         """
-        iterative = [(part, share) for part, share in self._parts if isinstance(part, Smoother) and part.iterative]
-        for smoother, _ in iterative:
-            smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in iterative)))
+        adaptive = [(part, share) for part, share in self._parts if isinstance(part, Smoother) and part.adaptive]
+        for smoother, _ in adaptive:
+            smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in adaptive)))
 
 
 def passive_map(
