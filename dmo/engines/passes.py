@@ -453,11 +453,13 @@ class _LandmarkPass:
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
         # coefficients are large where landmarks are near, and what products in float32 lose of their differences is ten
         # times what they lose of a Gram matrix of factor rows: enough to find steps by, not to say what is left
-        kind = np.float64 if self.wide else C.dtype
+        kind = np.dtype(np.float64) if self.wide else C.dtype
         B: Any = None if Y is not None else self.coefficients.astype(kind, copy=False)
-        for where in row_blocks(len(C), max(_LEAST, _WIDE // C.shape[1])):
+        ones = np.ones((len(C), 1), np.uint8)
+        step = len(C) if C.dtype == kind else max(_LEAST, _WIDE // C.shape[1])
+        for where in row_blocks(len(C), step):
             part = C[where].astype(kind, copy=False)
-            R = part @ B[:-1] + B[-1] if Y is None else np.hstack([Y[where], np.ones((len(part), 1))])
+            R = part @ B[:-1] + B[-1] if Y is None else np.hstack([Y[where], ones[where]], dtype=kind)
             image[:-1] += part.T @ R
             image[-1] += R.sum(axis=0, dtype=np.float64)
         return _Products(image) if total is None else _Products(total.image + image)

@@ -169,6 +169,9 @@ class LandmarkMap(FeatureMap):
         Of the values.
     landmarks : ndarray or csr_array of shape (r, d)
         Z.
+    shift : ndarray of shape (r,) or None, default=None
+        Taken off all rows of values; None: nothing. Near their mean it leaves sums of products their digits: values of a
+        broad kernel are all alike.
     error : dict, default={}
         None: the span has no error of its own.
 
@@ -183,6 +186,7 @@ class LandmarkMap(FeatureMap):
     """
 
     landmarks: np.ndarray | scipy.sparse.csr_array
+    shift: np.ndarray | None = None
 
     kind = "landmarks"
 
@@ -206,10 +210,13 @@ class LandmarkMap(FeatureMap):
         Returns
         -------
         ndarray of shape (m, rank)
-            k(x, Z).
+            k(x, Z), less the shift.
         """
         block = self._block(X, self.landmarks.shape[1])
-        return self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready)
+        found = self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready)
+        if self.shift is not None:
+            found -= self.shift
+        return found
 
     def numbers(self, n: int) -> int:
         """Count the numbers that the values of n rows take.
@@ -231,15 +238,25 @@ class LandmarkMap(FeatureMap):
         """Pivots of `square`, in the largest entry of its diagonal, below which a landmark depends on others."""
         return cut_off(self.dtype)[0]
 
-    def square(self) -> np.ndarray:
+    @property
+    def jitter(self) -> float:
+        """What the diagonal of `square` grows by, in its trace, as that of a Nystrom map does."""
+        return cut_off(self.dtype)[1]
+
+    def square(self, dtype: Any = np.float64) -> np.ndarray:
         """Work out the kernel among the landmarks.
+
+        Parameters
+        ----------
+        dtype : dtype, default=float64
+            Of it.
 
         Returns
         -------
-        ndarray of shape (rank, rank), float64
+        ndarray of shape (rank, rank)
             k(Z, Z), Fortran-ordered, for LAPACK to overwrite.
         """
-        prepared = self.kernel.prepare(self.landmarks, np.float64)
+        prepared = self.kernel.prepare(self.landmarks, np.dtype(dtype))
         return self.kernel.tile(prepared, prepared).T
 
     def of_landmarks(self, index: np.ndarray) -> LandmarkMap:
@@ -258,11 +275,11 @@ class LandmarkMap(FeatureMap):
         return LandmarkMap(self.kernel, self.dtype, self.landmarks[index])
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"landmarks": self.landmarks}, {}
+        return {"landmarks": self.landmarks} | ({} if self.shift is None else {"shift": self.shift}), {}
 
     @classmethod
     def _from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LandmarkMap:
-        return cls(parse(meta["kernel"]), np.dtype(meta["dtype"]), arrays["landmarks"])
+        return cls(parse(meta["kernel"]), np.dtype(meta["dtype"]), arrays["landmarks"], arrays.get("shift"))
 
 
 def landmark_map(

@@ -1,18 +1,23 @@
-"""Ridge regression on very many landmarks, by conjugate gradients on the normal equations.
+"""Ridge regression on kernel values at landmarks, by conjugate gradients on the normal equations.
 
 With C = k(X, Z), W = k(Z, Z) = T'T and coefficients a = T^-1 w on kernel values, the regression on Nystrom's factor
-rows C T^-1 solves (T^-T C'C T^-1 + c I) w = T^-T C'y. Landmarks drawn like the rows say what C'C is, about n / r W W:
-so (n / r) T T' + c I = (n / r) A A' is close to the system, and as a preconditioner leaves a handful of iterations,
-each of one pass over kernel values. A pass costs n r k multiplications twice for k labels, where the direct solve takes
-n r^2 for factor rows and Gram matrix, and r^3 for landmarks and solve: conjugate gradients pay from some thousands of
-landmarks on, where labels are few.
+rows C T^-1 solves (T^-T C'C T^-1 + c I) w = T^-T C'y. The direct solve takes n r^2 multiplications for the factor rows
+of n rows and r landmarks, as many for their Gram matrix, and r^3 for landmarks and solve. Kernel values need no factor
+rows, and an iteration of 4 n r k for k labels; there are two preconditioners:
+
+- `LandmarkFactors`, of the landmarks alone: drawn like the rows, they say what C'C is, about n / r W W, so that
+  (n / r) T T' + c I = (n / r) A A' is close to the system: some ten iterations, which pay for few labels.
+- `RowFactors`, of C'C + c W itself, for n r^2: no iteration, but for rounding. In single precision C'C is off by 1e-6
+  of itself, which is more than some of the system where landmarks are near each other or the ridge is small.
 
 How this differs from the paper's (Falkon):
 
-1. One r x r matrix in float64 holds both triangles, T on and above its diagonal and A below it: nothing of that size
-   is there twice. Steps are found by products in the kernel values' float32; what is left is worked out in float64, and
-   gone on from where it is more than it should be.
-2. W is factored with pivots, and landmarks that depend on others are dropped, where the paper adds to the diagonal.
+1. One r x r matrix holds both triangles, T on and above its diagonal and A below it: nothing of that size is there
+   twice. It is in single precision where W's pivots allow. Steps are found by products in the kernel values' precision;
+   what is left is worked out in float64, and gone on from where it is more than it should be. Of many labels a few random
+   combinations say so, as a product of each takes as long as two steps.
+2. In double precision W is factored with pivots, and landmarks that depend on others are dropped, where the paper adds
+   to the diagonal.
 3. An intercept is an unknown of its own, in the system and in the preconditioner, so that rows need not be centered.
 4. Every label has steps of its own and stops when it has converged.
 
@@ -23,15 +28,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning
 
+from dmo.blocks import row_blocks
+from dmo.linalg.linear import Equilibrated, cholesky_in_place
+from dmo.linalg.solution import IllConditioned
+from dmo.linalg.tall import LinearMap
 from dmo.methods.ridge import column_gradients
 
 _RESTARTS = 4
 _MIRROR = 256  # rows and columns that are mirrored at a time
+_PROBES = 4  # combinations of labels
+_NEAR = 0.1  # of right-hand sides, that a solution but for rounding may leave
+_SINGLE = 1e-3  # of the largest diagonal entry: pivots above which solves in single precision keep four digits
 
 
 class LandmarkFactors:
@@ -39,10 +52,10 @@ class LandmarkFactors:
 
     Parameters
     ----------
-    square : ndarray of shape (m, m), float64
+    square : ndarray of shape (m, m), float64 or float32
         W, Fortran-ordered; overwritten.
     drop : float
-        Landmarks whose pivot is below `drop` times the largest diagonal entry are left out.
+        Landmarks whose pivot is below `drop` times the largest diagonal entry are left out; in float32 all are kept.
     ridge : float
         c r / n.
 
@@ -50,6 +63,11 @@ class LandmarkFactors:
     ----------
     keep : ndarray of shape (r,), int
         The landmarks, in the order of their pivots.
+
+    Raises
+    ------
+    IllConditioned
+        Where W has a pivot that is too small for float32.
 
     Examples
     --------
@@ -60,31 +78,35 @@ class LandmarkFactors:
     [0, 1]
     """
 
+    solves: ClassVar[bool] = False
+    """Whether the preconditioner solves the system but for rounding."""
+
     def __init__(self, square: np.ndarray, drop: float, ridge: float):
+        lauum, self._trtrs = scipy.linalg.get_lapack_funcs(("lauum", "trtrs"), (square,))
         largest = max(float(square.diagonal().max(initial=0.0)), 1e-300)
-        factored, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=drop * largest, lower=0, overwrite_a=1)
-        self.keep = pivots[:rank] - 1
-        memory = factored.ravel(order="K")
-        for j in range(rank if rank < len(factored) else 0):  # the corner that counts, moved together within its memory
-            memory[j * rank : (j + 1) * rank] = factored[:rank, j]
-        self._both = memory[: rank * rank].reshape((rank, rank), order="F")
+        if square.dtype == np.float64:
+            self._both, self.keep = _pivoted(square, drop * largest)
+        else:
+            if least_pivot(square) < _SINGLE * largest:
+                raise IllConditioned("landmarks are too near each other for their kernel in float32")
+            self._both, self.keep = square, np.arange(len(square))
+        rank = len(self.keep)
         self._root = self._both.diagonal().copy()
         for i in range(0, rank, _MIRROR):
             for j in range(0, i + 1, _MIRROR):
                 rows, columns = slice(i, min(i + _MIRROR, rank)), slice(j, min(j + _MIRROR, rank))
-                above = self._both[columns, rows].T
-                self._both[rows, columns] = above if i != j else np.tril(above) + np.triu(self._both[rows, columns], 1)
+                below = self._both[rows, columns].T
+                self._both[columns, rows] = below if i != j else np.triu(below) + np.tril(self._both[rows, columns], -1)
         self.ones = np.array([self._both[i, i:].sum() for i in range(rank)])  # T 1, as the triangles are
-        self._both, _ = scipy.linalg.lapack.dlauum(self._both, lower=1, overwrite_c=1)
+        self._both, _ = lauum(self._both, lower=1, overwrite_c=1)
         self._both[np.diag_indices(rank)] += ridge
-        self._both, info = scipy.linalg.lapack.dpotrf(self._both, lower=1, clean=0, overwrite_a=1)
-        if info:
-            raise np.linalg.LinAlgError(f"the preconditioner has no Cholesky factor (LAPACK says {info})")
+        if cholesky_in_place(self._both):
+            raise IllConditioned("the landmarks' preconditioner has no Cholesky factor; raise the ridge")
         self._other = self._both.diagonal().copy()
 
     def _triangle(self, B: np.ndarray, diagonal: np.ndarray, lower: int, trans: int) -> np.ndarray:
         self._both[np.diag_indices(len(diagonal))] = diagonal
-        return np.asarray(scipy.linalg.lapack.dtrtrs(self._both, B, lower=lower, trans=trans)[0])
+        return np.asarray(self._trtrs(self._both, B, lower=lower, trans=trans)[0])
 
     def root(self, B: np.ndarray, trans: bool = False) -> np.ndarray:
         """Solve with T.
@@ -103,6 +125,21 @@ class LandmarkFactors:
         """
         return self._triangle(B, self._root, 0, int(trans))
 
+    def penalty(self, B: np.ndarray) -> np.ndarray:
+        """Multiply by what the ridge stands on.
+
+        Parameters
+        ----------
+        B : ndarray of shape (r, k)
+            Unknowns w.
+
+        Returns
+        -------
+        ndarray of shape (r, k)
+            The same.
+        """
+        return B
+
     def inverse(self, B: np.ndarray) -> np.ndarray:
         """Solve with A A'.
 
@@ -118,9 +155,195 @@ class LandmarkFactors:
         """
         return self._triangle(self._triangle(B, self._other, 1, 0), self._other, 1, 1)
 
+    def preconditioner(self, n: int, center: bool) -> LinearMap:
+        """Make an approximate inverse of the system.
+
+        Parameters
+        ----------
+        n : int
+            Rows.
+        center : bool
+            With an intercept.
+
+        Returns
+        -------
+        callable
+            Of residuals of shape (r + 1, k), of w and the intercept.
+        """
+        per = n / len(self.keep)  # rows that a landmark stands for
+        sums = per * self.ones
+        toward = self.inverse(sums[:, None])[:, 0] / per
+        rest = n - sums @ toward  # what of the ones the landmarks do not explain
+
+        def precondition(R: np.ndarray) -> np.ndarray:
+            own = self.inverse(R[:-1]) / per
+            if not center:
+                return np.vstack([own, np.zeros((1, R.shape[1]))])
+            b = (R[-1] - toward @ R[:-1]) / rest
+            return np.vstack([own - np.outer(toward, b), b])
+
+        return precondition
+
+
+def _pivoted(square: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray]:
+    """T' of the landmarks whose pivots are above `tol`, in the memory of W, and their numbers."""
+    factored, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1, overwrite_a=1)
+    return corner(factored.T, int(rank)).T, pivots[:rank] - 1
+
+
+def least_pivot(square: np.ndarray) -> float:
+    """Factor a positive definite matrix in its lower triangle.
+
+    Parameters
+    ----------
+    square : ndarray of shape (m, m), float64 or float32
+        Fortran-ordered; overwritten by its Cholesky factor.
+
+    Returns
+    -------
+    float
+        The square of the least diagonal entry of the factor; 0 where there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.landmark_ridge import least_pivot
+    >>> round(least_pivot(np.asfortranarray([[1.0, 0.5], [0.5, 1.0]])), 3)
+    0.75
+    """
+    return 0.0 if cholesky_in_place(square) else float(square.diagonal().min(initial=np.inf)) ** 2
+
+
+def corner(square: np.ndarray, r: int) -> np.ndarray:
+    """Move the first rows and columns of a matrix together within its memory.
+
+    Parameters
+    ----------
+    square : ndarray of shape (m, m)
+        In the order of rows; overwritten.
+    r : int
+        Rows and columns wanted.
+
+    Returns
+    -------
+    ndarray of shape (r, r)
+        In the same memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.landmark_ridge import corner
+    >>> corner(np.arange(9).reshape(3, 3), 2).tolist()
+    [[0, 1], [3, 4]]
+    """
+    memory = square.reshape(-1)
+    for j in range(r if r < len(square) else 0):
+        memory[j * r : (j + 1) * r] = square[j, :r]
+    return memory[: r * r].reshape((r, r))
+
+
+class RowFactors:
+    """The Cholesky factor of C'C + c W, rows and an intercept taken together.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (r, r), float64
+        C'C of rows less their mean; overwritten.
+    sums : ndarray of shape (r,)
+        C'1.
+    square : ndarray of shape (r, r), float64 or float32
+        W; kept.
+    n : int
+        Rows.
+    c : float
+        The ridge.
+    center : bool
+        With an intercept.
+
+    Raises
+    ------
+    IllConditioned
+        Where C'C is rounding beside the ridge.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.landmark_ridge import RowFactors
+    >>> C = np.array([[1.0], [3.0]])
+    >>> factors = RowFactors(np.array([[2.0]]), C.sum(axis=0), np.ones((1, 1)), 2, 1.0, center=True)
+    >>> factors.preconditioner(2, True)(np.array([[11.0], [6.0]])).round(6).ravel().tolist()
+    [-0.333333, 3.666667]
+    """
+
+    solves: ClassVar[bool] = True
+
+    def __init__(self, gram: np.ndarray, sums: np.ndarray, square: np.ndarray, n: int, c: float, center: bool):
+        for rows in row_blocks(len(gram), _MIRROR):  # nothing more of that size
+            gram[rows] += c * square[rows]
+            if not center:
+                gram[rows] += np.outer(sums[rows] / n, sums)
+        self.keep, self._square, self._sums, self._system = np.arange(len(gram)), square, sums, Equilibrated(gram)
+
+    def root(self, B: np.ndarray, trans: bool = False) -> np.ndarray:
+        """Take unknowns as coefficients.
+
+        Parameters
+        ----------
+        B : ndarray of shape (r, k)
+            Unknowns.
+        trans : bool, default=False
+            Unused.
+
+        Returns
+        -------
+        ndarray of shape (r, k)
+            The same.
+        """
+        return B
+
+    def penalty(self, B: np.ndarray) -> np.ndarray:
+        """Multiply by what the ridge stands on.
+
+        Parameters
+        ----------
+        B : ndarray of shape (r, k)
+            Coefficients.
+
+        Returns
+        -------
+        ndarray of shape (r, k)
+            W B.
+        """
+        return np.vstack([self._square[rows].astype(B.dtype) @ B for rows in row_blocks(len(B), _MIRROR)])
+
+    def preconditioner(self, n: int, center: bool) -> LinearMap:
+        """Make the inverse of the system.
+
+        Parameters
+        ----------
+        n : int
+            Rows.
+        center : bool
+            With an intercept, as the factor was made.
+
+        Returns
+        -------
+        callable
+            Of residuals of shape (r + 1, k), of coefficients and the intercept.
+        """
+        mean = self._sums / n
+
+        def precondition(R: np.ndarray) -> np.ndarray:
+            if not center:
+                return np.vstack([self._system.solve(R[:-1]), np.zeros((1, R.shape[1]))])
+            own = self._system.solve(R[:-1] - np.outer(mean, R[-1]))
+            return np.vstack([own, R[-1] / n - mean @ own])
+
+        return precondition
+
 
 def landmark_ridge(
-    factors: LandmarkFactors,
+    factors: LandmarkFactors | RowFactors,
     products: Callable[[np.ndarray, bool], np.ndarray],
     right: np.ndarray,
     n: int,
@@ -132,7 +355,7 @@ def landmark_ridge(
 
     Parameters
     ----------
-    factors : LandmarkFactors
+    factors : LandmarkFactors or RowFactors
         Of the landmarks.
     products : callable
         (B of shape (r + 1, k), whether in float64) -> [C, 1]'[C, 1] B: one pass over the rows.
@@ -154,6 +377,11 @@ def landmark_ridge(
     offset : ndarray of shape (k,)
         The intercept.
 
+    Raises
+    ------
+    IllConditioned
+        Where what `RowFactors` solve is far from the system.
+
     Warns
     -----
     ConvergenceWarning
@@ -174,11 +402,7 @@ def landmark_ridge(
     >>> a.round(6).tolist(), bool(abs(b[0]) < 1e-6)
     ([[2.0]], True)
     """
-    r, k = len(factors.keep), right.shape[1]
-    per = n / r  # rows that a landmark stands for
-    sums = per * factors.ones
-    toward = factors.inverse(sums[:, None])[:, 0] / per
-    rest = n - sums @ toward  # what of the ones the landmarks do not explain, by the preconditioner
+    k, precondition = right.shape[1], factors.preconditioner(n, center)
 
     def whitened(image: np.ndarray) -> np.ndarray:
         bottom = image[-1:] if center else np.zeros((1, image.shape[1]))
@@ -186,32 +410,46 @@ def landmark_ridge(
 
     def apply(X: np.ndarray, wide: bool) -> np.ndarray:
         found = whitened(products(np.vstack([factors.root(X[:-1]), X[-1:]]), wide))
-        found[:-1] += c * X[:-1]
+        found[:-1] += c * factors.penalty(X[:-1])
         return found
-
-    def precondition(R: np.ndarray) -> np.ndarray:
-        own = factors.inverse(R[:-1]) / per
-        if not center:
-            return np.vstack([own, np.zeros((1, R.shape[1]))])
-        b = (R[-1] - toward @ R[:-1]) / rest
-        return np.vstack([own - np.outer(toward, b), b])
 
     def length(R: np.ndarray) -> np.ndarray:
         return np.sqrt(np.einsum("ij,ij->j", R, precondition(R)))
 
     target = whitened(right)
-    found, rest_of, least = np.zeros_like(target), target, np.maximum(length(target), np.finfo(float).tiny)
-    share = np.ones(k)  # of the right-hand sides, that is left
+    first = precondition(target)
+    least = np.sqrt(np.maximum(np.einsum("ij,ij->j", target, first), np.finfo(float).tiny))
+    # columns of random signs: the squares of what is left of these combinations are those of all labels, on average
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (k, _PROBES)) / np.sqrt(k) / least[:, None]
+
+    def typical(found: np.ndarray) -> float:
+        return float(np.sqrt(np.mean(length(target @ signs - apply(found @ signs, True)) ** 2)))
+
+    rest, found, share = target, np.zeros_like(target), np.ones(k)  # shares of the right-hand sides, that are left
+    if factors.solves:
+        found, near = first, typical(first)
+        if near > _NEAR:
+            raise IllConditioned(f"products of rows in single precision leave {near:.1e} of the right-hand sides")
+        if near <= tol:
+            return _coefficients(factors, found, center)
+        rest = target - apply(found, True)
+        share = length(rest) / least
     for _ in range(_RESTARTS):
+        if share.max() <= 2 * tol:
+            break
         # a recursion in float32 believes in a residual that it has lost: what is left is said by float64
         found = found + column_gradients(
-            lambda X, which: apply(X, False), rest_of, precondition, min(0.5, tol / share.max())
+            lambda X, which: apply(X, False), rest, precondition, min(0.5, tol / share.max())
         )
-        rest_of = target - apply(found, True)
-        before, share = share, length(rest_of) / least
-        if share.max() <= 2 * tol or share.max() > 0.5 * before.max():
+        if k > 2 * _PROBES and typical(found) <= tol:
+            return _coefficients(factors, found, center)
+        rest = target - apply(found, True)
+        before, share = share, length(rest) / least
+        if share.max() > 0.5 * before.max():
             break
     if share.max() > 2 * tol:
+        if factors.solves:
+            raise IllConditioned(f"a share of {share.max():.1e} stays of the right-hand sides")
         warnings.warn(
             f"conjugate gradients on landmarks: {np.count_nonzero(share > 2 * tol)} of {k} labels stopped at a relative "
             f"residual of {share.max():.1e}, {tol:.0e} was asked for; raise the ridge, take fewer landmarks, or "
@@ -219,5 +457,12 @@ def landmark_ridge(
             ConvergenceWarning,
             stacklevel=2,
         )
+    return _coefficients(factors, found, center)
+
+
+def _coefficients(
+    factors: LandmarkFactors | RowFactors, found: np.ndarray, center: bool
+) -> tuple[np.ndarray, np.ndarray]:
     # in the order that a store gives back, so that a model scores alike to the last bit after it was saved
-    return np.ascontiguousarray(factors.root(found[:-1])), found[-1] if center else np.zeros(k)
+    offset = found[-1] if center else np.zeros(found.shape[1])
+    return np.ascontiguousarray(factors.root(found[:-1]), np.float64), offset

@@ -10,8 +10,9 @@ from dmo import MultiViewRidge, Nystrom, load
 from dmo.errors import UserError
 from dmo.estimators.label_gaps import landmark_regression
 from dmo.kernels import RBF, gram_matrix
+from dmo.linalg.solution import IllConditioned
 from dmo.lowrank.nystrom import LandmarkMap
-from dmo.methods.landmark_ridge import LandmarkFactors, landmark_ridge
+from dmo.methods.landmark_ridge import LandmarkFactors, RowFactors, landmark_ridge
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(500, 6))
@@ -58,6 +59,45 @@ def test_single_precision_is_as_near_as_that_of_the_direct_solve():
     assert 0 < off["cg", "float32"] < max(2 * off["direct", "float32"], 1e-3)
 
 
+@pytest.mark.parametrize("width", [0.8, 2.0])
+@pytest.mark.parametrize("center", [True, False])
+def test_rows_own_gram_matrix_is_solved_as_nearly_as_factor_rows(center, width):
+    found = {}
+    for solver, precision in (("direct", "float64"), ("direct", "float32"), ("cg", "float32")):
+        low = Nystrom(rank=60, precision=precision, solver=solver)
+        model = MultiViewRidge(RBF(width), ridge=0.1, center=center, approximation=low, label_sets=False).fit(X, Y)
+        found[solver, precision] = model.decision_function(X)
+    wide = found["direct", "float64"]
+    off = {key: np.abs(scores - wide).max() for key, scores in found.items()}
+    assert 0 < off["cg", "float32"] < max(2 * off["direct", "float32"], 1e-4)
+
+
+def test_very_many_landmarks_of_one_label_are_solved_by_steps_in_single_precision():
+    rows = RNG.normal(size=(1600, 8))
+    values = np.sin(rows[:, :1] + rows[:, 1:2])
+    found = {}
+    for solver, precision in (("direct", "float64"), ("cg", "float32")):
+        low = Nystrom(rank=1000, landmarks="uniform", precision=precision, solver=solver)
+        model = MultiViewRidge(RBF(1.2), ridge=0.1, approximation=low, label_sets=False).fit(rows, values)
+        found[solver] = model.predict(rows)
+    left = found["cg"] - found["direct"]
+    assert 0 < np.linalg.norm(left) < 2e-3 * np.linalg.norm(found["direct"])
+
+
+def test_single_precision_refuses_landmarks_that_are_near_each_other():
+    with pytest.raises(IllConditioned, match="too near"):
+        LandmarkFactors(np.asfortranarray([[1.0, 0.9999], [0.9999, 1.0]], np.float32), 0.0, 0.1)
+
+
+def test_a_gram_matrix_that_is_rounding_is_not_solved_with():
+    ones, W, _, products = spanned(0.0)
+    C = ones[:, :-1]
+    gram = (C - C.mean(axis=0)).T @ (C - C.mean(axis=0))
+    rows = RowFactors(3 * gram, C.sum(axis=0), W, 500, 0.1, True)
+    with pytest.raises(IllConditioned, match="of the right-hand sides"):
+        landmark_ridge(rows, products, ones.T @ Y, 500, 0.1, tol=1e-8)
+
+
 def spanned(noise):
     """Factors of 30 landmarks, the products of X's kernel values at them, those for the steps off by `noise`, and labels'."""
     C, W = (gram_matrix(RBF(2.0), np.vstack([A, X[:30]]), np.float64)[0][: len(A), len(A) :] for A in (X, X[:30]))
@@ -72,12 +112,14 @@ def spanned(noise):
     return ones, W[np.ix_(factors.keep, factors.keep)], factors, products
 
 
-def test_steps_by_inexact_products_end_at_a_residual_that_is_exact():
+@pytest.mark.parametrize("labels", [3, 12])  # of many labels, combinations are looked at
+def test_steps_by_inexact_products_end_at_a_residual_that_is_exact(labels):
     ones, W, factors, products = spanned(1e-5)
-    a, offset = landmark_ridge(factors, products, ones.T @ Y, 500, 0.1, tol=1e-8)
+    right = ones.T @ (Y @ np.random.default_rng(0).normal(size=(3, labels)))
+    a, offset = landmark_ridge(factors, products, right, 500, 0.1, tol=1e-8)
     system = ones.T @ ones
     system[:30, :30] += 0.1 * W
-    np.testing.assert_allclose(ones @ np.vstack([a, offset]), ones @ np.linalg.solve(system, ones.T @ Y), atol=1e-6)
+    np.testing.assert_allclose(ones @ np.vstack([a, offset]), ones @ np.linalg.solve(system, right), atol=1e-6)
 
 
 def test_products_that_are_too_inexact_are_told():
