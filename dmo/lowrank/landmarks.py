@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -41,7 +42,7 @@ def choose_landmarks(
         return X[np.sort(rng.choice(n, size=min(rank, n), replace=False))]
     if kind != "rpcholesky":
         raise UserError(f"landmarks = {kind!r}; known: {', '.join(map(repr, KINDS))}")
-    if isinstance(kernel, BandwidthKernel) and kernel.pair in ("dot", "l2") and X.shape[1] >= 4 * _SKETCH_COLUMNS:
+    if isinstance(kernel, BandwidthKernel) and kernel.pair in ("dot", "l2") and _is_wide(X.shape[1]):
         found = _pivots(kernel, _sketch(kernel, X, rng), rank, rng)
         if len(found) == min(rank, n):
             return X[found]
@@ -60,33 +61,48 @@ def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) 
 
 
 def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepared:
-    """Rows of few features with nearly the distances of the prepared ones: every feature is added, with a random sign, to
-    one of 256 sums [Charikar, Chen, Farach-Colton 2004], of which 256 features in turn take one each, in order, from a
-    random one on.
+    """Rows of 256 features with nearly the distances of the prepared ones.
 
-    Distances are kept within some percent. Pivots among such rows make as good landmarks as among the rows themselves, and
-    columns of their kernel cost what 256 features do.
+    Pivots among such rows make as good landmarks as among the rows themselves, and columns of their kernel cost what 256
+    features do.
     """
     n, d = X.shape
+    values, summed = np.empty((n, _SKETCH_COLUMNS), np.float32), _sums(d, rng)
+
+    def add(start: int, stop: int) -> None:
+        for strip in row_blocks(stop - start, max(1, _PREPARED // d)):  # prepared rows stay in the cache
+            where = slice(start + strip.start, start + strip.stop)
+            values[where] = summed(kernel._prepare(X[where], np.float32, np.arange(where.start, where.stop)).values)
+
+    over_rows(add, n, least=_STRIP // 8)
+    origin = kernel._prepare(X[:1], np.float32, None).origin
+    return Prepared(values, np.einsum("ij,ij->i", values, values, dtype=np.float64), origin)
+
+
+def _sums(d: int, rng: np.random.Generator) -> Callable[[Any], np.ndarray]:
+    """A map of float32 rows of d features to 256 sums of them, which keep distances within some percent.
+
+    Every feature is added, with a random sign, to one of the sums [Charikar, Chen, Farach-Colton 2004]; 256 features in
+    turn to one each, in order, from a random one on.
+    """
     shift = rng.integers(_SKETCH_COLUMNS, size=-(-d // _SKETCH_COLUMNS))
     sign = rng.choice(np.array([-1.0, 1.0], np.float32), size=d)
     features = np.arange(d)
     column = (features + shift[features // _SKETCH_COLUMNS]) % _SKETCH_COLUMNS
     signs = scipy.sparse.csr_array((sign, (features, column)), shape=(d, _SKETCH_COLUMNS))
-    values = np.zeros((n, _SKETCH_COLUMNS), np.float32)
 
-    def add(start: int, stop: int) -> None:
-        for strip in row_blocks(stop - start, max(1, _PREPARED // d)):  # prepared rows stay in the cache
-            where = slice(start + strip.start, start + strip.stop)
-            rows = kernel._prepare(X[where], np.float32, np.arange(where.start, where.stop)).values
-            if scipy.sparse.issparse(rows):
-                values[where] = (rows @ signs).toarray()
-            else:
-                loops.sketch_rows(rows, shift, sign, values[where])
+    def summed(rows: Any) -> np.ndarray:
+        if scipy.sparse.issparse(rows):
+            return np.asarray((rows @ signs).toarray())
+        out = np.zeros((len(rows), _SKETCH_COLUMNS), np.float32)
+        loops.sketch_rows(rows, shift, sign, out)
+        return out
 
-    over_rows(add, n, least=_STRIP // 8)
-    origin = kernel._prepare(X[:1], np.float32, None).origin
-    return Prepared(values, np.einsum("ij,ij->i", values, values, dtype=np.float64), origin)
+    return summed
+
+
+def _is_wide(d: int) -> bool:
+    return d >= 4 * _SKETCH_COLUMNS
 
 
 def metric_space(kernel: Kernel) -> Space:
@@ -111,7 +127,10 @@ def from_space(centers: np.ndarray, space: Space, sparse: bool) -> np.ndarray | 
 
 
 def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.ndarray:
-    """At most k centers (float32) of rows E (n x d) by Lloyd's iterations from random rows, on a sample if E is long."""
+    """At most k centers (float32) of rows E (n x d) by Lloyd's iterations from random rows, on a sample if E is long.
+
+    Rows of very many features are compared by 256 sums of them.
+    """
     look = max(_PER_CENTER * k, _LOOK)
     if E.shape[0] > look:
         E = E[np.sort(rng.choice(E.shape[0], size=look, replace=False))]
@@ -119,17 +138,26 @@ def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.
     if not scipy.sparse.issparse(E):
         middle, lowest = E.mean(axis=0, dtype=np.float64).astype(np.float32), E.min(axis=0)
         E = E - middle
-    centers = _dense(E[np.sort(rng.choice(n, size=min(k, n), replace=False))])
+    seen = _sums(E.shape[1], rng)(E) if _is_wide(E.shape[1]) else E
+    centers = _dense(seen[np.sort(rng.choice(n, size=min(k, n), replace=False))])
     for _ in range(iterations):
-        nearest = _nearest(E, centers)
-        counts = np.bincount(nearest, minlength=len(centers))
-        member = scipy.sparse.csr_array((np.ones(n, np.float32), (nearest, np.arange(n))), shape=(len(centers), n))
-        moved = (_dense(member @ E) / np.maximum(counts, 1)[:, None].astype(np.float32))[counts > 0]
+        nearest = _nearest(seen, centers)
+        moved = _means(seen, nearest, len(centers))
         done = moved.shape == centers.shape and abs(moved - centers).max() <= 1e-4 * abs(centers).max()
         centers = moved
         if done:
             break
+    centers = centers if seen is E else _means(E, nearest, nearest.max(initial=0) + 1)
     return np.maximum(centers + middle, lowest)  # rounding makes no negative histograms
+
+
+def _means(E: Any, nearest: np.ndarray, k: int) -> np.ndarray:
+    """Means of the rows with the same number, below k; none of a number that no row has."""
+    counts = np.bincount(nearest, minlength=k)
+    member = scipy.sparse.csr_array(
+        (np.ones(len(nearest), np.float32), (nearest, np.arange(len(nearest)))), (k, len(nearest))
+    )
+    return np.asarray(_dense(member @ E)[counts > 0] / counts[counts > 0, None].astype(np.float32))
 
 
 def assign(E: Any, centers: np.ndarray) -> np.ndarray:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ from dmo.validation import COUNT, check_parameter
 Basis = Literal["block-row", "eigen"]
 Link = Literal["exact", "sampled"]
 _LOCAL, _SHARED = 2, 1  # landmarks of a cluster and of all clusters, times the average rank
-_PROBES, _SAMPLES = 1, 5  # rows sampled per cluster for a basis and for sampled links, times the cluster's rank
+_SAMPLES = 5  # rows sampled per cluster for sampled links, times the cluster's rank
 _SMOOTH = 0.005  # what a direction's roughness counts against it, times the k_s-th eigenvalue of K_ss
 _SPAN = (1e-10, 1e-14)  # smallest pivot and jitter of a Cholesky QR in float64
 _SPARSE_WIDTH = 8192  # sparse rows wider than this take rows as landmarks: centers of theirs would be dense
@@ -52,7 +53,7 @@ def meka(
 
     K ~ W L W', W = diag(W_1 .. W_S), the columns of W_s orthonormal and of the form w(x) = M_s' k([Z_s, Z_0], x), so that
     new rows are mapped as training rows are. L is projected onto the positive semidefinite cone (its best approximation
-    there, as W is orthonormal). The map carries its sampled error. Memory: fit_rows x (d + 5 rank) + 3 (S rank)^2 numbers.
+    there, as W is orthonormal). The map carries its sampled error. Memory: fit_rows x (d + 5 rank) + 8 (S rank)^2 numbers.
 
     Parameters
     ----------
@@ -148,9 +149,9 @@ class _Cluster:
     """What the fit knows of one cluster.
 
     `Q` (n_s x m, orthonormal): all that the landmarks span, Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q; `roughness` (m x m): Gram
-    matrix of the functions Q in the kernel's own space; `sampled`, `weights`: numbers of the rows J_s of X that stand for
-    the cluster in sums over rows. Found later: `U` (m x k_s), so that the basis is W_s = Q U; `own` = W_s' K_ss W_s; `seen`
-    = W_s' K_s,J times the weights, J the sampled rows of all clusters.
+    matrix of the functions Q in the kernel's own space. Found later: `U` (m x k_s), so that the basis is W_s = Q U; `own` =
+    W_s' K_ss W_s; for sampled links `sampled`, `weights`, numbers of the rows J_s of X that stand for the cluster in sums
+    over rows, and `seen` = W_s' K_s,J times the weights, J the sampled rows of all clusters.
     """
 
     rank: int
@@ -158,10 +159,10 @@ class _Cluster:
     Q: np.ndarray
     to_Q: np.ndarray
     roughness: np.ndarray
-    sampled: np.ndarray
-    weights: np.ndarray
     U: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     own: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    sampled: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
     seen: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
 
@@ -180,18 +181,16 @@ class _Fit:
 
     def map(self, basis: Basis, link: Link, eta: float) -> MekaMap:
         """The fitted map, L projected onto the positive semidefinite cone, directions below 1e-10 of the largest out."""
-        times = _SAMPLES if link == "sampled" else _PROBES
         with stage("MEKA landmarks", len(self.ranks)) as advance:
             clusters = []
             for s, k in enumerate(self.ranks):
-                clusters.append(self._span(s, int(k), times))
+                clusters.append(self._span(s, int(k)))
                 advance(1)
-        self._find_bases(clusters, basis, link)
-        L = self._links(clusters, link, eta)
-        # W is orthonormal, so that clipping the eigenvalues of L is clipping those of W L W'. Exact links L = W'KW have no
-        # negative ones but by rounding; links from samples, or with some set to zero, do
-        values, vectors = np.linalg.eigh((L + L.T) / 2)
-        keep = np.flatnonzero(values > 1e-10 * max(values.max(initial=0.0), 1e-300))[::-1]
+        pairs = self._near_pairs(eta)
+        if link == "exact":
+            L = self._projected(clusters, pairs, basis)
+        else:
+            L = self._regressed(clusters, pairs, basis)
         rows = self.rows
         return MekaMap(
             rows.kernel,
@@ -201,77 +200,87 @@ class _Fit:
             self.shared,
             [c.landmarks for c in clusters],
             [c.to_Q @ c.U for c in clusters],
-            vectors[:, keep] * np.sqrt(values[keep]),
+            _root(L, link == "exact" and not eta),
             rows.sizes / rows.X.shape[0],
         )
 
-    def _span(self, s: int, rank: int, times: float) -> _Cluster:
-        """An orthonormal basis of what the landmarks of cluster s span, and a sample of its rows."""
+    def _span(self, s: int, rank: int) -> _Cluster:
+        """An orthonormal basis of what the landmarks of cluster s span."""
         kernel, dtype, where = self.rows.kernel, self.rows.dtype, self.rows.where(s)
         X, size = self.rows.X[where], where.stop - where.start
         count = (_LOCAL if self.shared.shape[0] else _LOCAL + _SHARED) * rank
         Z = X if count >= size else choose_landmarks(kernel, X, count, self.kind, self.rng)
         stack = scipy.sparse.vstack if scipy.sparse.issparse(Z) else np.concatenate
-        landmarks = kernel.prepare(stack([Z, self.shared]) if self.shared.shape[0] else Z, np.float64)
-        Q = kernel.tile(kernel.prepare(X, np.float64), landmarks)
+        landmarks = stack([Z, self.shared]) if self.shared.shape[0] else Z
+        prepared = kernel.prepare(landmarks, np.float64)
+        among = kernel.tile(prepared, prepared)
+        # in the precision in which new rows are mapped, as their digits are those of W too
+        Q = kernel.tile(self.rows.prepared[where], kernel.prepare(landmarks, dtype)).astype(np.float64, copy=False)
         # one Cholesky QR leaves an error of the condition squared; after whitening by k(Z, Z) the second one removes it
-        to_Q, square = np.eye(len(landmarks)), kernel.tile(landmarks, landmarks)
+        to_Q, square = np.eye(len(among)), among
         for limits in (cut_off(dtype), _SPAN, _SPAN):  # whitened by k(Z, Z), then orthonormalized by Cholesky QR, twice
             keep, inverse = inverse_root(square, *limits)
             Q, to_Q = Q[:, keep] @ inverse, to_Q[:, keep] @ inverse
             square = Q.T @ Q
-        picked, weights = _by_leverage(Q, max(math.ceil(times * rank), 16), self.rng)
-        roughness = to_Q.T @ kernel.tile(landmarks, landmarks) @ to_Q
-        return _Cluster(min(rank, Q.shape[1]), Z, Q.astype(dtype), to_Q, roughness, where.start + picked, weights)
+        return _Cluster(min(rank, Q.shape[1]), Z, Q.astype(dtype), to_Q, to_Q.T @ among @ to_Q)
 
-    def _find_bases(self, clusters: Sequence[_Cluster], basis: Basis, link: Link) -> None:
-        """Choose U of every cluster: the k_s directions in the span of Q that hold most of K_ss or of K_s,:."""
+    def _own(self, s: int, c: _Cluster) -> np.ndarray:
+        """Q'K_ss Q."""
+        own = self.rows.project(c.Q, self.rows.where(s), self.rows.prepared[self.rows.where(s)]) @ c.Q
+        return (own + own.T) / 2
+
+    def _choose(self, c: _Cluster, own: np.ndarray, others: Iterable[np.ndarray] | None) -> None:
+        """Choose U, the k_s directions in the span of Q that hold most of Q'K_ss Q or, with Q'K_st of all `others` (or of
+        rows that stand for them), of K_s,:."""
+        energy, drop = own, 1e-6 if self.rows.dtype == np.float32 else 1e-12
+        if others is not None:  # Q'K_s,: K_:,s Q, whose eigenvalues are squares, as is their cut-off
+            energy, drop = own @ own, drop**2
+            for other in others:
+                energy += other @ other.T
+        smallest = np.linalg.eigvalsh(own)[::-1][c.rank - 1 : c.rank]  # eigenvalue of K_ss, none of an empty Q
+        c.U = _leading(energy, _SMOOTH * max(smallest.sum(), 0.0) * c.roughness, c.rank, drop)
+        c.rank, c.own = c.U.shape[1], c.U.T @ own @ c.U
+
+    def _projected(self, clusters: Sequence[_Cluster], pairs: Sequence[tuple[int, int]], basis: Basis) -> np.ndarray:
+        """Bases, and the links W_s' K_st W_t, from one look at every kernel value: Q_s' K_st Q_t holds what both need."""
+        rows = self.rows
+        with stage("MEKA links", len(pairs)) as advance:
+            seen: dict[tuple[int, int], np.ndarray] = {}
+            for s, t in pairs:
+                one, two = (clusters[i].Q for i in (s, t))
+                block = rows.project(one, rows.where(s), rows.prepared[rows.where(t)])
+                seen[s, t] = block.astype(rows.dtype, copy=False) @ two
+                advance(1)
+        for s, c in enumerate(clusters):
+            others = (block if s == i else block.T for (i, j), block in seen.items() if s in (i, j))
+            self._choose(c, self._own(s, c), others if basis == "block-row" else None)
+        return _linked(clusters, {(s, t): clusters[s].U.T @ block @ clusters[t].U for (s, t), block in seen.items()})
+
+    def _regressed(self, clusters: Sequence[_Cluster], pairs: Sequence[tuple[int, int]], basis: Basis) -> np.ndarray:
+        """Bases, and links by least squares, from sampled rows."""
         kernel, rows = self.rows.kernel, self.rows
+        for s, c in enumerate(clusters):
+            picked, c.weights = _by_leverage(c.Q, max(math.ceil(_SAMPLES * c.rank), 16), self.rng)
+            c.sampled = rows.where(s).start + picked
         probes = kernel.prepare(rows.X[np.concatenate([c.sampled for c in clusters])], rows.dtype)
         weights = np.concatenate([c.weights for c in clusters])
-        self.edges = np.concatenate([[0], np.cumsum([len(c.sampled) for c in clusters])])
+        edges = np.cumsum([0, *(len(c.sampled) for c in clusters)])
         with stage("MEKA bases", len(clusters)) as advance:
             for s, c in enumerate(clusters):
-                where = rows.where(s)
-                own = rows.project(c.Q, where, rows.prepared[where]) @ c.Q
-                own = (own + own.T) / 2
-                seen = rows.project(c.Q, where, probes) * weights if basis == "block-row" or link == "sampled" else None
-                energy, drop = own, 1e-6 if rows.dtype == np.float32 else 1e-12
-                if basis == "block-row" and seen is not None:
-                    # Q'K_s,: K_:,s Q, whose eigenvalues are squares, as is their cut-off; the cluster's own columns are known
-                    # whole and take the place of their sample
-                    others = np.delete(seen, np.s_[self.edges[s] : self.edges[s + 1]], axis=1)
-                    energy, drop = own @ own + others @ others.T, drop**2
-                smallest = np.linalg.eigvalsh(own)[::-1][c.rank - 1 : c.rank]  # eigenvalue of K_ss, none of an empty Q
-                c.U = _leading(energy, _SMOOTH * max(smallest.sum(), 0.0) * c.roughness, c.rank, drop)
-                c.rank, c.own = c.U.shape[1], c.U.T @ own @ c.U
-                if link == "sampled" and seen is not None:
-                    c.seen = c.U.T @ seen
+                seen = rows.project(c.Q, rows.where(s), probes) * weights
+                # the cluster's own columns are known whole and take the place of their sample
+                others = np.delete(seen, np.s_[edges[s] : edges[s + 1]], axis=1)
+                self._choose(c, self._own(s, c), [others] if basis == "block-row" else None)
+                c.seen = c.U.T @ seen
                 advance(1)
-
-    def _links(self, clusters: Sequence[_Cluster], link: Link, eta: float) -> np.ndarray:
-        """L (r0 x r0), symmetric; W_s' K_st W_t or its estimate, 0 for pairs of clusters that are left out."""
-        rows = self.rows
-        bases = [np.ascontiguousarray(c.Q @ c.U.astype(rows.dtype)) for c in clusters]
-        edges = np.concatenate([[0], np.cumsum([c.rank for c in clusters])])
-        place = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
-        L = np.zeros((edges[-1], edges[-1]))
-        for s, c in enumerate(clusters):
-            L[place[s], place[s]] = c.own
-        inverses = [self._regressor(s, c, bases[s]) for s, c in enumerate(clusters)] if link == "sampled" else []
-        pairs = self._near_pairs(eta)
-        with stage("MEKA links", len(pairs)) as advance:
-            for s, t in pairs:
-                if link == "exact":
-                    block = rows.project(bases[s], rows.where(s), rows.prepared[rows.where(t)]) @ bases[t]
-                else:
-                    one, two = (clusters[i].seen[:, self.edges[j] : self.edges[j + 1]] for i, j in ((s, t), (t, s)))
-                    # K_st seen from the sampled rows of t, and from those of s: two estimates of one block, whose mean has
-                    # the smaller variance
-                    block = (one @ inverses[t] + (two @ inverses[s]).T) / 2
-                L[place[s], place[t]], L[place[t], place[s]] = block, block.T
-                advance(1)
-        return L
+        inverses = [self._regressor(s, c, c.Q @ c.U) for s, c in enumerate(clusters)]
+        blocks = {}
+        for s, t in pairs:
+            one, two = (clusters[i].seen[:, edges[j] : edges[j + 1]] for i, j in ((s, t), (t, s)))
+            # K_st seen from the sampled rows of t, and from those of s: two estimates of one block, whose mean has the
+            # smaller variance
+            blocks[s, t] = (one @ inverses[t] + (two @ inverses[s]).T) / 2
+        return _linked(clusters, blocks)
 
     def _regressor(self, s: int, c: _Cluster, W: np.ndarray) -> np.ndarray:
         """(D W_s[J_s])^+' for the sampled rows J_s: x = y @ this solves x (D W_s[J_s])' ~ y by least squares.
@@ -294,6 +303,34 @@ class _Fit:
         return sorted(ranked[: len(pairs) - math.floor(eta * len(pairs))])
 
 
+def _linked(clusters: Sequence[_Cluster], blocks: Mapping[tuple[int, int], np.ndarray]) -> np.ndarray:
+    """L (r0 x r0) of the clusters' own blocks and of those between them, 0 for pairs that are left out."""
+    edges = np.cumsum([0, *(c.rank for c in clusters)])
+    place = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+    L = np.zeros((edges[-1], edges[-1]))
+    for where, c in zip(place, clusters, strict=True):
+        L[where, where] = c.own
+    for (s, t), block in blocks.items():
+        L[place[s], place[t]], L[place[t], place[s]] = block, block.T
+    return (L + L.T) / 2
+
+
+def _root(L: np.ndarray, definite: bool) -> np.ndarray:
+    """T with T T' = L, of full column rank, or of the positive semidefinite part of L.
+
+    W is orthonormal, so that clipping the eigenvalues of L is clipping those of W L W'. Links W'KW are `definite` but for
+    rounding, and mostly have a Cholesky factor; those from samples, or with some set to zero, are not.
+    """
+    if definite:
+        with suppress(np.linalg.LinAlgError):
+            root = np.linalg.cholesky(L)
+            if len(L) and (root.diagonal() > 1e-5 * root.diagonal().max()).all():
+                return root
+    values, vectors = np.linalg.eigh(L)
+    keep = np.flatnonzero(values > 1e-10 * max(values.max(initial=0.0), 1e-300))[::-1]
+    return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
+
+
 def _leading(square: np.ndarray, roughness: np.ndarray, rank: int, drop: float) -> np.ndarray:
     """Orthonormal span of the `rank` directions u with the largest u'Eu / u'(I + R)u, fewer where that falls below `drop`.
 
@@ -312,7 +349,7 @@ def _by_leverage(Q: np.ndarray, count: int, rng: np.random.Generator) -> tuple[n
     size = Q.shape[0]
     if count >= size:
         return np.arange(size), np.ones(size)
-    leverage = np.einsum("ij,ij->i", Q, Q)  # squared row lengths, as Q is orthonormal
+    leverage = np.einsum("ij,ij->i", Q, Q, dtype=np.float64)  # squared row lengths, as Q is orthonormal
     p = 0.5 * leverage / max(leverage.sum(), 1e-300) + 0.5 / size
     p /= p.sum()
     picked = np.sort(rng.choice(size, size=count, replace=False, p=p))

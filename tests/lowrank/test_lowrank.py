@@ -27,7 +27,7 @@ from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom, sampl
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.lowrank.clusters import allocate, balanced_centers
 from dmo.lowrank.errors import error_rows
-from dmo.lowrank.landmarks import _sketch, assign, choose_landmarks
+from dmo.lowrank.landmarks import _sketch, assign, choose_landmarks, kmeans
 from dmo.lowrank.nystrom import inverse_root
 from dmo.lowrank.sampling import learning_rows
 
@@ -146,6 +146,16 @@ def test_sums_of_features_are_the_same_of_dense_and_sparse_rows_and_keep_distanc
     one = _sketch(RBF(bandwidth=1.0), np.eye(1100, dtype=np.float32), np.random.default_rng(1)).values
     assert (np.abs(one).sum(axis=1) == 1).all()
     assert np.abs(one).sum(axis=0).max() <= 5  # 1100 features, 256 at a time
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_centers_of_rows_of_very_many_features_are_means_of_these_rows(sparse):
+    rng = np.random.default_rng(0)
+    E = (rng.random((300, 1500)) * (rng.random((300, 1500)) < 0.3)).astype(np.float32)
+    E[:100, :750] += 1
+    found = kmeans(scipy.sparse.csr_array(E) if sparse else E, 2, rng)
+    wanted = np.stack([E[100:].mean(axis=0), E[:100].mean(axis=0)])
+    np.testing.assert_allclose(found[np.argsort(found.sum(axis=1))], wanted, atol=1e-6)
 
 
 def test_bandwidths_of_groups_of_rows_are_that_of_all():
