@@ -21,7 +21,7 @@ from sklearn.utils import _safe_indexing
 
 from dmo.blocks import Rows, Subset, presence
 from dmo.decoders import as_decoder
-from dmo.engines.lowrank import choose_engine
+from dmo.engines.lowrank import by_gradients, choose_engine
 from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, targets
 from dmo.estimators.distance_annotator import DistanceAnnotator
@@ -52,6 +52,7 @@ from dmo.validation import (
     check_raw_views,
     is_label_sets,
     naming,
+    per_view,
     prepare_views,
     sample_count,
 )
@@ -288,6 +289,9 @@ def sweep(
             shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
             # shared fits have no weights, nor views without samples
             shared = shared and not lacking and model.class_weight is None
+            # nor factor rows whose moments all settings have
+            engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
+            shared = shared and not any(by_gradients(engine) for engine in engines)
             loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
             runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
             if not known.all():  # moments have no single entries, and leaving one out has no closed form

@@ -63,6 +63,29 @@ def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
     return engine
 
 
+def by_gradients(approximation: Any) -> bool:
+    """Tell whether an approximation asks for regressions on kernel values at landmarks, in place of factor rows.
+
+    Parameters
+    ----------
+    approximation : object
+        Of one view.
+
+    Returns
+    -------
+    bool
+        For Nystrom(solver="cg").
+
+    Examples
+    --------
+    >>> from dmo import Nystrom
+    >>> from dmo.engines.lowrank import by_gradients
+    >>> by_gradients(Nystrom(solver="cg")), by_gradients("exact")
+    (True, False)
+    """
+    return getattr(approximation, "solver", "direct") == "cg"
+
+
 def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]:
     """Choose as `choose_engine`, and say why.
 
@@ -379,7 +402,7 @@ def fit_maps(
     Raises
     ------
     UserError
-        Names the view whose rows allow no map.
+        Names the view whose rows allow no map, or whose approximation makes none.
 
     Examples
     --------
@@ -396,6 +419,11 @@ def fit_maps(
     def fit(view: str) -> FeatureMap:
         source = views[view]
         try:
+            if by_gradients(approximations[view]):
+                raise UserError(
+                    "solver='cg' makes no factor rows, without which only MultiViewRidge.fit does, of labels as a dense "
+                    "matrix; take solver='direct'"
+                )
             own = parse(kernels[view])
             if weights is not None and (weights[view] != 1).any():
                 own = own.fit(source, random_state, weights[view])

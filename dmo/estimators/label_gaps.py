@@ -21,7 +21,7 @@ from dmo.functions import Expansion, FactorExpansion, shifted
 from dmo.linalg.solution import IllConditioned
 from dmo.linalg.tall import LinearMap
 from dmo.lowrank import FeatureMap, LandmarkMap
-from dmo.methods.landmark_ridge import LandmarkFactors, RowFactors, corner, landmark_ridge, least_pivot
+from dmo.methods.landmark_ridge import LandmarkFactors, RowFactors, corner, landmark_ridge, least_pivot, solved_by_rows
 from dmo.methods.ridge import filled, masked_ridge, ridge, sparse_label_ridge
 from dmo.validation import SampleWeights
 
@@ -29,9 +29,6 @@ _TOL = {"float32": 1e-4, "float64": 1e-10}
 """Relative residuals, by the precision of kernel values."""
 _WELL = 1e-3
 """The same, of landmarks whose kernel is well conditioned: there it moves held-out errors in their fifth digit."""
-_PER_LABEL, _PASSES = 24, 40
-"""Landmarks per label, and labels whose products take as long as reading what they multiply, up to which the rows' own Gram
-matrix costs less than products of some ten iterations."""
 _ROWS = 256  # of a square matrix that are worked on at a time
 _DIGITS = 100  # roundings of a sum of squares by which its Gram matrix is off, tenfold
 log = logging.getLogger("dmo")
@@ -347,7 +344,7 @@ def landmark_regression(
     """
     own, n, r = _Values.of(values, source), source.shape[0], len(values.landmarks)
     square, tol = values.square(values.dtype), _TOL[values.dtype.name]
-    if r <= _PER_LABEL * (Y.shape[1] + _PASSES) and own.keeps_digits(square, n, c):
+    if solved_by_rows(r, Y.shape[1]) and own.keeps_digits(square, n, c):
         try:
             square[np.diag_indices(r)] += values.jitter * np.trace(square)
             gram, sums, right = own.system(Y, center)
@@ -371,6 +368,23 @@ def landmark_regression(
     return values, *landmark_ridge(factors, own.products, right, n, c, center, tol)
 
 
+def kept_bytes() -> int:
+    """Count the bytes of kernel values at landmarks that are kept for the next pass of this process.
+
+    Returns
+    -------
+    int
+        A share of the free memory.
+
+    Examples
+    --------
+    >>> from dmo.estimators.label_gaps import kept_bytes
+    >>> kept_bytes() >= 2**30
+    True
+    """
+    return max(_KEPT, psutil.virtual_memory().available // 4)
+
+
 @dataclass(frozen=True)
 class _Values:
     """Products of kernel values at landmarks, whose mean is taken off while they are added up, and put on afterwards."""
@@ -386,8 +400,7 @@ class _Values:
         """`square`: of the values less their mean, on average; both by some of the landmarks."""
         some = values.raw(values.landmarks[:_ROWS])
         shift = some.mean(axis=0)
-        kept = max(_KEPT, psutil.virtual_memory().available // 4)
-        raw = FeatureRows({"x": source}, {"x": replace(values, shift=shift)}, kept)
+        raw = FeatureRows({"x": source}, {"x": replace(values, shift=shift)}, kept_bytes())
         return cls(raw, values.dtype, shift.astype(np.float64), float(some.var(axis=0).mean()), current_client())
 
     def keeps_digits(self, square: np.ndarray, n: int, c: float) -> bool:

@@ -14,6 +14,7 @@ from dmo.engines.fitted_views import fit_view, view_of
 from dmo.engines.lowrank import (
     FOLDS,
     LowRankPass,
+    by_gradients,
     choose_engine,
     decided,
     fit_maps,
@@ -394,12 +395,10 @@ class MultiViewRidge(Incremental, Annotator):
 
     def _by_gradients(self, names: list[str]) -> bool:
         """Whether the regressions on landmarks are solved by conjugate gradients."""
-        asked = {
-            getattr(own, "solver", "direct") for own in per_view("approximation", self.approximation_, names).values()
-        }
+        asked = {by_gradients(own) for own in per_view("approximation", self.approximation_, names).values()}
         if len(asked) > 1:
             raise UserError("views have approximations with solver='cg' and without; give all of them the same")
-        return "cg" in asked
+        return True in asked
 
     def _fit_gradients(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
         """A regression per view on kernel values at its landmarks."""

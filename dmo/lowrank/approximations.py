@@ -163,9 +163,10 @@ class Nystrom(_Approximation):
     random_state : int or None, default=None
         Seed of landmarks and samples; None: the estimator's.
     solver : {"direct", "cg"}, default="direct"
-        Of a `MultiViewRidge`: the r x r system of the factor rows, or conjugate gradients on kernel values, with a
-        preconditioner of the landmarks: for some thousands of landmarks and a few dozen labels, see
-        `dmo.methods.landmark_ridge`. Other estimators, sweeps and partial_fit solve directly.
+        Of a `MultiViewRidge`: the r x r system of the factor rows, or regression on the kernel values at the landmarks, by
+        their normal equations or by conjugate gradients, see `dmo.methods.landmark_ridge`: of landmarks that are not near
+        each other, in half of the time and less. Label sets then come from a further fit of a part of the rows, and a
+        sweep fits every setting by itself. partial_fit and other estimators need factor rows, and refuse.
 
     Attributes
     ----------

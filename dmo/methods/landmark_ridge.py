@@ -44,6 +44,11 @@ _RESTARTS = 4
 _MIRROR = 256  # rows and columns that are mirrored at a time
 _PROBES = 4  # combinations of labels
 _NEAR = 0.1  # of right-hand sides, that a solution but for rounding may leave
+_PER_LABEL = 24  # landmarks: n r^2 for a Gram matrix, 4 n r k for an iteration
+PASSES = 40
+"""Labels whose products take as long as reading what is multiplied."""
+STEPS = 11
+"""Products of `LandmarkFactors` to expect."""
 _SINGLE = 1e-3  # of the largest diagonal entry: pivots above which solves in single precision keep four digits
 
 
@@ -189,6 +194,30 @@ def _pivoted(square: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray]:
     """T' of the landmarks whose pivots are above `tol`, in the memory of W, and their numbers."""
     factored, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1, overwrite_a=1)
     return corner(factored.T, int(rank)).T, pivots[:rank] - 1
+
+
+def solved_by_rows(r: int, n_labels: int) -> bool:
+    """Tell whether the rows' own Gram matrix costs less than the products of some ten iterations.
+
+    Parameters
+    ----------
+    r : int
+        Landmarks.
+    n_labels : int
+        Labels.
+
+    Returns
+    -------
+    bool
+        Whether `RowFactors` are the ones to take.
+
+    Examples
+    --------
+    >>> from dmo.methods.landmark_ridge import solved_by_rows
+    >>> solved_by_rows(4000, 20), solved_by_rows(4000, 268)
+    (False, True)
+    """
+    return r <= _PER_LABEL * (n_labels + PASSES)
 
 
 def least_pivot(square: np.ndarray) -> float:

@@ -13,7 +13,7 @@ from sklearn.base import is_regressor
 from dmo.blocks import Rows, Subset, rows
 from dmo.cluster import current_client
 from dmo.engines.exact import Exact, choose_storage
-from dmo.engines.lowrank import choose_engine, is_exact
+from dmo.engines.lowrank import by_gradients, choose_engine, is_exact
 from dmo.engines.view_neighbors import QUERIES, distance_kernel, named_distances
 from dmo.errors import UserError, amount
 from dmo.estimators.distance_annotator import DistanceAnnotator
@@ -21,10 +21,11 @@ from dmo.estimators.fasttag import FastTag
 from dmo.estimators.homogeneity import HomogeneityAnalysis
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding
 from dmo.estimators.kgha import KGHA
+from dmo.estimators.label_gaps import kept_bytes
 from dmo.estimators.mesd import MESD
 from dmo.estimators.mope import MOPE
 from dmo.estimators.neighbor_votes import NeighborVotes
-from dmo.estimators.out_of_fold import HELD_OUT_ROWS, SOLVED_ROWS, SOLVED_SOME
+from dmo.estimators.out_of_fold import HELD_OUT_ROWS, PASSED_ROWS, SOLVED_ROWS, SOLVED_SOME
 from dmo.estimators.projection import Projection
 from dmo.estimators.propagation import LabelPropagation
 from dmo.estimators.ridge import MultiViewRidge
@@ -35,6 +36,8 @@ from dmo.lowrank.approximations import Meka, Nystrom
 from dmo.lowrank.sampling import learning_rows
 from dmo.methods.embeddings.catalog import METHODS
 from dmo.methods.embeddings.solvers import DIRECT_ROWS
+from dmo.methods.landmark_ridge import PASSES, solved_by_rows
+from dmo.methods.landmark_ridge import STEPS as LANDMARK_STEPS
 from dmo.persistence import load
 from dmo.validation import Preparation, per_view
 from dmo.validation.preparation import PreparedRows
@@ -117,11 +120,12 @@ class Work:
     labels: int = 0
 
 
-Kind = Literal["exact", "low rank", "graph", "distances", "table"]
+Kind = Literal["exact", "low rank", "landmarks", "graph", "distances", "table"]
 """What a fit goes by."""
 _WORDS: dict[Kind, tuple[str, str, str]] = {
     "exact": ("kernels", "factors", "kernels"),
     "low rank": ("moments", "small factors", "pass"),
+    "landmarks": ("kernel values", "factors", "kernel values"),
     "graph": ("graph", "systems", "neighbors"),
     "distances": ("distances of a block", "neighbors", "distances"),
     "table": ("indicators", "subspace", "table"),
@@ -149,7 +153,7 @@ class Plan:
         On this machine.
     solve_seconds : float
         On this machine.
-    kind : {"exact", "low rank", "graph", "distances", "table"}, default="exact"
+    kind : {"exact", "low rank", "landmarks", "graph", "distances", "table"}, default="exact"
         What the fit goes by.
     graph : Graph, optional
         What the scheduler of a cluster has to do with it; None: it runs in one process.
@@ -248,6 +252,8 @@ def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int) -> Plan | N
         return plan_linear(n, next(iter(views.values())), estimator.n_components)
     kernels = _kernels(estimator, views)
     engine = choose_engine(estimator.approximation, n, 1 if kernel == "product" else len(views))
+    if by_gradients(engine) and isinstance(estimator, MultiViewRidge):
+        return plan_landmarks(engine, n, labels, views, kernels, estimator.label_sets)
     if not is_exact(engine):
         return plan_low_rank(engine, n, labels, views, kernels)
     return plan_exact(estimator, Exact() if isinstance(engine, str) else engine, n, labels, views, kernels)
@@ -648,6 +654,41 @@ def plan_low_rank(engine: Any, n: int, labels: int, sources: Mapping[str, Rows],
     name = f"{type(engine).__name__}, " + (f"{clusters} x {per_cluster}" if clusters > 1 else f"rank {rank}")
     seconds = passing / threads, algebra / double
     return Plan(name, 8 * columns**2, 16 * columns**2, model, tasks, *seconds, kind="low rank", graph=graph)
+
+
+def plan_landmarks(
+    engine: Nystrom, n: int, labels: int, sources: Mapping[str, Rows], kernels: Mapping[str, Any], label_sets: bool
+) -> Plan:
+    """Costs of regressions on kernel values at landmarks, and of those on a part of the rows that teach label sets."""
+    rank, views, single = (
+        min(n, 1000 if engine.rank == "auto" else engine.rank),
+        len(sources),
+        multiply_rate(np.float32),
+    )
+    fitted = min(n, learning_rows(engine.fit_rows, engine.rank, engine.landmarks))
+    per_value, per_row = kernel_seconds(sources, kernels)
+    by_rows, samples = solved_by_rows(rank, labels), [n, min(PASSED_ROWS, 3 * n // 4)] if label_sets else [n]
+    making, solving, held = 0.0, 0.0, 4 * views * n * rank
+    for m in samples:
+        r = min(rank, m)
+        # kernel values that are not kept are made for every product
+        times = (2 if by_rows else LANDMARK_STEPS) if held > views * kept_bytes() else 1
+        making += per_value * (fitted * r + r * r + times * m * r) + per_row * (fitted + r + times * m)
+        multiplied = m * (r + labels) ** 2 if by_rows else 4 * LANDMARK_STEPS * m * r * (labels + PASSES)
+        factored = r**3 / 3 if by_rows else r**3 + 4 * LANDMARK_STEPS * r * r * labels
+        solving += views * (multiplied / single + factored / multiply_rate(np.float64))
+    width = sum(source.shape[1] for source in sources.values())
+    name = f"Nystrom, rank {rank}, " + ("normal equations" if by_rows else "conjugate gradients")
+    return Plan(
+        name,
+        held,
+        8 * rank**2 * (2 if by_rows else 1),
+        4 * rank * width + 8 * views * rank * labels,
+        0,
+        making,
+        solving,
+        "landmarks",
+    )
 
 
 def plan_linear(n: int, source: Rows, components: int) -> Plan:

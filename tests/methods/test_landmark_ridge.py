@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
+import dmo
 from dmo import MultiViewRidge, Nystrom, load
 from dmo.errors import UserError
+from dmo.estimators import ridge
 from dmo.estimators.label_gaps import landmark_regression
 from dmo.kernels import RBF, gram_matrix
 from dmo.linalg.solution import IllConditioned
 from dmo.lowrank.nystrom import LandmarkMap
 from dmo.methods.landmark_ridge import LandmarkFactors, RowFactors, landmark_ridge
+from dmo.selection import sweep
+from dmo.workflows.plan import plan_fit
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(500, 6))
@@ -167,3 +171,41 @@ def test_unknown_labels_are_for_the_direct_solve():
     partly[0, 0] = np.nan
     with pytest.raises(UserError, match="take Nystrom\\(solver='direct'\\)"):
         MultiViewRidge("rbf", approximation=Nystrom(rank=20, solver="cg")).fit(X, partly)
+
+
+@pytest.mark.parametrize("estimator", [dmo.KGHA(n_components=2), dmo.MORP(n_components=2)])
+def test_fits_that_need_factor_rows_refuse_a_solver_that_makes_none(estimator):
+    with pytest.raises(UserError, match="view 'x': solver='cg' makes no factor rows"):
+        estimator.set_params(approximation=Nystrom(rank=20, solver="cg")).fit({"x": X}, Y)
+
+
+def test_what_adds_up_moments_of_batches_refuses_too():
+    with pytest.raises(UserError, match="take solver='direct'"):
+        MultiViewRidge("rbf", approximation=Nystrom(rank=20, solver="cg")).partial_fit(X, Y)
+
+
+def test_a_sweep_fits_every_setting_by_itself_to_the_scores_of_moments(monkeypatch):
+    fits, regress = [], ridge.landmark_regression
+    monkeypatch.setattr(ridge, "landmark_regression", lambda *given: (fits.append(given[3]), regress(*given))[1])
+    tables = []
+    for solver in ("direct", "cg"):
+        low = Nystrom(rank=500, landmarks="uniform", precision="float64", solver=solver)  # all rows, of any fold
+        model = MultiViewRidge(RBF(1.5), approximation=low, label_sets=False)
+        found = sweep(model, X, Y, {"ridge": [0.1, 1.0]}, metric="lrap", folds=3, refit=False)
+        tables.append([row["mean"] for row in found.table])
+    assert fits == [0.1] * 3 + [1.0] * 3
+    np.testing.assert_allclose(tables[1], tables[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(("labels", "name"), [(3, "conjugate gradients"), (100, "normal equations")])
+def test_the_plan_is_that_of_kernel_values(labels, name):
+    views = {"x": RNG.normal(size=(3000, 5)).astype(np.float32)}
+    plans = [
+        plan_fit(
+            MultiViewRidge("rbf", approximation=Nystrom(rank=2000, solver=solver), label_sets=False), views, labels
+        )
+        for solver in ("direct", "cg")
+    ]
+    assert plans[1].kernel_bytes == 4 * 3000 * 2000
+    assert name in plans[1].storage
+    assert 0 < plans[1].seconds < plans[0].seconds
