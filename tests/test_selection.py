@@ -25,12 +25,13 @@ import dmo
 import dmo.engines.row_sums
 import dmo.estimators.shared_fits
 import dmo.tuning
-from dmo import JEC, KGHA, LLTSVR, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
+from dmo import JEC, KGHA, LLTSVR, Exact, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
 from dmo.decoders import PlugIn
 from dmo.errors import UserError
-from dmo.estimators.shared_fits import HeldOut
+from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF, Laplacian, Product
+from dmo.kernels.multikernel import MultiKernel
 from dmo.methods.homogeneity.label_subspace import LabelSubspace
 from dmo.metrics import annotation_scores, metric_of
 from dmo.selection import default_metric, making_sets, stratified_folds, sweep
@@ -160,6 +161,22 @@ def test_leading_components_are_decoded_by_the_pseudo_inverse_of_their_loadings(
         np.testing.assert_allclose(left_out, loo[:, :8] @ D, atol=1e-12)
         seen.append(count)
     assert seen == [2, 0.5, 1.0, 0.9]
+
+
+def test_eigenpairs_have_to_serve_more_ridges_where_factors_may_be_float32(monkeypatch):
+    made, decompose = [], dmo.estimators.shared_fits.Spectrum
+    monkeypatch.setattr(dmo.estimators.shared_fits, "Spectrum", lambda A: made.append(A) or decompose(A))
+    X = {"a": np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32)}
+    for precision, factorizations, tol, wanted in (
+        ("float32", 16.0, 1e-5, 0),
+        ("float32", 31.0, 1e-5, 1),
+        ("float32", 16.0, 1e-8, 1),
+        ("float64", 16.0, 1e-5, 1),
+    ):
+        model, kernels = MultiViewRidge(approximation=Exact(precision=precision)), {"a": MultiKernel.of("a", RBF())}
+        SharedViews(model, kernels, X, X, factorizations, tol).view("a", 0.1, True)
+        assert len(made) == wanted
+        made.clear()
 
 
 @pytest.mark.parametrize("model", [KGHA("rbf", tol=1e-9), MultiViewRidge("rbf", decoder="calibrated")], ids=str)

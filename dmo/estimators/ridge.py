@@ -45,6 +45,7 @@ from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
 from dmo.kernels import Linear, parse
 from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.threads import single_blas
 from dmo.linalg.solve import COEFFICIENTS, SCORES
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.decoding import ScoreRule
@@ -359,9 +360,10 @@ class MultiViewRidge(Incremental, Annotator):
             self._fit_gaps(views, Y, gaps)
             return
         n_folds = FOLDS if self.standardize else 1
-        done = low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state, self.center)
-        self._fit_pass(done)
-        self._learn_from_pass(done, views, Y)
+        with single_blas():
+            done = low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state, self.center)
+            self._fit_pass(done)
+            self._learn_from_pass(done, views, Y)
 
     def _fit_gaps(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
         """From weighted moments of the rows that every view, or all views of one kernel, have."""

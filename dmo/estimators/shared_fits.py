@@ -216,7 +216,7 @@ class SharedViews:
         self.old, self.new, self._tol = old, new, tol
         n = next(iter(old.values())).shape[0]
         fits = 32.0 * n * n * len(kernels) <= psutil.virtual_memory().available / 2
-        self._spectral = factorizations > EIGENPAIRS and fits
+        self._factorizations = factorizations if fits else 0.0
         self._spectra: dict[tuple[str, bool], Spectrum] = {}
         self.n_new = next(iter(new.values())).shape[0]
         engine = exact_engine(model.approximation)
@@ -237,7 +237,9 @@ class SharedViews:
         if name not in self._last or self._last[name][0] != key:
             built, cross = self._parts[name]
             sources = {view: self.old[view] for view in built.kernel.kernels}
-            spectrum = partial(self._spectrum, name, center) if self._spectral else None
+            single = built.dtype == np.float32 and self._tol > EXACT  # then most factors are made in float32
+            price = 2 * EIGENPAIRS if single else EIGENPAIRS
+            spectrum = partial(self._spectrum, name, center) if self._factorizations > price else None
             self._last.pop(name, None)  # its factor first makes room
             view = view_of(name, built, sources, ridge, center, "direct", None, spectrum=spectrum, tol=self._tol)
             self._last[name] = (key, SharedView(view, self.new, cross))
@@ -250,7 +252,7 @@ class SharedViews:
 
 
 EIGENPAIRS = 15
-"""Cholesky factorizations that take as long as the eigenpairs of a kernel: 12 to 17 at 1000 to 3000 rows."""
+"""Float64 Cholesky factorizations that take as long as the eigenpairs of a kernel: 12 to 17 at 1000 to 3000 rows."""
 
 
 def factorizations(algebra: Sequence[Setting], needs_loo: bool) -> float:
