@@ -29,7 +29,7 @@ from dmo.estimators.kgha import KGHA
 from dmo.estimators.neighbor_votes import NeighborVotes
 from dmo.estimators.real_outputs import RealOutputs
 from dmo.estimators.ridge import MultiViewRidge
-from dmo.estimators.shared_fits import ExactFolds, HeldOut, MomentFolds
+from dmo.estimators.shared_fits import ExactFolds, HeldOut, MomentFolds, SharedMaps
 from dmo.estimators.sweep_result import SweepResult as SweepResult
 from dmo.hashing import digest, fingerprint
 from dmo.kernels import rescaled
@@ -277,10 +277,14 @@ def sweep(
     fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast
     slow = [key for key in grid if key not in fast]
     outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}
-    table: list[dict[str, Any]] = []
+    tables: list[list[dict[str, Any]]] = [[] for _ in outer]
     scores = _Scores(_description(estimator, raw, task, grid, metric), len(outer), len(list(settings(inner))), folds)
+    last, maps = None, SharedMaps()
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
-        for number, fixed in enumerate(outer):
+        for kind, number in sorted((_but_bandwidth(estimator, fixed), i) for i, fixed in enumerate(outer)):
+            fixed = outer[number]
+            if kind != last:  # settings that differ in the bandwidth, one after the other, share maps
+                last, maps = kind, SharedMaps()
             model = with_setting(estimator, fixed)
             if getattr(model, "approximation", None) == "auto":
                 model.set_params(approximation=choose_engine("auto", n, len(raw)))
@@ -293,7 +297,9 @@ def sweep(
             engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
             shared = shared and not any(by_gradients(engine) for engine in engines)
             loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
-            runs = _shared if shared and not (loo and not model.is_exact) else _one_by_one
+            runs: Callable[..., list[dict[str, Any]]] = _one_by_one
+            if shared and not (loo and not model.is_exact):
+                runs = _shared
             if not known.all():  # moments have no single entries, and leaving one out has no closed form
                 learned = learns(getattr(model, "weights", None))
                 single = shared and model.is_exact and not (loo or learned) and known.any(axis=1).all()
@@ -301,10 +307,14 @@ def sweep(
             runs = _left_out if isinstance(model, (NeighborVotes, DistanceAnnotator)) else runs
             scores.begin(number, advance)
             with part_of_more(scores.save), naming(estimator):
-                sources = prepare_views(model, raw, reset=True) if runs is _shared else raw
-                tried = runs(model, sources, views, task, inner, scores)
+                if runs is _shared:
+                    sources, factor = prepare_views(model, raw, reset=True), _factor(estimator, fixed)
+                    tried = _shared(model, sources, maps, factor, task, inner, scores)
+                else:
+                    tried = runs(model, raw, views, task, inner, scores)
             found = zip(tried, scores.values[number], strict=True)
-            table += [{**fixed, **setting, **_summary(values)} for setting, values in found]
+            tables[number] = [{**fixed, **setting, **_summary(values)} for setting, values in found]
+    table = [row for part in tables for row in part]
     scores.finish()
     order = {key: i for i, key in enumerate(grid)}
     table = [dict(sorted(row.items(), key=lambda item: order.get(item[0], len(order)))) for row in table]
@@ -406,6 +416,17 @@ def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Any:
     return made.set_params(**rest)
 
 
+def _factor(estimator: BaseEstimator, setting: Mapping[str, Any]) -> float | None:
+    """By which a setting multiplies the kernels' bandwidths, see `with_setting`; None: it says nothing of them."""
+    return None if "bandwidth" in estimator.get_params() else setting.get("bandwidth")
+
+
+def _but_bandwidth(estimator: BaseEstimator, setting: Mapping[str, Any]) -> str:
+    """What tells settings apart but for that factor."""
+    given = _factor(estimator, setting) is not None
+    return repr({key: value for key, value in setting.items() if key != "bandwidth" or not given})
+
+
 def _check_grid(estimator: BaseEstimator, grid: Mapping[str, Sequence[Any]]) -> None:
     known = estimator.get_params(deep=True)
     if "kernel" in known:
@@ -488,7 +509,8 @@ class _Scores:
 def _shared(
     model: Any,
     sources: Mapping[str, Rows],
-    views: Any,
+    maps: SharedMaps,
+    factor: float | None,
     task: _Task,
     grid: Mapping[str, Sequence[Any]],
     scores: _Scores,
@@ -525,7 +547,7 @@ def _shared(
                 found.append((i * len(decoders) + j, task.score(truths[number], values)))
         return found
 
-    fits = _fits(model, sources, task.labels, task.fold, algebra, decoders, wanted)
+    fits = _fits(model, sources, maps, factor, task, algebra, decoders, wanted)
     while batch := list(itertools.islice(fits, thread_count())):
         for (number, _, _), found in zip(batch, in_threads(scored, batch), strict=True):
             for inner, score in found:
@@ -536,8 +558,9 @@ def _shared(
 def _fits(
     model: Any,
     sources: Mapping[str, Rows],
-    labels: np.ndarray,
-    fold: np.ndarray,
+    maps: SharedMaps,
+    factor: float | None,
+    task: _Task,
     algebra: Sequence[Mapping[str, Any]],
     decoders: Sequence[Mapping[str, Any]],
     wanted: np.ndarray,
@@ -558,13 +581,18 @@ def _fits(
     if not model.is_exact:
         left = in_turn(np.flatnonzero(wanted.any(axis=0)))
         chosen = [algebra[i] for i in left]
-        for number, i, held in MomentFolds(model, sources, labels, fold, chosen, decoders, loo) if chosen else ():
+        if not chosen:
+            return
+        for number, i, held in MomentFolds(model, sources, task.labels, task.fold, chosen, decoders, loo, maps, factor):
             yield number, left[i], held
         return
     for number in range(len(wanted)):
         left = in_turn(np.flatnonzero(wanted[number]))
-        chosen, alone = [algebra[i] for i in left], (fold != number).astype(int)  # this fold is 0, the others are 1
-        fits = iter(ExactFolds(model, sources, labels, alone, chosen, decoders, loo))
+        chosen, alone = (
+            [algebra[i] for i in left],
+            (task.fold != number).astype(int),
+        )  # this fold is 0, the others are 1
+        fits = iter(ExactFolds(model, sources, task.labels, alone, chosen, decoders, loo))
         for _, i, held in itertools.islice(fits, len(left)):
             yield number, left[i], held
 

@@ -146,6 +146,37 @@ def test_settings_of_one_ridge_share_a_subspace_whatever_the_order_of_the_grid(m
     assert len(made) == 3 * 2
 
 
+class _Counted:
+    """Rows that count how many of them are read."""
+
+    def __init__(self, X):
+        self.X, self.shape, self.dtype, self.read = X, X.shape, X.dtype, 0
+
+    def __getitem__(self, where):
+        found = self.X[where]
+        self.read += len(found)
+        return found
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "exponential"])
+def test_several_bandwidths_read_rows_once_and_score_as_maps_of_the_same_landmarks(kernel, monkeypatch):
+    model = MultiViewRidge(kernel, approximation=Nystrom(rank=20), scale="none", label_sets=False)
+    tried = partial(sweep, model, Y=LABELS, folds=3, metric=separation, refit=False)
+    tables, reads = [], []
+    for widths, kept in (([1.5], 2**29), ([2.5, 0.5, 1.5], 2**29), ([2.5, 0.5, 1.5], 0)):
+        monkeypatch.setattr(dmo.estimators.shared_fits, "_EXPONENTS", kept)
+        views = {view: _Counted(X) for view, X in VIEWS.items()}
+        found = tried(views, grid={"bandwidth": widths, "ridge": [0.05, 0.5]})
+        tables.append({(row["bandwidth"], row["ridge"]): row["folds"] for row in found.table})
+        reads.append(views["a"].read)
+    one, several, again = tables
+    assert reads[1] == reads[0] < reads[2]
+    assert all(one[setting] == several[setting] for setting in one)
+    assert list(several) == [(width, ridge) for width in (2.5, 0.5, 1.5) for ridge in (0.05, 0.5)]
+    for setting, folds in several.items():
+        np.testing.assert_allclose(folds, again[setting], rtol=2e-3)
+
+
 @pytest.mark.parametrize("dependent", [False, True])
 def test_leading_components_are_decoded_by_the_pseudo_inverse_of_their_loadings(dependent):
     rng = np.random.default_rng(0)

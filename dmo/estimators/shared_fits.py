@@ -21,18 +21,25 @@ from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError
 from dmo.estimators.label_gaps import LabelGaps
+from dmo.kernels import parse, rescaled
+from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import in_threads, thread_count
 from dmo.linalg.direct import Spectrum
 from dmo.linalg.operators import Operator
 from dmo.linalg.row_gram import RowGram
 from dmo.linalg.solve import EXACT
+from dmo.lowrank.approximations import Nystrom
+from dmo.lowrank.bandwidths import ManyBandwidths, exponents_of
+from dmo.lowrank.nystrom import NystromMap
 from dmo.methods.homogeneity.operators import decoder, nested_decoder
-from dmo.validation import label_rank
+from dmo.validation import label_rank, per_view
 
 Setting = Mapping[str, Any]
 _MEMORY = 2**30
 """Bytes of factor rows, coefficients and held-out values that a sweep keeps."""
+_EXPONENTS = 2**29
+"""Bytes of exponents at landmarks that settings with several bandwidths keep."""
 _STRIP = 512  # rows whose scores are added to at a time
 
 
@@ -282,6 +289,82 @@ def factorizations(algebra: Sequence[Setting], needs_loo: bool) -> float:
     return len(kinds) / len({center for _, center in kinds}) * (2.0 if needs_loo else 1.0)
 
 
+class SharedMaps:
+    """Feature maps of the settings of a sweep that differ in the bandwidth: landmarks are looked for once, rows read once.
+
+    Landmarks are those of the kernels with factor 1, whatever factors a sweep has: its scores do not depend on its grid.
+    Views whose maps are not Nystrom's of a given rank, or whose kernels are sums and products, have maps of their own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import KGHA, Nystrom
+    >>> from dmo.estimators.shared_fits import SharedMaps
+    >>> from dmo.kernels import rescaled
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> model, shared = KGHA("rbf", approximation=Nystrom(rank=5)), SharedMaps()
+    >>> rows, maps = shared.fit(model.set_params(kernel=rescaled("rbf", 2.0)), {"x": X}, 2.0, True)
+    >>> maps["x"].raw(rows["x"]).shape
+    (40, 5)
+    """
+
+    def __init__(self) -> None:
+        self._bandwidths: dict[str, ManyBandwidths] | None = None
+        self._exponents: dict[str, np.ndarray] = {}
+
+    def fit(
+        self, model: Any, sources: Mapping[str, Rows], factor: float | None, center: bool
+    ) -> tuple[Mapping[str, Rows], Mapping[str, Any]]:
+        """Find what a pass reads, and the maps of its rows.
+
+        Parameters
+        ----------
+        model : KGHA or MultiViewRidge
+            With the bandwidths of a setting.
+        sources : mapping of view to rows of shape (n, d)
+            Samples.
+        factor : float or None
+            By which its bandwidths were multiplied; None: a setting without such a factor.
+        center : bool
+            Whether factor rows will be centered.
+
+        Returns
+        -------
+        rows : mapping of str to rows
+            Samples, or their exponents at the landmarks.
+        maps : mapping of str to RowMap
+            Of these rows.
+        """
+        if factor is not None and self._bandwidths is None:
+            self._bandwidths = self._landmarks(model, sources, rescaled(model.kernel, 1 / factor), center)
+            if self._bandwidths and current_client() is None:
+                size = sum(part.base.dtype.itemsize * part.base.rank for part in self._bandwidths.values())
+                if size * sources[next(iter(sources))].shape[0] <= _EXPONENTS:
+                    self._exponents = exponents_of(self._bandwidths, sources, BLOCK)
+        if factor is None or not self._bandwidths:
+            return sources, fit_maps(model.approximation, model.kernel, sources, model.random_state, center)
+        shared = self._bandwidths
+        found = dict(zip(shared, in_threads(lambda view: shared[view].scaled(factor), list(shared)), strict=True))
+        return (self._exponents, found) if self._exponents else (sources, {v: m.map for v, m in found.items()})
+
+    def _landmarks(
+        self, model: Any, sources: Mapping[str, Rows], kernel: Any, center: bool
+    ) -> dict[str, ManyBandwidths]:
+        """Those of the views; empty where a view's map knows no other bandwidth, or its kernel has less than that rank."""
+        approximations = per_view("approximation", model.approximation, list(sources))
+        kernels = per_view("kernel", kernel, list(sources))
+        for view, approximation in approximations.items():
+            own = parse(kernels[view] if approximation.kernel is None else approximation.kernel)
+            if not (isinstance(approximation, Nystrom) and isinstance(approximation.rank, int)):
+                return {}
+            if approximation.kernel is not None or not isinstance(own, BandwidthKernel):
+                return {}
+        maps = fit_maps(model.approximation, kernel, sources, model.random_state, center)
+        found = {view: ManyBandwidths(m) for view, m in maps.items() if isinstance(m, NystromMap)}
+        full = all(m.base.rank == min(approximations[v].rank, sources[v].shape[0]) for v, m in found.items())
+        return found if full and len(found) == len(sources) else {}
+
+
 @dataclass(frozen=True, eq=False)
 class _Folds:
     model: Any
@@ -345,6 +428,7 @@ class ExactFolds(_Folds):
                 yield number, i, runner(clone(self.model).set_params(**setting))
 
 
+@dataclass(frozen=True, eq=False)
 class MomentFolds(_Folds):
     """Iterate over the same fits from moments per fold: one pass for all fits, one (or few) to evaluate them.
 
@@ -367,6 +451,10 @@ class MomentFolds(_Folds):
         Settings that only decode; here for the components that they ask for.
     needs_loo : bool
         Refused: moments know no single rows.
+    maps : SharedMaps or None, default=None
+        What settings with other bandwidths found; None: nothing.
+    factor : float or None, default=None
+        By which the model's bandwidths were multiplied, see `SharedMaps`.
 
     Examples
     --------
@@ -381,6 +469,9 @@ class MomentFolds(_Folds):
     [(0, 0, (10, 2)), (1, 0, (10, 2))]
     """
 
+    maps: SharedMaps | None = None
+    factor: float | None = None
+
     def __post_init__(self) -> None:
         if self.needs_loo:
             raise UserError("a sweep over low-rank kernels cannot share fits where standardize > 0; take exact kernels")
@@ -388,15 +479,17 @@ class MomentFolds(_Folds):
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         model = self.model
         center = all(setting.get("center", model.center) for setting in self.algebra)
-        maps = fit_maps(model.approximation, model.kernel, self.sources, model.random_state, center)
+        sources, maps = (self.maps or SharedMaps()).fit(model, self.sources, self.factor, center)
         client = current_client()
-        raw = FeatureRows(self.sources, maps, 0 if client else _MEMORY // 2)
+        raw = FeatureRows(sources, maps, 0 if client else _MEMORY // 2)
         parts = collect_moments(raw, self.labels, self.fold, client)
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
         folds = [part.mixed(mixings) for part in parts]
         widths = {view: parts[0].widths[view] for view in maps}
         del parts
-        components = [components_of(model, self.decoders, self.labels[self.fold != f]) for f in range(len(folds))]
+        components = in_threads(
+            lambda number: components_of(model, self.decoders, self.labels[self.fold != number]), range(len(folds))
+        )
         k = max(max(found.values()) for found in components)
         # of settings by themselves; those that share a space take less
         size = 4 * k * (len(folds) * sum(widths.values()) + len(self.labels))

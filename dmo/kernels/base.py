@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from dmo import blocks
 from dmo.devices import foreign
 from dmo.errors import UserError
-from dmo.kernels import bandwidths, pairs, portable, rows
+from dmo.kernels import bandwidths, loops, pairs, portable, rows
 from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.rows import Prepared
 from dmo.progress import stage
@@ -327,6 +327,63 @@ class BandwidthKernel(RowKernel):
         if isinstance(self.bandwidth, str):
             raise UserError(f"{self.name}: bandwidth {self.bandwidth!r} is a rule; call fit first, or give a number")
         return self.scale * self.bandwidth
+
+    def exponents(self, x: Prepared, y: Prepared) -> np.ndarray:
+        """Work out -log2 k(x_i, y_j) of prepared rows, whose multiples are those of other bandwidths (see `power_of`).
+
+        Parameters
+        ----------
+        x : prepared rows
+            m of them.
+        y : prepared rows
+            n of them.
+
+        Returns
+        -------
+        ndarray of shape (m, n)
+            Exponents, at least 0.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dmo.kernels import Laplacian
+        >>> kernel = Laplacian(bandwidth=1.0)
+        >>> p = kernel.prepare(np.array([[0.0], [1.0]]))
+        >>> bool(np.allclose(2.0 ** -kernel.exponents(p, p), kernel.tile(p, p)))
+        True
+        """
+        self._check(x, y)
+        K = np.empty((len(x), len(y)), x.dtype)
+        pairs.fill(self.pair, x, y, K)
+        change = self._map()
+        if change.op == loops.GAUSSIAN:  # see `loops._map_row`
+            K *= x.dtype.type(-change.a)
+            K -= change.norms(x)[:, None]
+            K -= change.norms(y)
+        else:
+            K *= x.dtype.type(change.a)
+        return np.maximum(K, 0.0, out=K)
+
+    def power_of(self, other: BandwidthKernel) -> float:
+        """Work out of which power of a kernel with another bandwidth this one is.
+
+        Parameters
+        ----------
+        other : BandwidthKernel
+            Of the same kind.
+
+        Returns
+        -------
+        float
+            The power, by which exponents are multiplied.
+
+        Examples
+        --------
+        >>> from dmo.kernels import RBF
+        >>> RBF(bandwidth=2.0).power_of(RBF(bandwidth=1.0))
+        0.25
+        """
+        return self._map().a / other._map().a
 
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
         if not self._needs_fit():

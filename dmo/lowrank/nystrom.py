@@ -31,7 +31,9 @@ from dmo.lowrank.rank_selection import Rank, fit_rank
 from dmo.lowrank.sampling import SampledRows, check_finite, check_rows, draw, gather, learning_rows
 from dmo.progress import stage
 
-_LEAST_ROWS, _PREPARED, _PANEL = 256, 1 << 20, 256  # rows and numbers that are mapped at a time; columns of a panel
+PREPARED = 1 << 20
+"""Numbers that are mapped at a time."""
+_LEAST_ROWS, _PANEL = 256, 256  # rows that are mapped at a time, at least; columns of a panel
 BANDWIDTH_ROWS = 1024
 """Rows whose pairs decide the mean or median distance, at most: within a percent or two of all rows'.
 
@@ -124,9 +126,9 @@ class NystromMap(FeatureMap):
         out = np.empty((block.shape[0], self.rank), self.dtype)
         # prepared rows and tiles of a few MB: the allocator gives the same memory again, where larger ones are fresh
         # pages each time, and clearing those took an eighth of a fit
-        step = min(BLOCK, max(_LEAST_ROWS, _PREPARED // max(1, *block.shape[1:], self.rank)))
+        step = min(BLOCK, max(_LEAST_ROWS, PREPARED // max(1, *block.shape[1:], self.rank)))
         for where in row_blocks(block.shape[0], step):
-            _times_triangle(
+            times_triangle(
                 self.kernel.tile(self.kernel.prepare(block[where], self.dtype), landmarks), projection, out[where]
             )
         return out
@@ -460,7 +462,7 @@ def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype
     return NystromMap(kernel, np.dtype(dtype), Z[keep], projection)
 
 
-def _times_triangle(tile: np.ndarray, triangle: np.ndarray, out: np.ndarray) -> None:
+def times_triangle(tile: np.ndarray, triangle: np.ndarray, out: np.ndarray) -> None:
     """out = tile @ triangle, an upper one, by panels of columns that leave out its zeros.
 
     BLAS's own product with triangles would do, but SciPy holds the interpreter's lock for it.

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 from sklearn.kernel_approximation import Nystroem
+from sklearn.metrics.pairwise import chi2_kernel, laplacian_kernel, rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmo import stores
-from dmo.kernels import RBF, Laplacian, Linear
+from dmo.kernels import RBF, ChiSquare, Laplacian, Linear
 from dmo.linalg import pivoted_cholesky
 from dmo.linalg.block_rows import BlockRows
 from dmo.linalg.factors import BlockLowRank
@@ -25,6 +26,7 @@ from dmo.linalg.pivoted_cholesky import _inverse_root, rpcholesky
 from dmo.linalg.solve import factorize
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom, sampled_error
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
+from dmo.lowrank.bandwidths import ManyBandwidths
 from dmo.lowrank.clusters import allocate, balanced_centers
 from dmo.lowrank.errors import error_rows
 from dmo.lowrank.landmarks import _sketch, assign, choose_landmarks, kmeans
@@ -649,3 +651,26 @@ def test_a_pivot_block_that_rounding_made_indefinite_is_factored():
     np.testing.assert_allclose(root @ root.T, block, atol=2e-5)
     with pytest.raises(np.linalg.LinAlgError, match="not positive semidefinite at the pivots"):
         _inverse_root((Q * np.array([1.0] * 11 + [-0.5])) @ Q.T)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("kernel", "theirs", "gamma"),
+    [
+        (RBF(), rbf_kernel, lambda width: 1 / (2 * width**2)),
+        (Laplacian(), laplacian_kernel, lambda width: 1 / width),
+        (ChiSquare(), chi2_kernel, lambda width: 1 / width),
+    ],
+    ids=["rbf", "laplacian", "chi2"],
+)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_other_bandwidths_of_a_map_are_powers_of_its_kernel_values(kernel, theirs, gamma, precision, sparse):
+    X = np.random.default_rng(0).random((60, 7)) * (np.random.default_rng(1).random((60, 7)) < 0.4)
+    rows = scipy.sparse.csr_array(X) if sparse else X
+    own = nystrom(kernel, rows, rank=60, random_state=0, dtype=precision)
+    shared = ManyBandwidths(own)
+    for factor in (0.4, 1.0, 3.0):
+        found = shared.scaled(factor)
+        F = found.raw(shared.exponents(rows)).astype(float)
+        expected = theirs(X, gamma=gamma(factor * own.kernel.width))
+        np.testing.assert_allclose(F @ F.T, expected, atol=2e-3 if precision == "float32" else 1e-6)
