@@ -65,11 +65,14 @@ class RealOutputs:
         UserError
             Where an output is never known.
         """
-        nowhere = np.isnan(Y).all(axis=0)
+        unknown = np.isnan(Y)
+        nowhere = unknown.all(axis=0)
         if nowhere.any():
             raise UserError(f"output {np.flatnonzero(nowhere)[0]} is NaN in all samples; leave it out")
-        if weights is None:
+        if weights is None and unknown.any():
             mean, deviation = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
+        elif weights is None:  # without the copies that the others take
+            mean, deviation = Y.mean(axis=0), Y.std(axis=0)
         else:
             mean = np.average(Y, axis=0, weights=weights)
             deviation = np.sqrt(np.average((Y - mean) ** 2, axis=0, weights=weights))
@@ -88,7 +91,9 @@ class RealOutputs:
         ndarray of shape (n, L)
             Of mean 0 and deviation 1 in training.
         """
-        return (Y - self.shift) / self.scale
+        found = Y - self.shift
+        found /= self.scale
+        return found
 
     def restored(self, Y: np.ndarray) -> np.ndarray:
         """Give scaled outputs their units again.
@@ -193,4 +198,4 @@ def read_real(estimator: Any, y: Any, n: int, reset: bool = True) -> tuple[np.nd
         raise UserError(f"y has {Y.shape[1]} outputs, the fit had {len(units.scale)}; pass them all, in their order")
     scaled = units.scaled(Y)
     unknown = np.isnan(scaled)
-    return np.where(unknown, 0.0, scaled), ~unknown if unknown.any() else None
+    return (np.where(unknown, 0.0, scaled), ~unknown) if unknown.any() else (scaled, None)
