@@ -342,7 +342,7 @@ def landmark_regression(
     >>> B.shape, offset.shape
     ((5, 2), (2,))
     """
-    own, n, r = _Values.of(values, source), source.shape[0], len(values.landmarks)
+    own, n, r = _Values.of(values, source), source.shape[0], values.rank
     square, tol = values.square(values.dtype), _TOL[values.dtype.name]
     if solved_by_rows(r, Y.shape[1]) and own.keeps_digits(square, n, c):
         try:

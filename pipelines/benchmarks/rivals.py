@@ -5,12 +5,14 @@
 For an environment that has them together with dmo; what is not installed is left out with a reason. Falkon is built from
 its source (FORCE_ONLY_CPU=1), the others are on the package index. Falkon gets the centers that dmo has, the same rows,
 labels, Gaussian kernel and ridge, and of 5, 10, 20 and 40 of its iterations the fewest whose held-out error is within 1 %
-of dmo's, or all where none is.
+of dmo's, or all where none is. Up to 4000 centers every fit is timed twice, and the faster one counts: memory that a process
+touches for the first time can take longer than the products.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -49,6 +51,12 @@ def regression(n: int, d: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     return X, Y.astype(np.float32)
 
 
+def faster(call: Callable[[], Any], runs: int) -> tuple[Any, Timed]:
+    """What the last of some calls returns, and the time of the fastest."""
+    found = [timed(call) for _ in range(runs)]
+    return found[-1][0], min((took for _, took in found), key=lambda took: took.cpu)
+
+
 def error(scores: np.ndarray, Y: np.ndarray) -> float:
     return float(np.sqrt(((scores - Y) ** 2).sum() / (Y**2).sum()))
 
@@ -72,15 +80,15 @@ def from_centers(X: np.ndarray, Y: np.ndarray, count: int, width: float, product
     """Both solvers of dmo beside Falkon; the limit is the direct solve's, (r + L)^2 + 2 r d a row and r^3."""
     n, d, k, c = len(X) - NEW, X.shape[1], Y.shape[1], 0.1
     Z, new = np.ascontiguousarray(X[:count]), slice(n, None)
-    kernel, ours, errors = RBF(bandwidth=width), {}, {}
+    kernel, ours, errors, runs = RBF(bandwidth=width), {}, {}, 2 if count <= 4000 else 1
     for solver in ("direct", "cg"):
         model = MultiViewRidge(kernel, ridge=c, center=False, label_sets=False, targets="real")
         model.set_params(approximation=GivenLandmarks(kernel, Z[:100], solver)).fit(X[:1000], Y[:1000])  # loads loops
         model.set_params(approximation=GivenLandmarks(kernel, Z, solver))
-        _, ours[solver] = timed(lambda model=model: model.fit(X[:n], Y[:n]))
+        _, ours[solver] = faster(lambda model=model: model.fit(X[:n], Y[:n]), runs)
         errors[solver] = error(model.predict(X[new]), Y[new])
     for iterations in (5, 10, 20, 40):
-        theirs, other = falkon_from(X, Y, n, Z, width, c / n, iterations)
+        theirs, other = falkon_from(X, Y, n, Z, width, c / n, iterations, runs)
         if other < 1.01 * errors["direct"]:
             break
     limit = product.scaled((n * (2 * count * d + (count + k) ** 2) + count**3) / 1e9)
@@ -99,7 +107,7 @@ def from_centers(X: np.ndarray, Y: np.ndarray, count: int, width: float, product
 
 
 def falkon_from(
-    X: np.ndarray, Y: np.ndarray, n: int, Z: np.ndarray, width: float, penalty: float, iterations: int
+    X: np.ndarray, Y: np.ndarray, n: int, Z: np.ndarray, width: float, penalty: float, iterations: int, runs: int
 ) -> tuple[Timed, float]:
     """Falkon's time, and its error on the rows from n on."""
     import torch
@@ -113,7 +121,7 @@ def falkon_from(
         GaussianKernel(sigma=width), penalty, len(Z), center_selection=centers, maxiter=iterations, options=options
     )
     rows, targets = torch.from_numpy(X), torch.from_numpy(Y)
-    _, theirs = timed(lambda: model.fit(rows[:n], targets[:n]))
+    _, theirs = faster(lambda: model.fit(rows[:n], targets[:n]), runs)
     return theirs, error(model.predict(rows[n:]).numpy(), Y[n:])
 
 
@@ -137,7 +145,7 @@ def himalaya(scale: float, product: Timed) -> list[Figure]:
 
 
 def graphs(scale: float, product: Timed) -> list[Figure]:
-    """Graphs of 15 neighbors: exact, beside scikit-learn's and the approximate ones of pynndescent and umap-learn."""
+    """Graphs of 15 neighbors: dmo's exact and approximate ones, beside those of scikit-learn, pynndescent and umap-learn."""
     n, d = round(20_000 * scale**0.5), 128
     X = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
     X += 3 * np.random.default_rng(1).standard_normal((50, d)).astype(np.float32)[np.arange(n) % 50]
@@ -147,16 +155,22 @@ def graphs(scale: float, product: Timed) -> list[Figure]:
     _, theirs = timed(lambda: NearestNeighbors(n_neighbors=15).fit(X).kneighbors())
     found = [Figure("15 neighbors", ours, "NearestNeighbors", theirs, limit, note)]
     jobs = int(os.environ["OPENBLAS_NUM_THREADS"])
-    for name, search in (("pynndescent", descended), ("umap", of_umap)):
+    searches = {"dmo, approximate": approximate, "pynndescent": descended, "umap": of_umap}
+    for name, search in searches.items():
         try:
             search(X[:5000], jobs)  # loops are compiled, and of fewer rows not all
         except ImportError:
             found.append(Figure("15 neighbors", ours, name, note=f"{name} is not installed"))
             continue
         indices, theirs = timed(lambda search=search: search(X, jobs))
-        hit = np.mean([len(np.intersect1d(a, b)) / 15 for a, b in zip(exact.indices[:500], indices[:500], strict=True)])
+        pairs = zip(exact.indices[:500], indices[:500], strict=True)
+        hit = np.mean([len(np.intersect1d(one, other)) / 15 for one, other in pairs])
         found.append(Figure("15 neighbors", ours, f"{name}, recall {100 * hit:.0f} %", theirs, limit, note))
     return found
+
+
+def approximate(X: np.ndarray, jobs: int) -> np.ndarray:
+    return neighbors(X, 15, method="approximate").indices
 
 
 def descended(X: np.ndarray, jobs: int) -> np.ndarray:

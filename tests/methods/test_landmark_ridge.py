@@ -4,6 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import dmo
@@ -86,6 +87,15 @@ def test_very_many_landmarks_of_one_label_are_solved_by_steps_in_single_precisio
         found[solver] = model.predict(rows)
     left = found["cg"] - found["direct"]
     assert 0 < np.linalg.norm(left) < 2e-3 * np.linalg.norm(found["direct"])
+
+
+def test_sparse_rows_have_the_scores_of_the_direct_solve():
+    rows = scipy.sparse.random_array((300, 400), density=0.05, format="csr", rng=np.random.default_rng(0))
+    found = [
+        MultiViewRidge("rbf", approximation=Nystrom(rank=50, solver=solver), label_sets=False).fit(rows, Y[:300])
+        for solver in ("direct", "cg")
+    ]
+    np.testing.assert_allclose(found[1].decision_function(rows), found[0].decision_function(rows), atol=1e-3)
 
 
 def test_single_precision_refuses_landmarks_that_are_near_each_other():
