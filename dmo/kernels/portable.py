@@ -26,7 +26,7 @@ LN_2 = math.log(2.0)
 def ready(
     X: Any,
     how: str | None,
-    offset: tuple[float, ...] | None,
+    offset: np.ndarray | None,
     dtype: np.dtype,
     squared: bool,
     non_negative: bool,
@@ -44,7 +44,7 @@ def ready(
         wide = wide / xp.where(total == 0, xp.ones_like(total), total)[:, None]
         wide = xp.sqrt(wide) if how == "hellinger" else wide
     if offset is not None:
-        wide = wide - placed(np.asarray(offset), wide)[None, :]
+        wide = wide - placed(offset, wide)[None, :]
     values = xp.astype(wide, getattr(xp, dtype.name))
     wide = xp.astype(values, xp.float64)
     norms = xp.sum(wide * wide if squared else xp.abs(wide), axis=1)

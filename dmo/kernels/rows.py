@@ -87,10 +87,10 @@ def check_normalization(how: str | None, owner: str) -> None:
         )
 
 
-def origin(pair: str, normalize: str | None, offset: tuple[float, ...] | None) -> int:
+def origin(pair: str, normalize: str | None, offset: np.ndarray | None) -> int:
     """A checksum of all that decides how rows are prepared, to notice rows that do not belong together."""
     start = zlib.crc32(f"{pair} {normalize}".encode())
-    return start if offset is None else zlib.crc32(np.asarray(offset).tobytes(), start)
+    return start if offset is None else zlib.crc32(offset.tobytes(), start)
 
 
 def source(X: Any) -> blocks.Rows:
@@ -150,7 +150,7 @@ def _check_block(block: np.ndarray, norms: np.ndarray, dtype: np.dtype, names: n
 def ready(
     X: Matrix,
     how: str | None,
-    offset: tuple[float, ...] | None,
+    offset: np.ndarray | None,
     dtype: DTypeLike,
     squared: bool,
     non_negative: bool,
@@ -169,7 +169,7 @@ def ready(
     if scipy.sparse.issparse(X) and offset is None:
         return _ready_sparse(X, how, np.dtype(dtype), squared, non_negative, owner, names)
     out, norms = np.empty((n, d), dtype), np.empty(n)
-    shift = np.zeros(d) if offset is None else np.asarray(offset)
+    shift = np.zeros(d) if offset is None else offset
     for where in blocks.row_blocks(n, max(1, 2**18 // max(d, 1))):
         block = readable(X[where].toarray() if scipy.sparse.issparse(X) else X[where])
         if non_negative and X.dtype.kind not in "bu" and block.size and block.min() < 0:
