@@ -23,6 +23,7 @@ from sklearn.svm import SVR
 
 import dmo
 import dmo.engines.row_sums
+import dmo.estimators.kgha
 import dmo.estimators.shared_fits
 import dmo.tuning
 from dmo import JEC, KGHA, LLTSVR, Exact, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
@@ -144,6 +145,16 @@ def test_settings_of_one_ridge_share_a_subspace_whatever_the_order_of_the_grid(m
     grid = {"balance": [0.2, 0.05, 0.01], "ridge": [0.05, 0.5]}
     sweep(KGHA(approximation=LOW_RANK), VIEWS, LABELS, grid, folds=3, refit=False)
     assert len(made) == 3 * 2
+
+
+def test_a_label_that_a_training_set_lacks_leaves_its_settings_in_the_subspace(monkeypatch):
+    Y = np.hstack([LABELS, np.eye(len(LABELS), 1, dtype=np.uint8)])
+    alone = []
+    monkeypatch.setattr(dmo.estimators.kgha, "homogeneity", lambda *args: alone.append(args))
+    grid = {"balance": [0.01, 0.05], "n_components": [3, 1.0]}
+    found = sweep(KGHA(approximation=LOW_RANK), VIEWS, Y, grid, folds=3, metric="lrap", refit=False)
+    assert not alone
+    assert found.best_score > 0.7
 
 
 class _Counted:

@@ -490,12 +490,13 @@ class MomentFolds(_Folds):
         components = in_threads(
             lambda number: components_of(model, self.decoders, self.labels[self.fold != number]), range(len(folds))
         )
-        k = max(max(found.values()) for found in components)
+        # of every fold its own: one component more than the labels of a fold have dimensions has to be searched for
+        most = [max(found.values()) for found in components]
         # of settings by themselves; those that share a space take less
-        size = 4 * k * (len(folds) * sum(widths.values()) + len(self.labels))
+        size = 4 * max(most) * (len(folds) * sum(widths.values()) + len(self.labels))
         for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
             chosen = list(range(len(self.algebra)))[group]
-            fits = self._fits(folds, chosen, mixings, k)
+            fits = self._fits(folds, chosen, mixings, most)
             values = self._evaluate(raw, fits)
             for number, (fit, found) in enumerate(zip(fits, values, strict=True)):
                 frequency = self.labels[self.fold != number].mean(axis=0)
@@ -504,7 +505,7 @@ class MomentFolds(_Folds):
                     yield number, i, HeldOut(components[number], frequency, own, loadings, None, turn=turn)
 
     def _fits(
-        self, folds: Sequence[Moments], chosen: Sequence[int], mixings: Mapping[str, np.ndarray], k: int
+        self, folds: Sequence[Moments], chosen: Sequence[int], mixings: Mapping[str, np.ndarray], most: Sequence[int]
     ) -> list[_FoldFits]:
         """The fits of the settings on every training set."""
         total = folds[0]
@@ -517,7 +518,7 @@ class MomentFolds(_Folds):
                 prepared = self.model.prepare_moments(training, center)
                 alike = [i for i in chosen if bool(self.algebra[i].get("center", self.model.center)) == center]
                 models = [clone(self.model).set_params(**self.algebra[i]) for i in alike]
-                for fit in self.model.fit_together(prepared, models, k):
+                for fit in self.model.fit_together(prepared, models, most[number]):
                     fits.put(alike, fit)
             return fits.stacked()
 
