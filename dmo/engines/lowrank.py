@@ -86,6 +86,29 @@ def by_gradients(approximation: Any) -> bool:
     return getattr(approximation, "solver", "direct") == "cg"
 
 
+def chooses_solver(approximation: Any) -> bool:
+    """Tell whether an approximation leaves it to a regression whether it makes factor rows.
+
+    Parameters
+    ----------
+    approximation : object
+        Of one view.
+
+    Returns
+    -------
+    bool
+        For Nystrom(solver="auto") of a given rank.
+
+    Examples
+    --------
+    >>> from dmo import Nystrom
+    >>> from dmo.engines.lowrank import chooses_solver
+    >>> chooses_solver(Nystrom(solver="auto")), chooses_solver(Nystrom(rank="auto", solver="auto"))
+    (True, False)
+    """
+    return getattr(approximation, "solver", "direct") == "auto" and approximation.rank != "auto"
+
+
 def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]:
     """Choose as `choose_engine`, and say why.
 

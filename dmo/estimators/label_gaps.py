@@ -18,9 +18,10 @@ from dmo.engines.moments import LABELS, Moments
 from dmo.engines.passes import FeatureRows, collect_moments, gap_products, label_products, landmark_products
 from dmo.errors import UserError
 from dmo.functions import Expansion, FactorExpansion, shifted
+from dmo.kernels.threads import single_blas
 from dmo.linalg.solution import IllConditioned
 from dmo.linalg.tall import LinearMap
-from dmo.lowrank import FeatureMap, LandmarkMap
+from dmo.lowrank import FeatureMap, LandmarkMap, from_landmarks
 from dmo.methods.landmark_ridge import LandmarkFactors, RowFactors, corner, landmark_ridge, least_pivot, solved_by_rows
 from dmo.methods.ridge import filled, masked_ridge, ridge, sparse_label_ridge
 from dmo.validation import SampleWeights
@@ -306,9 +307,9 @@ class PartialRidge:
 
 
 def landmark_regression(
-    values: LandmarkMap, source: Rows, Y: np.ndarray, c: float, center: bool
-) -> tuple[LandmarkMap, np.ndarray, np.ndarray]:
-    """Ridge regression of labels (n x L) on kernel values at landmarks, by conjugate gradients on the normal equations.
+    values: LandmarkMap, source: Rows, Y: np.ndarray, c: float, center: bool, choose: bool = False
+) -> tuple[FeatureMap, np.ndarray, np.ndarray]:
+    """Ridge regression of labels (n x L) on kernel values at landmarks, by normal equations or conjugate gradients.
 
     Parameters
     ----------
@@ -322,10 +323,13 @@ def landmark_regression(
         The ridge.
     center : bool
         Take labels less their means, with an intercept.
+    choose : bool, default=False
+        Take factor rows where kernel values cost more: where these are made for every product, or where single precision
+        loses their normal equations and an iteration costs as much as factor rows do.
 
     Returns
     -------
-    values : LandmarkMap
+    values : LandmarkMap or NystromMap
         At the landmarks that depend on no others.
     coefficients : ndarray of shape (r, L)
         On these values.
@@ -344,7 +348,10 @@ def landmark_regression(
     """
     own, n, r = _Values.of(values, source), source.shape[0], values.rank
     square, tol = values.square(values.dtype), _TOL[values.dtype.name]
-    if solved_by_rows(r, Y.shape[1]) and own.keeps_digits(square, n, c):
+    few = solved_by_rows(r, Y.shape[1])
+    if choose and (values.dtype.itemsize * n * r > kept_bytes() or (few and not own.keeps_digits(square, n, c))):
+        return _on_factor_rows(values, source, Y, c, center)
+    if few and (choose or own.keeps_digits(square, n, c)):
         try:
             square[np.diag_indices(r)] += values.jitter * np.trace(square)
             gram, sums, right = own.system(Y, center)
@@ -366,6 +373,16 @@ def landmark_regression(
         own = _Values.of(values, source)
     right = own.right(Y, center, wide=tol < _WELL)
     return values, *landmark_ridge(factors, own.products, right, n, c, center, tol)
+
+
+def _on_factor_rows(
+    values: LandmarkMap, source: Rows, Y: np.ndarray, c: float, center: bool
+) -> tuple[FeatureMap, np.ndarray, np.ndarray]:
+    found = from_landmarks(values.kernel, values.landmarks, values.dtype)
+    with single_blas():
+        (moments,) = collect_moments(FeatureRows({"x": source}, {"x": found}), Y)
+        coefficients, offset = ridge(moments, {"x": 1.0}, c, center)
+    return found, coefficients["x"], offset
 
 
 def kept_bytes() -> int:

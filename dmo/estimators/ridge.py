@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, Subset, row_blocks
+from dmo.cluster import current_client
 from dmo.engines.exact import Exact, Storage, build, choose_storage, exact_engine
 from dmo.engines.fitted_views import fit_view, view_of
 from dmo.engines.lowrank import (
@@ -16,6 +17,7 @@ from dmo.engines.lowrank import (
     LowRankPass,
     by_gradients,
     choose_engine,
+    chooses_solver,
     decided,
     fit_maps,
     is_exact,
@@ -353,7 +355,7 @@ class MultiViewRidge(Incremental, Annotator):
         )
 
     def _fit_low_rank(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
-        if self._by_gradients(list(views)):
+        if self._by_gradients(list(views)) or self._may_choose(list(views), gaps):
             self._fit_gradients(views, Y, gaps)
             return
         if gaps is not None:
@@ -396,11 +398,25 @@ class MultiViewRidge(Incremental, Annotator):
         self._learn_rules(views, Y, frequency, loo, seen, gaps)
 
     def _by_gradients(self, names: list[str]) -> bool:
-        """Whether the regressions on landmarks are solved by conjugate gradients."""
+        """Whether regressions on kernel values at landmarks are asked for."""
         asked = {by_gradients(own) for own in per_view("approximation", self.approximation_, names).values()}
         if len(asked) > 1:
             raise UserError("views have approximations with solver='cg' and without; give all of them the same")
         return True in asked
+
+    def _may_choose(self, names: list[str], gaps: LabelGaps | None) -> bool:
+        """Whether solver="auto" is asked for, and nothing else that moments of factor rows are for."""
+        engines = per_view("approximation", self.approximation_, names)
+        kernels = per_view("kernel", self.kernel, names)
+        return (
+            all(chooses_solver(own) for own in engines.values())
+            and not any(isinstance(parse(own), Linear) for own in kernels.values())
+            and (self.combine == "predictions" or len(names) == 1)
+            and gaps is None
+            and self._skips_sets
+            and not (self._ridge_by_label or self.standardize or self.decoder is not None)
+            and current_client() is None
+        )
 
     def _fit_gradients(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
         """A regression per view on kernel values at its landmarks."""
@@ -416,9 +432,10 @@ class MultiViewRidge(Incremental, Annotator):
         self.expansions_ = {}
         for view, c in self._ridges(names, names).items():
             values = engines[view].landmark_map(kernels[view], views[view], self.random_state)
-            values, B, offset = landmark_regression(values, views[view], Y, c, self.center)
+            choose = chooses_solver(engines[view])
+            found, B, offset = landmark_regression(values, views[view], Y, c, self.center, choose)
             share = self.view_weights_[view]
-            self.expansions_[view] = FactorExpansion.of(view, values, share * B, share * offset)
+            self.expansions_[view] = FactorExpansion.of(view, found, share * B, share * offset)
         self._learn_rules(views, Y, frequency, np.zeros((0, Y.shape[1])), np.zeros((0, 1)), None)
 
     def _held_out(self, gaps: LabelGaps | None) -> str:

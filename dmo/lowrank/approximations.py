@@ -162,11 +162,13 @@ class Nystrom(_Approximation):
         Of the factor rows; None: as X by itself, float32 as an `approximation`.
     random_state : int or None, default=None
         Seed of landmarks and samples; None: the estimator's.
-    solver : {"direct", "cg"}, default="direct"
+    solver : {"direct", "cg", "auto"}, default="direct"
         Of a `MultiViewRidge`: the r x r system of the factor rows, or regression on the kernel values at the landmarks, by
         their normal equations or by conjugate gradients, see `dmo.methods.landmark_ridge`: of landmarks that are not near
-        each other, in half of the time and less. Label sets then come from a further fit of a part of the rows, and a
-        sweep fits every setting by itself. partial_fit and other estimators need factor rows, and refuse.
+        each other, in half of the time and less, of others in several times as much. Label sets then come from a further
+        fit of a part of the rows, and a sweep fits every setting by itself; partial_fit and other estimators need factor
+        rows, and refuse. "auto": "cg" where nothing but scores is asked for, kernel values fit in memory, and the landmarks'
+        kernel says that it is faster; else "direct".
 
     Attributes
     ----------
@@ -189,7 +191,7 @@ class Nystrom(_Approximation):
     ((3, 50), True)
     """
 
-    _needs: ClassVar[dict[str, Need]] = {**_Approximation._needs, "solver": one_of("direct", "cg")}
+    _needs: ClassVar[dict[str, Need]] = {**_Approximation._needs, "solver": one_of("direct", "cg", "auto")}
 
     def __init__(
         self,
@@ -201,7 +203,7 @@ class Nystrom(_Approximation):
         fit_rows: int | None = None,
         precision: Precision | None = None,
         random_state: int | None = None,
-        solver: Literal["direct", "cg"] = "direct",
+        solver: Literal["direct", "cg", "auto"] = "direct",
     ):
         self.kernel = kernel
         self.rank = rank

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 import dmo
 from dmo import MultiViewRidge, Nystrom, load
 from dmo.errors import UserError
-from dmo.estimators import ridge
+from dmo.estimators import label_gaps, ridge
 from dmo.estimators.label_gaps import landmark_regression
 from dmo.kernels import RBF, gram_matrix
 from dmo.linalg.solution import IllConditioned
@@ -87,6 +87,27 @@ def test_very_many_landmarks_of_one_label_are_solved_by_steps_in_single_precisio
         found[solver] = model.predict(rows)
     left = found["cg"] - found["direct"]
     assert 0 < np.linalg.norm(left) < 2e-3 * np.linalg.norm(found["direct"])
+
+
+@pytest.mark.parametrize(("width", "kept", "same"), [(0.5, 2**30, "cg"), (8.0, 2**30, "direct"), (0.5, 1000, "direct")])
+def test_landmarks_and_memory_say_whether_factor_rows_are_made(width, kept, same, monkeypatch):
+    monkeypatch.setattr(label_gaps, "kept_bytes", lambda: kept)
+    found = {}
+    for solver in ("auto", "cg", "direct"):
+        low = Nystrom(rank=60, landmarks="uniform", solver=solver)
+        model = MultiViewRidge(RBF(width), ridge=0.1, approximation=low, label_sets=False).fit(X, Y)
+        found[solver] = model.decision_function(X)
+    assert [name for name in ("cg", "direct") if (found[name] == found["auto"]).all()] == [same]
+
+
+@pytest.mark.parametrize("change", [{"ridge": np.full(3, 0.1)}, {"combine": "kernels"}, {"label_sets": True}])
+def test_what_kernel_values_do_not_give_is_solved_directly_where_the_solver_is_free(change):
+    views, found = {"a": X[:, :3], "b": X[:, 3:]}, []
+    for solver in ("auto", "direct"):
+        low = Nystrom(rank=20, solver=solver)
+        model = MultiViewRidge(RBF(0.5), approximation=low, label_sets=False).set_params(**change).fit(views, Y)
+        found.append(model.decision_function(views))
+    np.testing.assert_array_equal(*found)
 
 
 def test_sparse_rows_have_the_scores_of_the_direct_solve():
