@@ -42,7 +42,7 @@ from dmo.datasets.writing import write
 from dmo.decoders import PlugIn, PooledCalibration
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.errors import UserError
-from dmo.estimators.shared_fits import ExactFolds
+from dmo.estimators.shared_fits import ExactFolds, HeldOut
 from dmo.kernels import Kernel
 from dmo.methods.alignment import aligned_weights
 from dmo.methods.decoding import unseen_last
@@ -364,14 +364,18 @@ def _kgha_fits(p: Problem, c: float) -> tuple[dict[float, np.ndarray], dict[floa
     model = KGHA(kernel, ridge=c, balance=1e-2, approximation="exact")
     decoders = [{"n_components": count[share]} for share in SHARES]
     held_out = {share: np.empty(p.Y.shape) for share in SHARES}
+
+    def nested(found: HeldOut) -> dict[float, np.ndarray]:
+        scores = {k: values.copy() for k, values, _ in found.scores(set(count.values()))}
+        return {share: scores[k] for share, k in count.items()}
+
     for number, _, found in ExactFolds(model, {"x": old}, p.Y, fold, [{}], decoders, False):
-        for share in SHARES:
-            held_out[share][fold == number] = found.scores(count[share])[0]
+        for share, values in nested(found).items():
+            held_out[share][fold == number] = values
     runner = model.exact_runner({"x": old}, {"x": new}, p.Y, {k: k for k in count.values()}, False)
-    found = runner(model)
     if any(name != p.name for name, _ in _KEPT):
         _KEPT.clear()
-    _KEPT[p.name, c] = held_out, {share: found.scores(count[share])[0] for share in SHARES}
+    _KEPT[p.name, c] = held_out, nested(runner(model))
     return _KEPT[p.name, c]
 
 

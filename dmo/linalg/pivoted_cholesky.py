@@ -118,7 +118,7 @@ def rpcholesky(
         new = (whole[:, kept] if whole is not None else columns(accepted)).T - F[:, accepted].T @ F
         stop = found + len(kept)
         # by the inverse of the small triangle: a product reads and writes rows, where a solve copies to columns and back
-        inverse = _inverse_root(new[:, accepted]).astype(factor.dtype)
+        inverse = _inverse_root(new[:, accepted], floor).astype(factor.dtype)
         added = np.matmul(inverse, new.astype(factor.dtype, copy=False), out=factor[found:stop])
         # a sum of at most 100 squares keeps the digits that the columns have
         residual -= np.einsum("ij,ij->j", added, added)
@@ -136,15 +136,15 @@ def _entries(submatrix: Columns | None, index: np.ndarray) -> np.ndarray:
     return submatrix(index)
 
 
-def _inverse_root(pivot_block: np.ndarray) -> np.ndarray:
+def _inverse_root(pivot_block: np.ndarray, floor: float) -> np.ndarray:
     """Inverse of the lower Cholesky factor of the residual at the accepted pivots, with a trace of jitter: as much as
-    rounding asks for."""
+    rounding asks for, `floor` at most, which is rounding of the columns."""
     square = pivot_block.astype(np.float64)
     square = (square + square.T) / 2
     mean = float(np.trace(square)) / len(square)
     # from what float64 columns need to what float32 ones may: the least that works distorts the factor least
-    for jitter in (1e-9, 1e-7, 1e-5, 1e-3):
-        square.flat[:: len(square) + 1] += jitter * mean
+    for jitter in (1e-9 * mean, 1e-7 * mean, 1e-5 * mean, 1e-3 * mean, floor):
+        square.flat[:: len(square) + 1] += jitter
         with suppress(np.linalg.LinAlgError):
             root = np.linalg.cholesky(square)
             return np.asarray(scipy.linalg.solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False))

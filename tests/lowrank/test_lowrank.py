@@ -647,10 +647,19 @@ def test_a_pivot_block_that_rounding_made_indefinite_is_factored():
     Q = np.linalg.qr(np.random.default_rng(0).standard_normal((12, 12)))[0]
     spectrum = np.array([1.0] * 6 + [1e-4] * 5 + [-1e-6])
     block = (Q * spectrum) @ Q.T
-    root = np.linalg.inv(_inverse_root(block.astype(np.float32)))
+    root = np.linalg.inv(_inverse_root(block.astype(np.float32), 1e-6))
     np.testing.assert_allclose(root @ root.T, block, atol=2e-5)
     with pytest.raises(np.linalg.LinAlgError, match="not positive semidefinite at the pivots"):
-        _inverse_root((Q * np.array([1.0] * 11 + [-0.5])) @ Q.T)
+        _inverse_root((Q * np.array([1.0] * 11 + [-0.5])) @ Q.T, 1e-6)
+
+
+def test_more_landmarks_than_single_precision_tells_apart_are_fewer():
+    for seed in range(3):
+        rows = np.random.default_rng(seed).standard_normal((2000, 4)).astype(np.float32)
+        for rank in (300, 900):
+            found = nystrom("rbf", rows, rank, random_state=seed)
+            assert 200 < found.rank <= 300
+            assert found.error["relative_error"] < 1e-5
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
