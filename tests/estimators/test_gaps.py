@@ -487,7 +487,10 @@ def test_a_sweep_over_unknown_labels_shares_kernels_and_scores_as_single_fits_do
     monkeypatch.setattr(shared_fits, "build", lambda *given: built.append(1) or fitted_views.build(*given))
     shared = sweep(model, VIEWS, labels, grid, 2, "psp@2", refit=False).table
     assert len(built) == 2 * len(VIEWS)  # two folds
-    monkeypatch.setattr(selection, "_shared", selection._one_by_one)
+    one_by_one = selection._one_by_one
+    monkeypatch.setattr(
+        selection, "_shared", lambda model, _, maps, factor, *how: one_by_one(model, VIEWS, VIEWS, *how)
+    )
     alone = sweep(model, VIEWS, labels, grid, 2, "psp@2", refit=False).table
     assert_allclose([row["mean"] for row in shared], [row["mean"] for row in alone], rtol=1e-9)
     assert len({row["mean"] for row in shared}) > 1
