@@ -227,7 +227,8 @@ def sweep(
     Y : array-like of shape (n, L) or (n,)
         Labels or real outputs, as for its `fit`; held-out scores are compared with known ones alone.
     grid : mapping of str to sequence
-        Values by parameter; "bandwidth" of an estimator with kernels: factors of their bandwidths.
+        Values by parameter; "bandwidth" of an estimator with kernels: factors of their bandwidths, for which Nystrom maps
+        take the landmarks of factor 1.
     folds : int, default=4
         Folds of the cross-validation, in which every label has its share (`stratified_folds`).
     metric : str or callable, default="f1@5"
