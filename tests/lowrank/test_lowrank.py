@@ -28,7 +28,7 @@ from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom, sampl
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.lowrank.bandwidths import ManyBandwidths
 from dmo.lowrank.clusters import allocate, balanced_centers
-from dmo.lowrank.errors import error_rows
+from dmo.lowrank.errors import _drawn, error_rows
 from dmo.lowrank.landmarks import _sketch, assign, choose_landmarks, kmeans
 from dmo.lowrank.nystrom import inverse_root
 from dmo.lowrank.sampling import learning_rows
@@ -372,6 +372,10 @@ def test_rows_of_the_error_are_drawn_without_a_list_of_all_rows():
     assert len(np.unique(rows)) == len(rows)
     for n in (1, 100, 256):  # no more rows than are drawn of millions: every row, once
         np.testing.assert_array_equal(error_rows(n, 0), np.arange(n))
+    probes = np.random.default_rng(0).permutation(256)[:100]
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate(_drawn(256, 0, probes))), np.arange(256)
+    )  # and those beside them
 
 
 # --- block-sparse rows
