@@ -589,10 +589,8 @@ def _fits(
         return
     for number in range(len(wanted)):
         left = in_turn(np.flatnonzero(wanted[number]))
-        chosen, alone = (
-            [algebra[i] for i in left],
-            (task.fold != number).astype(int),
-        )  # this fold is 0, the others are 1
+        chosen = [algebra[i] for i in left]
+        alone = (task.fold != number).astype(int)  # this fold is 0, the others are 1
         fits = iter(ExactFolds(model, sources, task.labels, alone, chosen, decoders, loo))
         for _, i, held in itertools.islice(fits, len(left)):
             yield number, left[i], held

@@ -40,7 +40,8 @@ from dmo.estimators.arguments import (
     Weights,
 )
 from dmo.estimators.incremental import Incremental
-from dmo.estimators.label_gaps import LabelGaps, PartialRidge, landmark_regression, many_label_expansions
+from dmo.estimators.label_gaps import LabelGaps, PartialRidge, many_label_expansions
+from dmo.estimators.landmark_regression import landmark_regression
 from dmo.estimators.out_of_fold import PASSED_ROWS, held_out_part, out_of_fold_scores, rows_in_runs, some_rows
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews

@@ -21,7 +21,7 @@ from dmo.estimators.fasttag import FastTag
 from dmo.estimators.homogeneity import HomogeneityAnalysis
 from dmo.estimators.homogeneity_embedding import HomogeneityEmbedding
 from dmo.estimators.kgha import KGHA
-from dmo.estimators.label_gaps import kept_bytes
+from dmo.estimators.landmark_regression import kept_bytes
 from dmo.estimators.mesd import MESD
 from dmo.estimators.mope import MOPE
 from dmo.estimators.neighbor_votes import NeighborVotes
@@ -660,11 +660,8 @@ def plan_landmarks(
     engine: Nystrom, n: int, labels: int, sources: Mapping[str, Rows], kernels: Mapping[str, Any], label_sets: bool
 ) -> Plan:
     """Costs of regressions on kernel values at landmarks, and of those on a part of the rows that teach label sets."""
-    rank, views, single = (
-        min(n, 1000 if engine.rank == "auto" else engine.rank),
-        len(sources),
-        multiply_rate(np.float32),
-    )
+    rank = min(n, 1000 if engine.rank == "auto" else engine.rank)
+    views, single = len(sources), multiply_rate(np.float32)
     fitted = min(n, learning_rows(engine.fit_rows, engine.rank, engine.landmarks))
     per_value, per_row = kernel_seconds(sources, kernels)
     by_rows, samples = solved_by_rows(rank, labels), [n, min(PASSED_ROWS, 3 * n // 4)] if label_sets else [n]

@@ -10,8 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 import dmo
 from dmo import MultiViewRidge, Nystrom, load
 from dmo.errors import UserError
-from dmo.estimators import label_gaps, ridge
-from dmo.estimators.label_gaps import landmark_regression
+from dmo.estimators import landmark_regression as regression
+from dmo.estimators import ridge
+from dmo.estimators.landmark_regression import landmark_regression
 from dmo.kernels import RBF, gram_matrix
 from dmo.linalg.solution import IllConditioned
 from dmo.lowrank.nystrom import LandmarkMap
@@ -91,7 +92,7 @@ def test_very_many_landmarks_of_one_label_are_solved_by_steps_in_single_precisio
 
 @pytest.mark.parametrize(("width", "kept", "same"), [(0.5, 2**30, "cg"), (8.0, 2**30, "direct"), (0.5, 1000, "direct")])
 def test_landmarks_and_memory_say_whether_factor_rows_are_made(width, kept, same, monkeypatch):
-    monkeypatch.setattr(label_gaps, "kept_bytes", lambda: kept)
+    monkeypatch.setattr(regression, "kept_bytes", lambda: kept)
     found = {}
     for solver in ("auto", "cg", "direct"):
         low = Nystrom(rank=60, landmarks="uniform", solver=solver)
