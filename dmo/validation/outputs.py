@@ -253,7 +253,7 @@ def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.spa
     if not Y.nnz:
         raise UserError("no sample has a label; pass labels for some of them")
     _learn(estimator, np.arange(Y.shape[1]), True, None)
-    estimator.label_dtype_ = np.dtype(np.uint8)
+    estimator.label_dtype_ = "uint8"
     return Y
 
 

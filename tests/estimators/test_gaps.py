@@ -435,7 +435,7 @@ def test_unknown_labels_of_kgha_are_what_the_regressions_of_their_known_samples_
     assert_allclose(found, np.nan_to_num(full), atol=1e-8)
 
 
-def test_very_many_sparse_labels_are_ridge_regressions_and_their_best_come_by_blocks() -> None:
+def test_very_many_sparse_labels_are_ridge_regressions_and_their_best_come_by_blocks(tmp_path: Path) -> None:
     places = np.random.default_rng(2).choice(20, (N, 2)) * 700 + np.arange(2)  # 40 of 14 001 labels occur
     many = csr_array((np.ones(2 * N), (np.repeat(np.arange(N), 2), places.ravel())), shape=(N, 14_001))
     some = np.unique(places)
@@ -449,6 +449,8 @@ def test_very_many_sparse_labels_are_ridge_regressions_and_their_best_come_by_bl
         predicted = model.predict(NEW["b"], top=3)
         assert issparse(predicted)
         np.testing.assert_array_equal(np.sort(labels, axis=1).ravel(), predicted.indices)
+        model.save(str(tmp_path / "m.zarr"))
+        np.testing.assert_array_equal(dmo.load(str(tmp_path / "m.zarr")).top_labels(NEW["b"], 3)[0], labels)
     with pytest.raises(UserError, match="labels must be 0 or 1, got 2 at row 0"):
         MultiViewRidge("linear").fit(VIEWS, 2 * many)
     with pytest.raises(UserError, match="a decoder needs dense labels, and these are 14001"):
