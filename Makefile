@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv demo test test-clusters test-oldest test-newest docs docs-check wheel lint pyright bench bench-compare mutants clean
+.PHONY: venv demo test test-cores print-cores test-clusters test-oldest test-newest docs docs-check wheel lint pyright bench bench-compare mutants clean
 
 venv: .venv/.done
 
@@ -20,6 +20,21 @@ demo: venv
 test: lint
 	# small matrices: one BLAS thread is faster, and sums are in one order
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not clusters" --numprocesses auto --maxprocesses 4
+
+# kernels of OpenBLAS that sum in orders of their own and that this machine can run (none where it is no x86), and the tests that
+# see it
+kernels = $(shell grep -qsw $(1) /proc/cpuinfo && echo $(2))
+CORES := $(call kernels,sse4_2,Nehalem) $(call kernels,avx,Sandybridge) $(call kernels,avx2,Haswell Zen) $(call kernels,avx512f,SkylakeX)
+ROOMS := engines estimators graphs kernels labels linalg lowrank methods \
+    test_blocks.py test_metrics.py test_metrics_of_sets.py test_selection.py test_space.py
+
+test-cores: venv
+	# with one BLAS thread and with two; NumPy's OpenBLAS and SciPy's both see the variable
+	set -e; for core in $(CORES); do for threads in 1 2; do echo "$$core, $$threads BLAS threads"; \
+	OPENBLAS_CORETYPE=$$core OPENBLAS_NUM_THREADS=$$threads $(BIN)/python -m pytest -q $(ROOMS:%=tests/%); done; done
+
+print-cores:
+	@echo $(CORES)
 
 test-clusters: venv
 	# real SLURM, ssh and Dask Gateway on loopback, and the image; as root, with Debian's slurm-wlm, munge, openssh-server,

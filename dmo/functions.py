@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, Subset, double, presence, row_blocks, rows
-from dmo.devices import foreign, moved, placed, to_numpy
+from dmo.devices import moved
 from dmo.errors import UserError
 from dmo.kernels import log_distance, normalize_rows
 from dmo.kernels.multikernel import MultiKernel
@@ -18,7 +18,7 @@ from dmo.lowrank import FeatureMap
 from dmo.persistence import with_prefix, without_prefix
 
 _BLOCK = 4096
-_STRIP = 256  # rows of a linear function that are cast to float64 at a time
+_STRIP = 256  # rows that are cast to float64 at a time
 _SAMPLE = 512  # training rows whose pairs give the mean of a distance
 
 
@@ -96,13 +96,15 @@ class KernelExpansion:
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         m, n = next(iter(views.values())).shape[0], self.coefficients.shape[0]
         out = np.empty((m, self.coefficients.shape[1]))
-        coefficients = self.coefficients.astype(self.dtype, copy=False)
         for batch in row_blocks(m, _BLOCK):
-            new = self.kernel.prepare(views, batch, self.dtype)
-            out[batch] = self.offset
+            new, found = self.kernel.prepare(views, batch, self.dtype), out[batch]
+            found[:] = self.offset
             for where in row_blocks(n, _BLOCK):
                 old = self.kernel.prepare(self.sources, where, self.dtype)
-                out[batch] += self.kernel.tile(new, old) @ coefficients[where]
+                tile = self.kernel.tile(new, old)
+                # coefficients are large and of both signs: sums in float32 lose ten times what rounding of the tile does
+                for strip in row_blocks(len(tile), _STRIP):
+                    found[strip] += tile[strip] @ self.coefficients[where]
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -363,12 +365,8 @@ class FactorExpansion:
         out = np.empty((source.shape[0], len(self.offset)))
         for batch in row_blocks(source.shape[0], _BLOCK):
             read = rows(source, batch)
-            raw = self.feature_map.raw(moved(read) if self.feature_map.portable else read)
-            if (xp := foreign(raw)) is not None:
-                values = xp.matmul(xp.astype(raw, xp.float64), placed(self.coefficients, raw))
-                out[batch] = to_numpy(values) + self.offset
-                continue
-            out[batch] = (raw.dot(self.coefficients) if hasattr(raw, "dot") else raw @ self.coefficients) + self.offset
+            values = self.feature_map.times(moved(read) if self.feature_map.portable else read, self.coefficients)
+            out[batch] = values + self.offset
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:

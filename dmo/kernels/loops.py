@@ -13,7 +13,6 @@ import numba
 import numpy as np
 from numba import types
 from numba.extending import overload
-from numpy.polynomial import chebyshev
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 DOT, MIN, CHI2, L1_DIRECT, CHI2_DIRECT = range(5)
@@ -61,17 +60,33 @@ EXACT_ORDER = ("contract", "nsz", "nnan", "ninf")
 ANY_ORDER = (*EXACT_ORDER, "reassoc", "arcp")
 
 
-def _power_series(degree: int) -> tuple[float, ...]:
-    """Coefficients, highest power first, of the Chebyshev fit of 2^f on [-1/2, 1/2]."""
-    nodes: Any = chebyshev.chebpts1(4 * degree)
-    series: Any = np.zeros(degree + 1)
-    found: Any = chebyshev.cheb2poly(chebyshev.chebfit(nodes, 2.0 ** (nodes / 2), degree))  # without trailing zeros
-    series[: len(found)] = found
-    return tuple(float(c) for c in (series * 2.0 ** np.arange(degree + 1))[::-1])
-
-
-_A6, _A5, _A4, _A3, _A2, _A1, _A0 = (np.float32(c) for c in _power_series(6))
-_B11, _B10, _B9, _B8, _B7, _B6, _B5, _B4, _B3, _B2, _B1, _B0 = _power_series(11)
+# Chebyshev fits of 2^f on [-1/2, 1/2], the highest power first, from 60 digits: by LAPACK they differ with the processor
+_A6, _A5, _A4, _A3, _A2, _A1, _A0 = (
+    np.float32(c)
+    for c in (
+        0.00015469731977475548,
+        0.0013400432165385696,
+        0.009618025602955837,
+        0.05550327214209201,
+        0.2402265121359523,
+        0.6931472067106199,
+        0.9999999999595482,
+    )
+)
+_B11, _B10, _B9, _B8, _B7, _B6, _B5, _B4, _B3, _B2, _B1, _B0 = (
+    4.456675463639861e-10,
+    7.074194562613105e-09,
+    1.0178051192117847e-07,
+    1.3215432534254118e-06,
+    1.5252733856295574e-05,
+    0.00015403530463727982,
+    0.001333355814639035,
+    0.009618129107587253,
+    0.0555041086648217,
+    0.24022650695910158,
+    0.6931471805599453,
+    1.0,
+)
 _ROUND32, _ROUND64 = np.float32(1.5 * 2**23), 1.5 * 2**52
 
 

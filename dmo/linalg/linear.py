@@ -17,6 +17,8 @@ from dmo.linalg.tall import Factor
 _STRIP = 4096
 _WHOLE = 12288  # rows up to which LAPACK's own factorization works on several threads, and is the fastest
 _BLOCK = 2048  # columns of a block of larger ones
+_ROUNDING = 16 * np.finfo(float).eps
+"""Pivots of a matrix with a diagonal of ones that are rounding: the order of BLAS's sums makes them positive or negative."""
 log = logging.getLogger("dmo")
 
 
@@ -246,6 +248,9 @@ class Equilibrated:
         A *= self._scale
         self._factor = A.T  # LAPACK's order, of the same symmetric matrix
         info = cholesky_in_place(self._factor)
+        rounding = self._factor.diagonal() ** 2 <= _ROUNDING
+        if info == 0 and rounding.any():
+            info = int(np.argmax(rounding)) + 1
         if info != 0:
             raise IllConditioned(f"the matrix is not positive definite (row {info} of {len(A)}); raise the ridge")
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, iterate, rows
-from dmo.devices import foreign, moved, to_numpy
+from dmo.devices import foreign, moved, placed, to_numpy
 from dmo.errors import UserError
 from dmo.kernels import Kernel
 from dmo.linalg.block_rows import BlockRows
@@ -81,6 +81,27 @@ class FeatureMap:
             Rows before mixing, dense or block-sparse.
         """
         raise NotImplementedError
+
+    def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
+        """Multiply rows before mixing by coefficients, as functions of new rows do.
+
+        Parameters
+        ----------
+        X : ndarray, csr_array, or array of another library, of shape (m, d)
+            Rows.
+        coefficients : ndarray of shape (r0, k), float64
+            B.
+
+        Returns
+        -------
+        ndarray of shape (m, k), float64
+            raw(X) B, all that comes after the kernel values in float64: what multiplies them is large and of both signs,
+            and sums in float32 lose ten times what the rounding of the values does.
+        """
+        raw: Any = self.raw(X)
+        if (xp := foreign(raw)) is not None:
+            return np.asarray(to_numpy(xp.matmul(xp.astype(raw, xp.float64), placed(coefficients, raw))))
+        return np.asarray(raw.dot(coefficients))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(kernel={self.kernel}, rank={self.rank}, error={self.error})"

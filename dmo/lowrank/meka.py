@@ -104,6 +104,26 @@ class MekaMap(FeatureMap):
         BlockRows of shape (m, r0)
             Rows before mixing.
         """
+        return self._rows(X, self._ready[2])
+
+    def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
+        """Multiply rows of W by coefficients.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array of shape (m, d)
+            Rows.
+        coefficients : ndarray of shape (r0, k), float64
+            B.
+
+        Returns
+        -------
+        ndarray of shape (m, k), float64
+            raw(X) B, see `FeatureMap.times`.
+        """
+        return self._rows(X, self.projections).dot(coefficients)
+
+    def _rows(self, X: Rows, projections: Sequence[np.ndarray]) -> BlockRows:
         block = self._block(X, self.centers.shape[1])
         nearest = nearest_center(block, self.space, self.centers)
         order = np.argsort(nearest, kind="stable")
@@ -111,7 +131,7 @@ class MekaMap(FeatureMap):
         edges = np.searchsorted(nearest[order], np.arange(len(self.centers) + 1))
         offsets = np.concatenate([[0], np.cumsum(self.ranks)])
         prepared = self.kernel.prepare(rows, self.dtype)
-        shared, local, projections = self._ready
+        shared, local, _ = self._ready
         index, columns, blocks = [], [], []
         for s in range(len(self.centers)):
             if edges[s + 1] > edges[s]:

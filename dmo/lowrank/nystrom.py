@@ -9,10 +9,10 @@ products, C and C P, in C's precision, and no solve.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import array_api_compat
@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks
-from dmo.devices import foreign, placed
+from dmo.devices import foreign, placed, to_numpy
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
 from dmo.kernels.base import BandwidthKernel
@@ -122,16 +122,46 @@ class NystromMap(FeatureMap):
         if (xp := foreign(block)) is not None:
             landmarks, projection = self._ready_beside(block)
             return xp.matmul(self.kernel.tile(self.kernel.prepare(block, self.dtype), landmarks), projection)
-        landmarks, projection = self._ready
         out = np.empty((block.shape[0], self.rank), self.dtype)
+        for where, tile in self._tiles(block):
+            times_triangle(tile, self._ready[1], out[where])
+        return out
+
+    def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
+        """Multiply factor rows by coefficients.
+
+        Parameters
+        ----------
+        X : ndarray, csr_array, or array of another library, of shape (m, d)
+            Rows.
+        coefficients : ndarray of shape (rank, k), float64
+            B.
+
+        Returns
+        -------
+        ndarray of shape (m, k), float64
+            k(X, Z) P B, see `FeatureMap.times`.
+        """
+        block = self._block(X, self.landmarks.shape[1])
+        factors = [self.projection, coefficients]
+        if block.shape[0] > coefficients.shape[1]:  # then it is less work to multiply these first
+            factors = [self.projection @ coefficients]
+        if (xp := foreign(block)) is not None:
+            tile = self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready_beside(block)[0])
+            wide = xp.astype(tile, xp.float64)
+            return np.asarray(to_numpy(reduce(xp.matmul, [placed(factor, wide) for factor in factors], wide)))
+        out = np.empty((block.shape[0], coefficients.shape[1]))
+        for where, tile in self._tiles(block):
+            out[where] = reduce(np.matmul, factors, tile)
+        return out
+
+    def _tiles(self, block: Any) -> Iterator[tuple[slice, np.ndarray]]:
+        """Kernel values at the landmarks, some rows at a time."""
         # prepared rows and tiles of a few MB: the allocator gives the same memory again, where larger ones are fresh
         # pages each time, and clearing those took an eighth of a fit
         step = min(BLOCK, max(_LEAST_ROWS, PREPARED // max(1, *block.shape[1:], self.rank)))
         for where in row_blocks(block.shape[0], step):
-            times_triangle(
-                self.kernel.tile(self.kernel.prepare(block[where], self.dtype), landmarks), projection, out[where]
-            )
-        return out
+            yield where, self.kernel.tile(self.kernel.prepare(block[where], self.dtype), self._ready[0])
 
     def numbers(self, n: int) -> int:
         """Count the numbers that the factor of n rows takes.

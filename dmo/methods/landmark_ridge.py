@@ -49,7 +49,7 @@ PASSES = 40
 """Labels whose products take as long as reading what is multiplied."""
 STEPS = 11
 """Products of `LandmarkFactors` to expect."""
-_SINGLE = 1e-3  # of the largest diagonal entry: pivots above which solves in single precision keep four digits
+_SINGLE = 1e-3  # of the largest diagonal entry: pivots above which solves in single precision keep 3 or 4 digits
 
 
 class LandmarkFactors:

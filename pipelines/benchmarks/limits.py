@@ -3,6 +3,8 @@
     python pipelines/benchmarks/limits.py [--works pass fit ...] [--threads 1 2] [--scale 1] [--json FILE]
     python pipelines/benchmarks/limits.py --compare BASE.json NEW.json
 
+Rivals get rows and labels of the precision that dmo takes, float32; solves stand beside both precisions, with worst residuals,
+at the default ridge (.01) and at the first that a float32 factor serves (.1).
 A limit is the time of the operations that a work cannot do without, at the speed of float32 matrix products that the same
 process has measured just before, or of reading its files; a share is the limit over the time taken. Every work runs in a
 process of its own for every number of threads. Ratios are of CPU seconds with one thread, where other work on the machine
@@ -114,7 +116,8 @@ def rows_of_views(n: int) -> tuple[dict[str, np.ndarray], dict[str, str], np.nda
 
 
 def hellinger(X: np.ndarray) -> np.ndarray:
-    return np.sqrt(X / np.maximum(X.sum(axis=1, keepdims=True, dtype=np.float64), 1))
+    """Float32, as dmo's rows are: scikit-learn goes on in the precision that it is given."""
+    return np.sqrt(np.divide(X, np.maximum(X.sum(axis=1, keepdims=True), 1), dtype=np.float32))
 
 
 def passes(scale: float, product: Timed) -> list[Figure]:
@@ -134,7 +137,8 @@ def passes(scale: float, product: Timed) -> list[Figure]:
 
     def scikit() -> np.ndarray:
         parts = [mappers[v].transform(X if kernels[v] == "rbf" else hellinger(X)) for v, X in views.items()]
-        S = np.hstack([*parts, Y])
+        S = np.hstack([*parts, Y.astype(np.float32)])
+        assert S.dtype == np.float32
         return S.T @ S
 
     theirs = timed(scikit)[1]
@@ -152,13 +156,15 @@ def fits(scale: float, product: Timed) -> list[Figure]:
     _, ours = timed(lambda: model.fit(views, Y))
     operations = n * (2 * RANK * sum(d for d, _ in VIEWS.values()) + (len(VIEWS) * RANK + LABELS) ** 2)
 
-    def scikit() -> Ridge:
+    def scikit() -> None:
         parts = []
         for view, X in views.items():
             rows = X if kernels[view] == "rbf" else hellinger(X)
             gamma = 0.5 / model.expansions_[view].feature_map.kernel.width ** 2
             parts.append(Nystroem(gamma=gamma, n_components=RANK, random_state=0).fit_transform(rows))
-        return Ridge(alpha=0.01).fit(np.hstack(parts), Y)
+        S = np.hstack(parts)
+        assert S.dtype == np.float32
+        Ridge(alpha=0.01).fit(S, Y.astype(np.float32))
 
     theirs = timed(scikit)[1]
     note = f"{n} rows, 8 views, rank {RANK}; bandwidths given to Nystroem"
@@ -182,29 +188,44 @@ def kernel(scale: float, product: Timed) -> list[Figure]:
 
 
 def solves(scale: float, product: Timed) -> list[Figure]:
-    """Kernel ridge regression: a first solve, another ridge, other labels."""
+    """Kernel ridge regression: a first solve, another ridge, other labels; the default ridge and one of a float32 factor."""
     n = round(4000 * scale ** (1 / 3))
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((n, 64)).astype(np.float32), (rng.random((n, LABELS)) < 0.02).astype(np.float64)
     K = gram_matrix(RBF(), X, np.float32, 0)[0]
-    wide, operator, kept = K.astype(np.float64), Dense(K), {}
-
-    def first(c: float) -> np.ndarray:
-        kept[c] = factorize(operator, c, tol=1e-6)
-        return kept[c].solve(Y, None, check=False).value
-
-    factorize(Dense(K[:300, :300]), 0.1, "mixed").solve(Y[:300])  # compiled loops are loaded
-    _, theirs = timed(lambda: KernelRidge(alpha=0.1, kernel="precomputed").fit(wide, Y))
-    _, one = timed(lambda: first(0.1))
-    _, another = timed(lambda: first(0.3))
-    _, labels = timed(lambda: kept[0.1].solve(Y[::-1], None, check=False))
+    operator, wide = Dense(K), K.astype(np.float64)
+    for method in ("cholesky", "mixed"):
+        factorize(Dense(K[:300, :300]), 0.1, method).solve(Y[:300])  # compiled loops are loaded
     once, again = n**3 / 3 + 2 * n * n * LABELS, 2 * n * n * LABELS
-    note = f"{n} samples, {LABELS} labels, {kept[0.1].method}"
-    return [
-        Figure("first solve", one, "KernelRidge, float64", theirs, product.scaled(once / 1e9), note),
-        Figure("further ridge", another, "KernelRidge, float64", theirs, product.scaled(once / 1e9), note),
-        Figure("further labels", labels, "KernelRidge, float64", theirs, product.scaled(again / 1e9), note),
-    ]
+
+    def residual(A: np.ndarray, c: float) -> float:
+        left = Y - wide @ A.astype(np.float64) - c * A
+        return float((np.linalg.norm(left, axis=0) / np.linalg.norm(Y, axis=0)).max())
+
+    found = []
+    for c in (0.01, 0.1):
+        kept, rivals = {}, {}
+
+        def first(ridge: float, kept: dict[float, Any] = kept) -> np.ndarray:
+            kept[ridge] = factorize(operator, ridge, tol=1e-6)
+            return kept[ridge].solve(Y, None, check=False).value
+
+        for dtype in (np.float64, np.float32):
+            entries, labels = K.astype(dtype), Y.astype(dtype)
+            rival = KernelRidge(alpha=c, kernel="precomputed")
+            _, theirs = timed(lambda rival=rival, A=entries, B=labels: rival.fit(A, B))
+            rivals[f"KernelRidge, {dtype.__name__}, residual {residual(rival.dual_coef_, c):.0e}"] = theirs
+        A, one = timed(lambda c=c, first=first: first(c))
+        _, another = timed(lambda c=c, first=first: first(3 * c))
+        _, labels_again = timed(lambda c=c, kept=kept: kept[c].solve(Y[::-1], None, check=False))
+        note = f"{n} samples, {LABELS} labels, ridge {c}: {kept[c].method}, residual {residual(A, c):.0e}"
+        works = [("first solve", one, once), ("further ridge", another, once), ("further labels", labels_again, again)]
+        for rival, theirs in rivals.items():
+            found += [
+                Figure(f"{work}, ridge {c}", ours, rival, theirs, product.scaled(limit / 1e9), note)
+                for work, ours, limit in works
+            ]
+    return found
 
 
 def sweeps(scale: float, product: Timed) -> list[Figure]:

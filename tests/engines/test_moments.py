@@ -88,10 +88,13 @@ def test_score_statistics_are_those_of_the_scores():
     np.testing.assert_allclose(deviation, scores.std(axis=0), rtol=1e-9)
 
 
-def test_float32_rows_are_summed_in_float64():
+def test_blocks_of_float32_rows_are_summed_in_float64():
     X = np.full((4096, 1), 1.0001, np.float32)
-    many = Moments.collect(X for _ in range(200))
-    assert many.gram[0, 0] == pytest.approx(4096 * 200 * float(X[0, 0]) ** 2, rel=1e-6)
+    one, many = Moments.of(X), Moments.collect(X for _ in range(200))
+    assert many.gram[0, 0] == pytest.approx(200 * one.gram[0, 0], rel=1e-13)  # in float32 off by 1e-6 and more
+    # BLAS adds up the products of one block in float32, in an order of its own: off by n roundings at most
+    assert one.gram[0, 0] == pytest.approx(4096 * float(X[0, 0]) ** 2, rel=4096 * 2.0**-24)
+    assert many.sums[0] == pytest.approx(200 * 4096 * float(X[0, 0]), rel=1e-13)
 
 
 def test_ridge_is_scikit_learn_s():

@@ -1,6 +1,7 @@
 """The estimators' contract: scikit-learn's checks, containers, models on disk, and the sentence each bad input gets."""
 
 import re
+from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -35,6 +36,7 @@ from dmo import (
     FastTag,
     HomogeneityAnalysis,
     LabelPropagation,
+    Meka,
     MultiSetCCA,
     MultiViewRidge,
     NeighborVotes,
@@ -568,8 +570,9 @@ def test_rows_of_every_type_are_taken_as_the_numbers_that_they_are(estimator, ki
     assert_allclose(got, wanted, atol=tol * np.abs(wanted).max())
 
 
-def test_a_ridge_that_rounding_hides_is_refused_with_the_smallest_that_it_does_not():
-    X, Y = whole_numbers()
+@pytest.mark.parametrize("seed", range(6))  # whether a pivot that is rounding is positive differs
+def test_a_ridge_that_rounding_hides_is_refused_with_the_smallest_that_it_does_not(seed):
+    X, Y = whole_numbers(seed=seed)
     depends = np.hstack([X, X @ [[0.1], [0.2], [0.3], [0.4]]]) * 1e9
     with pytest.raises(
         ValueError, match=r"MultiViewRidge: view 'x': ridge 1e-09 is below .* can honor is \S+: raise"
@@ -579,6 +582,22 @@ def test_a_ridge_that_rounding_hides_is_refused_with_the_smallest_that_it_does_n
     least = float(str(got.value).split("can honor is ")[1].split(":")[0])
     model = MultiViewRidge("linear", ridge=2 * least, approximation="exact").fit(depends, Y)
     assert_allclose(model.decision_function(depends), svd_ridge(X, 0.0, Y), atol=1e-6)
+
+
+@pytest.mark.parametrize(("precision", "digits"), [("float32", 1e-4), ("float64", 1e-11)])
+@pytest.mark.parametrize("model", [MultiViewRidge(label_sets=False), KGHA(label_sets=False, random_state=0)])
+@pytest.mark.parametrize(
+    "engine", [Exact, partial(Nystrom, rank=300), partial(Meka, clusters=3, rank=60)], ids=["exact", "nystrom", "meka"]
+)
+def test_a_row_alone_scores_as_among_others_to_the_stated_precision(engine, model, precision, digits):
+    rng = np.random.default_rng(0)
+    views = {"a": rng.standard_normal((600, 12)), "b": rng.standard_normal((600, 7)) + 2}
+    raw = np.hstack(list(views.values())) @ rng.standard_normal((19, 6)) + rng.standard_normal((600, 6))
+    fitted = clone(model).set_params(approximation=engine(precision=precision)).fit(views, (raw > 1).astype(np.uint8))
+    new = {view: X[:40] + 0.1 for view, X in views.items()}
+    among = fitted.decision_function(new)
+    alone = np.vstack([fitted.decision_function({view: X[[i]] for view, X in new.items()}) for i in range(40)])
+    assert_allclose(alone, among, rtol=0, atol=digits * np.abs(among).max())
 
 
 def test_a_kernel_solve_that_rounding_spoils_is_told():

@@ -173,4 +173,5 @@ def test_projections_predict_what_they_decode(model, tmp_path):
         assert_array_equal(dmo.load(str(tmp_path / "m.zarr")).predict(NEW), fitted.predict(NEW))
         lazy = fitted.predict(da.from_array(NEW, chunks=(7, 5)))
         assert lazy.shape == shape
-        assert_array_equal(lazy.compute(), fitted.predict(NEW))
+        same = assert_allclose if score is r2_score else assert_array_equal  # real numbers by chunks: to rounding
+        same(lazy.compute(), fitted.predict(NEW))

@@ -16,7 +16,7 @@ from dmo.estimators.landmark_regression import landmark_regression
 from dmo.kernels import RBF, gram_matrix
 from dmo.linalg.solution import IllConditioned
 from dmo.lowrank.nystrom import LandmarkMap
-from dmo.methods.landmark_ridge import LandmarkFactors, RowFactors, landmark_ridge
+from dmo.methods.landmark_ridge import _SINGLE, LandmarkFactors, RowFactors, landmark_ridge
 from dmo.selection import sweep
 from dmo.workflows.plan import plan_fit
 
@@ -75,7 +75,8 @@ def test_rows_own_gram_matrix_is_solved_as_nearly_as_factor_rows(center, width):
         found[solver, precision] = model.decision_function(X)
     wide = found["direct", "float64"]
     off = {key: np.abs(scores - wide).max() for key, scores in found.items()}
-    assert 0 < off["cg", "float32"] < max(2 * off["direct", "float32"], 1e-4)
+    # C'C is off by up to 1e-6 of itself, by BLAS's order of sums, and pivots down to _SINGLE multiply that
+    assert 0 < off["cg", "float32"] < max(2 * off["direct", "float32"], 1e-6 / _SINGLE)
 
 
 def test_very_many_landmarks_of_one_label_are_solved_by_steps_in_single_precision():
