@@ -101,4 +101,4 @@ def gram_matrix(
     ((3, 3), 1.333)
     """
     kernel = parse(kernel)
-    return kernel.gram(rows.read(X, kernel.name), np.dtype(dtype), random_state, n_threads)
+    return kernel.gram(X if kernel.pairwise else rows.read(X, kernel.name), np.dtype(dtype), random_state, n_threads)

@@ -64,6 +64,31 @@ def parse(spec: str | Kernel | dict[str, Any]) -> Kernel:
     return NAMED[name](normalize=prefix) if dash else NAMED[name]()
 
 
+def is_pairwise(spec: Any) -> bool:
+    """Tell whether a kernel is one of a matrix that the user computed, whose rows and columns are samples.
+
+    Parameters
+    ----------
+    spec : object
+        An argument `kernel`, which may be wrong.
+
+    Returns
+    -------
+    bool
+        Whether it is.
+
+    Examples
+    --------
+    >>> from dmo.kernels.parsing import is_pairwise
+    >>> is_pairwise("precomputed"), is_pairwise("rbf")
+    (True, False)
+    """
+    try:
+        return parse(spec).pairwise
+    except (UserError, TypeError):  # what is no kernel is told by whoever takes it for one
+        return False
+
+
 def parse_relation(spec: str | Kernel | dict[str, Any]) -> Kernel:
     """Make the kernel or distance that gives relation features.
 
