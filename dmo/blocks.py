@@ -467,7 +467,7 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
     if not chunks or isinstance(source, np.ndarray) or scipy.sparse.issparse(source) or hasattr(source, "compute"):
         given: Any = source
         in_parts = isinstance(given, np.ndarray) or scipy.sparse.issparse(given) or hasattr(given, "compute")
-        block = (given[first] if in_parts else rows(Subset(given, down)))[:, second]
+        block: Any = (given[first] if in_parts else rows(Subset(given, down)))[:, second]
         block = _computed(block) if hasattr(block, "compute") else block
         return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
     two_axes: Any = source
@@ -479,6 +479,34 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
             part = two_axes[some.min() : some.max() + 1, others.min() : others.max() + 1]
             out[np.ix_(here, there)] = part[np.ix_(some - some.min(), others - others.min())]
     return out
+
+
+def crossed(source: Rows, others: Rows) -> np.ndarray:
+    """Read rows of a kernel matrix in the columns of others of its samples: a square, where these are the same.
+
+    Parameters
+    ----------
+    source : row source of shape (m, n)
+        Rows of an n x n matrix, or a subset of them.
+    others : row source of shape (k, n)
+        Others of them.
+
+    Returns
+    -------
+    ndarray of shape (m, k)
+        Kernel values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import Subset, crossed
+    >>> K = np.arange(9).reshape(3, 3)
+    >>> crossed(Subset(K, np.array([2])), Subset(K, np.array([0, 1])))
+    array([[6, 7]])
+    """
+    (kernel, own), (_, columns) = numbered(source), numbered(others)
+    every = np.arange(kernel.shape[1])
+    return entries(kernel, every if own is None else own, every if columns is None else columns)
 
 
 def _span(index: np.ndarray) -> Any:

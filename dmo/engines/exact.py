@@ -169,8 +169,8 @@ def rounding_floor(kernel: Kernel, source: Rows) -> float:
 
 
 def choose_dtype(engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: float) -> np.dtype:
-    """float32 where it pays and the ridge stands above its rounding, else float64 (an error if float32 was asked for); a kernel
-    matrix keeps its precision."""
+    """float32 where it pays and the ridge stands above its rounding, else float64 (an error if float32 was asked for);
+    a kernel matrix keeps its precision."""
     if engine.precision == "float64" or (engine.precision == "auto" and source.shape[0] <= _SMALL):
         return np.dtype(np.float64)
     if kernel.pairwise and engine.precision == "auto":
@@ -297,10 +297,9 @@ def _stored_chunk(kernel: MultiKernel, sources: Mapping[str, Rows]) -> int | Non
     """Rows of a chunk of a kernel matrix that is stored already: tiles that hold whole chunks are read from it, no chunk twice
     and none copied. None: entries have to be computed."""
     found = {name: numbered(source)[0] for name, source in sources.items()}
-    stored = [getattr(source, "chunks", None) for source in found.values() if not hasattr(source, "compute")]
-    if len(kernel.pairwise) < len(found) or len(stored) < len(found) or not all(stored):
-        return None
-    return max(int(chunks[0]) for chunks in stored)
+    lazy = [getattr(source, "chunks", None) for source in found.values() if not hasattr(source, "compute")]
+    stored = [int(chunks[0]) for chunks in lazy if chunks]
+    return max(stored) if len(kernel.pairwise) == len(found) == len(stored) else None
 
 
 def _in_memory(

@@ -15,7 +15,7 @@ from dmo.errors import UserError
 from dmo.functions import Expansion, FactorExpansion, KernelExpansion, KernelFunction
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
-from dmo.linalg.operators import Dense, LowRank, Operator
+from dmo.linalg.operators import LowRank, Operator
 from dmo.linalg.row_gram import CenteredRows, RowGram
 from dmo.linalg.solve import SolveMethod
 from dmo.linalg.tiles import Tiles

@@ -33,7 +33,7 @@ class Estimator(Named, Persistent, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        kernel = getattr(self, "kernel", None)
+        kernel = getattr(self, "kernel", getattr(getattr(self, "base", None), "kernel", None))
         # of one view: views side by side are no square, and what splits samples cannot tell which of them are kernels
         tags.input_tags.pairwise = isinstance(kernel, str | Kernel) and is_pairwise(kernel)
         return tags

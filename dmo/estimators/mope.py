@@ -420,7 +420,7 @@ class MOPE(DecodingProjection):
                 "constraint 'coefficients' needs the kernel form; leave n_landmarks out, or take 'projection'"
             )
         picked = np.sort(np.random.default_rng(self.random_state).choice(n, int(n_landmarks), replace=False))
-        fitted, known = kernel.fit(X, self.random_state), X[picked]
+        fitted, known = kernel.fit(X, self.random_state), kernel.part(X, picked)
         R = fitted.tile(fitted.prepare(X, np.float64), fitted.prepare(known, np.float64))
         found = solve_projected(problem, R, k)
         W, offset = found.coefficients, found.offset

@@ -78,7 +78,7 @@ def project(
     kernel = parse(options.kernel)
     linear = isinstance(kernel, Linear) and kernel.normalize is None
     if isinstance(options.approximation, str) and options.approximation == "auto":
-        chosen = _linear_engine(task, X) if linear else choose_engine("auto", samples.n, 1)
+        chosen = _linear_engine(task, X) if linear else choose_engine("auto", samples.n, 1, kernel)
         options = replace(options, approximation=chosen)
     if isinstance(options.approximation, Krylov) and not linear:
         raise UserError(f"Krylov is for linear functions; with kernel {options.kernel!r} take Nystrom or Meka")

@@ -86,9 +86,7 @@ class PreparedSquare:
         return len(self.index)
 
     def __getitem__(self, where: slice | np.ndarray) -> PreparedSquare:
-        return replace(
-            self, index=self.index[where], columns=None if self.columns is None else self.columns[where]
-        )
+        return replace(self, index=self.index[where], columns=None if self.columns is None else self.columns[where])
 
     @property
     def nbytes(self) -> int:
@@ -306,7 +304,9 @@ class Precomputed(Kernel[PreparedSquare]):
         """
         source, index = blocks.numbered(rows.source(X))
         if len(source.shape) != 2:
-            raise UserError(f"precomputed: needs a matrix of kernel values, got shape {tuple(source.shape)}; reshape it")
+            raise UserError(
+                f"precomputed: needs a matrix of kernel values, got shape {tuple(source.shape)}; reshape it"
+            )
         index = np.arange(source.shape[0]) if index is None else index
         columns = _selected(source)
         if columns is not None:
@@ -367,8 +367,8 @@ class Precomputed(Kernel[PreparedSquare]):
             raise UserError("precomputed: the diagonal of new rows is unknown; pass rows of the square training kernel")
         if isinstance(x.source, np.ndarray):
             return x.source[x.index, x.columns].astype(x.dtype)
-        parts = [x[where] for where in blocks.row_blocks(len(x), _STRIP)]
-        found = [blocks.entries(part.source, part.index, part.columns).diagonal() for part in parts]
+        strips = blocks.row_blocks(len(x), _STRIP)
+        found = [blocks.entries(x.source, x.index[where], x.columns[where]).diagonal() for where in strips]
         return np.concatenate(found or [np.empty(0)]).astype(x.dtype)
 
     def gram(
