@@ -11,7 +11,7 @@ from dmo.blocks import rows
 from dmo.errors import UserError
 from dmo.estimators.arguments import Inputs, KernelSpec, Outputs
 from dmo.estimators.decoding_projection import DecodingProjection
-from dmo.estimators.projector import Projected
+from dmo.estimators.projector import Projected, check_has_features
 from dmo.functions import KernelExpansion, LinearExpansion
 from dmo.graphs import adjacency, ends, local_scales, neighbors, root_mean_square, weigh
 from dmo.kernels import Kernel, Linear, gram_matrix, parse, parse_relation
@@ -286,6 +286,7 @@ class MOPE(DecodingProjection):
             For parameters, rows or labels that do not fit together.
         """
         check_parameters(self)
+        check_has_features(self.kernel, "MOPE")
         if self.ridge and self.constraint != "embedding":
             raise UserError(f"ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")
         view, source = check_one_view(self, X, reset=True)
@@ -420,7 +421,7 @@ class MOPE(DecodingProjection):
                 "constraint 'coefficients' needs the kernel form; leave n_landmarks out, or take 'projection'"
             )
         picked = np.sort(np.random.default_rng(self.random_state).choice(n, int(n_landmarks), replace=False))
-        fitted, known = kernel.fit(X, self.random_state), kernel.part(X, picked)
+        fitted, known = kernel.fit(X, self.random_state), X[picked]
         R = fitted.tile(fitted.prepare(X, np.float64), fitted.prepare(known, np.float64))
         found = solve_projected(problem, R, k)
         W, offset = found.coefficients, found.offset
