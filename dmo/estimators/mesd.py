@@ -184,6 +184,9 @@ class MESD(DecodingProjection):
         n = source.shape[0]
         k = count_components(self.n_components, 1, n, n)
         Y, labeled = check_known_labels(self, y, n)
+        classes = int(Y.any(axis=0).sum())
+        if self.method == "fda" and classes > 1:  # the means of so many span one direction less
+            k = self._fewer("n_components", k, classes - 1)
         weights = check_row_weights(sample_weight, n)
         if weights is not None and (self.weighted or self.method not in SCATTERS):
             raise UserError(

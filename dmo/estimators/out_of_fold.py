@@ -95,11 +95,11 @@ def some_rows(n: int, factorized: bool = True) -> np.ndarray | None:
     return np.sort(np.random.default_rng(0).choice(n, count, replace=False))
 
 
-def rows_in_runs(n: int, most: int = PASSED_ROWS) -> np.ndarray | None:
-    """Numbers of at most `most` of n rows, in runs that are spread evenly; None: all."""
-    if n <= most:
+def rows_in_runs(n: int) -> np.ndarray | None:
+    """Numbers of at most `PASSED_ROWS` of n rows, in runs that are spread evenly; None: all."""
+    if n <= PASSED_ROWS:
         return None
-    starts = np.linspace(0, n - _RUN, most // _RUN).astype(np.intp)
+    starts = np.linspace(0, n - _RUN, PASSED_ROWS // _RUN).astype(np.intp)
     return np.unique(starts[:, None] + np.arange(_RUN))
 
 
