@@ -405,6 +405,124 @@ def rows(source: Rows, where: slice | None = None) -> Block:
     return np.asarray(block)
 
 
+def numbered(source: Rows) -> tuple[Rows, np.ndarray | None]:
+    """Find whose rows a row source gives, and which of them: of subsets of subsets, and of rows that are checked when read.
+
+    Parameters
+    ----------
+    source : row source of shape (m, d)
+        Any.
+
+    Returns
+    -------
+    source : row source of shape (n, d)
+        Where the rows are.
+    index : ndarray of int of shape (m,), or None
+        Their numbers there; None: all, in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import Subset, numbered
+    >>> K = np.eye(4)
+    >>> numbered(Subset(Subset(K, np.array([3, 1, 0])), np.array([2, 0])))[1].tolist()
+    [0, 3]
+    """
+    index: np.ndarray | None = None
+    while isinstance(source, Subset | RowsOf):
+        if isinstance(source, Subset):
+            index = source.index if index is None else source.index[index]
+        source = source.source
+    return source, index
+
+
+def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
+    """Read entries of some rows and columns; of what lies in chunks, those that hold none of them are not read.
+
+    Parameters
+    ----------
+    source : array of shape (n, d)
+        A NumPy, SciPy CSR, dask, xarray or Zarr array, a kernel store, or rows that are read by slices.
+    down : ndarray of int of shape (k,)
+        Rows.
+    across : ndarray of int of shape (l,)
+        Columns.
+
+    Returns
+    -------
+    ndarray of shape (k, l)
+        The entries; they may share memory with the source.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> from dmo.blocks import entries
+    >>> entries(da.arange(6, chunks=2).reshape(3, 2), np.array([2, 0]), np.array([1]))
+    array([[5],
+           [1]])
+    """
+    first, second = _span(down), _span(across)
+    chunks = getattr(source, "chunks", None)
+    if not chunks or isinstance(source, np.ndarray) or scipy.sparse.issparse(source) or hasattr(source, "compute"):
+        given: Any = source
+        in_parts = isinstance(given, np.ndarray) or scipy.sparse.issparse(given) or hasattr(given, "compute")
+        block: Any = (given[first] if in_parts else rows(Subset(given, down)))[:, second]
+        block = _computed(block) if hasattr(block, "compute") else block
+        return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
+    two_axes: Any = source
+    if isinstance(first, slice) and isinstance(second, slice):
+        return np.asarray(two_axes[first, second])
+    out = np.empty((len(down), len(across)), source.dtype)
+    for here, some in _chunk_runs(down, chunks[0]):
+        for there, others in _chunk_runs(across, chunks[1]):
+            part = two_axes[some.min() : some.max() + 1, others.min() : others.max() + 1]
+            out[np.ix_(here, there)] = part[np.ix_(some - some.min(), others - others.min())]
+    return out
+
+
+def crossed(source: Rows, others: Rows) -> np.ndarray:
+    """Read rows of a kernel matrix in the columns of others of its samples: a square, where these are the same.
+
+    Parameters
+    ----------
+    source : row source of shape (m, n)
+        Rows of an n x n matrix, or a subset of them.
+    others : row source of shape (k, n)
+        Others of them.
+
+    Returns
+    -------
+    ndarray of shape (m, k)
+        Kernel values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.blocks import Subset, crossed
+    >>> K = np.arange(9).reshape(3, 3)
+    >>> crossed(Subset(K, np.array([2])), Subset(K, np.array([0, 1])))
+    array([[6, 7]])
+    """
+    (kernel, own), (_, columns) = numbered(source), numbered(others)
+    every = np.arange(kernel.shape[1])
+    return entries(kernel, every if own is None else own, every if columns is None else columns)
+
+
+def _span(index: np.ndarray) -> Any:
+    """Numbers as a slice where they follow one another."""
+    if len(index) and (np.diff(index) == 1).all():
+        return slice(int(index[0]), int(index[-1]) + 1)
+    return index
+
+
+def _chunk_runs(index: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """By chunk that holds some of the numbers: their places, and themselves."""
+    order = np.argsort(index, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(index[order] // size)) + 1):
+        yield places, index[places]
+
+
 def double(block: Any) -> Any:
     """Take numbers of any type (big-endian, whole, half precision) into a computation, as this machine's float64.
 

@@ -13,6 +13,7 @@ from dmo.blocks import Rows, Subset, double, presence, row_blocks, rows
 from dmo.devices import moved
 from dmo.errors import UserError
 from dmo.kernels import log_distance, normalize_rows
+from dmo.kernels.composite import selection
 from dmo.kernels.multikernel import MultiKernel
 from dmo.lowrank import FeatureMap
 from dmo.persistence import with_prefix, without_prefix
@@ -67,7 +68,7 @@ class KernelExpansion:
     kernel : MultiKernel
         Fitted.
     sources : mapping of str to row source of shape (n, d)
-        The training rows by view.
+        The training rows by view; of a kernel matrix the columns that they select are kept.
     coefficients : ndarray of shape (n, k)
         c_i.
     offset : ndarray of shape (k,)
@@ -92,6 +93,11 @@ class KernelExpansion:
     coefficients: np.ndarray
     offset: np.ndarray
     dtype: Any = np.float32
+
+    def __post_init__(self) -> None:
+        # a kernel matrix is not kept, nor stored with a model: new rows have the values, and need the columns alone
+        kept = {view: selection(self.sources[view]) for view in self.kernel.pairwise}
+        object.__setattr__(self, "sources", {**self.sources, **kept})
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         m, n = next(iter(views.values())).shape[0], self.coefficients.shape[0]
@@ -257,7 +263,12 @@ class KernelDistances:
     scale: float
 
     @classmethod
-    def of(cls, expansions: Mapping[str, Expansion], scale: float | None = None) -> KernelDistances:
+    def of(
+        cls,
+        expansions: Mapping[str, Expansion],
+        scale: float | None = None,
+        views: Mapping[str, Rows] | None = None,
+    ) -> KernelDistances:
         """Take the distances from an estimator's expansions.
 
         Parameters
@@ -266,6 +277,8 @@ class KernelDistances:
             The fitted functions.
         scale : float or None, default=None
             The mean distance; None: that of a sample of the training rows.
+        views : mapping of str to row source of shape (n, d) or None, default=None
+            The training rows; None: those that the expansions hold, which lack the entries of a kernel matrix.
 
         Returns
         -------
@@ -283,7 +296,8 @@ class KernelDistances:
         if scale is None:
             n = known[0].coefficients.shape[0]
             sample = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE)).astype(int))
-            picked = {view: Subset(source, sample) for part in known for view, source in part.sources.items()}
+            held = {view: source for part in known for view, source in part.sources.items()} | dict(views or {})
+            picked = {view: Subset(source, sample) for view, source in held.items()}
             found = cls(known, 1.0)(picked, slice(0, len(sample)))[:, sample]
             scale = float(found.sum(dtype=np.float64)) / max(1, len(sample) * (len(sample) - 1))
         return cls(known, scale if scale > 0 else 1.0)
@@ -573,90 +587,3 @@ class KernelFunction:
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(sum(expansion(views) for expansion in self.expansions.values()))
-
-
-@dataclass(frozen=True)
-class PrecomputedFunction:
-    """A function f = K coefficients + offset of rows of a kernel that someone else computed.
-
-    Parameters
-    ----------
-    view : str
-        Name of the view that holds the kernel.
-    coefficients : ndarray of shape (n, k)
-        On the n training samples.
-    offset : ndarray of shape (k,)
-        Added to all values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.functions import PrecomputedFunction
-    >>> PrecomputedFunction("x", np.ones((2, 1)), np.zeros(1))({"x": np.array([[1.0, 0.5]])}).tolist()
-    [[1.5]]
-    """
-
-    view: str
-    coefficients: np.ndarray
-    offset: np.ndarray
-
-    def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
-        return np.asarray(rows(views[self.view]) @ self.coefficients) + self.offset
-
-
-Function = KernelFunction | PrecomputedFunction
-
-
-def store_function(function: Function) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Describe a function for a model store.
-
-    Parameters
-    ----------
-    function : KernelFunction or PrecomputedFunction
-        The function.
-
-    Returns
-    -------
-    arrays : dict of str to ndarray or csr_array
-        Its arrays.
-    meta : dict
-        Its JSON.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.functions import PrecomputedFunction, store_function
-    >>> store_function(PrecomputedFunction("x", np.ones((2, 1)), np.zeros(1)))[1]
-    {'precomputed': 'x'}
-    """
-    if isinstance(function, KernelFunction):
-        return store_expansions(function.expansions)
-    return {"coefficients": function.coefficients, "offset": function.offset}, {"precomputed": function.view}
-
-
-def load_function(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Function:
-    """Make the function that `store_function` described.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray or csr_array
-        Its arrays.
-    meta : mapping
-        Its JSON.
-
-    Returns
-    -------
-    KernelFunction or PrecomputedFunction
-        The function.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmo.functions import PrecomputedFunction, load_function, store_function
-    >>> stored = store_function(PrecomputedFunction("x", np.ones((2, 1)), np.zeros(1)))
-    >>> load_function(*stored).view
-    'x'
-    """
-    if "precomputed" in meta:
-        return PrecomputedFunction(meta["precomputed"], arrays["coefficients"], arrays["offset"])
-    return KernelFunction(load_expansions(arrays, meta))

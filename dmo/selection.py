@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, clone, is_regressor
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, get_tags
 
-from dmo.blocks import Rows, Subset, presence
+from dmo.blocks import Rows, Subset, crossed, presence
 from dmo.decoders import as_decoder
 from dmo.engines.lowrank import by_gradients, choose_engine
 from dmo.errors import UserError
@@ -288,7 +288,7 @@ def sweep(
                 last, maps = kind, SharedMaps()
             model = with_setting(estimator, fixed)
             if getattr(model, "approximation", None) == "auto":
-                model.set_params(approximation=choose_engine("auto", n, len(raw)))
+                model.set_params(approximation=choose_engine("auto", n, len(raw), getattr(model, "kernel", None)))
             decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
             # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
             shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
@@ -645,7 +645,7 @@ def _one_by_one(
     scores: _Scores,
 ) -> list[dict[str, Any]]:
     """Score every setting, fitted for itself: estimators whose fits share nothing. Returns the settings."""
-    tried = list(settings(grid))
+    tried, pairwise = list(settings(grid)), get_tags(model).input_tags.pairwise
     for i, number in itertools.product(range(len(tried)), range(task.folds)):
         if not scores.wanted(i, number):
             continue
@@ -656,7 +656,8 @@ def _one_by_one(
             fitted = with_setting(model, tried[i])
             fitted._only_scores = True  # nobody asks it for label sets
             if not isinstance(views, (Mapping, list, tuple)):
-                old, new = next(iter(old.values()))[:], next(iter(new.values()))[:]
+                old, new = next(iter(old.values())), next(iter(new.values()))
+                old, new = (crossed(old, old), crossed(new, old)) if pairwise else (old[:], new[:])
             y = _safe_indexing(task.given, train)
             fitted.fit(old, targets(fitted, y) if task.units is None else y)
             found = label_scores(fitted, new)

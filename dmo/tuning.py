@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, clone, is_regressor
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, get_tags
 
 import dmo
-from dmo.blocks import Rows, Subset, presence, rows
+from dmo.blocks import Rows, Subset, crossed, presence, rows
 from dmo.errors import UserError
 from dmo.estimators.annotator import targets
 from dmo.estimators.kgha import KGHA
@@ -27,6 +27,7 @@ from dmo.estimators.llt_svr import LLTSVR
 from dmo.estimators.output_svr import OutputSVR
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.kernels import rescaled
+from dmo.kernels.parsing import is_pairwise
 from dmo.selection import (
     GRIDS,
     Metric,
@@ -219,7 +220,12 @@ class _Problem:
         if self.chosen is not None:
             single = not isinstance(X, (Mapping, list, tuple))
             part: dict[str, Any] = {name: Subset(source, self.chosen) for name, source in self.views.items()}
-            X = next(iter(part.values()))[:] if single else part
+            if single:
+                (source,) = part.values()
+                pairwise = get_tags(self.estimator).input_tags.pairwise
+                X = crossed(source, source) if pairwise else source[:]
+            else:
+                X = part
             Y = _safe_indexing(Y, self.chosen)
         for grid in grids:
             found = sweep(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, refit=False)
@@ -433,14 +439,13 @@ def _first_round(problem: _Problem) -> list[Grid]:
     grids: list[Grid] = []
     more: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
     more |= {"n_components": [1.0], "balance": [0.01]} if isinstance(estimator, KGHA) else {}
-    scales = [estimator.scale] if estimator.scale != "auto" else ["auto", "standard"]
-    if estimator.scale == "auto" and any(
-        scipy.sparse.issparse(rows(part, slice(0, 1))) for part in problem.views.values()
-    ):
+    given = is_pairwise(estimator.kernel)
+    scales = ["auto", "standard"] if estimator.scale == "auto" and not given else [estimator.scale]
+    if len(scales) > 1 and any(scipy.sparse.issparse(rows(part, slice(0, 1))) for part in problem.views.values()):
         scales.append("l2")  # counts of words: a document says the same twice as long
     for scale in scales:
         own: dict[str, Sequence[Any]] = {"scale": [scale]} | more
-        if estimator.kernel not in ("linear", "precomputed"):
+        if not given and estimator.kernel != "linear":
             try:
                 rescaled(estimator.kernel, 1.0)
                 own = own | {"bandwidth": _WIDTHS}
@@ -448,7 +453,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
                 pass
         if estimator.kernel != "linear":
             grids.append(own | {"ridge": _RIDGES})
-        if estimator.kernel not in ("precomputed", "product"):
+        if not given and estimator.kernel != "product":
             unit = _mean_square(problem, scale)
             ridges = [float(f"{unit * ridge:.3g}") for ridge in (0.01, *_RIDGES)]
             linear: dict[str, Sequence[Any]] = {"kernel": ["linear"], "scale": [scale]}

@@ -13,13 +13,13 @@ import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 from dmo import stores
-from dmo.blocks import Rows, double, rows, sampled
+from dmo.blocks import Rows, double, numbered, rows
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried
 from dmo.errors import UserError, amount
 from dmo.functions import Expansion, LinearExpansion
 from dmo.hashing import digest, fingerprint
-from dmo.kernels import Kernel, Linear, Precomputed, gram_matrix, normalize_rows
+from dmo.kernels import Kernel, Linear, gram_matrix, normalize_rows
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.tiles import FeatureTiles
 from dmo.linalg.operators import Dense, Operator
@@ -155,7 +155,7 @@ def rounding_floor(kernel: Kernel, source: Rows) -> float:
     """
     n = source.shape[0]
     index = np.unique(np.linspace(0, n - 1, min(n, _LOOK)).astype(int))
-    picked = sampled(source, index)
+    picked = kernel.part(source, index)
     single, double = kernel.prepare(picked, np.float32), kernel.prepare(picked, np.float64)
     error = kernel.tile(single, single).astype(np.float64) - kernel.tile(double, double)
     error = (error + error.T) / 2  # the kernel is made once per pair of rows: its error is symmetric too
@@ -169,11 +169,12 @@ def rounding_floor(kernel: Kernel, source: Rows) -> float:
 
 
 def choose_dtype(engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: float) -> np.dtype:
-    """float32 where it pays and the ridge stands above its rounding, else float64 (an error if float32 was asked for)."""
-    if engine.precision == "float64" or isinstance(kernel, Precomputed):
+    """float32 where it pays and the ridge stands above its rounding, else float64 (an error if float32 was asked for);
+    a kernel matrix keeps its precision."""
+    if engine.precision == "float64" or (engine.precision == "auto" and source.shape[0] <= _SMALL):
         return np.dtype(np.float64)
-    if engine.precision == "auto" and source.shape[0] <= _SMALL:
-        return np.dtype(np.float64)
+    if kernel.pairwise and engine.precision == "auto":
+        return np.dtype(np.float32 if np.can_cast(source.dtype, np.float32) else np.float64)
     floor = rounding_floor(kernel, source)
     if ridge >= 2 * floor:
         return np.dtype(np.float32)
@@ -275,19 +276,30 @@ def build(
     if is_linear(kernel) and _rows_fit(used):
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
     if storage == "memory":  # read once for all that follows; beside n x n numbers they are small, or a factor of them
-        used = {name: rows(source) for name, source in used.items()}
+        used = {name: kernel.kernels[name].part(source) for name, source in used.items()}
     if weights is not None and (weights != 1).any():
         own = {name: k.fit(used[name], random_state, weights) for name, k in kernel.kernels.items()}
         kernel = replace(kernel, kernels=own)
-    first = {name: k.fit(rows(used[name], slice(0, _LOOK)), random_state) for name, k in kernel.kernels.items()}
+    first = {name: k.fit(k.part(used[name], slice(0, _LOOK)), random_state) for name, k in kernel.kernels.items()}
     kinds = [choose_dtype(engine, name, first[name], used[name], ridge) for name in used]
     dtype = np.result_type(*kinds)
     if storage == "memory":
         return _in_memory(kernel, used, dtype, random_state)
     fitted = replace(kernel, kernels={name: k.fit(used[name], random_state) for name, k in kernel.kernels.items()})
-    tiles = FeatureTiles(fitted, used, engine.block, dtype)
-    source = _stored(engine, tiles, used) if storage == "stored" else tiles
+    chunk = _stored_chunk(fitted, used)
+    block = engine.block if chunk is None else max(1, engine.block // chunk) * chunk
+    tiles = FeatureTiles(fitted, used, block, dtype)
+    source = _stored(engine, tiles, used) if storage == "stored" and chunk is None else tiles
     return FittedKernel(fitted, Tiles(source, current_client(), storage == "resident", dtype, tiles), dtype)
+
+
+def _stored_chunk(kernel: MultiKernel, sources: Mapping[str, Rows]) -> int | None:
+    """Rows of a chunk of a kernel matrix that is stored already: tiles that hold whole chunks are read from it, no chunk twice
+    and none copied. None: entries have to be computed."""
+    found = {name: numbered(source)[0] for name, source in sources.items()}
+    lazy = [getattr(source, "chunks", None) for source in found.values() if not hasattr(source, "compute")]
+    stored = [int(chunks[0]) for chunks in lazy if chunks]
+    return max(stored) if len(kernel.pairwise) == len(found) == len(stored) else None
 
 
 def _in_memory(
@@ -296,7 +308,7 @@ def _in_memory(
     fitted: dict[str, Kernel] = {}
     total: np.ndarray | None = None
     for name, part in kernel.kernels.items():
-        matrix, fitted[name] = gram_matrix(part, rows(sources[name]), dtype, random_state)
+        matrix, fitted[name] = gram_matrix(part, part.part(sources[name]), dtype, random_state)
         matrix = kernel.weighted(name, matrix)
         # in the first view's matrix: two n x n arrays at a time, whatever the number of views
         if total is None:

@@ -1,4 +1,4 @@
-"""The kernel behind a support vector regression, exact, low-rank or precomputed, and the function it leaves behind."""
+"""The kernel behind a support vector regression, exact or low-rank, and the function it leaves behind."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from dmo.blocks import Rows, rows
 from dmo.engines.exact import FittedKernel, build, choose_storage, exact_engine, linear_expansions, linear_rows
 from dmo.engines.lowrank import fit_maps, is_exact
 from dmo.errors import UserError
-from dmo.functions import Expansion, FactorExpansion, Function, KernelExpansion, KernelFunction, PrecomputedFunction
-from dmo.kernels import Precomputed, parse
+from dmo.functions import Expansion, FactorExpansion, KernelExpansion, KernelFunction
+from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
-from dmo.linalg.operators import Dense, LowRank, Operator
+from dmo.linalg.operators import LowRank, Operator
 from dmo.linalg.row_gram import CenteredRows, RowGram
 from dmo.linalg.solve import SolveMethod
 from dmo.linalg.tiles import Tiles
@@ -52,7 +51,7 @@ class Fitted:
 
     operator: Operator
     method: SolveMethod
-    function: Callable[[np.ndarray, np.ndarray], Function]
+    function: Callable[[np.ndarray, np.ndarray], KernelFunction]
 
 
 def prepare_kernel(
@@ -63,7 +62,7 @@ def prepare_kernel(
     Parameters
     ----------
     kernel : str, Kernel, mapping of view to kernel, or list
-        One for all views, or one per view; "precomputed": the only view is the kernel itself.
+        One for all views, or one per view; "precomputed": a view is the kernel itself.
     approximation : "exact", Exact, Nystrom, Meka or BestLowRank
         The kernel as it is, or of low rank.
     views : mapping of str to row source of shape (n, d)
@@ -92,8 +91,6 @@ def prepare_kernel(
     (6, 6)
     """
     kernels = {view: parse(spec) for view, spec in per_view("kernel", kernel, list(views)).items()}
-    if any(isinstance(part, Precomputed) for part in kernels.values()):
-        return _precomputed(views)
     if not is_exact(approximation):
         return _low_rank(fit_maps(approximation, kernels, views, random_state, True), views)
     n = next(iter(views.values())).shape[0]
@@ -106,7 +103,7 @@ def prepare_kernel(
     if isinstance(built.operator, RowGram):
         return _linear(built, views)
 
-    def function(coefficients: np.ndarray, offset: np.ndarray) -> Function:
+    def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
         inner, shift = built.operator.expansion(coefficients)
         expansion = KernelExpansion(built.kernel, dict(views), inner, offset + shift, built.dtype)
         return KernelFunction({"all": expansion})
@@ -119,24 +116,11 @@ def _linear(built: FittedKernel, views: Mapping[str, Rows]) -> Fitted:
     sees the difference, and features far from the origin keep their digits."""
     factor = CenteredRows.of(linear_rows(built.kernel, views), center=True)
 
-    def function(coefficients: np.ndarray, offset: np.ndarray) -> Function:
+    def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
         W = factor.t_dot(coefficients)
         return KernelFunction(linear_expansions(built.kernel, views, factor, W, offset))
 
     return Fitted(RowGram(factor), "auto", function)
-
-
-def _precomputed(views: Mapping[str, Rows]) -> Fitted:
-    if len(views) != 1:
-        raise UserError(f"a precomputed kernel is one array (n x n), got {len(views)} views; add them up first")
-    view, source = next(iter(views.items()))
-    given = rows(source)
-    matrix = np.asarray(given.toarray() if isinstance(given, scipy.sparse.csr_array) else given, dtype=np.float64)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise UserError(f"a precomputed kernel must be n x n, got {matrix.shape}; pass k(x_i, x_j) of all pairs")
-    if not np.allclose(matrix, matrix.T, rtol=1e-4, atol=1e-6 * float(np.abs(matrix).max(initial=0.0))):
-        raise UserError("the precomputed kernel is not symmetric; pass k(x_i, x_j) of the training samples")
-    return Fitted(Dense(matrix), "auto", lambda A, offset: PrecomputedFunction(view, A, offset))
 
 
 def _low_rank(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows]) -> Fitted:
@@ -149,7 +133,7 @@ def _low_rank(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows]) -> Fitt
     if total is None:
         raise UserError("no kernel to build; pass at least one view")
 
-    def function(coefficients: np.ndarray, offset: np.ndarray) -> Function:
+    def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
         expansions: dict[str, Expansion] = {}
         for view, feature_map in maps.items():
             weights = share * _transposed(feature_map, views[view], coefficients)

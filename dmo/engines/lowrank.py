@@ -20,6 +20,7 @@ from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError, amount
 from dmo.kernels import parse
+from dmo.kernels.parsing import is_pairwise
 from dmo.kernels.threads import in_threads, thread_count
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
@@ -34,7 +35,7 @@ FOLDS = 4
 """Folds of the held-out scores that `standardize` takes its statistics from."""
 
 
-def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
+def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) -> Any:
     """Choose an engine by size where the `approximation` is "auto"; the choice is logged with its reason.
 
     Parameters
@@ -45,11 +46,13 @@ def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
         Samples.
     kernels : int
         Operators of n x n.
+    kernel : object, default=None
+        The argument `kernel`.
 
     Returns
     -------
     object
-        "exact" where kernels and factors fit in memory, else a BestLowRank.
+        "exact" where kernels and factors fit in memory, and of a kernel matrix, which has no landmarks; else a BestLowRank.
 
     Examples
     --------
@@ -57,6 +60,8 @@ def choose_engine(approximation: Any, n: int, kernels: int) -> Any:
     >>> choose_engine("auto", n=100, kernels=2)
     'exact'
     """
+    if is_pairwise(kernel) and approximation == "auto":
+        return "exact"
     engine, reason = reasoned_engine(approximation, n, kernels)
     if reason:
         log.info("engine: %s", reason)

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import scipy.sparse
 
-from dmo.blocks import Rows, Subset, row_blocks, rows
+from dmo.blocks import Rows, row_blocks
 from dmo.engines.lowrank import exact_or_best, fit_maps, is_exact
 from dmo.errors import UserError, amount
 from dmo.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
@@ -87,7 +87,7 @@ def _similarities(
 ) -> RelationFeatures:
     """To some of the samples, or to all."""
     fitted = MultiKernel.of(view, similarity.fit(source, random_state))
-    landmarks = rows(Subset(source, _landmarks(source.shape[0], n_landmarks, random_state)))
+    landmarks = similarity.part(source, _landmarks(source.shape[0], n_landmarks, random_state))
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
         return KernelExpansion(fitted, {view: landmarks}, coefficients, offset, np.float64)

@@ -10,6 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
 from dmo.estimators.sweep_result import SweepResult
+from dmo.kernels import Kernel
+from dmo.kernels.parsing import is_pairwise
 from dmo.persistence import Persistent, with_prefix, without_prefix
 from dmo.validation import Named, Need, Preparation
 
@@ -31,6 +33,9 @@ class Estimator(Named, Persistent, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        kernel = getattr(self, "kernel", getattr(getattr(self, "base", None), "kernel", None))
+        # of one view: views side by side are no square, and what splits samples cannot tell which of them are kernels
+        tags.input_tags.pairwise = isinstance(kernel, str | Kernel) and is_pairwise(kernel)
         return tags
 
     def _prepared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from dmo.blocks import Rows, presence, sampled
+from dmo.blocks import Rows, presence
 from dmo.estimators.ridge import MultiViewRidge
-from dmo.kernels import Precomputed, gram_matrix, parse
+from dmo.kernels import gram_matrix, parse
 from dmo.validation import per_view
 
 _SOME = 256  # samples whose kernel tells its scale
@@ -78,7 +78,7 @@ def _mean_diagonal(kernel: Any, source: Rows) -> float:
     present = presence(source)
     index = np.arange(source.shape[0]) if present is None else np.flatnonzero(present)
     index = index[np.unique(np.linspace(0, len(index) - 1, min(len(index), _SOME)).astype(int))]
-    some, kernel = sampled(source, index), parse(kernel)
-    matrix = some[:, index] if isinstance(kernel, Precomputed) else gram_matrix(kernel, some, np.float64)[0]
+    kernel = parse(kernel)
+    matrix = gram_matrix(kernel, kernel.part(source, index), np.float64)[0]
     found = float(np.trace(matrix) - matrix.sum() / len(matrix)) / len(matrix)
     return found if found > 0 else 1.0

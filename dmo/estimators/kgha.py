@@ -328,7 +328,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
                 f"weights={self.weights!r} needs all labels and views of all samples, each once; give the weights"
             )
         self._learn_weights(views, Y)
-        self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
+        self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))), self.kernel)
         if gaps is not None:
             self._fit_gaps(views, Y, gaps)
         elif self.is_exact:

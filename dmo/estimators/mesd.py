@@ -11,7 +11,7 @@ from sklearn.utils import Tags
 from dmo.errors import UserError
 from dmo.estimators.arguments import Engine, Inputs, KernelSpec, Outputs
 from dmo.estimators.decoding_projection import DecodingProjection
-from dmo.estimators.projector import embed
+from dmo.estimators.projector import check_has_features, embed
 from dmo.methods.embeddings.catalog import METHODS, parameters
 from dmo.methods.embeddings.discriminant import DISCRIMINANTS, SCATTERS, duplicated
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
@@ -184,12 +184,17 @@ class MESD(DecodingProjection):
         n = source.shape[0]
         k = count_components(self.n_components, 1, n, n)
         Y, labeled = check_known_labels(self, y, n)
+        classes = int(Y.any(axis=0).sum())
+        if self.method == "fda" and classes > 1:  # the means of so many span one direction less
+            k = self._fewer("n_components", k, classes - 1)
         weights = check_row_weights(sample_weight, n)
         if weights is not None and (self.weighted or self.method not in SCATTERS):
             raise UserError(
                 f"method {self.method!r}{' with weighted=True' * self.weighted} takes no sample_weight; repeat rows, or take "
                 f"one of {', '.join(SCATTERS)}, weighted=False"
             )
+        if self.method not in SCATTERS:
+            check_has_features(self.kernel, f"method {self.method!r}")
         carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
 
         def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray]:

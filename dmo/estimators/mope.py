@@ -11,7 +11,7 @@ from dmo.blocks import rows
 from dmo.errors import UserError
 from dmo.estimators.arguments import Inputs, KernelSpec, Outputs
 from dmo.estimators.decoding_projection import DecodingProjection
-from dmo.estimators.projector import Projected
+from dmo.estimators.projector import Projected, check_has_features
 from dmo.functions import KernelExpansion, LinearExpansion
 from dmo.graphs import adjacency, ends, local_scales, neighbors, root_mean_square, weigh
 from dmo.kernels import Kernel, Linear, gram_matrix, parse, parse_relation
@@ -286,6 +286,7 @@ class MOPE(DecodingProjection):
             For parameters, rows or labels that do not fit together.
         """
         check_parameters(self)
+        check_has_features(self.kernel, "MOPE")
         if self.ridge and self.constraint != "embedding":
             raise UserError(f"ridge = {self.ridge!r} needs constraint='embedding', got {self.constraint!r}")
         view, source = check_one_view(self, X, reset=True)
@@ -311,8 +312,9 @@ class MOPE(DecodingProjection):
     def _problem(self, X: Any, Y: np.ndarray) -> TraceProblem:
         """Psi (kept) on the graph of neighbors, mixed with the unsupervised part, which is on that of the features."""
         measure = self._measure(X, Y)
-        near = self.n_neighbors is not None and self.selection == "features"
-        if self.n_neighbors is None:
+        k = None if self.n_neighbors is None else self._fewer("n_neighbors", self.n_neighbors, X.shape[0] - 1)
+        near = k is not None and self.selection == "features"
+        if k is None:
             if X.shape[0] > _ALL:
                 raise UserError(
                     f"n_neighbors = None takes all pairs of at most {_ALL} samples, got {X.shape[0]}; pass n_neighbors "
@@ -320,14 +322,14 @@ class MOPE(DecodingProjection):
                 )
             graph = all_pairs(X.shape[0])
         elif near:
-            graph = self._nearest(X)
+            graph = self._nearest(X, k)
         else:
-            graph = adjacency(strongest(measure, X.shape[0], self.n_neighbors), self.adjacency)
+            graph = adjacency(strongest(measure, X.shape[0], k), self.adjacency)
         self.proximity_ = measure(graph)
         share, W = float(self.mixing), None
         if share < 1:
             if not near and self.unsupervised == "olpp":
-                graph = self._nearest(X)
+                graph = self._nearest(X, k)
             W = weigh(graph, X, self.weight, self.bandwidth, self.local, tau=self.tau)
         return semi_supervised(
             self.proximity_,
@@ -340,8 +342,8 @@ class MOPE(DecodingProjection):
             self.unsupervised,
         )
 
-    def _nearest(self, X: Any) -> Any:
-        k = min(15, X.shape[0] - 1) if self.n_neighbors is None else self.n_neighbors
+    def _nearest(self, X: Any, k: int | None) -> Any:
+        k = min(15, X.shape[0] - 1) if k is None else k
         return adjacency(
             neighbors(X, k, self.metric, method=self.search, random_state=self.random_state), self.adjacency
         )

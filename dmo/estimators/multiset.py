@@ -147,7 +147,7 @@ class MultiSetCCA(HomogeneityEmbedding):
         n = sample_count(views)
         given = check_weights(sample_weight, views)
         k = count_components(self.n_components, n, n - 1, n)
-        self.approximation_ = choose_engine(self.approximation, n, len(views))
+        self.approximation_ = choose_engine(self.approximation, n, len(views), self.kernel)
         if given is not None:
             self._fit_passive(views, given, k)
             return self

@@ -132,7 +132,7 @@ class NeighborVotes(OnBase):
     def _hold_votes(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
         """Held-out scores of the training samples and the votes of the others, under the parameters as they are."""
         visual = self.visual and (self.base is not None or self.base_.is_exact)
-        self.distances_ = KernelDistances.of(self.base_.expansions_) if visual else None
+        self.distances_ = KernelDistances.of(self.base_.expansions_, views=views) if visual else None
         self.held_out_votes_ = self._votes(self.voters_, views, same=True)
         return [self.base_.held_out_scores_, self.held_out_votes_]
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from dmo.blocks import PartialRows, Rows, Subset, sampled
+from dmo.blocks import PartialRows, Rows, Subset, crossed, sampled
 from dmo.engines.exact import exact_engine
 from dmo.engines.lowrank import FOLDS
 from dmo.estimators.label_gaps import LabelGaps
-from dmo.kernels import Precomputed
+from dmo.kernels.parsing import is_pairwise
 from dmo.labels.stratification import stratified_folds
 from dmo.lowrank import FeatureMap
 from dmo.progress import stage
@@ -95,11 +95,11 @@ def some_rows(n: int, factorized: bool = True) -> np.ndarray | None:
     return np.sort(np.random.default_rng(0).choice(n, count, replace=False))
 
 
-def rows_in_runs(n: int, most: int = PASSED_ROWS) -> np.ndarray | None:
-    """Numbers of at most `most` of n rows, in runs that are spread evenly; None: all."""
-    if n <= most:
+def rows_in_runs(n: int) -> np.ndarray | None:
+    """Numbers of at most `PASSED_ROWS` of n rows, in runs that are spread evenly; None: all."""
+    if n <= PASSED_ROWS:
         return None
-    starts = np.linspace(0, n - _RUN, most // _RUN).astype(np.intp)
+    starts = np.linspace(0, n - _RUN, PASSED_ROWS // _RUN).astype(np.intp)
     return np.unique(starts[:, None] + np.arange(_RUN))
 
 
@@ -116,18 +116,18 @@ def held_out_part(
 
     They are read once, into memory, where exact kernels of theirs are as well. Three of four rows are learned from, with every
     label in its share, so that the fit costs less than the one whose scores it stands for. None where there are not enough
-    samples, or kernels are precomputed, whose columns are samples too. `maps`: low-rank kernels to take, which know nothing of
-    labels; finding them anew took longer than all else.
+    samples. `maps`: low-rank kernels to take, which know nothing of labels; finding them anew took longer than all else.
     """
     share = min(0.75, most / len(rows)), min(0.25, most / 2 / len(rows))
-    if len(rows) < 8 or _precomputed(estimator, list(views)):
+    if len(rows) < 8:
         return None
     part = stratified_folds(Y[rows], (*share, 1 - sum(share)) if sum(share) < 1 else share)
     train, test = rows[part == 0], rows[part == 1]
     if len(np.unique(Y[train], axis=0)) < 2:
         return None
     index = np.sort(np.concatenate([train, test]))
-    read = {name: _read(source, index) for name, source in views.items()}
+    kernels = per_view("kernel", getattr(getattr(estimator, "base_", estimator), "kernel", None), list(views))
+    read = {name: _read(source, index, is_pairwise(kernels[name])) for name, source in views.items()}
     model = _scoring(estimator)
     if getattr(estimator, "is_exact", False):
         # few rows: their kernels need neither stores nor workers, but the precision that was asked for
@@ -143,17 +143,12 @@ def held_out_part(
     return test, scores
 
 
-def _read(source: Rows, index: np.ndarray) -> Rows:
-    """Rows `index` (ascending) in memory."""
+def _read(source: Rows, index: np.ndarray, square: bool) -> Rows:
+    """Rows `index` (ascending) in memory; of a kernel matrix in the columns of these samples."""
     if isinstance(source, PartialRows):
-        return PartialRows(sampled(source.source, index), source.present[index])
-    return sampled(source, index)
-
-
-def _precomputed(estimator: Any, views: list[str]) -> bool:
-    kernel = getattr(getattr(estimator, "base_", estimator), "kernel", None)
-    specs = per_view("kernel", kernel, views).values()
-    return any(isinstance(spec, Precomputed) or spec == "precomputed" for spec in specs)
+        return PartialRows(_read(source.source, index, square), source.present[index])
+    some = Subset(source, index)
+    return crossed(some, some) if square else sampled(source, index)
 
 
 def _part(views: Mapping[str, Rows], index: np.ndarray) -> dict[str, Rows]:

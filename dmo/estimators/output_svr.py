@@ -19,7 +19,7 @@ from dmo.estimators.arguments import Inputs, Outputs
 from dmo.estimators.base import Estimator
 from dmo.estimators.lazy import row_by_row
 from dmo.estimators.real_outputs import RealOutputs
-from dmo.functions import load_function, store_function
+from dmo.functions import KernelFunction, load_expansions, store_expansions
 from dmo.methods.svr.admm import AdmmFit, Factors, State, admm
 from dmo.methods.svr.losses import loss_named
 from dmo.methods.svr.problem import Problem
@@ -193,8 +193,6 @@ class OutputSVR(RegressorMixin, Estimator):
         Y, self.flat_, names = check_outputs(y, sample_count(views))
         weights = check_row_weights(sample_weight, len(Y))
         if weights is not None and not weights.all():
-            if self.kernel == "precomputed":
-                raise UserError("a precomputed kernel takes weights above 0; leave samples of weight 0 out of it")
             rows = np.flatnonzero(weights)
             views, Y, weights = {view: Subset(source, rows) for view, source in views.items()}, Y[rows], weights[rows]
         self.__dict__.pop("label_names_", None)
@@ -276,7 +274,7 @@ class OutputSVR(RegressorMixin, Estimator):
         return (self.predict(X) > 0).astype(np.uint8)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, meta = store_function(self.function_)
+        arrays, meta = store_expansions(self.function_.expansions)
         for key in ("dual_coef_", "intercept_", "support_"):
             arrays[f"fit/{key}"] = getattr(self, key)
         for key in ("frame_ranks_", "coupling_"):
@@ -286,7 +284,7 @@ class OutputSVR(RegressorMixin, Estimator):
         return arrays, meta | {"numbers": {key: getattr(self, key) for key in NUMBERS}}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        self.function_ = load_function(arrays, meta)
+        self.function_ = KernelFunction(load_expansions(arrays, meta))
         for key, value in arrays.items():
             if key.startswith("fit/"):
                 setattr(self, key.removeprefix("fit/"), value)
@@ -297,7 +295,6 @@ class OutputSVR(RegressorMixin, Estimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.kernel == "precomputed"
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags

@@ -20,6 +20,7 @@ from dmo.errors import UserError
 from dmo.functions import Expansion
 from dmo.graphs.rows import read
 from dmo.kernels import Linear, parse
+from dmo.kernels.parsing import is_pairwise
 from dmo.linalg.eigen import fix_signs
 from dmo.methods.embeddings.projected import solve_projected
 from dmo.methods.embeddings.quadratic_forms import TraceProblem
@@ -78,7 +79,7 @@ def project(
     kernel = parse(options.kernel)
     linear = isinstance(kernel, Linear) and kernel.normalize is None
     if isinstance(options.approximation, str) and options.approximation == "auto":
-        chosen = _linear_engine(task, X) if linear else choose_engine("auto", samples.n, 1)
+        chosen = _linear_engine(task, X) if linear else choose_engine("auto", samples.n, 1, kernel)
         options = replace(options, approximation=chosen)
     if isinstance(options.approximation, Krylov) and not linear:
         raise UserError(f"Krylov is for linear functions; with kernel {options.kernel!r} take Nystrom or Meka")
@@ -192,6 +193,15 @@ def _linear_engine(task: Task, X: Rows) -> Any:
         return "exact"
     log.info("engine: a Krylov subspace (the exact problem is of %d x %d)", side, side)
     return Krylov()
+
+
+def check_has_features(kernel: Any, what: str) -> None:
+    """Refuse a kernel matrix where a method looks for neighbors, which are near in features."""
+    if is_pairwise(kernel):
+        raise UserError(
+            f"{what} looks for neighbors by their features, which a precomputed kernel does not tell; pass the features with "
+            "a kernel by name, or take MORP, or method 'fda', 'mmc' or a global one of TraceEmbedding"
+        )
 
 
 def embed(

@@ -207,7 +207,8 @@ class LabelPropagation(Annotator):
     def _graph(self) -> csr_array:
         """The weights, and what new rows need of them."""
         X = self.rows_
-        found = neighbors(X, self.n_neighbors, self.metric, method=self.search, random_state=self.random_state)
+        k = self._fewer("n_neighbors", self.n_neighbors, X.shape[0] - 1)
+        found = neighbors(X, k, self.metric, method=self.search, random_state=self.random_state)
         graph = adjacency(found, self.adjacency)
         self.bandwidth_: float | str = self.bandwidth
         self.scales_: np.ndarray | None = None
@@ -229,7 +230,8 @@ class LabelPropagation(Annotator):
     def _means(self, block: Any) -> np.ndarray:
         """Scores (m x L) of a block of new rows: edges from them to their nearest training rows, weighed like the graph."""
         X, m = self.rows_, block.shape[0]
-        n, k = X.shape[0], self.n_neighbors
+        n = X.shape[0]
+        k = min(self.n_neighbors, n - 1)  # as in the graph of the training rows
         found = nearest(block, X, min(max(k, self.local), n), self.metric)
         left, right = np.repeat(np.arange(m), k), m + found.indices[:, :k].ravel()
         edges = csr_array((np.ones(len(left)), (left, right)), shape=(m + n, m + n))

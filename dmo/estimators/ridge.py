@@ -289,7 +289,7 @@ class MultiViewRidge(Incremental, Annotator):
         if gaps is not None and learns(self.weights):
             raise UserError(f"weights={self.weights!r} needs all labels and views of all samples, each once; give them")
         self._learn_weights(views, Y)
-        self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))))
+        self.approximation_ = choose_engine(self.approximation, n, len(self._kernels(list(views))), self.kernel)
         self.decoding_ = None
         if self.is_exact:
             self._fit_exact(views, Y, gaps)

@@ -11,7 +11,7 @@ from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.estimators.arguments import AnyEngine, Inputs, KernelSpec, Outputs, RowWeights
 from dmo.estimators.decoding_projection import DecodingProjection
-from dmo.estimators.projector import ProjectionOptions, embed, project
+from dmo.estimators.projector import ProjectionOptions, check_has_features, embed, project
 from dmo.graphs.rows import read
 from dmo.labels.kernels import LabelKernel
 from dmo.linalg.eigen import TracePairs
@@ -279,6 +279,8 @@ class TraceEmbedding(DecodingProjection):
             known = ", ".join([*(name for name, other in METHODS.items() if other.family == "global"), *SCATTERS])
             raise UserError(f"method {self.method!r} takes no sample_weight; repeat rows, or take one of {known}")
         else:
+            if self.method not in SCATTERS:
+                check_has_features(self.kernel, f"method {self.method!r}")
             self._fit_rows(entry, chosen, view, source, y, k, weights)
         return self
 

@@ -152,6 +152,30 @@ class Kernel(ABC, Generic[P]):
             Fitted.
         """
 
+    @property
+    def pairwise(self) -> bool:
+        """Whether rows are those of a kernel matrix, whose columns are samples too."""
+        return False
+
+    def part(self, X: blocks.Rows, where: slice | np.ndarray | None = None) -> blocks.Rows:
+        """Some rows as `prepare` takes them: in memory; of a kernel matrix unread, with their numbers.
+
+        Parameters
+        ----------
+        X : row source of shape (n, d)
+            Rows.
+        where : slice, ndarray of int, or None, default=None
+            Which of them; None: all.
+
+        Returns
+        -------
+        row source
+            The rows.
+        """
+        if self.pairwise:
+            return X if where is None else blocks.Subset(X, np.arange(X.shape[0])[where])
+        return blocks.sampled(X, where) if isinstance(where, np.ndarray) else blocks.rows(X, where)
+
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Describe the kernel as a JSON dict, which `parse` reads.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import DTypeLike
 
 from dmo import blocks
@@ -13,6 +14,8 @@ from dmo.errors import UserError
 from dmo.kernels import rows
 from dmo.kernels.bandwidths import RandomState
 from dmo.kernels.base import Kernel, output
+
+_STRIP = 1024  # rows of a kernel that are compared with its columns, or whose diagonal is read, at a time
 
 
 @dataclass(frozen=True)
@@ -53,44 +56,42 @@ class PreparedParts:
 
 @dataclass(frozen=True)
 class PreparedSquare:
-    """Rows of a precomputed kernel against all training rows.
+    """Rows of a precomputed kernel, of which a tile reads the entries that it needs.
 
     Parameters
     ----------
-    values : ndarray of shape (m, n)
-        Kernel values.
-    start : int or None
-        The training row that the first one is, None for new rows.
+    source : array of shape (m, n)
+        The kernel of m samples with the n training samples.
+    index : ndarray of int of shape (k,)
+        Which of its rows these are.
+    columns : ndarray of int of shape (k,) or None
+        Which training samples they are; None: new ones.
+    dtype : dtype
+        Precision of the tiles.
 
     Examples
     --------
     >>> import numpy as np
     >>> from dmo.kernels import Precomputed
-    >>> Precomputed().prepare(np.eye(3))[1:].start
-    1
+    >>> Precomputed().prepare(np.eye(3))[1:].columns.tolist()
+    [1, 2]
     """
 
-    values: np.ndarray
-    start: int | None
+    source: blocks.Rows
+    index: np.ndarray
+    columns: np.ndarray | None
+    dtype: np.dtype
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.index)
 
-    def __getitem__(self, where: slice) -> PreparedSquare:
-        begin, _, step = where.indices(len(self))
-        if step != 1:
-            raise UserError(f"precomputed: slices of prepared rows have step 1, got {step}")
-        return PreparedSquare(self.values[where], None if self.start is None else self.start + begin)
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Precision of the tiles."""
-        return self.values.dtype
+    def __getitem__(self, where: slice | np.ndarray) -> PreparedSquare:
+        return replace(self, index=self.index[where], columns=None if self.columns is None else self.columns[where])
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
-        return self.values.nbytes
+        """Bytes in memory, beside the kernel."""
+        return self.index.nbytes
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,16 @@ class _Composite(Kernel[PreparedParts]):
         wrong = [k for k in self.kernels if not isinstance(k, Kernel)]
         if wrong:
             raise TypeError(f"{self.name}: needs kernels, got {wrong[0]!r}; write parse({wrong[0]!r})")
+        if self.pairwise and not all(k.pairwise for k in self.kernels):
+            raise UserError(
+                f"{self.name}: rows of a precomputed kernel are no features of {', '.join(k.name for k in self.kernels)}; "
+                "pass the kernel and the features as two views"
+            )
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether rows are of a kernel matrix."""
+        return any(kernel.pairwise for kernel in self.kernels)
 
     def to_dict(self) -> dict[str, Any]:
         return {"kernel": self.name, "kernels": [kernel.to_dict() for kernel in self.kernels]}
@@ -114,7 +125,7 @@ class _Composite(Kernel[PreparedParts]):
         return replace(self, kernels=tuple(kernel.fit(X, random_state, sample_weight) for kernel in self.kernels))
 
     def prepare(self, X: blocks.Rows, dtype: DTypeLike = np.float32) -> PreparedParts:
-        X = rows.read(X, self.name)
+        X = X if self.pairwise else rows.read(X, self.name)
         return PreparedParts(tuple(kernel.prepare(X, dtype) for kernel in self.kernels))
 
     def tile(self, x: PreparedParts, y: PreparedParts, out: np.ndarray | None = None) -> np.ndarray:
@@ -230,8 +241,9 @@ class Product(_Composite):
 class Precomputed(Kernel[PreparedSquare]):
     """A kernel matrix that the user computed: X is the n x n kernel of the training rows, or m x n for new rows.
 
-    A tile of training rows is a part of the matrix; `tile(new, training[i:j])` takes columns i..j of the given rows.
-    Rows prepared from a square matrix are the training rows.
+    Rows of a square matrix, and subsets of them (`dmo.blocks.Subset`), are training rows; `tile(x, y)` reads the columns of
+    the training rows y in the rows x. Of a kernel in tiles or chunks (dask, Zarr, `KernelStore`) nothing else is read. Where
+    only the columns count, `selection` stands for training rows.
     Whether the matrix is positive semidefinite is not checked: exp(-d^2) of L1 or chi-square distances d is not.
 
     Examples
@@ -245,26 +257,34 @@ class Precomputed(Kernel[PreparedSquare]):
 
     name = "precomputed"
 
+    @property
+    def pairwise(self) -> bool:
+        """True."""
+        return True
+
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
         """Set everything that depends on the data to numbers.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            All its rows are looked at up to 8192, else a random sample of so many.
+            The training kernel, of which the shape is looked at.
         random_state : int, Generator, RandomState or None, default=None
-            Seed of the sample.
+            Of no effect.
         sample_weight : ndarray of shape (n,) or None, default=None
-            How often every row counts, at least 0; None: once.
+            Of no effect.
 
         Returns
         -------
         Kernel
-            The fitted kernel. A bandwidth rule holds the distances of these rows in float32, 268 MB at the most.
+            This kernel.
+
+        Raises
+        ------
+        UserError
+            For a matrix that is not square.
         """
-        n, m = rows.source(X).shape
-        if n != m:
-            raise UserError(f"precomputed: the training kernel must be square, got {n} x {m}; pass k(train, train)")
+        _check_square(blocks.numbered(rows.source(X))[0])
         return self
 
     def prepare(self, X: blocks.Rows, dtype: DTypeLike = np.float32) -> PreparedSquare:
@@ -273,7 +293,7 @@ class Precomputed(Kernel[PreparedSquare]):
         Parameters
         ----------
         X : row source of shape (n, d)
-            Read whole: NumPy, SciPy CSR (which stays CSR), dask or Zarr.
+            Kernel values, unread: NumPy, SciPy CSR, dask, Zarr, `KernelStore`, or a `Subset` of one.
         dtype : dtype, default=float32
             Of the tiles, float32 or float64.
 
@@ -281,14 +301,19 @@ class Precomputed(Kernel[PreparedSquare]):
         -------
         prepared rows
             With `len`, row slices and `nbytes`.
-
-        Raises
-        ------
-        UserError
-            For entries the kernel has no value for, naming row and column, and where `fit` is missing.
         """
-        values = rows.ready(rows.dense(X, self.name), None, None, dtype, False, False, self.name)[0]
-        return PreparedSquare(values, 0 if values.shape[0] == values.shape[1] else None)
+        source, index = blocks.numbered(rows.source(X))
+        if len(source.shape) != 2:
+            raise UserError(
+                f"precomputed: needs a matrix of kernel values, got shape {tuple(source.shape)}; reshape it"
+            )
+        index = np.arange(source.shape[0]) if index is None else index
+        columns = _selected(source)
+        if columns is not None:
+            columns = columns[index]
+        elif source.shape[0] == source.shape[1]:
+            columns = index
+        return PreparedSquare(source, index, columns, np.dtype(dtype))
 
     def tile(self, x: PreparedSquare, y: PreparedSquare, out: np.ndarray | None = None) -> np.ndarray:
         """Work out k(x_i, y_j) of prepared rows; safe to call from many threads.
@@ -307,16 +332,23 @@ class Precomputed(Kernel[PreparedSquare]):
         ndarray of shape (m, n)
             Kernel values.
         """
-        if x.values.shape[1] != y.values.shape[1]:
+        if x.source.shape[1] != y.source.shape[1]:
             raise UserError(
-                f"precomputed: x has {x.values.shape[1]} columns, the training kernel {y.values.shape[1]}; "
+                f"precomputed: x has {x.source.shape[1]} columns, the training kernel {y.source.shape[1]}; "
                 "pass k(new, train) with a column per training row"
             )
-        if y.start is None:
+        if y.columns is None:
             raise UserError("precomputed: y must be rows of the square training kernel; pass new rows as x")
         K = output(out, (len(x), len(y)), x.dtype, self.name)
-        K[:] = x.values[:, y.start : y.start + len(y)]
-        return K
+        with np.errstate(over="ignore"):  # which is refused in the next line
+            K[:] = blocks.entries(x.source, x.index, y.columns)
+        if not np.isfinite(K).all():
+            row, column = np.argwhere(~np.isfinite(K))[0]
+            raise UserError(
+                f"precomputed: needs finite {K.dtype} kernel values, got {K[row, column]} at row {x.index[row]}, column "
+                f"{y.columns[column]}; leave the sample out, in rows and columns"
+            )
+        return _symmetric(K) if x is y else K
 
     def diagonal(self, x: PreparedSquare) -> np.ndarray:
         """Work out k(x_i, x_i), exact for the prepared rows.
@@ -331,10 +363,13 @@ class Precomputed(Kernel[PreparedSquare]):
         ndarray of shape (m,)
             Kernel values.
         """
-        n = len(x)
-        if x.start is None:
+        if x.columns is None:
             raise UserError("precomputed: the diagonal of new rows is unknown; pass rows of the square training kernel")
-        return x.values[np.arange(n), x.start + np.arange(n)]
+        if isinstance(x.source, np.ndarray):
+            return x.source[x.index, x.columns].astype(x.dtype)
+        strips = blocks.row_blocks(len(x), _STRIP)
+        found = [blocks.entries(x.source, x.index[where], x.columns[where]).diagonal() for where in strips]
+        return np.concatenate(found or [np.empty(0)]).astype(x.dtype)
 
     def gram(
         self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState, n_threads: int | None
@@ -343,14 +378,14 @@ class Precomputed(Kernel[PreparedSquare]):
 
         Parameters
         ----------
-        X : ndarray or csr_array of shape (n, d)
-            Rows.
+        X : array of shape (n, n)
+            The training kernel.
         dtype : dtype
             float32 or float64.
         random_state : int, Generator, RandomState or None
-            Seed of the sample that decides a bandwidth.
+            Of no effect.
         n_threads : int or None
-            Of the compiled loops; None: as many as BLAS may use.
+            Of no effect.
 
         Returns
         -------
@@ -359,16 +394,8 @@ class Precomputed(Kernel[PreparedSquare]):
         kernel : Kernel
             Fitted.
         """
-        self.fit(X)
-        K = self.prepare(X, dtype).values
-        worst = max(
-            (float(np.abs(K[w] - K[:, w].T).max(initial=0.0)) for w in blocks.row_blocks(len(K), 1024)), default=0.0
-        )
-        if worst > 1e-5 * float(np.abs(K).max(initial=0.0)):
-            raise UserError(
-                f"precomputed: the training kernel must be symmetric, got entries that differ by {worst:.2g}"
-            )
-        return (K if worst == 0.0 else (K + K.T) / 2), self
+        p = self.prepare(X, dtype)
+        return self.tile(p, p), self
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the kernel as a JSON dict, which `parse` reads.
@@ -379,3 +406,43 @@ class Precomputed(Kernel[PreparedSquare]):
             Its name and parameters.
         """
         return {"kernel": self.name}
+
+
+def selection(source: blocks.Rows) -> scipy.sparse.csr_array:
+    """What is left of rows of a training kernel where only new rows are compared with them: m x n, a 1 for their column."""
+    prepared = Precomputed().prepare(source)
+    if prepared.columns is None:
+        _check_square(prepared.source)
+    m = len(prepared)
+    held = (np.ones(m, np.float32), prepared.columns, np.arange(m + 1))
+    return scipy.sparse.csr_array(held, shape=(m, prepared.source.shape[1]))
+
+
+def _selected(source: blocks.Rows) -> np.ndarray | None:
+    """The columns of a `selection`; no kernel is one, but for the identity, which selects its own rows."""
+    if not isinstance(source, scipy.sparse.csr_array) or source.nnz != source.shape[0]:
+        return None
+    one_each = (np.diff(source.indptr) == 1).all() and (source.data == 1).all()
+    return source.indices if one_each else None
+
+
+def _check_square(source: blocks.Rows) -> None:
+    n, m = source.shape
+    if n != m:
+        raise UserError(
+            f"precomputed: the training kernel must be square, got {n} x {m}; pass k(train, train), of the same samples in "
+            "rows and columns"
+        )
+
+
+def _symmetric(K: np.ndarray) -> np.ndarray:
+    """A square of the kernel with itself, without its rounding; refused where it is not symmetric but for that."""
+    worst = max(
+        (float(np.abs(K[w] - K[:, w].T).max(initial=0.0)) for w in blocks.row_blocks(len(K), _STRIP)), default=0.0
+    )
+    if worst > 1e-5 * float(np.abs(K).max(initial=0.0)):
+        raise UserError(
+            f"precomputed: the training kernel must be symmetric, got entries that differ by {worst:.2g}; "
+            "pass k(x_i, x_j) of all pairs"
+        )
+    return K if worst == 0.0 else (K + K.T) / 2

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dmo.blocks import Rows, rows
+from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.kernels import Kernel, from_dict
 
@@ -70,6 +70,11 @@ class MultiKernel:
         """
         return cls({view: kernel}, {view: 1.0})
 
+    @property
+    def pairwise(self) -> list[str]:
+        """Views whose rows are those of a kernel matrix."""
+        return [name for name, kernel in self.kernels.items() if kernel.pairwise]
+
     def prepare(self, views: Mapping[str, Rows], where: slice, dtype: DTypeLike) -> dict[str, Any]:
         """Make rows of every view ready for `tile`.
 
@@ -87,7 +92,7 @@ class MultiKernel:
         dict of str to prepared rows
             By view.
         """
-        return {name: kernel.prepare(rows(views[name], where), dtype) for name, kernel in self.kernels.items()}
+        return {name: kernel.prepare(kernel.part(views[name], where), dtype) for name, kernel in self.kernels.items()}
 
     def tile(self, x: Mapping[str, Any], y: Mapping[str, Any]) -> np.ndarray:
         """Work out k(x_i, y_j) of prepared rows.

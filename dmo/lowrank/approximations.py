@@ -28,6 +28,10 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
     """fit learns `map_` on one view; transform gives its factor rows."""
 
     _needs: ClassVar[dict[str, Need]] = {
+        "kernel": Need(
+            "needs a kernel, its name, or None for the estimator's; a number of landmarks is rank=...",
+            lambda value: not isinstance(value, (int, float)),
+        ),
         "precision": optional(one_of("float32", "float64")),
         "random_state": SEED,
     }
@@ -60,6 +64,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
             are allowed
             is its own factor, without error.
         """
+        check_parameters(self)
         own = parse(kernel if self.kernel is None else self.kernel)
         if isinstance(own, Linear) and X.shape[1] <= self._columns():
             return LinearMap.of(own, X, center)

@@ -11,7 +11,7 @@ import scipy.sparse
 
 from dmo.blocks import Block, Rows, RowsOf, sampled
 from dmo.errors import UserError
-from dmo.kernels import Kernel, Precomputed, parse
+from dmo.kernels import Kernel, parse
 from dmo.validation import COUNT, check_parameter
 
 _LEAST, MOST_ROWS = 4096, 20_000
@@ -102,7 +102,7 @@ def check_finite(block: Any, index: np.ndarray | None = None) -> None:
 
 def check_rows(kernel: str | Kernel, X: Rows) -> None:
     """Raise ValueError for rows that no landmark can be taken from."""
-    if isinstance(parse(kernel), Precomputed):
+    if parse(kernel).pairwise:
         raise UserError("a precomputed kernel has no rows to take landmarks from; take approximation='exact'")
     if len(X.shape) != 2 or 0 in X.shape:
         raise UserError(f"rows have shape {tuple(X.shape)}; pass samples x features, at least one of each")

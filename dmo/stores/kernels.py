@@ -272,6 +272,16 @@ class KernelStore(_Tiles, Stored):
         """Always 2."""
         return 2
 
+    @property
+    def chunks(self) -> tuple[int, int]:
+        """Rows and columns of a tile."""
+        return self.block, self.block
+
+    @property
+    def contents(self) -> str:
+        """A digest of the tiles' checksums: tells whether the kernel has changed, without reading it."""
+        return digest(self.shape, self.dtype.str, self.block, self.entries)
+
     def __len__(self) -> int:
         return self.n
 
@@ -279,7 +289,9 @@ class KernelStore(_Tiles, Stored):
         """Entries of the whole symmetric matrix: rows by a slice, or rows and columns by two; tiles are read as needed."""
         rows, columns = where if isinstance(where, tuple) else (where, slice(None))
         if not isinstance(rows, slice) or not isinstance(columns, slice):
-            raise TypeError("a kernel store is read by slices; pass kernel[a:b, c:d]")
+            raise TypeError(
+                "a kernel store is read by slices; pass kernel[a:b, c:d], and dmo.Views({'x': kernel}) to tools that split it"
+            )
         down, across = range(self.n)[rows], range(self.n)[columns]
         if down.step != 1 or across.step != 1:
             raise UserError(f"a kernel store is read in steps of 1, got {down.step} and {across.step}")

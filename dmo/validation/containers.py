@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
+import dask.array as da
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike
@@ -100,6 +101,9 @@ class Views:
             return self._views[key]
         if isinstance(key, tuple):
             key, *rest = key
+            if len(rest) == 1 and getattr(key, "ndim", 0) == 2:  # numpy.ix_: rows and columns of kernel matrices
+                down, across = key.ravel(), rest[0].ravel()
+                return Views({name: _square_part(view, down, across) for name, view in self._views.items()})
             if any(part is not Ellipsis and part != slice(None) for part in rest):
                 raise UserError("Views: only rows can be picked; take a view by its name, then its columns")
         return Views({name: pick_rows(view, key) for name, view in self._views.items()})
@@ -295,6 +299,14 @@ def _columns(name: str, X: Any, columns: Columns) -> Any:
         )
     except (KeyError, IndexError) as error:
         raise UserError(f"view {name!r}: X has no such columns ({error}); it has {X.shape[1]}") from error
+
+
+def _square_part(view: Any, down: np.ndarray, across: np.ndarray) -> Rows:
+    """Rows and columns of a kernel matrix, unread where it is not in memory."""
+    if not isinstance(view, np.ndarray) and not scipy.sparse.issparse(view) and not hasattr(view, "compute"):
+        view = view.to_dask() if hasattr(view, "to_dask") else da.from_array(view)
+    part: Rows = view[down][:, across]
+    return part
 
 
 def pick_rows(view: Rows, key: RowKey) -> Rows:

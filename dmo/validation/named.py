@@ -115,6 +115,12 @@ class Named:
     def _title(self) -> str:
         return type(self).__name__
 
+    def _fewer(self, name: str, wanted: int, most: int) -> int:
+        """A number as it was asked for, or with a warning as many as the data have."""
+        if wanted > most:
+            self._warn(f"{name} = {wanted}, but these samples have {most}; took {most}, pass at most that")
+        return min(wanted, most)
+
     def _warn(self, text: str, category: type[Warning] = UserWarning) -> None:
         """Warn at the line that called the library, however deep the warning arose."""
         frame, level = sys._getframe(1), 2

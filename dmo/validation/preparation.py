@@ -20,7 +20,7 @@ from dmo.blocks import Block, Rows, RowsOf, Subset, double, presence, row_blocks
 from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.kernels import parse
-from dmo.kernels.composite import Precomputed
+from dmo.kernels.parsing import is_pairwise
 from dmo.validation.parameters import one_of, optional, per_view
 
 Scales = (
@@ -251,9 +251,17 @@ def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> d
         return {}
     scales = per_view("scale", estimator.scale, list(views), _SCALE)
     gaps = per_view("impute", estimator.impute, list(views), _GAP)
-    takes = None
+    takes, kernel = None, getattr(estimator, "kernel", None)
+    kernels = per_view("kernel", kernel, list(views)) if is_pairwise(kernel) else {}
     found = {}
     for view, source in views.items():
+        if is_pairwise(kernels.get(view)):
+            if scales[view] not in ("auto", "none") or gaps[view] is not None:
+                raise UserError(
+                    f"view {view!r} is a precomputed kernel, whose columns are samples, got scale={scales[view]!r}, "
+                    f"impute={gaps[view]!r}; pass scale='none', impute=None, and prepare the features before the kernel"
+                )
+            continue
         present = presence(source)
         if present is not None:
             source = Subset(source, np.flatnonzero(present))
@@ -377,7 +385,7 @@ def _takes_any(spec: Any) -> bool:
     if hasattr(kernel, "kernels"):
         return all(_takes_any(part) for part in kernel.kernels)
     directions = getattr(kernel, "normalize", None) is not None or kernel.name == "cosine"
-    return not (isinstance(kernel, Precomputed) or directions or getattr(kernel, "non_negative", False))
+    return not (kernel.pairwise or directions or getattr(kernel, "non_negative", False))
 
 
 def _unchecked(block: Block, first_row: int) -> None:

@@ -17,6 +17,7 @@ from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
 from dmo import kernels, progress
+from dmo.errors import UserError
 from dmo.kernels import (
     RBF,
     ChiSquare,
@@ -31,6 +32,7 @@ from dmo.kernels import (
     Sum,
     bandwidths,
     gram_matrix,
+    kernel_array,
     loops,
     normalize_rows,
     parse,
@@ -570,3 +572,33 @@ def test_tasks_in_threads_tell_their_progress_to_who_listens():
     with threadpool_limits(2, user_api="blas"), progress.listen(told.append):
         assert threads.in_threads(work, ["a", "b", "c"]) == ["a", "b", "c"]
     assert sorted(event["stage"] for event in told if event["state"] == "done") == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "container", [np.asarray, sp.csr_array, lambda X: da.from_array(X, (40, -1)), lambda X: zarr.array(X)]
+)
+def test_a_lazy_kernel_is_the_kernel_matrix(container):
+    X = np.random.default_rng(0).normal(size=(130, 4))
+    kernel = RBF(2.0)
+    K, new = gram_matrix(kernel, X, np.float64)[0], X[:30] + 0.1
+    found = kernel_array(kernel, container(X), block=50, dtype=np.float64)
+    assert found.chunks == ((50, 50, 30), (50, 50, 30))
+    np.testing.assert_allclose(found.compute(), K, atol=1e-12)
+    cross = kernel_array(kernel, container(new), container(X), block=50, dtype=np.float64)
+    np.testing.assert_allclose(cross.compute(), kernel(new, X, dtype=np.float64), atol=1e-12)
+    rule = kernel_array("rbf", container(X), block=50, dtype=np.float64)
+    np.testing.assert_allclose(rule.compute(), gram_matrix("rbf", X, np.float64)[0], atol=1e-6)
+
+
+def test_a_lazy_kernel_computes_blocks_on_both_sides_of_the_diagonal_once(monkeypatch):
+    tiles, work = [], RBF.tile
+    monkeypatch.setattr(RBF, "tile", lambda self, x, y, out=None: tiles.append(0) or work(self, x, y, out))
+    found = kernel_array(RBF(1.0), np.random.default_rng(0).normal(size=(100, 3)), block=25)
+    assert not tiles
+    found.compute(scheduler="synchronous")
+    assert len(tiles) == 4 * 5 / 2
+
+
+def test_a_lazy_kernel_of_a_matrix_is_refused():
+    with pytest.raises(UserError, match="take it as it is"):
+        kernel_array("precomputed", np.eye(3))

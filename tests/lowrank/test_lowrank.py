@@ -16,7 +16,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import chi2_kernel, laplacian_kernel, rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dmo import stores
+from dmo import KGHA, stores
 from dmo.kernels import RBF, ChiSquare, Laplacian, Linear
 from dmo.linalg import pivoted_cholesky
 from dmo.linalg.block_rows import BlockRows
@@ -691,3 +691,10 @@ def test_other_bandwidths_of_a_map_are_powers_of_its_kernel_values(kernel, their
         F = found.raw(shared.exponents(rows)).astype(float)
         expected = theirs(X, gamma=gamma(factor * own.kernel.width))
         np.testing.assert_allclose(F @ F.T, expected, atol=2e-3 if precision == "float32" else 1e-6)
+
+
+@pytest.mark.parametrize("kind", [Nystrom, Meka, BestLowRank])
+def test_a_number_in_the_place_of_the_kernel_is_told_from_a_rank(kind):
+    with pytest.raises(ValueError, match=r"kernel = 30; needs a kernel.*a number of landmarks is rank="):
+        KGHA(approximation=kind(30)).fit(X, np.arange(len(X)) % 2)
+    assert KGHA(approximation=kind(rank=30)).fit(X, np.arange(len(X)) % 2)

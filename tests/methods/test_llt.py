@@ -417,7 +417,7 @@ NAN = np.where(np.arange(40).reshape(20, 2) == 5, np.nan, 1.0)
         ({"frame": "global"}, None, "frame = 'global'; known: 'local', 'identity'"),
         ({"neighbors": "all"}, None, "neighbors = 'all'; known: 'samples', 'distinct'"),
         ({"max_iter": 0}, None, "max_iter = 0; needs a whole number of at least 1"),
-        ({"kernel": "precomputed"}, None, "a precomputed kernel must be n x n, got"),
+        ({"kernel": "precomputed"}, None, "the training kernel must be square, got"),
         ({}, lambda Y: NAN, "input y contains NaN or infinity at row 2, output 1"),
         ({}, lambda Y: Y[:-1], "y has 19 rows, X has 20"),
         ({}, lambda Y: None, "requires y to be passed"),
@@ -432,7 +432,7 @@ def test_bad_input_is_refused_in_a_sentence(arguments, change, sentence):
 
 def test_asymmetric_and_indefinite_kernels_are_refused():
     X, Y = samples(20, 2, 0)
-    with pytest.raises(ValueError, match="precomputed kernel is not symmetric"):
+    with pytest.raises(ValueError, match="training kernel must be symmetric"):
         LLTSVR(kernel="precomputed").fit(np.triu(rbf(X)), Y)
     with pytest.raises(ValueError, match="not positive definite"):
         LLTSVR(kernel="precomputed").fit(-10 * rbf(X), Y)
@@ -495,9 +495,9 @@ def test_weighted_naive_regression_is_scikit_learns_svr():
         X, Y, C=[0.5, 2.0], sample_weight=weights
     )
     np.testing.assert_allclose(path[1].predict(X), found, atol=1e-3)
-    K = rbf(X)
-    with pytest.raises(ValueError, match="precomputed kernel takes weights above 0"):
-        dmo.LLTSVR("precomputed").fit(K, Y, sample_weight=weights)
+    model.set_params(kernel="precomputed")
+    K = RBF(0.7)(X, dtype=np.float64)
+    np.testing.assert_allclose(model.fit(K, Y, sample_weight=weights).predict(K), found, atol=1e-6)
 
 
 NOT_OURS = dict.fromkeys(

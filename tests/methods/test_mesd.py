@@ -203,6 +203,13 @@ def test_directions_that_are_rounding_are_refused(make):
             MESD("fda", n_components=1, weighted=weighted).fit(rows, Y[:, :1])
 
 
+def test_two_components_of_a_binary_label_are_one_with_a_warning():
+    y = np.arange(N) % 2
+    with pytest.warns(UserWarning, match="n_components = 2, but these samples have 1; took 1"):
+        found = MESD("fda", n_components=2).fit(X, y).transform(X)
+    np.testing.assert_array_equal(found, MESD("fda", n_components=1).fit(X, y).transform(X))
+
+
 @pytest.mark.parametrize("name", ["fda", "lfda", "olpp-r"])
 def test_samples_without_labels_are_left_out_and_embedded(name):
     more, none = np.vstack([X, X[:6] + 9.0]), np.full((6, C), np.nan)

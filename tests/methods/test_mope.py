@@ -296,7 +296,6 @@ def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_neighbors": 90}, "MOPE: neighbors: k = 90 of 90 samples; needed is a whole number from 1 to 89"),
         ({"scheme": "bit"}, "known: bits, projection, classes"),
         ({"similarity": "dice"}, "has no similarity 'dice'"),
         ({"combination": "or"}, "known: priority"),
@@ -309,7 +308,6 @@ def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
         ({"selection": "proximity", "scheme": "projection", "similarity": "local"}, "take selection='features'"),
         ({"label_projection": "fda"}, "known: 'pca', 'lsi', 'usc'"),
         ({"label_share": 1.5}, "label_share = 1.5; needs a number from 0 to 1"),
-        ({"selection": "proximity", "n_neighbors": 90}, "MOPE: neighbors: k = 90 of 90 samples"),
         ({"ridge": 1.0}, "needs constraint='embedding'"),
         ({"ridge": -1.0}, "ridge = -1.0; needs a number that is not negative"),
         ({"n_components": 20}, "n_components = 20, but"),
@@ -323,6 +321,13 @@ def test_bad_arguments_are_explained(arguments: Any, message: str) -> None:
     model = clone(MOPE(n_neighbors=7)).set_params(**arguments)
     with pytest.raises(ValueError, match=message):
         model.fit(X, Y)
+
+
+@pytest.mark.parametrize("selection", ["features", "proximity"])
+def test_more_neighbors_than_samples_are_all_of_them_with_a_warning(selection: Any) -> None:
+    with pytest.warns(UserWarning, match="n_neighbors = 90, but these samples have 89; took 89"):
+        found = MOPE(n_neighbors=90, selection=selection).fit(X, Y).transform(NEW)
+    np.testing.assert_array_equal(found, MOPE(n_neighbors=89, selection=selection).fit(X, Y).transform(NEW))
 
 
 def test_all_pairs_of_many_samples_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

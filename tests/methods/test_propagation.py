@@ -178,11 +178,19 @@ def test_a_saved_model_scores_alike(tmp_path: Any) -> None:
         np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
 
 
+@pytest.mark.filterwarnings("ignore:.*the systems stopped")
+def test_more_neighbors_than_samples_are_all_of_them_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="n_neighbors = 80, but these samples have 79; took 79"):
+        model = LabelPropagation(n_neighbors=80).fit(X, PARTLY)
+    wanted = LabelPropagation(n_neighbors=79).fit(X, PARTLY)
+    np.testing.assert_array_equal(model.scores_, wanted.scores_)
+    np.testing.assert_array_equal(model.decision_function(X[:9] + 0.1), wanted.decision_function(X[:9] + 0.1))
+
+
 @pytest.mark.parametrize(
     ("arguments", "labels", "message"),
     [
         ({"method": "ml-gfr"}, PARTLY, "known: smse1, smse2, ml-grf, ml-lgc"),
-        ({"n_neighbors": 80}, PARTLY, "k = 80 of 80 samples"),
         ({"smoothness": 0}, PARTLY, "smoothness = 0; needs a positive number"),
         ({"correlation": -1}, PARTLY, "correlation = -1; needs a number that is not negative"),
         ({"weight": rng.random((N, N))}, PARTLY, "not symmetric"),
