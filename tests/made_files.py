@@ -34,3 +34,58 @@ def story(number, topics, body, lewis="TRAIN", has="YES", title="A TITLE"):
         f"<DATE>26-FEB-1987</DATE>\n<TOPICS>{marked}</TOPICS>\n<PLACES><D>usa</D></PLACES>\n<TEXT>&#2;\n"
         f"<TITLE>{title}</TITLE>\n<DATELINE> X - </DATELINE><BODY>{body}\n&#3;</BODY></TEXT>\n</REUTERS>\n"
     )
+
+
+def bombs(folder, n=1_000_000):
+    """Small files that hold n x 5 numbers of 8 bytes each, all the same, by their names; and a table of n / 4 columns."""
+    import lzma
+
+    import h5py
+    import numpy as np
+    import pandas as pd
+    import scipy.io
+    import scipy.sparse
+
+    X = np.ones((n, 5))
+    np.savez_compressed(folder / "a.npz", x=X)
+    scipy.sparse.save_npz(folder / "sparse.npz", scipy.sparse.csr_array(X))
+    scipy.io.savemat(folder / "a.mat", {"X": X}, do_compression=True)
+    with h5py.File(folder / "new.mat", "w", userblock_size=512) as file:
+        file["Y"] = np.random.default_rng(0).random((1, 40 * n // 8000))  # deflate reaches a thousandth
+        file.create_dataset("X", (5, n), "f8", chunks=(5, 1024), compression="gzip")
+        for dataset in file.values():
+            dataset.attrs["MATLAB_class"] = np.bytes_("double")
+    pd.DataFrame(X, columns=list("abcde")).to_parquet(folder / "a.parquet")
+    (folder / "a.csv.xz").write_bytes(lzma.compress(b"a,b,c,d,word\n" + b"1,1,1,1,w\n" * n, preset=0))
+    (folder / "wide.csv").write_text(",".join("1" for _ in range(n // 4)))
+    return {path.name: path for path in sorted(folder.iterdir())}
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+import pandas, pyarrow.parquet, scipy.sparse  # what reading imports counts before
+from dmo.errors import UserError
+{setup}
+def peak():  # since this program began; getrusage counts what was there before
+    return 1024 * int(re.search("VmHWM:(.*)kB", Path("/proc/self/status").read_text())[1])
+for path in sys.argv[1:]:
+    before = peak()
+    try:
+        {read}
+        said = ""
+    except UserError as error:
+        said = str(error)
+    print(path.rpartition("/")[2], peak() - before, said, sep="|")
+"""
+
+
+def peaks(setup, read, paths):
+    """By file, the bytes by which the peak of a fresh process grows while `read` takes `path`, and the refusal."""
+    import subprocess
+    import sys
+
+    script = PEAK.format(setup=setup, read=read)
+    found = subprocess.run([sys.executable, "-c", script, *map(str, paths)], capture_output=True, text=True, check=True)
+    lines = [line.split("|") for line in found.stdout.splitlines()]
+    return {name: (int(grown), said) for name, grown, said in lines}

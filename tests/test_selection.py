@@ -68,6 +68,27 @@ def test_every_fold_has_its_share_of_every_label_which_chance_does_not_give(seed
     assert (np.bincount(stratified_folds(Y, (0.9, 0.1), seed)) >= [355, 35]).all()
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_folds_are_dealt_one_sample_after_the_other_to_the_part_that_wishes_most(seed):
+    """Algorithm 1 of Sechidis, Tsoumakas, Vlahavas 2011, as it is printed."""
+    rng = np.random.default_rng(seed)
+    n, shares = int(rng.integers(10, 300)), [np.full(3, 1 / 3), np.full(7, 1 / 7), np.array([0.7, 0.2, 0.1])][seed % 3]
+    Y = rng.random((n, 12)) < rng.random(12) / 2
+    rng = np.random.default_rng(seed)
+    order, chance, part = rng.permutation(n), rng.permutation(len(shares)), np.full(n, -1)
+    wanted, room = np.outer(shares, Y.sum(axis=0)), shares * n
+    while (part < 0).any():
+        left = (Y & (part < 0)[:, None]).sum(axis=0)
+        rarest = np.where(left > 0, left, n + 1).argmin() if left.any() else None
+        some = [i for i in order if part[i] < 0 and (rarest is None or Y[i, rarest])]
+        for i in some:
+            wish = room if rarest is None else wanted[:, rarest]
+            to = max(range(len(shares)), key=lambda p: (wish[p].round(9), room[p].round(9), chance[p]))
+            part[i], room[to] = to, room[to] - 1
+            wanted[to] -= Y[i]
+    np.testing.assert_array_equal(stratified_folds(Y.astype(int), tuple(shares), seed), part)
+
+
 def test_folds_of_one_class_a_sample_are_scikit_learns_stratified_folds():
     y = np.random.default_rng(0).choice(4, 203, p=[0.03, 0.17, 0.3, 0.5])
     fold = stratified_folds(np.eye(4)[y], 5)

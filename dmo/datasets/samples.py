@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from dmo.datasets.text import Vocabulary
 from dmo.datasets.writing import Source, write
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
-from dmo.formats.files import DataError, dense, suffix
+from dmo.formats.files import DataError, check_memory, dense, suffix
 from dmo.formats.frames import TABLES, is_ragged, numbers_of, numeric_columns, read_frame, read_ragged
 from dmo.formats.tables import open_table
 from dmo.labels.stratification import stratified_folds
@@ -292,7 +293,8 @@ def read_samples(
         raise UserError("the samples have a split already; leave test_share out")
     if not 0 < test_share < 1:
         raise UserError(f"test_share = {test_share!r}; needs a number between 0 and 1")
-    return reader.with_texts(replace(samples, split=share_out(samples.labels, samples.n, test_share, random_state)))
+    n = next(iter({**samples.views, **reader.texts}.values())).shape[0]  # of documents alone there is no view yet
+    return reader.with_texts(replace(samples, split=share_out(samples.labels, n, test_share, random_state)))
 
 
 def share_out(labels: np.ndarray | None, n: int, test_share: float, random_state: int | None = 0) -> np.ndarray:
@@ -413,7 +415,7 @@ def _of_one_column(where: str, column: Any, separator: str | None) -> tuple[np.n
             classes, prefix = (values[:, None] == levels).astype(np.uint8), "" if real or name is None else f"{name}="
             return unknown_rows(classes, gap), [f"{prefix}{level:g}" for level in levels], "classes"
         return found, [name or "label"], "targets" if real else "labels"
-    texts = ["" if i in set(gap.tolist()) else str(text) for i, text in enumerate(column)]
+    texts = ["" if lost else str(text) for lost, text in zip(column.isna(), column)]
     mark = (
         separator if separator is not None else next((m for m in _SEPARATORS if any(m in text for text in texts)), None)
     )
@@ -500,6 +502,7 @@ class _Reader:
     parts: Any = None
     names: dict[str, list[str]] = field(default_factory=dict)
     texts: dict[str, Any] = field(default_factory=dict)
+    documents: list[str] | None = None
 
     def add(self, view: str, given: Any, columns: list[str] | int | None) -> None:
         """Read the table of a view."""
@@ -520,6 +523,9 @@ class _Reader:
                 return
         if "text" in table.attrs:
             self.text = (*self.text, "text")
+            if self.id is None:
+                self.documents = table["document"].tolist()
+                table = table.drop(columns="document")
         table = self._indexed(view, table)
         chosen = [name for name in columns if name in table.columns] if isinstance(columns, list) else []
         if isinstance(columns, list) and chosen:
@@ -538,6 +544,8 @@ class _Reader:
             return
         arff = all(suffix(path) == ".arff" for path in files.values())
         table = open_table(view, {k: str(v) for k, v in files.items()}, columns if arff else None, with_labels=True)
+        if not scipy.sparse.issparse(rows(table.X, slice(0, 0))):
+            check_memory(f"view {view!r}", math.prod(table.X.shape) * np.dtype(table.X.dtype).itemsize)
         self.tables[view] = rows(table.X)
         if table.feature_names is not None:
             self.names[view] = table.feature_names
@@ -609,13 +617,14 @@ class _Reader:
 
         labels, unlabeled = self.labels, np.empty(0, np.intp)
         keyed = {name: table for name, table in self.tables.items() if isinstance(table, pd.DataFrame)}
-        ids = None
+        ids = self.documents
         if self.id is not None:
             if isinstance(labels, pd.DataFrame | pd.Series):
                 keyed["labels"] = labels
             ids = self._joined({name: list(map(str, table.index)) for name, table in keyed.items()})
             if "labels" in keyed:
-                unlabeled = np.flatnonzero(~np.isin(ids, keyed["labels"].index))
+                known = set(map(str, keyed["labels"].index))
+                unlabeled = np.array([i for i, one in enumerate(ids) if one not in known], np.intp)
             keyed = {name: table.reindex(ids) for name, table in keyed.items()}
             labels = keyed.pop("labels", labels)
         views: dict[str, Any] = {}
@@ -644,7 +653,7 @@ class _Reader:
         n = len(next(iter(self.texts.values()))) if not views else 0
         Y = self._upright(views, Y, n)
         parts = self.parts
-        if isinstance(parts, pd.Series) and ids is not None:
+        if isinstance(parts, pd.Series) and self.id is not None:
             parts = parts.reindex(ids)
         elif self.split is not None and parts is None:
             raise DataError(f"no table has the column {self.split!r} of the split")

@@ -22,7 +22,7 @@ from zarr.core.sync import sync
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.formats.files import DataError, existing
+from dmo.formats.files import DataError, check_memory, existing
 from dmo.formats.matlab5 import ROWS_PER_BYTE
 
 _LARGEST = 1 << 48  # rows or columns
@@ -176,6 +176,7 @@ class NpzMember:
     def _read(self, first: int, count: int) -> np.ndarray:
         size = self._stored.itemsize
         offset = self._first + first * size
+        check_memory(self._where, count * size)
         try:
             stream = self._opened()
             stream.seek(offset)
@@ -229,7 +230,9 @@ def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
     if not names:
         raise DataError(f"{path}: a zip archive without arrays, expected members that end in .npy")
     if set(names) >= SPARSE_KEYS:
-        return {"X": _sparse(path, {key: NpzMember(path, names[key]).read() for key in SPARSE_KEYS})}
+        members = {key: NpzMember(path, names[key]) for key in SPARSE_KEYS}
+        check_memory(path, sum(math.prod(member.shape) * member.dtype.itemsize for member in members.values()))
+        return {"X": _sparse(path, {key: member.read() for key, member in members.items()})}
     return {name: NpzMember(path, member) for name, member in names.items()}
 
 
@@ -247,11 +250,14 @@ def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
             raise UserError(f"values of type {parts['data'].dtype}")
         if kind == b"csc" and shape[0] > ROWS_PER_BYTE * max(parts["data"].nbytes, 1):
             raise UserError(f"{shape[0]} rows for {len(parts['data'])} values")
+        check_memory(path, 8 * max(shape))
         matrix = makers[kind]((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
         if np.any(matrix.indptr[1:] < matrix.indptr[:-1]):  # not looked at by check_format where the last one is 0
             raise UserError("index pointers that fall")
         matrix.check_format(full_check=True)
         return scipy.sparse.csr_array(matrix)
+    except DataError:
+        raise
     except (ValueError, TypeError, IndexError) as error:
         raise DataError(f"{path}: the sparse matrix is damaged ({_first_line(error)}); fetch it again") from None
 

@@ -20,6 +20,7 @@ import numpy as np
 from dmo.formats.files import DataError, lines, suffix, to_number
 
 DELIMITERS = (",", ";", "\t")
+_CELLS = 1 << 24  # of a block
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Delimited:
         Parameters
         ----------
         size : int, default=4096
-            Rows in a block, at most.
+            Rows in a block, at most; fewer where these would have more than 2^24 cells.
 
         Yields
         ------
@@ -80,7 +81,7 @@ class Delimited:
         DataError
             With line and column where a field is no number, or a row has more or fewer than d fields.
         """
-        data = self._data()
+        data, size = self._data(), max(min(size, _CELLS // self.columns), 1)
         while block := list(islice(data, size)):
             try:
                 text = [line.decode("ascii") for _, line in block]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import lzma
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import psutil
 import scipy.sparse
 
 from dmo.blocks import Rows, rows
@@ -23,6 +25,7 @@ Block = Any
 """Some rows in memory: a NumPy array, or CSR."""
 LONGEST_LINE = 1 << 28
 """Bytes of a line of text: some kilobytes may decompress to any number of them."""
+csv.field_size_limit((1 << 31) - 1)  # a line of many names is one field for a wrong separator, a document is one cell
 COMPRESSED: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 
@@ -76,6 +79,16 @@ def existing(path: str | os.PathLike[str]) -> Path:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
     return path
+
+
+def check_memory(where: str | os.PathLike[str], needed: int, free: int | None = None) -> None:
+    """DataError where values of `needed` bytes, as a file says before they are read, do not fit into what memory is free."""
+    free = psutil.virtual_memory().available if free is None else free
+    if needed > free:
+        raise DataError(
+            f"{where}: holds {needed} bytes that are needed at once, this machine has {free} free; take one with more memory, "
+            "or split the file, or write it as .npy or .zarr, which are read block by block"
+        )
 
 
 def open_binary(path: str | os.PathLike[str]) -> BinaryIO:

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 
 from dmo.errors import UserError
-from dmo.formats.files import DataError, decompressing, existing, open_binary, suffix, to_number
+from dmo.formats.files import (
+    COMPRESSED,
+    DataError,
+    check_memory,
+    decompressing,
+    existing,
+    lines,
+    open_binary,
+    suffix,
+    to_number,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +39,7 @@ _GAPS = ["", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-nan"]
 _SEPARATORS = (",", ";", "\t", "|")
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?")
 _DECIMAL = re.compile(r"-?\d+,\d+([eE][-+]?\d+)?")
+_COPIES, _PIECE = 4, 1 << 20  # of a text while it becomes a table; bytes read at a time
 _SOME = 50  # lines that the separator is found from
 TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 """Words for 1 and 0."""
@@ -65,12 +81,9 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
     path = existing(path)
     notes = [] if notes is None else notes
     if suffix(path) in (".parquet", ".pq"):
-        try:
+        check_memory(path, 8 * math.prod(frame_shape(path)))
+        with _parquet(path):
             return pd.read_parquet(path)
-        except ImportError:
-            raise UserError(f"{path}: Parquet needs pyarrow; install dmo-learn[parquet]") from None
-        except Exception as error:  # pyarrow's own, of any class
-            raise DataError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
     text = _text(path)
     mark = "\t" if suffix(path) == ".tsv" else _separator(text)
     decimal = "," if mark != "," and _decimal_comma(text, mark) else "."
@@ -89,6 +102,8 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
             low_memory=False,
         )
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        if "out of memory" in str(error):
+            raise MemoryError from None
         raise DataError(
             f"{path}: {str(error).strip().splitlines()[-1]}; every row needs as many fields as the first"
         ) from None
@@ -98,6 +113,58 @@ def read_frame(path: str | os.PathLike[str], notes: list[str] | None = None) -> 
         raise DataError(f"{path}: ends after its header, expected at least one row")
     found.columns = [str(name).strip() for name in found.columns]
     return _without_index(str(path), found, notes)
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[None]:
+    """What pyarrow raises inside the `with` block, in a sentence."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except ImportError:
+        raise UserError(f"{path}: Parquet needs pyarrow; install dmo-learn[parquet]") from None
+    except Exception as error:  # pyarrow's own, of any class
+        raise DataError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
+
+
+def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
+    r"""Look how large a table is, before its cells are read.
+
+        Parameters
+        ----------
+        path : path-like
+            As for `read_frame`.
+
+        Returns
+        -------
+        rows, columns : int
+            Of Parquet as its metadata say; of text the fields of the first line, and 0 rows, which it does not say.
+
+        Raises
+        ------
+        DataError
+            Where the file is no Parquet or no text.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> from dmo.formats.frames import frame_shape
+        >>> _ = Path("a.csv").write_text("image;width
+    sun.jpg;1,5
+    ")
+        >>> frame_shape("a.csv")
+        (0, 2)
+    """
+    path = existing(path)
+    if suffix(path) in (".parquet", ".pq"):
+        with _parquet(path):
+            from pyarrow.parquet import read_metadata
+
+            about = read_metadata(path)
+        return about.num_rows, about.num_columns
+    first = next((line for _, line in lines(path) if line), b"")
+    return 0, 1 + max(first.count(mark.encode()) for mark in _SEPARATORS)
 
 
 def read_ragged(path: str | os.PathLike[str]) -> list[list[str]]:
@@ -124,7 +191,7 @@ def read_ragged(path: str | os.PathLike[str]) -> list[list[str]]:
     text = _text(existing(path))
     return [
         [field.strip() for field in row if field.strip()]
-        for row in csv.reader(io.StringIO(text), delimiter=_separator(text))
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text))
     ]
 
 
@@ -152,7 +219,7 @@ def is_ragged(path: str | os.PathLike[str]) -> bool:
     if suffix(path) in (".parquet", ".pq"):
         return False
     text = _text(existing(path))
-    rows = list(islice(csv.reader(io.StringIO(text), delimiter=_separator(text)), _SOME))
+    rows = list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text)), _SOME))
     return len({len(row) for row in rows if row}) > 1
 
 
@@ -271,14 +338,22 @@ def one_hot(where: str, name: str, column: pd.Series) -> tuple[np.ndarray, list[
             f"{where}: column {name!r} holds {len(levels)} different words in {len(known)} rows ({example}), too many to be "
             f"features; leave it out, or pass it as the names of the samples (id={name!r})"
         )
-    found = (texts[:, None] == np.array(levels, dtype=object)[None, :]).astype(np.float64)
+    check_memory(f"{where}: column {name!r}", 8 * len(texts) * len(levels))
+    place, found = {level: j for j, level in enumerate(levels)}, np.zeros((len(texts), len(levels)))
+    found[np.flatnonzero(~gap), [place[text] for text in known]] = 1
     found[gap] = np.nan
     return found, levels
 
 
 def _text(path: Any) -> str:
+    free = psutil.virtual_memory().available
+    if Path(path).suffix.lower() not in COMPRESSED:
+        check_memory(path, _COPIES * os.path.getsize(path), free)
     with decompressing(path, lambda: ""), open_binary(path) as file:
-        data = file.read()
+        data = bytearray()
+        while piece := file.read(_PIECE):  # some kilobytes may decompress to any number of them
+            data += piece
+            check_memory(path, _COPIES * len(data), free)
     if b"\0" in data[:4096]:
         raise DataError(f"{path}: byte {data.index(0)} is no text, expected a table")
     try:
@@ -288,7 +363,7 @@ def _text(path: Any) -> str:
 
 
 def _first_lines(text: str) -> list[str]:
-    return [line for line in islice(io.StringIO(text), _SOME) if line.strip()]
+    return [line for line in islice(io.StringIO(text, newline=""), _SOME) if line.strip()]
 
 
 def _separator(text: str) -> str:
@@ -311,13 +386,13 @@ def _decimal_comma(text: str, mark: str) -> bool:
 
 def _header(where: str, text: str, mark: str, notes: list[str]) -> tuple[list[str], bool]:
     """(names of the columns, whether the first line holds them)."""
-    first = [field.strip() for field in next(csv.reader(io.StringIO(text), delimiter=mark), [])]
+    first = [field.strip() for field in next(csv.reader(io.StringIO(text, newline=""), delimiter=mark), [])]
     values = [to_number(field.replace(",", ".") if mark != "," else field) for field in first]
     if None in values or not first:
-        doubled = sorted({name for name in first if name and first.count(name) > 1})
+        doubled = sorted((name, count) for name, count in Counter(first).items() if name and count > 1)
         if doubled:
-            count = first.count(doubled[0])
-            raise DataError(f"{where}: the name {doubled[0]!r} stands over {count} columns, expected each once")
+            name, count = doubled[0]
+            raise DataError(f"{where}: the name {name!r} stands over {count} columns, expected each once")
         return first, True
     if len(first) > 1 and values in [[float(j + base) for j in range(len(first))] for base in (0, 1)]:
         notes.append(

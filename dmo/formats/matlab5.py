@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from dmo.formats.files import DataError
+from dmo.formats.files import DataError, check_memory
 
 HEADER = 128
 MATRIX, COMPRESSED = 14, 15
@@ -90,6 +90,8 @@ class _Matrix:
             stream = zlib.decompressobj()
             inner = stream.decompress(data, 8)
             kind, count = struct.unpack(self.order + "II", inner) if len(inner) == 8 else (0, 0)
+            if not limit:
+                check_memory(self.where, count)
             inner += stream.decompress(stream.unconsumed_tail, max(1, min(limit or count, count)))  # 0 means no limit
             if not limit:  # to the end, where the checksum of the values is
                 inner += stream.decompress(stream.unconsumed_tail, 1)
@@ -186,7 +188,7 @@ def _sparse(parts: _Parts, shape: tuple[int, ...]) -> scipy.sparse.csr_array:
         raise parts.fail(f"two dimensions of a sparse matrix, got {shape}")
     rows = parts.next("row numbers", "iu")
     starts = parts.next("column starts", "iu")
-    return checked_csr(shape, rows, starts, parts.next("values"), len(parts.data), parts.fail)
+    return checked_csr(shape, rows, starts, parts.next("values"), len(parts.data), parts.where, parts.fail)
 
 
 def checked_csr(
@@ -195,11 +197,13 @@ def checked_csr(
     starts: np.ndarray,
     values: np.ndarray,
     size: int,
+    where: str,
     fail: Callable[[str], DataError],
 ) -> scipy.sparse.csr_array:
     """The CSR matrix of MATLAB's compressed columns, which take `size` bytes; the error of `fail` where they do not fit."""
     if shape[0] > ROWS_PER_BYTE * size:
         raise fail(f"a matrix of {size} bytes to have fewer than {shape[0]} rows")
+    check_memory(where, 8 * shape[0])
     rows, starts = rows.astype(np.int64), starts.astype(np.int64)
     n = int(starts[-1]) if len(starts) else -1
     sound = len(starts) == shape[1] + 1 and starts[0] == 0 and np.all(np.diff(starts) >= 0)

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.errors import UserError
-from dmo.formats.files import DataError
+from dmo.formats.files import DataError, check_memory
 from dmo.formats.matlab5 import NUMERIC, checked_csr
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Variable:
         nothing = np.zeros(0)  # MATLAB leaves out what is empty
         rows, starts, values = (parts.get(name, nothing) for name in ("ir", "jc", "data"))
         size = sum(part.nbytes for part in parts.values())
-        return checked_csr(self.shape, rows, starts, values, size, self._damaged)
+        return checked_csr(self.shape, rows, starts, values, size, f"{self._path}::{self.name}", self._damaged)
 
     def _values(self, dataset: h5py.Dataset) -> np.ndarray:
         if dataset.dtype.names == ("real", "imag"):
@@ -75,6 +75,7 @@ class Variable:
         size = self._path.stat().st_size
         if dataset.nbytes > MOST_VALUES * size:
             raise self._damaged(f"at most {MOST_VALUES * size} bytes of values in {size}, got {dataset.nbytes}")
+        check_memory(f"{self._path}::{self.name}", dataset.nbytes)
         return np.asarray(dataset[()], dtype=dataset.dtype.newbyteorder("="))
 
     def _damaged(self, expected: str) -> DataError:

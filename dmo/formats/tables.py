@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from dmo.blocks import Rows, rows
 from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import open_npy, open_npz, open_zarr
 from dmo.formats.delimited import open_csv
-from dmo.formats.files import Block, DataError, SequentialRows, Stacked, dense, suffix
+from dmo.formats.files import Block, DataError, SequentialRows, Stacked, check_memory, dense, suffix
 from dmo.formats.frames import TRUTH
 from dmo.formats.matlab import matlab_variables, read_matlab
 from dmo.formats.matlab5 import NUMERIC
@@ -158,6 +159,8 @@ def open_rows(spec: str | Path) -> Rows:
         raise DataError(f"{spec}: is of type {source.dtype}, expected real numbers")
     if not transposed:
         return source
+    if not scipy.sparse.issparse(source):
+        check_memory(spec, math.prod(source.shape) * np.dtype(source.dtype).itemsize)
     whole = rows(source)
     return scipy.sparse.csr_array(whole.T) if scipy.sparse.issparse(whole) else np.ascontiguousarray(whole.T)
 

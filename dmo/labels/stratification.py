@@ -68,22 +68,29 @@ def _dealt(Y: np.ndarray, shares: np.ndarray, order: np.ndarray, rng: np.random.
     part = np.full(len(Y), -1, dtype=np.intp)
     lacking, left = np.outer(shares, Y.sum(axis=0)), Y.sum(axis=0)  # of every label, by part; samples not yet dealt out
     room = shares * len(Y)
-    carried = [np.flatnonzero(row) for row in Y]
     chance = rng.permutation(len(shares))
-
-    def best(*wishes: np.ndarray) -> int:
-        return int(np.lexsort((chance, *wishes))[-1])
-
     while left.any():
         label = int(np.where(left > 0, left, len(Y) + 1).argmin())
-        for i in order[Y[order, label] & (part[order] < 0)]:
-            to = best(room, np.round(lacking[:, label], 9))  # ties are ties: shares of a third are no exact numbers
-            part[i] = to
-            room[to] -= 1
-            lacking[to, carried[i]] -= 1
-            left[carried[i]] -= 1
-    for i in order[part[order] < 0]:
-        to = best(np.round(room, 9))
-        part[i] = to
-        room[to] -= 1
+        some = order[Y[order, label] & (part[order] < 0)]
+        part[some] = to = _in_turn(len(some), lacking[:, label], room, chance)
+        for p in np.unique(to):
+            given = Y[some[to == p]]
+            room[p] -= len(given)
+            lacking[p] -= given.sum(axis=0)
+            left -= given.sum(axis=0)
+    rest = order[part[order] < 0]
+    part[rest] = _in_turn(len(rest), room, room, chance)
     return part
+
+
+def _in_turn(count: int, wish: np.ndarray, room: np.ndarray, chance: np.ndarray) -> np.ndarray:
+    """The parts that `count` samples go to, each to the one that wishes most, then has most room, then by `chance`.
+
+    A part that gets a sample has one less of both. So each part's wishes fall one by one, and the parts' sequences are merged
+    by one sort, up to the level that `count` samples cannot go below.
+    """
+    most = np.clip(np.ceil(wish - (wish.sum() - count) / len(wish)) + 2, 0, count).astype(np.intp)
+    part = np.repeat(np.arange(len(wish)), most)
+    nth = np.arange(len(part)) - np.repeat(np.cumsum(most) - most, most)
+    keys = np.round(wish[part] - nth, 9), np.round(room[part] - nth, 9)  # ties are ties: a third is no exact number
+    return part[np.lexsort((chance[part], *reversed(keys)))[::-1][:count]]

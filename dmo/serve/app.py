@@ -23,7 +23,7 @@ import dmo
 from dmo.errors import UserError, visible
 from dmo.formats.files import suffix
 from dmo.serve.guard import Guard, Limits
-from dmo.workflows.trial import ENDINGS, Trial, Upload, corrections_csv
+from dmo.workflows.trial import ENDINGS, Trial, Upload, corrections_csv, readers
 
 _PAGE = {"/": "page.html", "/page.css": "page.css", "/page.js": "page.js"}
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -104,6 +104,7 @@ def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None,
     ['a', 'b', 'c']
     """
     limits = limits or Limits()
+    readers()  # before anybody waits for them
     turn = threading.Lock()  # one computation at a time has all cores
 
     async def answered(work: Callable[[], Any]) -> Any:
@@ -140,7 +141,7 @@ def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None,
                 with tempfile.TemporaryDirectory(prefix="dmo-serve-") as folder:
                     uploads = [_kept(part, Path(folder), number) for number, part in enumerate(given)]
                     of_rows = trial.extractor is None or all(suffix(upload.name) in ENDINGS for upload in uploads)
-                    return trial.rows(uploads) if of_rows else trial.images(uploads)
+                    return trial.rows(uploads, limits.seconds) if of_rows else trial.images(uploads)
 
             return JSONResponse({"samples": await answered(work)})
 

@@ -573,7 +573,7 @@ def _from_sets(
         raise UserError("labels are of several types, which have no order; pass text alone") from error
     if reset:
         vocabulary = found_in_order if classes is None else list(classes)
-        unknown = [label for label in found_in_order if label not in vocabulary]
+        unknown = sorted(found.difference(vocabulary))
         if unknown:
             raise UserError(f"y has label {unknown[0]!r}, which is none of classes={vocabulary}")
         if not found:
@@ -585,7 +585,7 @@ def _from_sets(
         by_name = all(isinstance(label, str) for label in found)
         vocabulary = list(estimator.label_names_) if by_name else np.asarray(estimator.classes_).tolist()
         if grow:
-            vocabulary += [label for label in found_in_order if label not in vocabulary]
+            vocabulary += sorted(found.difference(vocabulary))
             _learn(estimator, vocabulary, True, [str(label) for label in vocabulary])
     return MultiLabelBinarizer(classes=vocabulary).fit_transform(sets)  # warns of unknown labels and leaves them out
 

@@ -6,6 +6,7 @@ import csv
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -65,6 +66,10 @@ class AppliedModel:
 
     def ids(self) -> list[str]:
         """The samples' ids, their row numbers where the store has none."""
+        return self._ids
+
+    @cached_property
+    def _ids(self) -> list[str]:
         known = self.store.sample_ids
         return [str(i) for i in self.index] if known is None else [known[i] for i in self.index]
 

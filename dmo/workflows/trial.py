@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO, StringIO
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import scipy.sparse
 
 from dmo import stores
@@ -23,7 +28,7 @@ from dmo.features.extraction import Extractor
 from dmo.features.images import need_library
 from dmo.features.listing import NAMES
 from dmo.formats.files import suffix
-from dmo.formats.frames import TABLES, numbers_of, read_frame
+from dmo.formats.frames import TABLES, frame_shape, numbers_of, read_frame
 from dmo.formats.tables import SVMLIGHT
 from dmo.methods.decoding import top_labels
 from dmo.persistence import load
@@ -48,8 +53,13 @@ ENDINGS = (*TABLES, ".npy", ".npz", ".arff", *SVMLIGHT)
 """Of files of rows that can be tried; packed ones may be bombs."""
 IDS = ("id", *NAMES)
 """Columns that name samples, in any case."""
+_MEMORY, _COPIES, _OTHERS = 1 << 30, 4, 1000
+"""Bytes for reading beside those of the rows, which are held so many times; columns of a table beside those of the model."""
 NEIGHBORS, SHOWN, SIDE = 6, 12, 160
 """Neighbors and labels shown of a sample; pixels a side of a thumbnail."""
+
+Read = tuple[dict[str, Any], list[str] | None]
+"""Views, and names of samples where a file has some."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +171,7 @@ class Trial:
             raise UserError(reason.replace(str(uploads[number].path), uploads[number].name))
         return self._answers([upload.name for upload in uploads], {view: views[view] for view in self.widths})
 
-    def rows(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
+    def rows(self, uploads: Sequence[Upload], seconds: float | None = None) -> list[dict[str, Any]]:
         """Read the rows of samples, from one file for all views or one for each, and answer.
 
         Parameters
@@ -169,6 +179,9 @@ class Trial:
         uploads : sequence of Upload
             Tables with the columns of the model, arrays, .npz archives with an array for each view; of several files each
             is called like its view.
+        seconds : float or None, default=None
+            After which reading is given up: files of strangers are read in a process of its own, with 1 GiB of memory and
+            what the rows need. None: they are read in this process.
 
         Returns
         -------
@@ -182,6 +195,44 @@ class Trial:
         UserError
             For files that cannot be read, or do not fit the model.
         """
+        views, ids = self._all(uploads) if seconds is None else self._apart(uploads, seconds)
+        counts = {view: X.shape[0] for view, X in views.items()}
+        if len(set(counts.values())) > 1:
+            said = ", ".join(f"{view} {n}" for view, n in counts.items())
+            raise UserError(f"the views have different numbers of rows ({said}); pass the same samples in every file")
+        if 0 in counts.values():
+            raise UserError(f"{uploads[0].name} holds no row; pass at least one sample")
+        n = next(iter(counts.values()))
+        return self._answers(list(map(str, range(n))) if ids is None else ids, views)
+
+    def _apart(self, uploads: Sequence[Upload], seconds: float) -> Read:
+        """As `_all`, in a process of its own with a limit of memory, which is ended after some seconds."""
+        context = readers()
+        fitted = SimpleNamespace(view_widths_=self.widths)
+        reader = Trial(fitted, [], None, None, self.columns, self.texts, None, self.most)
+        memory = _MEMORY + 8 * _COPIES * self.most * sum(self.widths.values())
+        ours, its = context.Pipe(duplex=False)
+        process = context.Process(target=_read_within, args=(its, reader, uploads, memory), daemon=True)
+        try:
+            process.start()
+            its.close()
+            if not ours.poll(seconds):
+                raise UserError(
+                    f"the files were not read within {seconds:g} seconds; send less at once, or raise --seconds"
+                )
+            found = ours.recv()
+        except EOFError:
+            found = UserError("the files cannot be read: reading them ended without an answer; try dmo annotate")
+        finally:
+            process.kill()
+            process.join()
+            ours.close()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _all(self, uploads: Sequence[Upload]) -> Read:
+        """The views of all files, and the names of the samples where one has some."""
         views: dict[str, Any] = {}
         ids: list[str] | None = None
         for upload in uploads:
@@ -194,14 +245,7 @@ class Trial:
                 raise UserError(f"{upload.name}: view {twice!r} is in another file too; pass every view once")
             views |= found
             ids = own if ids is None else ids
-        counts = {view: X.shape[0] for view, X in views.items()}
-        if len(set(counts.values())) > 1:
-            said = ", ".join(f"{view} {n}" for view, n in counts.items())
-            raise UserError(f"the views have different numbers of rows ({said}); pass the same samples in every file")
-        if 0 in counts.values():
-            raise UserError(f"{uploads[0].name} holds no row; pass at least one sample")
-        n = next(iter(counts.values()))
-        return self._answers(list(map(str, range(n))) if ids is None else ids, views)
+        return views, ids
 
     def _answers(self, ids: Sequence[str], views: Mapping[str, Any]) -> list[dict[str, Any]]:
         scores = label_scores(self.model, views)
@@ -267,13 +311,20 @@ class Trial:
         small.save(buffer, "JPEG", quality=80)
         return buffer.getvalue()
 
-    def _read(self, upload: Upload) -> tuple[dict[str, Any], list[str] | None]:
+    def _read(self, upload: Upload) -> Read:
         """Views of a file, and the names of its samples where it has some."""
         ending = suffix(upload.name)
         if ending not in ENDINGS:
             known = ", ".join(ENDINGS)
             raise UserError(f"{upload.name} is no file of rows that can be tried; expected one of {known}")
         if ending in TABLES:
+            n, d = frame_shape(upload.path)
+            self._check_rows(upload, n)
+            if d > sum(self.widths.values()) + _OTHERS:
+                raise UserError(
+                    f"{upload.name} has {d} columns, the model has {sum(self.widths.values())}; at most {_OTHERS} others are "
+                    "read beside them"
+                )
             return self._of_table(upload, read_frame(upload.path))
         if ending == ".npz":
             arrays = open_npz(upload.path)
@@ -299,25 +350,27 @@ class Trial:
 
     def _checked(self, upload: Upload, view: str, source: Any) -> Any:
         """The rows of a view, read when their shape is known to fit: a small file may unpack to a large array."""
-        n, d = rows(source).shape
-        if n > self.most:
-            raise UserError(f"{upload.name} has {n} rows, at most {self.most} are tried at once; take dmo annotate")
+        if len(source.shape) != 2 or np.dtype(source.dtype).kind not in "buif":
+            raise UserError(f"{upload.name} holds {source.dtype} of shape {source.shape}, expected rows of numbers")
+        n, d = source.shape
+        self._check_rows(upload, n)
         width = self.widths[view]
         if d != width and not (d < width and suffix(upload.name) in SVMLIGHT):
             raise UserError(f"{upload.name} has {d} columns, the model was fitted on {width} of view {view!r}")
-        X = rows(source)[:]
+        X = rows(source)
         if d == width:
             return X
         X = scipy.sparse.csr_array(X, copy=True)
         X.resize(n, width)  # the last columns of sparse text are not written where they are 0
         return X
 
-    def _of_table(self, upload: Upload, table: pd.DataFrame) -> tuple[dict[str, Any], list[str] | None]:
+    def _check_rows(self, upload: Upload, n: int) -> None:
+        if n > self.most:
+            raise UserError(f"{upload.name} has {n} rows, at most {self.most} are tried at once; take dmo annotate")
+
+    def _of_table(self, upload: Upload, table: pd.DataFrame) -> Read:
         """Views of a table by the names of its columns, which may stand in any order among others."""
-        if len(table) > self.most:
-            raise UserError(
-                f"{upload.name} has {len(table)} rows, at most {self.most} are tried at once; take dmo annotate"
-            )
+        self._check_rows(upload, len(table))
         table = table.set_axis([str(name) for name in table.columns], axis=1)
         wanted = [upload.view] if upload.view in self.widths else list(self.widths)
         features = {name for view in wanted for name in self.columns.get(view, ())}
@@ -329,7 +382,7 @@ class Trial:
             if view in self.texts and view in table.columns:
                 texts = table[view]
                 found[view] = self.texts[view].rows(["" if t != t else str(t) for t in texts])
-            elif view in self.columns and (len(wanted) > 1 or set(self.columns[view]) & set(_stems(table))):
+            elif view in self.columns and (len(wanted) > 1 or any(_source(name, table) for name in self.columns[view])):
                 found[view] = _by_name(upload.name, table, self.columns[view])
             elif len(wanted) == 1:
                 found[view] = self._checked(upload, view, _all_numbers(upload.name, table))
@@ -341,17 +394,49 @@ class Trial:
         return found, ids
 
 
-def _stems(table: pd.DataFrame) -> list[str]:
-    """Names that features made of a table's columns can have: a column of words is one column for each word."""
-    return [f"{name}={value}" for name in table.columns for value in table[name].unique()] + list(table.columns)
+def readers() -> Any:
+    """What starts processes that read uploads: from one that has imported the readers, and begins to do so now."""
+    if sys.platform == "win32":
+        return get_context("spawn")
+    from multiprocessing.forkserver import ensure_running
+
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    ensure_running()
+    return context
+
+
+def _read_within(answer: Connection, reader: Trial, uploads: Sequence[Upload], memory: int) -> None:
+    """Read files with so many bytes more than this process has, and answer with what was found, or with the error."""
+    if sys.platform != "win32":
+        import resource
+
+        own = psutil.Process().memory_info().vms
+        resource.setrlimit(resource.RLIMIT_AS, (own + memory, own + memory))
+    found: Any
+    try:
+        found = reader._all(uploads)
+    except MemoryError:
+        found = UserError(
+            f"the files need more than {memory >> 20} MiB of memory to be read; send less, or take dmo annotate"
+        )
+    except Exception as error:  # is raised by who asked
+        found = error
+    answer.send(found)
+
+
+def _source(name: str, table: pd.DataFrame) -> str | None:
+    """The column that a feature is made of: its own, or one of words for a feature COLUMN=WORD."""
+    ends = (at for at, letter in enumerate(f"{name}=") if letter == "=")
+    return next((name[:at] for at in (len(name), *ends) if name[:at] in table.columns), None)
 
 
 def _by_name(where: str, table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
     """Columns of a table in the order of a model, 0 and 1 for COLUMN=WORD; other columns are not looked at."""
     found = np.empty((len(table), len(names)))
     for j, name in enumerate(names):
-        column = next((c for c in table.columns if c != name and name.startswith(f"{c}=")), None)
-        if name in table.columns:
+        column = _source(name, table)
+        if column == name:
             values = numbers_of(table[name])
             if values is None:
                 raise UserError(f"{where}: column {name!r} holds words, expected numbers, as the model was fitted on")

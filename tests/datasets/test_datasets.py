@@ -47,6 +47,7 @@ from dmo.formats.tables import open_rows
 from dmo.formats.vecs import open_vecs
 from dmo.progress import bars
 from dmo.stores import StoreError, open_features, verify
+from tests.made_files import bombs, peaks
 
 ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(0)
@@ -787,6 +788,16 @@ def test_csv_as_numpy_writes_it(tmp_path, name, mark, header):
     assert [block.shape[0] for block in file.blocks(8)] == [8, 8, 4]
 
 
+@pytest.mark.parametrize("cells", [39, 40, 41, 79, 80, 81, 3])
+def test_blocks_of_wide_text_are_short(tmp_path, monkeypatch, cells):
+    X = np.arange(400.0).reshape(10, 40)
+    np.savetxt(tmp_path / "a.csv", X, delimiter=",")
+    monkeypatch.setattr("dmo.formats.delimited._CELLS", cells)
+    blocks = list(open_csv(tmp_path / "a.csv").blocks(3))
+    assert len(blocks[0]) == max(min(cells // 40, 3), 1)
+    np.testing.assert_array_equal(np.concatenate(blocks), X)
+
+
 def test_csv_with_quotes_and_one_column(tmp_path):
     path = put(tmp_path, "a.csv", '"a,b",c\n"1",2\n')
     assert open_csv(path).names == ("a,b", "c")
@@ -1065,6 +1076,25 @@ def test_an_interrupted_ingestion_goes_on_bit_identical(tmp_path, monkeypatch):
     put(tmp_path, "test_hue.hvecs", vecs_bytes(np.ones((9, 4), np.uint16), "hvecs"))
     with pytest.raises(StoreError, match="sha256"):
         ingest_files(views, tmp_path / "parts.zarr", block=4)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a program is read from /proc")
+def test_files_that_do_not_fit_into_memory_are_refused_before_they_are_read(tmp_path):
+    setup = """
+from types import SimpleNamespace
+import h5py, psutil
+from dmo.datasets import ingest_files
+psutil.virtual_memory = lambda: SimpleNamespace(available=20_000_000)"""
+    files = bombs(tmp_path)
+    del files["wide.csv"]
+    for name in ("a.npz::x.T", "new.mat::X"):
+        files[name] = f"{files.pop(name.partition('::')[0])}::{name.partition('::')[2]}"
+    found = peaks(setup, "ingest_files({'x': path}, 'never.zarr', labels=None)", files.values())
+    assert list(found) == list(files)
+    for name, (grown, said) in found.items():
+        needed, free = map(int, re.search(r"holds (\d+) bytes .* has (\d+) free", said).groups())
+        assert needed > free == 20_000_000, name
+        assert grown < 30e6, name  # the text is read up to what is free
 
 
 def test_refused_data_leave_no_store(tmp_path):

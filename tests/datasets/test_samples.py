@@ -323,6 +323,47 @@ def test_tables_with_other_samples_are_joined_as_asked():
     assert np.isfinite(model.decision_function(outer.views)).all()
 
 
+def test_many_rows_are_joined_by_their_ids_and_a_half_empty_column_is_half_unknown():
+    n, order = 100_000, RNG.permutation(100_000)
+    names = np.array([f"s{i}" for i in range(n)])
+    table = pd.DataFrame({"id": names, "width": np.arange(n)})
+    words = [None if i % 2 else ("sea", "sky")[i // 2 % 2] for i in range(n)]
+    kinds = pd.DataFrame({"id": names, "kind": words})
+    samples = read_samples(table, labels=kinds.iloc[order], id="id")
+    expected = np.where(np.arange(n)[:, None] % 2, np.nan, np.arange(n)[:, None] // 2 % 2 == [0, 1])
+    np.testing.assert_array_equal(samples.labels, expected)
+    assert samples.ids == names.tolist()
+    outer = read_samples(table, labels=kinds.iloc[order[: n // 2]], id="id", how="outer")
+    without = np.ones(n, bool)
+    without[order[: n // 2]] = False
+    np.testing.assert_array_equal(np.isnan(outer.labels).all(axis=1), without | (np.arange(n) % 2 == 1))
+
+
+def test_tables_are_as_wide_and_cells_as_long_as_people_have_them(tmp_path):
+    names = [f"gene{j}" for j in range(30_000)]
+    rows = RNG.integers(0, 9, (2, len(names)))
+    lines = [f"s{i}," + ",".join(map(str, row)) for i, row in enumerate(rows)]
+    (tmp_path / "genes.csv").write_text("\n".join(["id," + ",".join(names), *lines]))
+    samples = read_samples("genes.csv", id="id")
+    np.testing.assert_array_equal(samples.views["x"], rows)
+    assert samples.feature_names["x"] == names
+    long = ["wheat ship " * 100_000, "corn ship", "wheat"]  # 1.1 MB
+    (tmp_path / "docs.csv").write_text("id,text\n" + "".join(f"s{i},{text}\n" for i, text in enumerate(long)))
+    read = read_samples("docs.csv", id="id", text="text")
+    assert read.views["text"].toarray().astype(bool).tolist() == [[0, 1, 1], [1, 1, 0], [0, 0, 1]]
+    (tmp_path / "labels.csv").write_text("id;tags\ns0;" + "|".join(names) + "\ns1;sea\n")
+    tags = read_samples(pd.DataFrame({"id": ["s0", "s1"], "w": [1, 2]}), labels="labels.csv", id="id", separator="|")
+    assert tags.labels.sum(axis=1).tolist() == [30_000, 1]
+
+
+def test_lines_may_end_as_on_any_machine(tmp_path):
+    for end in ("\n", "\r\n", "\r"):
+        (tmp_path / "t.csv").write_text(end.join(["id,width", "a,1", '"b, c",2', ""]), newline="")
+        samples = read_samples("t.csv", id="id")
+        assert samples.ids == ["a", "b, c"]
+        assert samples.views["x"].tolist() == [[1], [2]]
+
+
 def test_documents_become_tfidf_rows_of_the_training_words(tmp_path):
     texts = [f"wheat {'ship' if i % 2 else 'corn'} market{'' if i < 50 else ' zebra'}" for i in range(N)]
     table = TABLE.assign(story=texts, part=["train"] * 50 + ["test"] * 10)
@@ -337,6 +378,9 @@ def test_documents_become_tfidf_rows_of_the_training_words(tmp_path):
     (tmp_path / "docs").mkdir()
     for one, text in zip(IDS, texts):
         (tmp_path / "docs" / f"{one}.txt").write_text(text)
+    shared = run("ingest", "files", "docs.zarr", "--view", "text=docs", "--test-share", ".2")
+    assert "12 test, 48 train" in shared.output
+    assert open_features("docs.zarr").sample_ids == IDS
     read = read_samples("docs", labels=TAGS.assign(document=TAGS["image"]).drop(columns="image"), id="document")
     assert read.ids == IDS
     np.testing.assert_array_equal(read.labels, Y)

@@ -117,7 +117,7 @@ def test_requests_beyond_their_number_in_a_minute_are_refused_until_it_is_over(t
 def test_requests_beyond_the_time_are_answered_and_those_at_once_are_few(trial, monkeypatch):
     begun, go = threading.Event(), threading.Event()
 
-    def slow(self, uploads):
+    def slow(self, uploads, seconds):
         begun.set()
         go.wait(20)
         return []

@@ -2,9 +2,13 @@
 
 import csv
 import io
+import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import dmo
 from dmo.datasets import read_samples
@@ -16,7 +20,8 @@ from dmo.stores import open_features
 from dmo.workflows.answers import read_answers
 from dmo.workflows.fitting import fit, open_training
 from dmo.workflows.program import session
-from dmo.workflows.trial import Upload, corrections_csv, open_trial
+from dmo.workflows.trial import Trial, Upload, corrections_csv, open_trial
+from tests.made_files import bombs, peaks
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +98,50 @@ def test_what_does_not_fit_is_refused_by_the_name_that_its_owner_knows(trial, tm
         trial.rows([upload])
     assert words in str(refused.value)
     assert str(tmp_path) not in str(refused.value)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a program is read from /proc")
+def test_shapes_are_looked_at_before_values(tmp_path):
+    setup = """
+from pathlib import Path
+from types import SimpleNamespace
+from dmo.workflows.trial import Trial, Upload
+trial = Trial(SimpleNamespace(view_widths_={"x": 5}), [], 1, None, {}, {}, None, 50)"""
+    files = bombs(tmp_path)
+    chosen = [files[name] for name in ("a.npz", "a.parquet", "wide.csv")]
+    found = peaks(setup, "trial.rows([Upload(path, Path(path))])", chosen)
+    assert max(grown for grown, _ in found.values()) < 10e6  # of 40e6
+    for name in ("a.npz", "a.parquet"):
+        assert "has 1000000 rows, at most 50 are tried at once" in found[name][1]
+    assert "has 250000 columns, the model has 5; at most 1000 others" in found["wide.csv"][1]
+    words = Trial(SimpleNamespace(view_widths_={"x": 1}), [], 1, None, {}, {}, None, 50)
+    np.savez(tmp_path / "x.npz", x=np.array([["word"]]))
+    with pytest.raises(UserError, match=r"x.npz holds <U4 of shape \(1, 1\), expected rows of numbers"):
+        words.rows([Upload("x.npz", tmp_path / "x.npz")])
+
+
+def test_a_stranger_s_files_are_read_with_a_limit_of_memory_and_of_time(trial, tmp_path, monkeypatch):
+    row = sent(tmp_path, "any.csv", "id,weight,color,price\nx,1,red,2\n")
+    assert trial.rows([row], 60) == trial.rows([row])
+    with pytest.raises(UserError, match=r"a.csv lacks the column 'price'"):
+        trial.rows([sent(tmp_path, "a.csv", "weight,color\n1,red\n")], 60)
+    scipy.sparse.save_npz(tmp_path / "s.npz", scipy.sparse.csr_array(np.ones((2_000_000, 5))))
+    with pytest.raises(UserError, match="has 2000000 rows"):
+        trial.rows([Upload("s.npz", tmp_path / "s.npz")], 60)
+    monkeypatch.setattr("dmo.workflows.trial._MEMORY", 1 << 26)
+    with pytest.raises(UserError, match="the files need more than 64 MiB of memory to be read; send less"):
+        trial.rows([Upload("s.npz", tmp_path / "s.npz")], 60)
+    assert trial.rows([row], 60) == trial.rows([row])
+    os.mkfifo(tmp_path / "never.csv")
+    with pytest.raises(UserError, match=r"not read within 0.2 seconds; send less at once, or raise --seconds"):
+        trial.rows([Upload("never.csv", tmp_path / "never.csv")], 0.2)
+    monkeypatch.setattr("dmo.workflows.trial._read_within", ended)
+    with pytest.raises(UserError, match="reading them ended without an answer"):
+        trial.rows([row], 60)
+
+
+def ended(*_):
+    os._exit(11)
 
 
 def test_views_come_in_a_file_each_or_in_one_archive(tmp_path):
