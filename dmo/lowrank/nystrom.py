@@ -9,7 +9,7 @@ products, C and C P, in C's precision, and no solve.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -123,8 +123,8 @@ class NystromMap(FeatureMap):
             landmarks, projection = self._ready_beside(block)
             return xp.matmul(self.kernel.tile(self.kernel.prepare(block, self.dtype), landmarks), projection)
         out = np.empty((block.shape[0], self.rank), self.dtype)
-        for where, tile in self._tiles(block):
-            times_triangle(tile, self._ready[1], out[where])
+        for where in self._strips(block):
+            times_triangle(self._tile(block[where]), self._ready[1], out[where])
         return out
 
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
@@ -151,17 +151,18 @@ class NystromMap(FeatureMap):
             wide = xp.astype(tile, xp.float64)
             return np.asarray(to_numpy(reduce(xp.matmul, [placed(factor, wide) for factor in factors], wide)))
         out = np.empty((block.shape[0], coefficients.shape[1]))
-        for where, tile in self._tiles(block):
-            out[where] = reduce(np.matmul, factors, tile)
+        for where in self._strips(block):
+            out[where] = reduce(np.matmul, factors, self._tile(block[where]))
         return out
 
-    def _tiles(self, block: Any) -> Iterator[tuple[slice, np.ndarray]]:
-        """Kernel values at the landmarks, some rows at a time."""
-        # prepared rows and tiles of a few MB: the allocator gives the same memory again, where larger ones are fresh
-        # pages each time, and clearing those took an eighth of a fit
+    def _strips(self, block: Any) -> list[slice]:
+        # prepared rows and tiles of a few MB, none of them kept: the allocator gives the same memory again, where larger
+        # ones are fresh pages each time, and clearing those took an eighth of a fit
         step = min(BLOCK, max(_LEAST_ROWS, PREPARED // max(1, *block.shape[1:], self.rank)))
-        for where in row_blocks(block.shape[0], step):
-            yield where, self.kernel.tile(self.kernel.prepare(block[where], self.dtype), self._ready[0])
+        return row_blocks(block.shape[0], step)
+
+    def _tile(self, rows: Any) -> np.ndarray:
+        return self.kernel.tile(self.kernel.prepare(rows, self.dtype), self._ready[0])
 
     def numbers(self, n: int) -> int:
         """Count the numbers that the factor of n rows takes.
