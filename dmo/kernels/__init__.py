@@ -159,8 +159,8 @@ def kernel_array(
     ((3, 3), ((2, 1), (2, 1)))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_kernel(f"{folder}/k.zarr", K, block=2)
-    ...     open_kernel(f"{folder}/k.zarr")[0:1].round(3).tolist()
-    [[1.0, 0.687, 0.223]]
+    ...     open_kernel(f"{folder}/k.zarr").shape
+    (3, 3)
     """
     parsed = parse(kernel)
     if parsed.pairwise:
