@@ -126,9 +126,11 @@ def steps(folder: Path) -> dict[str, Callable[[int], Callable[[], Any]]]:
             "fit", e, stored(n), folder / "n.zarr", *fitted
         )
     found["dmo fit ridge"] = lambda n: command("fit", "ridge", stored(n), folder / "n.zarr", "--kernel", "rbf")
-    found["dmo tune ridge, low rank"] = lambda n: command("tune", "ridge", stored(n), folder / "n.zarr", *fitted)
+    found["dmo tune ridge, low rank"] = lambda n: command(
+        "tune", "ridge", stored(n), folder / "n.zarr", *fitted, "--combine", "predictions"
+    )
     found["dmo tune ridge"] = lambda n: command(
-        "tune", "ridge", stored(n), folder / "n.zarr", "--approximation", "exact"
+        "tune", "ridge", stored(n), folder / "n.zarr", "--approximation", "exact", "--combine", "predictions"
     )
     for name, given in {
         "annotate": lambda n: (folder / "a.zarr", "--csv", folder / "a.csv"),
@@ -193,7 +195,7 @@ def drawn(n: int, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def of_ingest(folder: Path) -> Iterator[tuple[str, Callable[[int], Callable[[], None]]]]:
-    """`dmo ingest files` of tables: with ids, joined, with gaps, a test share, classes of words, lists of labels, documents."""
+    """`dmo ingest files` of tables: with ids, joined, with gaps, a test share, words, documents."""
 
     def made(n: int) -> Path:
         place = folder / f"tables{n}"
