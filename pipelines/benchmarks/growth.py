@@ -120,6 +120,7 @@ def steps(folder: Path) -> dict[str, Callable[[int], Callable[[], Any]]]:
     stored = Stores(folder)
     found: dict[str, Callable[[int], Callable[[], Any]]] = dict(of_ingest(folder))
     found["dmo extract"] = lambda n: command("extract", images(folder, n // 8), folder / "i.zarr", "--set", "rgb_v3h1")
+    exact = "--approximation", "exact", "--combine", "predictions"
     fitted = "--kernel", "linear", "--approximation", "nystrom", "--rank", "50"
     for estimator in ("ridge", "kgha"):
         found[f"dmo fit {estimator}, low rank"] = lambda n, e=estimator: command(
@@ -129,9 +130,7 @@ def steps(folder: Path) -> dict[str, Callable[[int], Callable[[], Any]]]:
     found["dmo tune ridge, low rank"] = lambda n: command(
         "tune", "ridge", stored(n), folder / "n.zarr", *fitted, "--combine", "predictions"
     )
-    found["dmo tune ridge"] = lambda n: command(
-        "tune", "ridge", stored(n), folder / "n.zarr", "--approximation", "exact", "--combine", "predictions"
-    )
+    found["dmo tune ridge"] = lambda n: command("tune", "ridge", stored(n), folder / "n.zarr", *exact)
     for name, given in {
         "annotate": lambda n: (folder / "a.zarr", "--csv", folder / "a.csv"),
         "evaluate": lambda n: (),
