@@ -139,9 +139,8 @@ def steps(folder: Path) -> dict[str, Callable[[int], Callable[[], Any]]]:
         "search": lambda n: ("--sample", "s7"),
         "transform": lambda n: (folder / "t.zarr",),
     }.items():
-        whole = () if name == "transform" else ("--split", "all")
         found[f"dmo {name}"] = lambda n, name=name, given=given: command(
-            name, stored.model("kgha" if name in ("search", "transform") else "ridge"), stored(n), *given(n), *whole
+            name, stored.model("kgha" if name in ("search", "transform") else "ridge"), stored(n), *given(n)
         )
     found["dmo update"] = lambda n: command(
         "update", stored.model("ridge"), stored(n), folder / "u.zarr", answers(folder, n)
