@@ -1,0 +1,284 @@
+"""How CPU seconds grow with the number of samples: the exponent of n of every command and of every estimator.
+
+    OPENBLAS_NUM_THREADS=1 python pipelines/benchmarks/growth.py [NAME ...] [--json FILE] [--markdown FILE]
+
+Tables, stores and images are drawn. Every step runs at a small size first, which is taken as its start-up and subtracted;
+then at sizes that double until a run takes more than `LONG` seconds. The exponent is the slope between the two largest
+sizes in log-log, of the less of two runs where they are short. A step is meant to be linear unless `MEANT` says why not;
+what is more than .1 above what it is meant to be is marked, and the exit code is 1. Predictions are of n new rows by a
+model of `SMALL` samples. NAME picks steps that contain it. The table stands in growth.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+from walk import shell
+
+import dmo
+from dmo.datasets.writing import Source, write
+
+SMALL, SIZES, LONG, SHORT, LEAST = 200, (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000), 3.0, 2.0, 0.1
+"""Samples of the start-up, samples, seconds after which sizes end, that are measured twice, and that tell an exponent."""
+KERNEL = 3.0, "the exact kernel of n samples is built and factorized"
+GRAPH = 2.0, "all pairs of samples are compared"
+MEANT: dict[str, tuple[float, str]] = {
+    **dict.fromkeys(("fit KGHA", "fit MultiViewRidge", "fit MultiSetCCA", "fit LLTSVR", "fit CoupledSVR"), KERNEL),
+    **dict.fromkeys(("dmo fit ridge", "dmo tune ridge", "fit NeighborVotes"), KERNEL),
+    **dict.fromkeys(("fit TagProp", "fit TwoPassKNN", "fit LabelPropagation"), GRAPH),
+    "dmo suggest": (2.0, "samples without labels are compared with all that have some"),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="*", help="parts of names of steps (default: all)")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--markdown", type=Path, help="file for the table")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make in steps(Path(folder)).items():
+            if not options.name or any(part in name for part in options.name):
+                found.append(grown(name, make))
+                print(line(found[-1]), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1))
+    if options.markdown:
+        head = "| step | n | CPU s | exponent | meant |\n|---|---|---|---|---|\n"
+        options.markdown.write_text(head + "\n".join(map(line, found)) + "\n")
+    table = Table("step", "exponent", "meant", title="steeper than meant")
+    for row in filter(steep, found):
+        table.add_row(row["step"], f"{row['exponent']:.2f}", f"{row['meant']:g}")
+    Console().print(table if table.rows else "nothing grows faster than it is meant to")
+    return 1 if table.rows else 0
+
+
+def grown(name: str, make: Callable[[int], Callable[[], Any]]) -> dict[str, Any]:
+    """Sizes and seconds of a step, the exponent of the last two (None: too short to tell), and what it is meant to be."""
+    seconds(make(SMALL))
+    start = seconds(make(SMALL))
+    sizes: list[int] = []
+    spent: list[float] = []
+    for n in SIZES:
+        run = make(n)
+        sizes.append(n)
+        spent.append(seconds(run))
+        if spent[-1] < SHORT:
+            spent[-1] = min(spent[-1], seconds(run))
+        if spent[-1] > LONG:
+            break
+    before, last = (max(time_ - start, 1e-9) for time_ in spent[-2:])
+    exponent = math.log2(last / before) if before >= LEAST else None
+    meant, why = MEANT.get(name, (1.0, ""))
+    return {
+        "step": name,
+        "n": sizes,
+        "seconds": spent,
+        "start": start,
+        "exponent": exponent,
+        "meant": meant,
+        "why": why,
+    }
+
+
+def seconds(run: Callable[[], Any]) -> float:
+    begun = time.process_time()
+    run()
+    return time.process_time() - begun
+
+
+def steep(row: dict[str, Any]) -> bool:
+    return row["exponent"] is not None and row["exponent"] > row["meant"] + 0.1
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row of the table."""
+    exponent = f"below {LEAST} s" if row["exponent"] is None else f"{row['exponent']:.2f}"
+    last = " / ".join(f"{value:.2f}" for value in row["seconds"][-2:])
+    meant = f"{row['meant']:g}: {row['why']}" if row["why"] else "1"
+    return f"| {row['step']} | {' / '.join(map(str, row['n'][-2:]))} | {last} | {exponent} | {meant} |"
+
+
+def steps(folder: Path) -> dict[str, Callable[[int], Callable[[], Any]]]:
+    """What is measured: name -> from n to what is run."""
+    stored = Stores(folder)
+    found: dict[str, Callable[[int], Callable[[], Any]]] = dict(of_ingest(folder))
+    found["dmo extract"] = lambda n: command("extract", images(folder, n // 8), folder / "i.zarr", "--set", "rgb_v3h1")
+    exact = "--approximation", "exact", "--combine", "predictions"
+    fitted = "--kernel", "linear", "--approximation", "nystrom", "--rank", "50"
+    for estimator in ("ridge", "kgha"):
+        found[f"dmo fit {estimator}, low rank"] = lambda n, e=estimator: command(
+            "fit", e, stored(n), folder / "n.zarr", *fitted
+        )
+    found["dmo fit ridge"] = lambda n: command("fit", "ridge", stored(n), folder / "n.zarr", "--kernel", "rbf")
+    found["dmo tune ridge, low rank"] = lambda n: command(
+        "tune", "ridge", stored(n), folder / "n.zarr", *fitted, "--combine", "predictions"
+    )
+    found["dmo tune ridge"] = lambda n: command("tune", "ridge", stored(n), folder / "n.zarr", *exact)
+    for name, given in {
+        "annotate": lambda n: (folder / "a.zarr", "--csv", folder / "a.csv"),
+        "evaluate": lambda n: (),
+        "report": lambda n: (folder / "r.html",),
+        "suggest": lambda n: (folder / "s.csv",),
+        "search": lambda n: ("--sample", "s7"),
+        "transform": lambda n: (folder / "t.zarr",),
+    }.items():
+        found[f"dmo {name}"] = lambda n, name=name, given=given: command(
+            name, stored.model("kgha" if name in ("search", "transform") else "ridge"), stored(n), *given(n)
+        )
+    found["dmo update"] = lambda n: command(
+        "update", stored.model("ridge"), stored(n), folder / "u.zarr", answers(folder, n)
+    )
+    found["dmo info"] = lambda n: command("info", stored(n))
+    found["dmo verify"] = lambda n: command("verify", stored(n))
+    for name in sorted(dir(dmo)):
+        kind = getattr(dmo, name)
+        if isinstance(kind, type) and hasattr(kind, "fit") and name not in ("BestLowRank",):
+            found[f"fit {name}"] = lambda n, kind=kind: of_fit(kind, n)
+            found[f"predict {name}"] = lambda n, kind=kind: of_prediction(kind, n)
+    return found
+
+
+def command(*arguments: Any) -> Callable[[], None]:
+    """What runs `dmo ARGUMENTS`."""
+    writes = arguments[0] in ("fit", "tune", "annotate", "suggest", "update", "extract", "transform", "ingest")
+    return lambda: shell(*arguments, *(("--overwrite",) if writes else ()))
+
+
+class Stores:
+    """Feature stores of n samples with ids and labels, half of which are not known, and models of a small one."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __call__(self, n: int) -> Path:
+        path = self.folder / f"store{n}.zarr"
+        if not path.exists():
+            views, Y = drawn(n)
+            labels = np.where(np.arange(n)[:, None] % 2, np.nan, Y)
+            names = [f"label {j}" for j in range(Y.shape[1])]
+            write(Source(views, labels, names, [f"s{i}" for i in range(n)]), path)
+        return path
+
+    def model(self, estimator: str) -> Path:
+        path = self.folder / f"{estimator}.zarr"
+        if not path.exists():
+            given = "--kernel", "linear", "--approximation", "nystrom", "--rank", "50"
+            shell("fit", estimator, self(SIZES[0]), path, *given)
+        return path
+
+
+def drawn(n: int, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Two views of n samples, 30 and 20 columns, and 10 labels that depend on them."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, 10))
+    views = {name: Z @ rng.normal(size=(10, d)) + rng.normal(size=(n, d)) for name, d in (("a", 30), ("b", 20))}
+    return views, (Z + rng.normal(size=Z.shape) > 1).astype(np.uint8)
+
+
+def of_ingest(folder: Path) -> Iterator[tuple[str, Callable[[int], Callable[[], None]]]]:
+    """`dmo ingest files` of tables: with ids, joined, with gaps, a test share, words, documents."""
+
+    def made(n: int) -> Path:
+        place = folder / f"tables{n}"
+        if place.exists():
+            return place
+        place.mkdir()
+        views, Y = drawn(n)
+        rng, ids = np.random.default_rng(1), [f"sample {i}" for i in range(n)]
+        table = pd.DataFrame(np.hstack(list(views.values())).round(4), columns=[f"c{j}" for j in range(50)])
+        table.to_csv(place / "plain.csv", index=False)
+        table.insert(0, "id", ids)
+        table.to_csv(place / "x.csv", index=False)
+        table[rng.random(n) < 0.9].to_csv(place / "fewer.csv", index=False)
+        table.mask(rng.random(table.shape) < 0.05).assign(id=ids).to_csv(place / "gaps.csv", index=False)
+        words = np.array(["sea", "sky", None], object)[rng.integers(0, 3, n)]
+        pd.DataFrame({"id": ids, "word": words}).sample(frac=1, random_state=0).to_csv(place / "words.csv", index=False)
+        lists = [";".join(f"label {j}" for j in np.flatnonzero(row)) for row in Y]
+        pd.DataFrame({"id": ids, "tags": lists}).sample(frac=1, random_state=0).to_csv(place / "tags.csv", index=False)
+        texts = [
+            " ".join(f"word{'abcdefgh'[k % 8]}{'xyz'[k % 3]}" for k in row) for row in rng.integers(0, 24, (n, 30))
+        ]
+        pd.DataFrame({"id": ids, "text": texts}).to_csv(place / "texts.csv", index=False)
+        np.save(place / "y.npy", Y)
+        return place
+
+    def step(*arguments: str) -> Callable[[int], Callable[[], None]]:
+        return lambda n: command(
+            "ingest", "files", folder / "new.zarr", *(a.replace("IN", str(made(n))) for a in arguments)
+        )
+
+    tags = "--id", "id", "--labels", "IN/tags.csv", "--separator", ";"
+    yield "dmo ingest, numbers alone", step("--view", "x=IN/plain.csv", "--labels", "IN/y.npy")
+    yield "dmo ingest, ids", step("--view", "x=IN/x.csv", *tags)
+    yield "dmo ingest, joined", step("--view", "x=IN/x.csv", "--view", "y=IN/fewer.csv", *tags, "--how", "outer")
+    yield "dmo ingest, inner join", step("--view", "x=IN/x.csv", "--view", "y=IN/fewer.csv", *tags, "--how", "inner")
+    yield "dmo ingest, gaps", step("--view", "x=IN/gaps.csv", *tags)
+    yield (
+        "dmo ingest, a third of a column of classes missing",
+        step("--view", "x=IN/x.csv", "--id", "id", "--labels", "IN/words.csv"),
+    )
+    yield "dmo ingest, test share", step("--view", "x=IN/x.csv", *tags, "--test-share", "0.2")
+    yield "dmo ingest, documents", step("--view", "x=IN/texts.csv", *tags, "--text", "text")
+
+
+def images(folder: Path, n: int) -> Path:
+    """A folder of n drawn images."""
+    place, rng = folder / f"images{n}", np.random.default_rng(0)
+    if not place.exists():
+        place.mkdir()
+        for i in range(n):
+            Image.fromarray(rng.integers(0, 255, (48, 48, 3), dtype=np.uint8)).save(place / f"{i}.png")
+    return place
+
+
+def answers(folder: Path, n: int) -> Path:
+    """A table of answers for a quarter of n samples."""
+    place = folder / f"answers{n}.csv"
+    with open(place, "w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["sample", "labels"])
+        rows.writerows([f"s{i}", f"label {i % 10}"] for i in range(1, n, 4))
+    return place
+
+
+def given_to(kind: type, n: int, seed: int = 0) -> tuple[Any, Any]:
+    """Rows and labels that an estimator takes."""
+    views, Y = drawn(n, seed)
+    if kind.__name__ == "HomogeneityAnalysis":
+        return np.digitize(views["a"][:, :5], [-2, 0, 2]), None
+    if kind.__name__ == "MultiSetCCA":
+        return views, None
+    return views["a"], Y
+
+
+def of_fit(kind: type, n: int) -> Callable[[], Any]:
+    X, Y = given_to(kind, n)
+    return lambda: kind().fit(X, Y)
+
+
+def of_prediction(kind: type, n: int) -> Callable[[], Any]:
+    X, Y = given_to(kind, SIZES[0])
+    fitted, new = kind().fit(X, Y), given_to(kind, n, 1)[0]
+    work = next(getattr(fitted, name) for name in ("predict", "transform") if hasattr(fitted, name))
+    return lambda: work(new)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
