@@ -21,6 +21,7 @@ from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError, amount
 from dmo.kernels import parse
 from dmo.kernels.threads import in_threads, thread_count
+from dmo.linalg.solution import warn_of_leverage
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.lowrank.sampling import MOST_ROWS
@@ -342,7 +343,7 @@ def left_out_scores(
     center : bool
         It has an intercept, which adds 1 / n to the leverage h_i.
     sample_weights : ndarray of shape (n,) or None, default=None
-        Of the rows, as in `total`; h_i is multiplied by them. None: 1 each.
+        What is left out of the rows, up to their weights in `total`; h_i is multiplied by it. None: 1 each.
 
     Returns
     -------
@@ -387,6 +388,7 @@ def left_out_scores(
                 h = np.einsum("ij,ij->j", half, half)[:, None] + (1 / total.n if center else 0.0)
                 if sample_weights is not None:
                     h *= sample_weights[where, None]
+                warn_of_leverage(1 - h[:, 0])
                 out[where, which] = (score[:, which] - h * targets[:, which]) / (1 - h)
             advance(1)
     return out
