@@ -315,8 +315,10 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         if many is not None:
             self._fit_many(views, many, check_weights(sample_weight, views))
             return self
-        Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
-        given = with_class_weights(check_weights(sample_weight, views), self.class_weight, self, Y)
+        given = check_weights(sample_weight, views)
+        often = None if given is None else given.labels
+        Y, known = read_real(self, y, n, weights=often) or check_partial_labels(self, y, n)
+        given = with_class_weights(given, self.class_weight, self, Y)
         if self.class_weight is not None and self.multilabel_:
             raise UserError(
                 "class_weight of KGHA is for a vector of classes, since a space sees all labels of a sample at once; weigh "

@@ -280,8 +280,9 @@ class MultiViewRidge(Incremental, Annotator):
         if many is not None:
             self._fit_many(views, many, check_weights(sample_weight, views))
             return self
-        Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
         given = check_weights(sample_weight, views, by_entry=True)
+        often = None if given is None else given.labels
+        Y, known = read_real(self, y, n, weights=often) or check_partial_labels(self, y, n)
         given = with_class_weights(given, self.class_weight, self, Y)
         given = with_label_weights(given, self.class_weight, self, Y, known)
         gaps = LabelGaps.of(known, given, list(views), n)
