@@ -159,7 +159,7 @@ def test_held_out_scores_with_weights_are_those_of_fits_without_the_sample(
 DECIDING = {
     "kernel": MultiViewRidge(RBF(3.0), ridge=0.3, standardize=0.5),
     "linear": MultiViewRidge("linear", ridge=0.3, propensity=True, intercept=True),
-    "moments": MultiViewRidge("linear", ridge=0.3, approximation=Nystrom(rank=200), standardize=1.0),
+    "moments": MultiViewRidge("linear", ridge=0.3, approximation=Nystrom(rank=200)),
     "one kernel": MultiViewRidge(RBF(3.0), ridge=0.3, combine="kernels"),
     "decoder": MultiViewRidge(RBF(3.0), ridge=0.3, decoder=dmo.decoders.PlugIn("f1@2")),
     "sets": MultiViewRidge("linear", ridge=0.3, decoder="f1-macro"),
@@ -181,25 +181,27 @@ def test_weights_are_repeated_samples_in_all_that_is_decided(name: str) -> None:
     assert np.abs(plain.predict_proba(NEW) - whole.predict_proba(NEW)).max() > 0.01
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.1])
 @pytest.mark.parametrize(
-    "model",
+    ("model", "factor"),
     [
-        MultiViewRidge(RBF(1.0)),
-        MultiViewRidge(RBF(1.0), decoder="probabilities"),
-        MultiViewRidge("linear", approximation=Nystrom(rank=20)),
-        KGHA(RBF(1.0)),
-        KGHA(RBF(1.0), decoder="probabilities"),
-        KGHA("linear", approximation=Nystrom(rank=20)),
+        (MultiViewRidge(RBF(1.0)), 1.1),  # of whole numbers 8 of 9 units are left in, as of repeated rows
+        (MultiViewRidge(RBF(1.0), decoder="probabilities"), 1.1),
+        (MultiViewRidge("linear", approximation=Nystrom(rank=20)), 1.1),
+        (MultiViewRidge("linear", decoder="probabilities", approximation="exact"), 1.1),
+        (KGHA(RBF(1.0)), 1.0),
+        (KGHA(RBF(1.0), decoder="probabilities"), 1.0),
+        (KGHA("linear", approximation=Nystrom(rank=20)), 1.0),
     ],
     ids=str,
 )
 def test_probabilities_of_noise_are_the_shares_by_weight(model: Any, factor: float) -> None:
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(120, 3)), np.arange(120) % 2
-    weights = factor * np.where(y == 1, 9.0, 1.0)
-    found = model.fit(X, y, sample_weight=weights).predict_proba(rng.normal(size=(50, 3)) * 0.5)
-    assert abs(found[:, 1].mean() - 0.9) < (0.05 if factor > 1 or isinstance(model, KGHA) else 0.1)
+    X, labels = rng.normal(size=(120, 3)), np.column_stack([np.arange(120) % 2, rng.integers(0, 2, 120)])
+    weights = factor * np.where(labels[:, 0] == 1, 9.0, 1.0)
+    found = model.fit(X, labels, sample_weight=weights).predict_proba(rng.normal(size=(50, 3)))
+    shares = weights @ labels / weights.sum()
+    assert shares[0] == pytest.approx(0.9)
+    assert np.abs(found.mean(axis=0) - shares).max() < 0.04
 
 
 def test_partial_fit_decides_by_weights_as_by_repeated_samples() -> None:
@@ -426,9 +428,6 @@ def test_weights_of_classes_are_scikit_learns_of_their_samples(model: Any, tmp_p
         wanted = clone(model).set_params(intercept=True).fit(VIEWS, y, sample_weight=weights)
         found = clone(model).set_params(class_weight=given).fit(VIEWS, y)
         assert_allclose(found.decision_function(NEW), wanted.decision_function(NEW), atol=1e-6)
-        # probabilities are of classes as often as they are, whatever their weights
-        shares = (y[:, None] == found.classes_).mean(axis=0)
-        assert np.abs(found.predict_proba(VIEWS).mean(axis=0) - shares).max() < 0.1
     found.save(str(tmp_path / "m.zarr"))
     assert dmo.load(str(tmp_path / "m.zarr")).class_weight == given
     repeated = np.repeat(np.arange(N), WEIGHTS.astype(int))
@@ -700,7 +699,8 @@ def test_fits_on_held_out_samples_keep_the_precision_of_the_kernels(
     monkeypatch.setattr(fitted_views, "build", built)
     model = KGHA(RBF(2.0), n_components=2, ridge=1.0)
     model.set_params(approximation=Exact("stored", "float32", 64, str(tmp_path))).fit(VIEWS["b"], Y)
-    assert engines == [("float32", "stored"), ("float32", "memory")]
+    assert engines[0] == ("float32", "stored")
+    assert set(engines[1:]) == {("float32", "memory")}
 
 
 def test_tuning_without_options_makes_no_joint_kernel_of_views_that_lack_samples(

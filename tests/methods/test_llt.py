@@ -501,7 +501,7 @@ def test_weighted_naive_regression_is_scikit_learns_svr():
 
 
 def test_frames_of_labels_do_not_depend_on_the_order_of_the_samples():
-    """Ties among 0/1 labels: by brute force all ways of filling the last places, whose scatters are averaged."""
+    """Outputs at the same distance share the last places: the oracle takes the mean over all ways of filling them."""
     rng = np.random.default_rng(0)
     X, labels = rng.normal(size=(70, 4)), (rng.random((70, 4)) < 0.4) * 1.0
     order, new = rng.permutation(70), rng.normal(size=(30, 4))
@@ -514,7 +514,7 @@ def test_frames_of_labels_do_not_depend_on_the_order_of_the_samples():
     whole = neighborhood_frames(np.repeat(labels, counts, axis=0), 6)
     weighted = neighborhood_frames(labels, 6, weights=counts)
     np.testing.assert_allclose(np.repeat(weighted.basis, counts, axis=0), whole.basis, atol=1e-9)
-    few = np.array([[0.0, 0], [1, 0], [0, 1], [-1, 0], [0, -1.5]])  # four neighbors of the first: of three ties two have room
+    few = np.array([[0.0, 0], [1, 0], [0, 1], [-1, 0], [0, -1.5]])  # beside the first, three share two places
     scatter = np.zeros((2, 2))
     for pair in ([1, 2], [1, 3], [2, 3]):
         scatter += few[[0, *pair]].T @ few[[0, *pair]] / 3
