@@ -73,9 +73,9 @@ def failing(model):
 @parametrize_with_checks(
     [
         KGHA(),
-        # scikit-learn compares weights with repeated rows to 1e-7, and entries of float32 are rounded to 6e-8
-        MultiViewRidge(approximation=Exact(precision="float64")),
-        MultiViewRidge(decoder="probabilities", approximation=Exact(precision="float64")),
+        # to rounding: a bandwidth that is learned takes distances of repeated rows as 1e-8, the roots of roundings, not as 0
+        MultiViewRidge(RBF(1.0)),
+        MultiViewRidge(RBF(1.0), decoder="probabilities"),
         JEC(),
         TagProp(),
         TwoPassKNN(),
@@ -418,6 +418,14 @@ BAD = {
         "labels must be 0 or 1, got .*list of label nam",
     ),
     "classes of no type": (lambda: VIEWS, np.array(["a", 1] * 30, object), {}, "y mixes text and numbers"),
+    "classes without order": (
+        lambda: VIEWS,
+        np.array([np.datetime64("2020").item(), 1] * 30, object),
+        {},
+        r"classes of mixed types \(date, int\) have no order; pass all as text",
+    ),
+    "complex outputs": (lambda: VIEWS, LABELS + 1j, {}, "y holds complex numbers; pass real and imaginary parts as out"),
+    "complex objects": (lambda: VIEWS, (LABELS + 1j).astype(object), {}, "y holds complex numbers; pass real and imag"),
     "a class that is missing": (lambda: VIEWS, np.array([*"abc" * 19, *"ab", None]), {}, "NaN or None at row 59"),
     "a ridge of one view": (
         lambda: VIEWS,

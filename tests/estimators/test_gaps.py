@@ -204,6 +204,48 @@ def test_probabilities_of_noise_are_the_shares_by_weight(model: Any, factor: flo
     assert np.abs(found.mean(axis=0) - shares).max() < 0.04
 
 
+def test_frequencies_of_labels_are_means_by_weight_over_the_samples_that_know_them() -> None:
+    _, labels = with_gaps()
+    for model in (MultiViewRidge("linear", label_sets=False), KGHA("linear", label_sets=False, n_components=2)):
+        found = model.fit(VIEWS, labels, sample_weight=WEIGHTS).rule_.frequency
+        known = ~np.isnan(labels)
+        wanted = [np.average(y[has], weights=WEIGHTS[has]) for y, has in zip(labels.T, known.T, strict=True)]
+        assert_allclose(found, wanted)
+
+
+def test_classes_without_weight_take_no_part_in_balanced_weights() -> None:
+    y = np.arange(N) % 3
+    some = y < 2
+    for model in (MultiViewRidge("linear", ridge=5.0), KGHA("linear", ridge=5.0, n_components=1)):
+        model.set_params(class_weight="balanced", label_sets=False)
+        weighted = clone(model).fit(VIEWS, y, sample_weight=1.0 * some).decision_function(NEW)[:, :2]
+        alone = clone(model).fit({view: X[some] for view, X in VIEWS.items()}, y[some]).decision_function(NEW)
+        assert_allclose(weighted[:, 1] - weighted[:, 0], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("gaps", ["weights", "labels"])
+def test_a_fit_of_gaps_keeps_no_moments_of_the_rows_before_it(gaps: str) -> None:
+    model = MultiViewRidge("linear", approximation=Nystrom(rank=5)).partial_fit(VIEWS["a"], Y)
+    labels, weights = (Y, WEIGHTS) if gaps == "weights" else (with_gaps()[1], None)
+    model.fit(VIEWS["a"], labels, sample_weight=weights)
+    fresh = MultiViewRidge("linear", approximation=Nystrom(rank=5)).fit(VIEWS["a"], labels, sample_weight=weights)
+    assert_allclose(model.decision_function(NEW["a"]), fresh.decision_function(NEW["a"]))
+    with pytest.raises(UserError, match="fit kept no moments to add to"):
+        model.partial_fit(VIEWS["a"], Y)
+
+
+def test_views_that_say_nothing_are_imputed_with_the_largest_ridge() -> None:
+    rng = np.random.default_rng(0)
+    views = {"a": rng.normal(size=(60, 4)), "b": rng.normal(size=(60, 3))}
+    lacking = {"a": np.where(np.arange(60)[:, None] < 6, np.nan, views["a"]), "b": views["b"]}
+    wanted = dmo.impute_views(lacking, estimator=MultiViewRidge("rbf", ridge=1.0))
+    assert_allclose(dmo.impute_views(lacking)["a"], wanted["a"])
+    clear = {"a": views["a"], "b": views["a"][:, :3] @ rng.normal(size=(3, 3))}
+    lacking = {"a": clear["a"], "b": np.where(np.arange(60)[:, None] < 6, np.nan, clear["b"])}
+    wanted = dmo.impute_views(lacking, estimator=MultiViewRidge("rbf", ridge=0.03))
+    assert_allclose(dmo.impute_views(lacking)["b"], wanted["b"])
+
+
 def test_partial_fit_decides_by_weights_as_by_repeated_samples() -> None:
     index = np.repeat(np.arange(N), WEIGHTS.astype(int))
     rows = np.vstack([VIEWS["a"]] * 2), np.vstack([Y] * 2), np.tile(WEIGHTS, 2)

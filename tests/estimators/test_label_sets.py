@@ -156,6 +156,22 @@ def test_one_threshold_or_one_per_label_is_what_gives_more_on_fresh_samples(powe
     assert micro(found) >= max(micro(common), micro(own)) - 0.005
 
 
+def test_thresholds_of_labels_are_drawn_to_the_common_one_as_by_twenty_more_samples():
+    """The best thresholds by trying all, and how far a label's own is from the common one: n / (n + 20) of the way."""
+    rng = np.random.default_rng(1)
+    Y = rng.random((2000, 3)) < [0.01, 0.05, 0.5]
+    p = expit(3 * Y + rng.normal(size=Y.shape) + [-4.0, 0.0, -1.0])
+    def best(p, y):  # noqa: E306
+        cuts = np.sort(np.unique(p))
+        return logit(max((cuts[1:] + cuts[:-1]) / 2, key=lambda t: f1_score(y, p > t)))
+    few = np.argsort(p, axis=None)[-1500:]  # the best cuts lie high
+    common = best(p.ravel()[few], Y.ravel()[few])
+    own = np.array([best(p[:, l], Y[:, l]) for l in range(3)])
+    count = Y.sum(axis=0)
+    wanted = common + (own - common) * count / (count + 20)
+    np.testing.assert_allclose(logit(learn_thresholds(p, Y)), wanted, atol=0.02)
+
+
 def test_slopes_and_offsets_of_labels_are_the_largest_posterior():
     rng = np.random.default_rng(0)
     Y = (rng.random((200, 3)) < [0.02, 0.2, 0.5]).astype(float)

@@ -80,6 +80,32 @@ def test_weights_equal_repeated_rows_in_every_decision(decoder):
     assert np.abs(weighted.probabilities(scores) - plain.probabilities(scores)).max() > 0.005
 
 
+def test_gain_and_cost_of_macro_f1_are_the_change_of_its_sum_by_one_more_prediction():
+    """By differences of F = sum of 2 h / (m + N f) at what the rule itself predicts."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.6, 2.0, size=(4000, 5)) * np.linspace(0.3, 1.0, 5)
+    Y = (rng.random(p.shape) < p).astype(np.uint8)
+    rule = GainRule.fit("f1-macro", p, Y, 2, 4000)
+    given = top_label_sets(rule(p), 2)
+    m, h, positives = given.sum(axis=0), (given * p).sum(axis=0), Y.sum(axis=0)
+    for certainty in (0.2, 0.7):
+        more = 2 * (h + certainty) / (m + 1 + positives) - 2 * h / (m + positives)
+        np.testing.assert_allclose(rule(np.full((1, 5), certainty))[0], more, atol=0.03 * rule.gain.max())
+    np.testing.assert_allclose(rule.cost, 2 * h / (m + positives) ** 2, rtol=0.1)
+
+
+def test_what_is_learned_of_some_of_many_samples_leaves_out_their_unknown_labels(monkeypatch):
+    monkeypatch.setattr("dmo.decoders._ENTRIES", 2**10)
+    for n in (999, 1000, 1001, 1500):
+        Y, (s, _) = drawn(n=n, L=6)
+        known, seen = np.random.default_rng(3).random(Y.shape) < 0.5, np.ones(6, bool)
+        said = [
+            Calibration().learn_aside([s], np.where(known, Y, other), seen, False, known).probabilities([s])
+            for other in (0, 1)
+        ]
+        np.testing.assert_array_equal(*said)
+
+
 def test_weights_equal_repeated_rows_in_probabilities_of_classes():
     rng = np.random.default_rng(0)
     Y = np.eye(3)[rng.integers(0, 3, 200)]
