@@ -260,7 +260,8 @@ class MultiViewRidge(Incremental, Annotator):
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view, 0 where the view lacks the sample, and of "labels", of shape (n, L)
             how often every label of a sample counts besides, 0 where it is unknown. Landmarks are drawn from all
-            samples of positive weight alike.
+            samples of positive weight alike. Whole numbers count repeated rows, and a left-out score goes without one of
+            them; a sample of any other weight is left out whole: scale weights that are no counts to 1 at most.
 
         Returns
         -------
@@ -530,8 +531,8 @@ class MultiViewRidge(Incremental, Annotator):
                 found, share = view.coefficients(own), self._share(name)
                 expansions |= shifted(view.expansions(share * found), None if mean is None else share * mean)
                 if held_out == "left out":
-                    part = None if gaps is None else gaps.weights.share_left_out(list(kernel.kernels))
-                    left = view.leave_one_out(own, found, some, part) + (0.0 if mean is None else mean)
+                    out_of = None if gaps is None else gaps.weights.share_left_out(list(kernel.kernels))
+                    left = view.leave_one_out(own, found, some, out_of) + (0.0 if mean is None else mean)
                     has = (weights > 0)[slice(None) if some is None else some, None]
                     loo += share * has * left
                     seen += share * has

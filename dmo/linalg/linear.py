@@ -227,7 +227,9 @@ class _Svd:
     def unfitted(self, ridge: float, intercept: np.ndarray) -> np.ndarray:
         square = self.U**2
         found = square @ self._kept(ridge)
-        return found if self._whole(bool(intercept.any())) else found + np.maximum(1 - intercept - square.sum(axis=1), 0)
+        return (
+            found if self._whole(bool(intercept.any())) else found + np.maximum(1 - intercept - square.sum(axis=1), 0)
+        )
 
     def _kept(self, ridge: float) -> np.ndarray:
         return np.asarray(ridge / self.s / (self.s + ridge / self.s))

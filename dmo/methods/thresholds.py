@@ -65,10 +65,7 @@ def _both(p: np.ndarray, Y: np.ndarray, often: np.ndarray) -> tuple[np.ndarray, 
     common = _logit(best_threshold(p.ravel(), Y.ravel(), often.ravel()))
     count = (often * Y).sum(axis=0)
     own = np.array(
-        [
-            _logit(best_threshold(p[:, l], Y[:, l], often[:, l])) if count[l] > 0 else common
-            for l in range(Y.shape[1])
-        ]
+        [_logit(best_threshold(p[:, l], Y[:, l], often[:, l])) if count[l] > 0 else common for l in range(Y.shape[1])]
     )
     return np.full(Y.shape[1], expit(common)), expit(common + (own - common) * count / (count + _PRIOR))
 

@@ -704,7 +704,9 @@ def _check_one_type(y: np.ndarray) -> None:
         sorted(set(y))
     except TypeError as error:
         kinds = ", ".join(sorted({type(value).__name__ for value in y}))
-        raise UserError(f"classes of mixed types ({kinds}) have no order; pass all as text, or all as numbers") from error
+        raise UserError(
+            f"classes of mixed types ({kinds}) have no order; pass all as text, or all as numbers"
+        ) from error
 
 
 def _check_classes(y: np.ndarray) -> None:

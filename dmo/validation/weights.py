@@ -103,7 +103,9 @@ class SampleWeights:
         """
         entries = None if self.entries is None else self.entries[index]
         before = None if self.before is None else self.before.rows(index)
-        return SampleWeights({view: own[index] for view, own in self.views.items()}, self.labels[index], entries, before)
+        return SampleWeights(
+            {view: own[index] for view, own in self.views.items()}, self.labels[index], entries, before
+        )
 
 
 def check_weights(

@@ -176,7 +176,9 @@ def judge(path: str, features: str, split: str | None, top: int | None, cv: int 
     if real:
         measures = regression_figures(Y, scores)
     else:
-        measures = figures(Y, scores, count) | set_figures(applied.model, Y, scores, sets, count, _n_trained(applied, made))
+        measures = figures(Y, scores, count) | set_figures(
+            applied.model, Y, scores, sets, count, _n_trained(applied, made)
+        )
     if applied.store.class_labels:
         measures["accuracy"] = measures["subset_accuracy"]
     measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}

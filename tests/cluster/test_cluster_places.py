@@ -336,7 +336,10 @@ def test_a_gateway_is_asked_for_workers_of_that_size_or_says_that_it_cannot(monk
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ("sys.path.insert(0, {})", r"have dmo 9\.9, as tcp://\S+ does, and this is dmo \S+; install dmo \S+ in the Python"),
+        (
+            "sys.path.insert(0, {})",
+            r"have dmo 9\.9, as tcp://\S+ does, and this is dmo \S+; install dmo \S+ in the Python",
+        ),
         ("versions.version = only_others", r"have no dmo, as tcp://\S+ does, .* install dmo \S+ in"),
         ("", None),
     ],

@@ -252,7 +252,9 @@ def test_partial_fit_decides_by_weights_as_by_repeated_samples() -> None:
     model = MultiViewRidge("linear", ridge=0.3, approximation=Nystrom(rank=5))
     weighted = clone(model).partial_fit(rows[0], rows[1], sample_weight=rows[2]).predict_proba(NEW["a"])
     index = np.repeat(np.arange(2 * N), rows[2].astype(int))
-    assert_allclose(weighted, clone(model).partial_fit(rows[0][index], rows[1][index]).predict_proba(NEW["a"]), atol=1e-6)
+    assert_allclose(
+        weighted, clone(model).partial_fit(rows[0][index], rows[1][index]).predict_proba(NEW["a"]), atol=1e-6
+    )
 
 
 @pytest.mark.filterwarnings("ignore::dmo.linalg.solution.InaccurateSolve")
@@ -278,7 +280,9 @@ def test_left_out_scores_of_rows_that_columns_determine_are_those_of_refits(d: i
 
 def test_samples_that_are_fitted_whole_are_told_of() -> None:
     X = 1e6 * np.random.default_rng(0).normal(size=(40, 60))
-    with pytest.warns(dmo.linalg.solution.InaccurateSolve, match="40 of 40 samples are fitted up to 1e-10 of their res"):
+    with pytest.warns(
+        dmo.linalg.solution.InaccurateSolve, match="40 of 40 samples are fitted up to 1e-10 of their res"
+    ):
         MultiViewRidge("linear", scale="none").fit(X, Y[:40])
     MultiViewRidge("linear", scale="none", ridge=1e10).fit(X, Y[:40])
 

@@ -161,9 +161,11 @@ def test_thresholds_of_labels_are_drawn_to_the_common_one_as_by_twenty_more_samp
     rng = np.random.default_rng(1)
     Y = rng.random((2000, 3)) < [0.01, 0.05, 0.5]
     p = expit(3 * Y + rng.normal(size=Y.shape) + [-4.0, 0.0, -1.0])
-    def best(p, y):  # noqa: E306
+
+    def best(p, y):
         cuts = np.sort(np.unique(p))
         return logit(max((cuts[1:] + cuts[:-1]) / 2, key=lambda t: f1_score(y, p > t)))
+
     few = np.argsort(p, axis=None)[-1500:]  # the best cuts lie high
     common = best(p.ravel()[few], Y.ravel()[few])
     own = np.array([best(p[:, l], Y[:, l]) for l in range(3)])
@@ -233,7 +235,7 @@ def test_a_column_of_text_is_a_vector_of_classes():
 
 @pytest.mark.parametrize("most", [46, 47, 48, 49, 1000])
 def test_few_samples_are_all_scored_and_their_order_hardly_moves_probabilities(most, monkeypatch):
-    """By the scores of a random quarter probabilities moved by .5 with the order of the samples, and by .7 with the labels'."""
+    """By the scores of a random quarter probabilities moved by .7 with the order of samples or labels."""
     held = []
     monkeypatch.setattr(out_of_fold, "FEW_ROWS", most)
     monkeypatch.setattr(

@@ -66,7 +66,9 @@ def neighborhood_frames(
     (array([1, 1, 1]), array([[0.707, 0.707],
            [0.707, 0.707]]))
     """
-    distinct, inverse = np.unique(Y, axis=0, return_inverse=True)  # in an order of their own, whatever that of the samples
+    distinct, inverse = np.unique(
+        Y, axis=0, return_inverse=True
+    )  # in an order of their own, whatever that of the samples
     inverse = inverse.ravel()
     if neighbors == "distinct":
         counts, n_neighbors = np.ones(len(distinct)), min(n_neighbors, len(distinct))
