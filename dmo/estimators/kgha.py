@@ -136,7 +136,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         scores do.
     label_sets : bool, default=True
         Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from one further fit on at most
-        2000 samples, which are read for it once more; of at most 1000 samples from four to ten fits, each on other folds. False: `predict` gives every sample as many labels as a training
+        2000 samples, which are read for it once more; of at most 1000 samples from four to ten fits, each on other folds.
+        False: `predict` gives every sample as many labels as a training
         sample has on average.
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and

@@ -363,9 +363,9 @@ def test_workers_without_dmo_or_with_another_one_are_refused(
     options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
     with LocalCluster(processes=True, preload=[str(preload)], **options) as cluster:
         address = cluster.scheduler_address
-        with nullcontext() if said is None else pytest.raises(UserError, match=f"workers at {address} {said}"):
-            with connect(address, workers=1):
-                pass
+        refused = nullcontext() if said is None else pytest.raises(UserError, match=f"workers at {address} {said}")
+        with refused, connect(address, workers=1):
+            pass
 
 
 def test_workers_that_were_asked_for_are_waited_for_and_counted(
