@@ -104,7 +104,20 @@ class LabelGaps:
         return self.weights.entries if self.known is None else self.weights.entries * self.known
 
     def decided(self, rows: np.ndarray, n_labels: int) -> np.ndarray | None:
-        """How often the labels of some samples count in decisions (m x L), which are of classes as they are; None: once."""
+        """Look up how often the labels of some samples count in decisions, which are of classes as they are.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m,), int
+            Numbers of the samples.
+        n_labels : int
+            L.
+
+        Returns
+        -------
+        ndarray of shape (m, L) or None
+            None: all once.
+        """
         given = self.weights.plain.rows(rows)
         counts = np.broadcast_to(given.labels[:, None], (len(rows), n_labels))
         counts = counts if given.entries is None else counts * given.entries

@@ -175,7 +175,22 @@ class LinearSmoother:
         return self._solver.smooth(B)
 
     def leave_one_out(self, B: np.ndarray, W: np.ndarray, part: np.ndarray | float = 1.0) -> np.ndarray:
-        """The values (n x p) at every row of the function that smooths B without it, or a `part` of it; W: B's loadings."""
+        """Work out, for every row, the value there of the function that smooths B without that row.
+
+        Parameters
+        ----------
+        B : ndarray of shape (n, p)
+            What is smoothed.
+        W : ndarray of shape (d, p)
+            Its loadings.
+        part : ndarray of shape (n,), or float, default=1.0
+            Share of the row's weight that is left out.
+
+        Returns
+        -------
+        ndarray of shape (n, p)
+            Values.
+        """
         return leave_one_out(B, self._solver.residuals(B, W), self._solver.unfitted(), part)
 
 

@@ -69,7 +69,19 @@ LEAST = 1e-10
 
 
 def warn_of_leverage(left: np.ndarray) -> None:
-    """An InaccurateSolve where rows are fitted so closely that hardly anything is left of their residuals."""
+    """Warn by an InaccurateSolve where rows are fitted so closely that hardly anything is left of their residuals.
+
+    Parameters
+    ----------
+    left : ndarray of shape (n,)
+        1 - h_i.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.solution import warn_of_leverage
+    >>> warn_of_leverage(np.array([0.5, 0.1]))
+    """
     few = int(np.count_nonzero(~(left >= LEAST)))  # NaN as well
     if few:
         warnings.warn(

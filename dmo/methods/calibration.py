@@ -290,12 +290,52 @@ def label_frequency(Y: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
 
 
 def row_counts(counts: np.ndarray | None) -> np.ndarray | None:
-    """How often samples count (n), from how often their labels do (n x L): as often as the one that does most."""
+    """Work out how often samples count from how often their labels do: as often as the one that does most.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n, L), or None
+        Of the labels.
+
+    Returns
+    -------
+    ndarray of shape (n,), or None
+        None: once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.calibration import row_counts
+    >>> row_counts(np.array([[0, 2], [1, 1]])).tolist()
+    [2.0, 1.0]
+    """
     return None if counts is None else np.asarray(counts.max(axis=1, initial=0), np.float64)
 
 
 def mean_and_deviation(scores: np.ndarray, often: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of scores (n x L) whose rows count so often (n; None: once), in float64."""
+    """Work out mean and standard deviation of every score, in float64.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n, L)
+        Scores.
+    often : ndarray of shape (n,) or None
+        How often every row counts; None: once.
+
+    Returns
+    -------
+    mean : ndarray of shape (L,)
+        Means.
+    deviation : ndarray of shape (L,)
+        Standard deviations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.calibration import mean_and_deviation
+    >>> mean_and_deviation(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]))[0].tolist()
+    [2.0]
+    """
     if often is None:
         return scores.mean(axis=0, dtype=np.float64), scores.std(axis=0, dtype=np.float64)
     share = often / often.sum()

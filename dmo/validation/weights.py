@@ -51,10 +51,20 @@ class SampleWeights:
         return self if self.before is None else self.before
 
     def share_left_out(self, views: Sequence[str]) -> np.ndarray | None:
-        """Share of the weight of every sample (n) that a left-out score of it goes without; None: all of it.
+        """Work out which share of every sample's weight a left-out score of it goes without.
 
         Whole numbers count repeated rows, of which one is left out at a time. A weight of any other kind says how important a
         sample is: what is left of it would have told the score the sample's own labels.
+
+        Parameters
+        ----------
+        views : sequence of str
+            Views of one kernel.
+
+        Returns
+        -------
+        ndarray of shape (n,) or None
+            Shares; None: all of it.
         """
         counts = self.plain.of_views(views)
         if (counts <= 1).all() or (counts != np.rint(counts)).any():
