@@ -140,7 +140,7 @@ class Calibration:
     True
     """
 
-    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None) -> FittedDecoder:
+    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
         """Learn probabilities and thresholds from held-out scores.
 
         Parameters
@@ -149,16 +149,16 @@ class Calibration:
             Score matrices of samples that their models had not seen.
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
-        known : ndarray of shape (n, L), bool, or None, default=None
-            The entries of Y that are known; None: all.
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every entry of Y counts, 0 where it is unknown; None: once.
 
         Returns
         -------
         FittedDecoder
             Probabilities of labels, and label sets, from scores of new samples.
         """
-        pooled = PooledProbabilities.fit(scores, Y, known, _POOLED)
-        return _fitted(pooled.refined(scores, Y, known), scores, Y, known)
+        pooled = PooledProbabilities.fit(scores, Y, counts, _POOLED)
+        return _fitted(pooled.refined(scores, Y, counts), scores, Y, counts)
 
     def learn_aside(
         self,
@@ -166,7 +166,7 @@ class Calibration:
         Y: np.ndarray,
         seen: np.ndarray,
         classes: bool,
-        known: np.ndarray | None = None,
+        counts: np.ndarray | None = None,
     ) -> FittedDecoder:
         """Learn the same from some of the samples, for a fit whose own scores rank labels and that nothing should slow.
 
@@ -180,7 +180,7 @@ class Calibration:
             Whether any training sample, of these or others, carries the label.
         classes : bool
             Whether every sample is of one class: probabilities then keep the order of the scores.
-        known : ndarray of shape (n, L), bool, or None, default=None
+        counts : ndarray of shape (n, L), or None, default=None
             As for `learn`.
 
         Returns
@@ -191,12 +191,12 @@ class Calibration:
         most = max(1000, _ENTRIES // Y.shape[1])
         if len(Y) > most:
             rows = np.sort(np.random.default_rng(0).choice(len(Y), most, replace=False))
-            scores, Y, known = [part[rows] for part in scores], Y[rows], None if known is None else known[rows]
+            scores, Y, counts = [part[rows] for part in scores], Y[rows], None if counts is None else counts[rows]
         if classes:
             return FittedDecoder(
-                replace(SoftmaxProbabilities.fit(scores, Y), seen=seen), np.full(Y.shape[1], 0.5), ranks=False
+                replace(SoftmaxProbabilities.fit(scores, Y, counts), seen=seen), np.full(Y.shape[1], 0.5), ranks=False
             )
-        found = self.learn(scores, Y, known)
+        found = self.learn(scores, Y, counts)
         return replace(found, probabilities=replace(found.probabilities, seen=seen), ranks=False)
 
 
@@ -216,7 +216,7 @@ class PooledCalibration:
     True
     """
 
-    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None) -> FittedDecoder:
+    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
         """Learn probabilities from held-out scores.
 
         Parameters
@@ -225,15 +225,15 @@ class PooledCalibration:
             Score matrices of samples that their models had not seen.
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
-        known : ndarray of shape (n, L), bool, or None, default=None
-            The entries of Y that are known; None: all.
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every entry of Y counts, 0 where it is unknown; None: once.
 
         Returns
         -------
         FittedDecoder
             Probabilities of labels from scores of new samples.
         """
-        return _fitted(PooledProbabilities.fit(scores, Y, known), scores, Y, known)
+        return _fitted(PooledProbabilities.fit(scores, Y, counts), scores, Y, counts)
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class PlugIn:
         if self.size < 1:
             raise UserError(f"PlugIn: size = {self.size}; needed is a number of samples, such as 500")
 
-    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None) -> FittedDecoder:
+    def learn(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> FittedDecoder:
         """Learn probabilities and the rule from held-out scores.
 
         Parameters
@@ -287,36 +287,36 @@ class PlugIn:
             Score matrices of samples that their models had not seen.
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
-        known : ndarray of shape (n, L), bool, or None, default=None
-            The entries of Y that are known; None: all.
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every entry of Y counts, 0 where it is unknown; None: once.
 
         Returns
         -------
         FittedDecoder
             What ranks the labels of new samples from their scores.
         """
-        probabilities = PooledProbabilities.fit(scores, Y, known)
+        probabilities = PooledProbabilities.fit(scores, Y, counts)
         if self.metric in SET_METRICS:
-            probabilities = probabilities.refined(scores, Y, known)
-            rule = SetRule.fit(self.metric, probabilities(scores), Y, self.size, known)
+            probabilities = probabilities.refined(scores, Y, counts)
+            rule = SetRule.fit(self.metric, probabilities(scores), Y, self.size, counts)
             return FittedDecoder(probabilities, np.full(Y.shape[1], 0.5), rule)
         base, _, top = self.metric.partition("@")
         if base in BY_PROBABILITY:
-            return _fitted(probabilities, scores, Y, known)
+            return _fitted(probabilities, scores, Y, counts)
         p, count = probabilities(scores), min(int(top), Y.shape[1])
         if base == "f1":
-            return _fitted(probabilities, scores, Y, known, PlugInRule.fit(p, Y, count, self.size, known))
-        return _fitted(probabilities, scores, Y, known, GainRule.fit(base, p, Y, count, self.size, known))
+            return _fitted(probabilities, scores, Y, counts, PlugInRule.fit(p, Y, count, self.size, counts))
+        return _fitted(probabilities, scores, Y, counts, GainRule.fit(base, p, Y, count, self.size, counts))
 
 
 def _fitted(
     probabilities: PooledProbabilities,
     scores: Sequence[np.ndarray],
     Y: np.ndarray,
-    known: np.ndarray | None,
+    counts: np.ndarray | None,
     rule: PlugInRule | GainRule | None = None,
 ) -> FittedDecoder:
-    return FittedDecoder(probabilities, learn_thresholds(probabilities(scores), Y, known), rule)
+    return FittedDecoder(probabilities, learn_thresholds(probabilities(scores), Y, counts), rule)
 
 
 Learner: TypeAlias = Calibration | PlugIn | PooledCalibration

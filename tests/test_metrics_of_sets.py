@@ -61,6 +61,22 @@ def test_propensities_favor_hits_on_rare_labels():
     assert metrics.top_scores(Y, Y + 0.0, 2).psp == 1.0
 
 
+def test_f1_at_k_with_unknown_labels_is_the_harmonic_mean_of_a_sample_s_precision_and_recall():
+    Y, S = np.array([[1, np.nan, np.nan]]), np.array([[0.9, 0.5, 0.4]])
+    found = metrics.top_scores(Y, S, top=3)
+    assert (found.precision, found.recall, found.f1) == (1.0, 1.0, 1.0)
+    rng = np.random.default_rng(0)
+    Y, S = (rng.random((30, 6)) < 0.4) * 1.0, rng.random((30, 6))
+    Y[rng.random(Y.shape) < 0.5] = np.nan
+    wanted = []
+    for y, s in zip(Y, S, strict=True):
+        known = ~np.isnan(y)
+        if known.any() and np.nansum(y):
+            one = metrics.top_scores(y[known][None], s[known][None], min(4, known.sum()))
+            wanted.append(2 * one.precision * one.recall / max(one.precision + one.recall, 1e-300))
+    assert metrics.top_scores(Y, S, top=4).f1 == pytest.approx(np.mean(wanted))
+
+
 @pytest.mark.parametrize("block", [None, 17])
 def test_label_sets_are_scikit_learns(problem, block, monkeypatch):
     in_blocks(monkeypatch, block)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
-from importlib.util import find_spec
 from shutil import which
 from typing import Any
 
@@ -81,12 +80,10 @@ def _await_workers(client: Any, backend: Backend) -> None:
 
 def _check_versions(client: Any, where: str) -> None:
     """Refuse workers that have no dmo or another one: they would fail in the midst of the work, or compute otherwise."""
-    told = client.get_versions(packages=["dmo"])
+    told = client.get_versions(packages=["dmo-learn"])
     own = _version(told["client"])
     for address, found in told["workers"].items():
         theirs = _version(found)
-        if theirs is None and client.run(find_spec, "dmo", workers=[address]).get(address) is not None:
-            continue  # a checkout on the path, which has no version that is told
         if theirs != own:
             what = "have no dmo" if theirs is None else f"have dmo {theirs}"
             raise UserError(
@@ -97,7 +94,7 @@ def _check_versions(client: Any, where: str) -> None:
 
 def _version(found: Any) -> str | None:
     """The version of dmo in what a process says of its packages; None where it has none."""
-    named = (found or {}).get("packages", {}).get("dmo")
+    named = (found or {}).get("packages", {}).get("dmo-learn")
     return None if named in (None, "MISSING") else str(named)
 
 

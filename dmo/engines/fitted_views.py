@@ -82,7 +82,13 @@ class FittedView(Protocol):
         """
         ...
 
-    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+    def leave_one_out(
+        self,
+        B: np.ndarray,
+        coefficients: np.ndarray,
+        where: np.ndarray | None = None,
+        part: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Work out the function's values at training rows, had each of them been left out.
 
         Parameters
@@ -93,6 +99,8 @@ class FittedView(Protocol):
             From `coefficients`.
         where : ndarray of shape (m,), int, or None, default=None
             Numbers of the rows; None: all.
+        part : ndarray of shape (n,) or None, default=None
+            Share of every row's weight that is left out; None: all of it.
 
         Returns
         -------
@@ -170,7 +178,13 @@ class KernelView:
         rows_first = np.ascontiguousarray(dual)  # as a store gives it back, so that a loaded model is bit-identical
         return {self.name: KernelExpansion(self.built.kernel, self.sources, rows_first, offset, self.built.dtype)}
 
-    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+    def leave_one_out(
+        self,
+        B: np.ndarray,
+        coefficients: np.ndarray,
+        where: np.ndarray | None = None,
+        part: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Work out the function's values at training rows, had each of them been left out.
 
         Parameters
@@ -181,20 +195,22 @@ class KernelView:
             Dual ones.
         where : ndarray of shape (m,), int, or None, default=None
             Numbers of the rows, whose entries of the inverse are solved for; None: all.
+        part : ndarray of shape (n,) or None, default=None
+            Share of every row's weight that is left out; None: all of it.
 
         Returns
         -------
         ndarray of shape (n, k) or (m, k)
             Values.
         """
-        leverage = self._intercept_leverage() / self.smoother.ridge
+        c, intercept, part = self.smoother.ridge, self._intercept_leverage(), np.ones(1) if part is None else part
         if where is None and self.smoother.solver.method == "cg" and len(B) <= _FEW:
             where = np.arange(len(B))  # a few solves more, where there is no factor to take the diagonal from
         if where is None:
-            return leave_one_out(B, coefficients, self.smoother.inverse_diagonal(), leverage)
-        some = leverage[where] if isinstance(leverage, np.ndarray) else leverage
+            return leave_one_out(B, c * coefficients, c * self.smoother.inverse_diagonal() - intercept, part)
+        intercept, part = (np.broadcast_to(values, len(B))[where] for values in (intercept, part))
         inverse = [self._inverse_entries(where[at : at + _RUN]) for at in range(0, len(where), _RUN)]
-        return leave_one_out(B[where], coefficients[where], np.concatenate(inverse), some)
+        return leave_one_out(B[where], c * coefficients[where], c * np.concatenate(inverse) - intercept, part)
 
     def _inverse_entries(self, where: np.ndarray) -> np.ndarray:
         """Diagonal entries of (K + c I)^-1, solved for as columns."""
@@ -229,10 +245,14 @@ class LinearView:
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
         return linear_expansions(self.kernel, self.sources, self.factor, coefficients, np.zeros(coefficients.shape[1]))
 
-    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
-        ones = self.factor.ones
-        leverage = 0.0 if self.factor.mean is None else ones**2 / (ones @ ones)
-        found = self.smoother.leave_one_out(B, coefficients, leverage)
+    def leave_one_out(
+        self,
+        B: np.ndarray,
+        coefficients: np.ndarray,
+        where: np.ndarray | None = None,
+        part: np.ndarray | None = None,
+    ) -> np.ndarray:
+        found = self.smoother.leave_one_out(B, coefficients, 1.0 if part is None else part)
         return found if where is None else found[where]
 
 
@@ -296,14 +316,21 @@ class WeightedView:
         """Make the function of new rows."""
         return self.inner.expansions(coefficients)
 
-    def leave_one_out(self, B: np.ndarray, coefficients: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+    def leave_one_out(
+        self,
+        B: np.ndarray,
+        coefficients: np.ndarray,
+        where: np.ndarray | None = None,
+        part: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Work out left-out values at the samples of positive weight; zeros elsewhere."""
+        part = None if part is None else part[self.index]
         if where is None:
-            return self._back(self.inner.leave_one_out(self._scaled(B), coefficients))
+            return self._back(self.inner.leave_one_out(self._scaled(B), coefficients, None, part))
         has = np.isin(where, self.index)
         place = np.searchsorted(self.index, where[has])
         found = np.zeros((len(where), B.shape[1]))
-        values = self.inner.leave_one_out(self._scaled(B), coefficients, place)
+        values = self.inner.leave_one_out(self._scaled(B), coefficients, place, part)
         found[has] = values / np.sqrt(self.weights[place])[:, None]
         return found
 

@@ -55,7 +55,12 @@ class Fitted:
 
 
 def prepare_kernel(
-    kernel: Any, approximation: Any, views: Mapping[str, Rows], C: float, random_state: int | None
+    kernel: Any,
+    approximation: Any,
+    views: Mapping[str, Rows],
+    C: float,
+    random_state: int | None,
+    weights: np.ndarray | None = None,
 ) -> Fitted:
     """Make the operator of a kernel over the rows of views: the mean of the views' kernels.
 
@@ -71,6 +76,8 @@ def prepare_kernel(
         Weight of the loss: the smallest ridge to expect is a share of 1 / C.
     random_state : int or None
         Seed.
+    weights : ndarray of shape (n,) or None, default=None
+        How often every row counts in what kernels learn from them, above 0; None: once.
 
     Returns
     -------
@@ -92,14 +99,15 @@ def prepare_kernel(
     """
     kernels = {view: parse(spec) for view, spec in per_view("kernel", kernel, list(views)).items()}
     if not is_exact(approximation):
-        return _low_rank(fit_maps(approximation, kernels, views, random_state, True), views)
+        counts = None if weights is None else dict.fromkeys(views, weights)
+        return _low_rank(fit_maps(approximation, kernels, views, random_state, True, counts), views)
     n = next(iter(views.values())).shape[0]
     engine = exact_engine(approximation)
     storage = choose_storage(engine, n, 1, 8)
     if storage == "memory" and engine.precision == "auto" and n <= _DOUBLE:
         engine = replace(engine, precision="float64")
     combined = MultiKernel(kernels, {view: 1.0 / len(kernels) for view in kernels})
-    built = build(engine, combined, views, _RIDGE / C, storage, random_state)
+    built = build(engine, combined, views, _RIDGE / C, storage, random_state, weights)
     if isinstance(built.operator, RowGram):
         return _linear(built, views)
 

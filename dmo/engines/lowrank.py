@@ -22,6 +22,7 @@ from dmo.errors import UserError, amount
 from dmo.kernels import parse
 from dmo.kernels.parsing import is_pairwise
 from dmo.kernels.threads import in_threads, thread_count
+from dmo.linalg.solution import warn_of_leverage
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.lowrank.sampling import MOST_ROWS
@@ -347,7 +348,7 @@ def left_out_scores(
     center : bool
         It has an intercept, which adds 1 / n to the leverage h_i.
     sample_weights : ndarray of shape (n,) or None, default=None
-        Of the rows, as in `total`; h_i is multiplied by them. None: 1 each.
+        What is left out of the rows, up to their weights in `total`; h_i is multiplied by it. None: 1 each.
 
     Returns
     -------
@@ -392,6 +393,7 @@ def left_out_scores(
                 h = np.einsum("ij,ij->j", half, half)[:, None] + (1 / total.n if center else 0.0)
                 if sample_weights is not None:
                     h *= sample_weights[where, None]
+                warn_of_leverage(1 - h[:, 0])
                 out[where, which] = (score[:, which] - h * targets[:, which]) / (1 - h)
             advance(1)
     return out

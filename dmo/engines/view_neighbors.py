@@ -17,6 +17,7 @@ from dmo.progress import stage
 
 QUERIES, _VOTERS = 512, 4096  # rows of a block of distances
 DISTANCES = ("l1", "l2", "chi2")
+_ZERO = 1e-6  # distances, in means, below which rows are equal up to the rounding of |x|^2 + |y|^2 - 2 xy
 
 
 def distance_kernel(distance: str, gamma: float = 1.0) -> Kernel:
@@ -162,10 +163,11 @@ class ViewDistances:
         """
         out = np.empty((len(self.kernels), where.stop - where.start, self.n), np.float32)
         for v, (name, kernel) in enumerate(self.kernels.items()):
-            new = kernel.prepare(rows(views[name], where), np.float32)
+            new = kernel.prepare(rows(views[name], where), np.float64)
             for old in row_blocks(self.n, _VOTERS):
-                found = kernel.tile(new, kernel.prepare(rows(self.sources[name], old), np.float32))
-                out[v, :, old] = log_distance(found)
+                found = log_distance(kernel.tile(new, kernel.prepare(rows(self.sources[name], old), np.float64)))
+                # float64 rounded to float32: equal distances are equal, whether rows are dense or sparse
+                out[v, :, old] = np.where(found < _ZERO, 0.0, found)
         return out
 
     def blocks(self, views: Mapping[str, Rows]) -> Iterator[tuple[slice, np.ndarray]]:

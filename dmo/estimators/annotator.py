@@ -206,17 +206,17 @@ class Annotator(Estimator):
         return scores if self.decoding_ is None or self.decoding_.ranks else [self.rule_(scores[0])]
 
     def _learn_decoder(
-        self, decoder: Decoder, held_out: list[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None
+        self, decoder: Decoder, held_out: list[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None
     ) -> None:
         """Learn decisions from raw held-out scores (matrices n x L) of training samples, which are kept where there is a
-        decoder; `known`: the entries of Y that are known, None for all."""
+        decoder; `counts`: how often every entry of Y counts (n x L), 0 where it is unknown, None for once."""
         learner = as_decoder(decoder)
         if learner is None:
             ranking, classes = [self.rule_(held_out[0])], not self.multilabel_
-            usable = len(Y) > 1 and Y.any()
-            self.decoding_ = Calibration().learn_aside(ranking, Y, self.rule_.seen, classes, known) if usable else None
+            usable = len(Y) > 1 and (Y if counts is None else Y * (counts > 0)).any()
+            self.decoding_ = Calibration().learn_aside(ranking, Y, self.rule_.seen, classes, counts) if usable else None
             return
-        self.decoding_, self.held_out_scores_ = learner.learn(held_out, Y, known), held_out[0]
+        self.decoding_, self.held_out_scores_ = learner.learn(held_out, Y, counts), held_out[0]
 
     def _learn_probabilities(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
         """Of classes, without a decoder: from a fit on some of the samples, whose scores of others are held out."""

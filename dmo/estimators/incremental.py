@@ -101,14 +101,14 @@ class Incremental:
         if first and classes is None and vector:
             raise UserError("the first partial_fit of a vector of classes needs all of them; pass classes")
         n = sample_count(views)
-        found = read_real(self, y, n, first)
+        weights = check_row_weights(sample_weight, n)
+        found = read_real(self, y, n, first, weights)
         if found is None:
             Y = check_labels(self, y, n, reset=first, grow=True, classes=classes if first else None, dtype=np.uint8)
         else:
             Y, known = found
             if known is not None:
                 raise UserError("partial_fit needs all outputs of all samples; fill the missing values, or use fit")
-        weights = check_row_weights(sample_weight, n)
         folds = FOLDS if self.standardize else 1
         if first:
             self.approximation_ = self.approximation

@@ -44,6 +44,7 @@ from dmo.kernels.threads import in_threads, single_blas
 from dmo.labels.kernels import label_directions
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.lowrank import FeatureMap
+from dmo.methods.calibration import row_counts
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.homogeneity.moments import (
     HomogeneityFit,
@@ -135,7 +136,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         scores do.
     label_sets : bool, default=True
         Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from one further fit on at most
-        2000 samples, which are read for it once more. False: `predict` gives every sample as many labels as a training
+        2000 samples, which are read for it once more; of at most 1000 samples from four to ten fits, each on other folds.
+        False: `predict` gives every sample as many labels as a training
         sample has on average.
     approximation : {"auto", "exact"}, Exact, Nystrom, Meka or BestLowRank, default="auto"
         The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and
@@ -294,7 +296,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             masked entries are unknown. A sparse matrix of more than 4096 labels, or 5e7 entries, stays sparse: the space is
             learned from the 512 directions (or twice the components) in which they vary most.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
-            How often every sample counts; or by view and for "labels", 0 where one lacks the sample.
+            How often every sample counts; or by view and for "labels", 0 where one lacks the sample. Probabilities come from
+            fits on folds of samples, each of them whole in one: those of repeated rows differ as those of other folds do.
 
         Returns
         -------
@@ -314,8 +317,10 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         if many is not None:
             self._fit_many(views, many, check_weights(sample_weight, views))
             return self
-        Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
-        given = check_weights(with_class_weights(sample_weight, self.class_weight, self, Y), views)
+        given = check_weights(sample_weight, views)
+        often = None if given is None else given.labels
+        Y, known = read_real(self, y, n, weights=often) or check_partial_labels(self, y, n)
+        given = with_class_weights(given, self.class_weight, self, Y)
         if self.class_weight is not None and self.multilabel_:
             raise UserError(
                 "class_weight of KGHA is for a vector of classes, since a space sees all labels of a sample at once; weigh "
@@ -382,8 +387,8 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             rows, held = found
         else:
             return
-        known = None if gaps is None or gaps.known is None else gaps.known[rows]
-        self._learn_decoder(self.decoder, [held], Y[rows], known)
+        counts = None if gaps is None else gaps.decided(rows, Y.shape[1])
+        self._learn_decoder(self.decoder, [held], Y[rows], counts)
 
     def _fitted_maps(self) -> dict[str, FeatureMap]:
         """The low-rank kernels of the views; empty of exact kernels."""
@@ -400,14 +405,15 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         k = self.count_components(Y.shape[1], label_rank(labels[labeled]), len(Y))
         fit = self._fit_exact_gaps if self.is_exact else self._fit_moment_gaps
         fit(views, gaps.weights, labels, k)
-        loo = None
+        loo = counts = None
         if self.standardize:
-            loo = out_of_fold_scores(self, views, Y, gaps=gaps)[labeled & gaps.any_weight]
+            rows = np.flatnonzero(labeled & gaps.any_weight)
+            loo, counts = out_of_fold_scores(self, views, Y, gaps=gaps)[rows], gaps.decided(rows, Y.shape[1])
         frequency = gaps.frequency(Y)
         # scores without label means would lose what weights of classes say
         intercept = self.intercept or self.class_weight is not None
-        n_train = gaps.n_labeled * self.propensity
-        self.rule_ = ScoreRule.learn(frequency, loo, intercept, self.standardize, self.prior_power, n_train)
+        powers = self.standardize, self.prior_power, gaps.n_labeled * self.propensity
+        self.rule_ = ScoreRule.learn(frequency, loo, intercept, *powers, row_counts(counts))
 
     def swept_labels(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> np.ndarray:
         """Fill unknown labels by what regressions on the views say, which no ridge or balance changes.

@@ -94,7 +94,7 @@ class LabelGaps:
             if not weight.any():
                 raise UserError(f"view {view!r} has no sample with a known label; leave the view out")
         some = None if known is None or known[labels].all() else known
-        return cls(SampleWeights(own, given.labels * labels, entries), some)
+        return cls(SampleWeights(own, given.labels * labels, entries, given.before), some)
 
     @property
     def counts(self) -> np.ndarray | None:
@@ -102,6 +102,27 @@ class LabelGaps:
         if self.weights.entries is None:
             return self.known
         return self.weights.entries if self.known is None else self.weights.entries * self.known
+
+    def decided(self, rows: np.ndarray, n_labels: int) -> np.ndarray | None:
+        """Look up how often the labels of some samples count in decisions, which are of classes as they are.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m,), int
+            Numbers of the samples.
+        n_labels : int
+            L.
+
+        Returns
+        -------
+        ndarray of shape (m, L) or None
+            None: all once.
+        """
+        given = self.weights.plain.rows(rows)
+        counts = np.broadcast_to(given.labels[:, None], (len(rows), n_labels))
+        counts = counts if given.entries is None else counts * given.entries
+        counts = counts if self.known is None else counts * self.known[rows]
+        return None if (counts == 1).all() else counts
 
     @property
     def any_weight(self) -> np.ndarray:
@@ -276,8 +297,8 @@ class PartialRidge:
         }
         return shifted(parts, share * self.offset)
 
-    def left_out(self, views: Mapping[str, Rows], targets: np.ndarray) -> np.ndarray:
-        """Scores of every row by the regression without it, where all labels are known."""
+    def left_out(self, views: Mapping[str, Rows], targets: np.ndarray, part: np.ndarray | None = None) -> np.ndarray:
+        """Scores of every row by the regression without `part` (n) of its weight (None: all), where all labels are known."""
         mean = self.total.mean()[self.total.slices()[LABELS]] if self.center else np.zeros_like(self.offset)
         scores = left_out_scores(
             self.total,
@@ -289,7 +310,7 @@ class PartialRidge:
             self.coefficients,
             self.offset - mean,
             self.center,
-            self.weights,
+            self.weights if part is None else self.weights * part,
         )
         return scores + mean
 

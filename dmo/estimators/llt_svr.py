@@ -138,6 +138,7 @@ class LLTSVR(OutputSVR):
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         n, L = Y.shape
+        n = n if weights is None else max(n, int(weights.sum()))
         self.frame_ranks_ = None
         if self.frame == "identity" or L == 1:  # one output has one direction
             return None, None
@@ -146,7 +147,7 @@ class LLTSVR(OutputSVR):
             raise UserError(
                 f"n_neighbors = {kappa}, but there are {n} samples; pass n_neighbors <= {n}, or frame='identity'"
             )
-        frames = neighborhood_frames(Y, int(kappa), self.neighbors)
+        frames = neighborhood_frames(Y, int(kappa), self.neighbors, weights)
         self.frame_ranks_ = frames.ranks
         if not frames.ranks.any():
             self._warn(

@@ -200,11 +200,12 @@ class OutputSVR(RegressorMixin, Estimator):
             self.label_names_ = names
         cost = float(self.C)
         warn_of_outputs(self, Y)
-        self.cardinality_ = float((Y > 0).sum(axis=1).mean()) if np.isin(Y, (-1, 0, 1)).all() else None
+        labels = np.isin(Y, (-1, 0, 1)).all()
+        self.cardinality_ = float(np.average((Y > 0).sum(axis=1), weights=weights)) if labels else None
         self._units = self._output_units(Y, weights)
         Y = self._units.scaled(Y)
         frames, coupling = self._structure(Y, weights)
-        fitted = prepare_kernel(self.kernel, self.approximation, views, cost, self.random_state)
+        fitted = prepare_kernel(self.kernel, self.approximation, views, cost, self.random_state, weights)
         problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), cost, frames, coupling, weights)
         factors = Factors(fitted.operator, fitted.method, random_state=self.random_state)
         return self._with_loss(problem), factors, fitted

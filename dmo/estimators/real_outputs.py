@@ -53,7 +53,7 @@ class RealOutputs:
         flat : bool
             Whether they were a vector.
         weights : ndarray of shape (n,) or None, default=None
-            How often every sample counts; of outputs that are all known.
+            How often every sample counts; None: once.
 
         Returns
         -------
@@ -74,8 +74,10 @@ class RealOutputs:
         elif weights is None:  # without the copies that the others take
             mean, deviation = Y.mean(axis=0), Y.std(axis=0)
         else:
-            mean = np.average(Y, axis=0, weights=weights)
-            deviation = np.sqrt(np.average((Y - mean) ** 2, axis=0, weights=weights))
+            share = weights[:, None] * ~unknown
+            share = share / np.where(share.any(axis=0), share.sum(axis=0), 1.0)
+            mean = (share * np.where(unknown, 0.0, Y)).sum(axis=0)
+            deviation = np.sqrt((share * np.where(unknown, 0.0, Y - mean) ** 2).sum(axis=0))
         return cls(mean, np.where(deviation > 0, deviation, 1.0), flat)
 
     def scaled(self, Y: np.ndarray) -> np.ndarray:
@@ -142,7 +144,9 @@ class RealOutputs:
         return cls(arrays["shift"], arrays["scale"], bool(meta["flat"]))
 
 
-def read_real(estimator: Any, y: Any, n: int, reset: bool = True) -> tuple[np.ndarray, np.ndarray | None] | None:
+def read_real(
+    estimator: Any, y: Any, n: int, reset: bool = True, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray | None] | None:
     """Read y as real outputs in the units of the fit, where it is one of real outputs.
 
     Parameters
@@ -155,6 +159,8 @@ def read_real(estimator: Any, y: Any, n: int, reset: bool = True) -> tuple[np.nd
         Samples.
     reset : bool, default=True
         Learn the units; else the outputs are further ones.
+    weights : ndarray of shape (n,) or None, default=None
+        How often every sample counts in the units; None: once.
 
     Returns
     -------
@@ -192,7 +198,7 @@ def read_real(estimator: Any, y: Any, n: int, reset: bool = True) -> tuple[np.nd
             estimator.__dict__.pop(name, None)
         if names is not None:
             estimator.label_names_ = names
-        estimator.outputs_, estimator.multilabel_ = RealOutputs.of(Y, flat), True
+        estimator.outputs_, estimator.multilabel_ = RealOutputs.of(Y, flat, weights), True
     units: RealOutputs = estimator.outputs_
     if Y.shape[1] != len(units.scale):
         raise UserError(f"y has {Y.shape[1]} outputs, the fit had {len(units.scale)}; pass them all, in their order")

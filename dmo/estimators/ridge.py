@@ -51,6 +51,7 @@ from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import single_blas
 from dmo.linalg.solve import COEFFICIENTS, SCORES
 from dmo.lowrank.approximations import Nystrom
+from dmo.methods.calibration import row_counts
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.ridge import ridge
 from dmo.methods.view_weights import given_weights, learns, product_kernel, view_weights
@@ -259,7 +260,8 @@ class MultiViewRidge(Incremental, Annotator):
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
             How often every sample counts; or by view, 0 where the view lacks the sample, and of "labels", of shape (n, L)
             how often every label of a sample counts besides, 0 where it is unknown. Landmarks are drawn from all
-            samples of positive weight alike.
+            samples of positive weight alike. Whole numbers count repeated rows, and a left-out score goes without one of
+            them; a sample of any other weight is left out whole: scale weights that are no counts to 1 at most.
 
         Returns
         -------
@@ -279,9 +281,10 @@ class MultiViewRidge(Incremental, Annotator):
         if many is not None:
             self._fit_many(views, many, check_weights(sample_weight, views))
             return self
-        Y, known = read_real(self, y, n) or check_partial_labels(self, y, n)
-        sample_weight = with_class_weights(sample_weight, self.class_weight, self, Y)
         given = check_weights(sample_weight, views, by_entry=True)
+        often = None if given is None else given.labels
+        Y, known = read_real(self, y, n, weights=often) or check_partial_labels(self, y, n)
+        given = with_class_weights(given, self.class_weight, self, Y)
         given = with_label_weights(given, self.class_weight, self, Y, known)
         gaps = LabelGaps.of(known, given, list(views), n)
         self._forget_pass()
@@ -394,7 +397,8 @@ class MultiViewRidge(Incremental, Annotator):
             fitted = PartialRidge.fit(maps, sources, targets[index], counts, weights[index], shares, c, self.center)
             self.expansions_ |= fitted.expansions(share)
             if held_out == "left out":
-                loo[index] += share * fitted.left_out(sources, targets[index])
+                part = gaps.weights.rows(index).share_left_out(group)
+                loo[index] += share * fitted.left_out(sources, targets[index], part)
                 seen[index] += share
         self._learn_rules(views, Y, frequency, loo, seen, gaps)
 
@@ -462,7 +466,7 @@ class MultiViewRidge(Incremental, Annotator):
     ) -> None:
         """Rule and decisions from left-out scores `loo` of all samples, or `some`: sums over the views that a sample has,
         of weights `seen` (n x 1)."""
-        rows, known, held_out = np.arange(len(Y)) if some is None else some, None, self._held_out(gaps)
+        rows, held_out = np.arange(len(Y)) if some is None else some, self._held_out(gaps)
         if held_out == "part":
             labeled = np.flatnonzero(gaps.any_weight) if gaps is not None else rows
             found = held_out_part(self, views, Y, labeled, PASSED_ROWS, gaps)
@@ -474,14 +478,14 @@ class MultiViewRidge(Incremental, Annotator):
                 loo, seen = out_of_fold_scores(self, views, Y, gaps=gaps), 1.0 * gaps.any_weight[:, None]
             has = seen[:, 0] > 0
             rows, loo = rows[has], loo[has] / seen[has]
-        if gaps is not None and gaps.known is not None:
-            known = gaps.known[rows]
+        counts = None if gaps is None else gaps.decided(rows, Y.shape[1])
         # scores without label means would lose what weights of classes say
         intercept = self.intercept or self.class_weight is not None
         n_train = self.propensity * (float(len(Y)) if gaps is None else gaps.n_labeled)
-        self.rule_ = ScoreRule.learn(frequency, loo, intercept, self.standardize, self.prior_power, n_train)
+        powers = self.standardize, self.prior_power, n_train
+        self.rule_ = ScoreRule.learn(frequency, loo, intercept, *powers, row_counts(counts))
         if self.decoder is not None or not self._skips_sets:
-            self._learn_decoder(self.decoder, [loo], Y[rows], known)
+            self._learn_decoder(self.decoder, [loo], Y[rows], counts)
 
     def _fit_exact(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps | None) -> None:
         n, held_out = len(Y), self._held_out(gaps)
@@ -527,7 +531,8 @@ class MultiViewRidge(Incremental, Annotator):
                 found, share = view.coefficients(own), self._share(name)
                 expansions |= shifted(view.expansions(share * found), None if mean is None else share * mean)
                 if held_out == "left out":
-                    left = view.leave_one_out(own, found, some) + (0.0 if mean is None else mean)
+                    out_of = None if gaps is None else gaps.weights.share_left_out(list(kernel.kernels))
+                    left = view.leave_one_out(own, found, some, out_of) + (0.0 if mean is None else mean)
                     has = (weights > 0)[slice(None) if some is None else some, None]
                     loo += share * has * left
                     seen += share * has
@@ -581,17 +586,29 @@ class MultiViewRidge(Incremental, Annotator):
         if self._skips_sets and self.decoder is None:
             return
         some = rows_in_runs(len(Y)) if self.decoder is None else None
+        counts, part = None, None
         if weights is not None:
             some = np.flatnonzero(weights) if some is None else some[weights[some] > 0]
             weights = weights[some]
+            counts = np.broadcast_to(weights[:, None], (len(some), Y.shape[1]))
+            part = SampleWeights({"all": weights}, weights).share_left_out(["all"])
         if some is not None:
             views, Y = {view: Subset(source, some) for view, source in views.items()}, Y[some]
-        self._learn_decoder(self.decoder, [self._leave_one_out(done, views, Y, weights)], Y)
+        self._learn_decoder(self.decoder, [self._leave_one_out(done, views, Y, weights, part)], Y, counts)
 
     def _leave_one_out(
-        self, done: LowRankPass, views: Mapping[str, Rows], Y: np.ndarray, counts: np.ndarray | None = None
+        self,
+        done: LowRankPass,
+        views: Mapping[str, Rows],
+        Y: np.ndarray,
+        counts: np.ndarray | None,
+        part: np.ndarray | None,
     ) -> np.ndarray:
-        """Scores of every training row by the regressions that have not seen it: one more pass over the rows."""
+        """Scores of every training row by the regressions that have not seen it: one more pass over the rows.
+
+        Rows count `counts` times (n; None: once), of which `part` is left out (n; None: all).
+        """
+        counts = counts if part is None or counts is None else counts * part
         total = done.total
         groups = [list(done.maps)] if self.combine == "kernels" else [[view] for view in done.maps]
         ridges = self._ridges(list(done.maps), ["all"] if self.combine == "kernels" else list(done.maps))

@@ -404,4 +404,4 @@ class WoodburySolver(_Direct):
 
     def inverse_diagonal(self) -> np.ndarray:
         """diag((A + c I)^-1) (n)."""
-        return (1 - self.system.leverages()) / self.ridge
+        return (self.system.unfitted() + self.system.intercept) / self.ridge

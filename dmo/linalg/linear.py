@@ -87,12 +87,18 @@ class FactorSystem:
 
     def __init__(self, F: Factor, ridge: float):
         self.ridge = ridge
-        self._F, self._primal = F, F.shape[1] <= F.shape[0]
+        self._centered = isinstance(F, CenteredRows) and F.mean is not None
+        # as many columns as centered rows have directions fit every row: residuals are right from the rows' side alone
+        self._F, self._primal = F, F.shape[1] < F.shape[0] - int(self._centered)
         self._svd: _Svd | None = None
         self._lift = 0.0
         self._null = np.zeros(0)
         small = F.gram() if self._primal else _outer(F)
-        self._centered = isinstance(F, CenteredRows) and F.mean is not None
+        self.intercept = np.zeros(F.shape[0])
+        """What an intercept, which centering stands for, adds to the leverages of the rows (n)."""
+        if self._centered:
+            assert isinstance(F, CenteredRows)
+            self.intercept = F.ones**2 / (F.ones @ F.ones)
         if not self._primal and self._centered:
             # The mean's direction has the eigenvalue c alone, however small. No W depends on it (F'1 = 0): lift it.
             assert isinstance(F, CenteredRows)
@@ -137,7 +143,12 @@ class FactorSystem:
         return W, error
 
     def _from_rows(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
-        """W by the dual side: F'alpha, alpha = (F F' + c I)^-1 B, judged by the residual of alpha."""
+        """W by the dual side: F'alpha, alpha = (F F' + c I)^-1 B."""
+        alpha, error = self._dual(small, B)
+        return self._F.t_dot(alpha), error
+
+    def _dual(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
+        """alpha = (F F' + c I)^-1 B, judged by its residual."""
         alpha = small.solve(B)
         for _ in range(self._REFINEMENTS):
             residual = B - self._F.dot(self._F.t_dot(alpha)) - self.ridge * alpha
@@ -147,29 +158,36 @@ class FactorSystem:
             alpha = alpha + small.solve(residual)
             if error <= self._FIT:
                 break
-        return self._F.t_dot(alpha), error
+        return alpha, error
 
     def smooth(self, B: np.ndarray) -> np.ndarray:
         """A (A + c I)^-1 B = F W, without the difference B - c (A + c I)^-1 B."""
         W = self.loadings(B)
         return self._F.dot(W) if self._svd is None else self._svd.smooth(B)
 
-    def leverages(self) -> np.ndarray:
-        """h_ii = f_i'(F'F + c I)^-1 f_i (n), for leave-one-out values t_i - (t_i - s_i) / (1 - h_ii)."""
+    def residuals(self, B: np.ndarray, W: np.ndarray) -> np.ndarray:
+        """B - F W (n x k) for the loadings W of B; where F fits every row it is c alpha, and no difference."""
         if self._svd is not None:
-            return self._svd.leverages()
+            return self._svd.residuals(B, self.ridge, bool(self.intercept.any()))
         assert self._small is not None
-        out = np.empty(self._F.shape[0])
+        return B - self._F.dot(W) if self._primal else self.ridge * self._dual(self._small, B)[0]
+
+    def unfitted(self) -> np.ndarray:
+        """1 - h_i - `intercept` (n), h_i = f_i'(F'F + c I)^-1 f_i: where F fits every row a sum of positive terms."""
+        if self._svd is not None:
+            return self._svd.unfitted(self.ridge, self.intercept)
+        assert self._small is not None
         if self._primal:
+            h = np.empty(self._F.shape[0])
             for where in row_blocks(self._F.shape[0], _STRIP):
                 half = self._small.half(self._F.rows(where).T)
-                out[where] = np.einsum("ij,ij->j", half, half)
-            return out
+                h[where] = np.einsum("ij,ij->j", half, half)
+            return 1 - h - self.intercept
         half = self._small.half(np.eye(self._F.shape[0]))
         inverse = np.einsum("ij,ij->j", half, half)
-        if self._lift:  # of the mean's direction, the lifted inverse says 1 / (lift + c), the true one 1 / c
-            inverse += (1 / self.ridge - 1 / (self._lift + self.ridge)) * self._null**2
-        return 1 - self.ridge * inverse
+        if self._lift:  # the mean's direction is the intercept's share, whatever its lifted eigenvalue
+            return self.ridge * (inverse - self._null**2 / (self._lift + self.ridge))
+        return self.ridge * inverse - self.intercept
 
 
 @dataclass(frozen=True)
@@ -202,8 +220,25 @@ class _Svd:
     def smooth(self, B: np.ndarray) -> np.ndarray:
         return self.U @ (self.weights[:, None] * (self.U.T @ B))
 
-    def leverages(self) -> np.ndarray:
-        return np.einsum("ij,ij,j->i", self.U, self.U, self.weights)
+    def residuals(self, B: np.ndarray, ridge: float, centered: bool) -> np.ndarray:
+        """c / (s^2 + c) of B within the directions of F, and what lies beyond them as it is."""
+        inside = self.U.T @ B
+        found = self.U @ (self._kept(ridge)[:, None] * inside)
+        return found if self._whole(centered) else found + (B - self.U @ inside)
+
+    def unfitted(self, ridge: float, intercept: np.ndarray) -> np.ndarray:
+        square = self.U**2
+        found = square @ self._kept(ridge)
+        return (
+            found if self._whole(bool(intercept.any())) else found + np.maximum(1 - intercept - square.sum(axis=1), 0)
+        )
+
+    def _kept(self, ridge: float) -> np.ndarray:
+        return np.asarray(ridge / self.s / (self.s + ridge / self.s))
+
+    def _whole(self, centered: bool) -> bool:
+        """Whether no direction lies beyond those of F, but for the mean's."""
+        return self.U.shape[1] >= len(self.U) - centered
 
 
 def _outer(F: Factor) -> np.ndarray:

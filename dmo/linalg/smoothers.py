@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmo.linalg.factors import DenseFactor
 from dmo.linalg.linear import FactorSystem
-from dmo.linalg.solution import Solver
+from dmo.linalg.solution import Solver, warn_of_leverage
 from dmo.linalg.tall import Factor, gram
 
 _KNOWN = 5  # blocks whose solutions are kept: as many as the basis of an eigenvalue search has
@@ -174,8 +174,8 @@ class LinearSmoother:
     def __call__(self, B: np.ndarray) -> np.ndarray:
         return self._solver.smooth(B)
 
-    def leave_one_out(self, B: np.ndarray, W: np.ndarray, intercept: float | np.ndarray = 0.0) -> np.ndarray:
-        """Work out, for every row, the value there of the function that smooths B without that row: b - (b - s) / (1 - h).
+    def leave_one_out(self, B: np.ndarray, W: np.ndarray, part: np.ndarray | float = 1.0) -> np.ndarray:
+        """Work out, for every row, the value there of the function that smooths B without that row.
 
         Parameters
         ----------
@@ -183,39 +183,40 @@ class LinearSmoother:
             What is smoothed.
         W : ndarray of shape (d, p)
             Its loadings.
-        intercept : float or ndarray of shape (n,), default=0.0
-            What an intercept, which F's centering and B's stand for, adds to the leverages: 1 / n.
+        part : ndarray of shape (n,), or float, default=1.0
+            Share of the row's weight that is left out.
 
         Returns
         -------
         ndarray of shape (n, p)
             Values.
         """
-        left = 1 - self._solver.leverages() - intercept
-        return B - (B - self.F.dot(W)) / left[:, None]
+        return leave_one_out(B, self._solver.residuals(B, W), self._solver.unfitted(), part)
 
 
 def leave_one_out(
-    targets: np.ndarray, dual: np.ndarray, inverse_diagonal: np.ndarray, intercept: float | np.ndarray = 0.0
+    targets: np.ndarray, residuals: np.ndarray, left: np.ndarray, part: np.ndarray | float = 1.0
 ) -> np.ndarray:
-    """Predict every training row by the kernel ridge that is fitted without it: t_i - a_i / [(K + c I)^-1]_ii.
+    """Predict every training row by the kernel ridge that is fitted without it: t_i - r_i / (1 - h_i).
+
+    Of a row of weight w of which a part is left out, h_i is that part of what it is for the whole row.
 
     Parameters
     ----------
     targets : ndarray of shape (n, k)
         t.
-    dual : ndarray of shape (n, k)
-        a = (K + c I)^-1 targets.
-    inverse_diagonal : ndarray of shape (n,)
-        Of K + c I.
-    intercept : float or ndarray of shape (n,), default=0.0
-        1 / (n c) where K and the targets are centered. The left-out regression has an intercept of its own then: with
-        M = (K + c I)^-1 of the plain kernel the divisor is m_ii - (M1)_i^2 / 1'M1, that of the centered one less 1 / (n c).
+    residuals : ndarray of shape (n, k)
+        r = c (K + c I)^-1 t.
+    left : ndarray of shape (n,)
+        1 - h_i = c [(K + c I)^-1]_ii; less 1 / n where K and t are centered, since the left-out regression has an
+        intercept of its own: with M = (K + c I)^-1 of the plain kernel it is c (m_ii - (M1)_i^2 / 1'M1).
+    part : ndarray of shape (n,), or float, default=1.0
+        Share of the row's weight that is left out.
 
     Returns
     -------
     ndarray of shape (n, k)
-        Predictions.
+        Predictions; an InaccurateSolve warns where a row is fitted so closely that 1 - h_i is below 1e-10.
 
     References
     ----------
@@ -231,4 +232,7 @@ def leave_one_out(
     >>> leave_one_out(t, inverse @ t, np.diag(inverse)).ravel()  # of the second: 1 / (2 + 1) * 1
     array([0.        , 0.33333333])
     """
-    return targets - dual / (inverse_diagonal - intercept)[:, None]
+    divisor = part * left + (1 - part)
+    warn_of_leverage(divisor)
+    # a row of which nothing else tells: its own residual is all there is
+    return np.asarray(targets - residuals / np.where(divisor == 0, 1.0, divisor)[:, None])

@@ -64,6 +64,35 @@ def warn_of_error(what: str, ridge: float, error: float) -> None:
         )
 
 
+LEAST = 1e-10
+"""1 - leverage below which a left-out score is a quotient of roundings, or of what the ridge alone keeps apart."""
+
+
+def warn_of_leverage(left: np.ndarray) -> None:
+    """Warn by an InaccurateSolve where rows are fitted so closely that hardly anything is left of their residuals.
+
+    Parameters
+    ----------
+    left : ndarray of shape (n,)
+        1 - h_i.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.linalg.solution import warn_of_leverage
+    >>> warn_of_leverage(np.array([0.5, 0.1]))
+    """
+    few = int(np.count_nonzero(~(left >= LEAST)))  # NaN as well
+    if few:
+        warnings.warn(
+            f"{few} of {len(left)} samples are fitted up to {LEAST:g} of their residuals (1 - leverage is down to "
+            f"{np.nanmin(left):.1e}), so that their left-out scores depend on the last digits of the data; raise the ridge, "
+            f"or scale the features down",
+            InaccurateSolve,
+            stacklevel=2,
+        )
+
+
 @dataclass(frozen=True)
 class Solution:
     """What a solver found.

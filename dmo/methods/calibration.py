@@ -21,8 +21,8 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
-from scipy.optimize import minimize_scalar
-from scipy.special import expit, logsumexp, softmax
+from scipy.optimize import brentq
+from scipy.special import expit, softmax
 
 from dmo.blocks import row_blocks
 
@@ -76,7 +76,7 @@ class PooledProbabilities:
 
     @classmethod
     def fit(
-        cls, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None, entries: int = _MOST
+        cls, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None, entries: int = _MOST
     ) -> Self:
         """Learn the regression by maximum likelihood.
 
@@ -86,9 +86,8 @@ class PooledProbabilities:
             Held-out scores.
         Y : ndarray of shape (n, L)
             Labels, 0/1.
-        known : ndarray of shape (n, L), bool, or None, default=None
-            The entries of Y that are known; the others take no part. None: all.
-
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every entry of Y counts, 0 where it is unknown; None: once.
         entries : int, default=2097152
             About how many of them at most, by sample, the few coefficients are learned from.
 
@@ -97,13 +96,14 @@ class PooledProbabilities:
         PooledProbabilities
             The regression.
         """
-        frequency = label_frequency(Y, known)
-        n = len(Y) if known is None else np.maximum(known.sum(axis=0), 1)
+        frequency = label_frequency(Y, counts)
+        n = len(Y) if counts is None else np.maximum(counts.sum(axis=0), 1)
         log_frequency = np.log(np.maximum(frequency, 0.5 / n))
         spread = log_frequency.std()
-        deviation = np.array([part.std(axis=0, dtype=np.float64) for part in scores])
+        found = [mean_and_deviation(part, row_counts(counts)) for part in scores]
+        deviation = np.array([deviation for _, deviation in found])
         model = cls(
-            np.array([part.mean(axis=0, dtype=np.float64) for part in scores]),
+            np.array([mean for mean, _ in found]),
             np.where(deviation > 0, deviation, 1.0),
             (log_frequency - log_frequency.mean()) / (spread if spread > 0 else 1.0),
             frequency > 0,
@@ -112,11 +112,11 @@ class PooledProbabilities:
         )
         for most in (min(_FIRST, entries), entries):
             few = some_samples(Y, most)
-            part = [matrix[few] for matrix in scores], Y[few], None if known is None else known[few]
+            part = [matrix[few] for matrix in scores], Y[few], None if counts is None else counts[few]
             model = replace(model, coefficients=_newton(model, *part))
         return model
 
-    def refined(self, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None = None) -> Self:
+    def refined(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> Self:
         """Add a slope and an offset of every label's own.
 
         Parameters
@@ -125,8 +125,8 @@ class PooledProbabilities:
             Held-out scores, those of the fit.
         Y : ndarray of shape (n, L)
             Labels, 0/1.
-        known : ndarray of shape (n, L), bool, or None, default=None
-            The entries of Y that are known; None: all.
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every entry of Y counts, 0 where it is unknown; None: once.
 
         Returns
         -------
@@ -134,7 +134,7 @@ class PooledProbabilities:
             The same regression, refined.
         """
         ordered = replace(self, ordered=True)
-        return replace(ordered, own=_own_lines(ordered._logits(scores), np.asarray(Y, np.float64), known))
+        return replace(ordered, own=_own_lines(ordered._logits(scores), np.asarray(Y, np.float64), counts))
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
         """Probabilities (m x L, float64) of K score matrices (m x L); 0 for labels without a training sample."""
@@ -214,7 +214,7 @@ class SoftmaxProbabilities:
     seen: np.ndarray
 
     @classmethod
-    def fit(cls, scores: Sequence[np.ndarray], Y: np.ndarray) -> Self:
+    def fit(cls, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> Self:
         """Learn the scale by maximum likelihood.
 
         Parameters
@@ -223,23 +223,28 @@ class SoftmaxProbabilities:
             Held-out scores.
         Y : ndarray of shape (n, L)
             Classes of the samples, 0/1, one a row.
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every sample counts, the same for all classes; None: once.
 
         Returns
         -------
         SoftmaxProbabilities
             With the scale.
         """
-        seen, S = np.asarray(Y.any(axis=0)), scores[0] - scores[0].max(axis=1, keepdims=True)
-        spread = float(S[:, seen].std())
-        if spread == 0:  # one class, or scores that tell nothing
+        often = np.ones(len(Y)) if counts is None else counts[:, 0].astype(np.float64)
+        seen, S = often @ Y > 0, scores[0] - scores[0].max(axis=1, keepdims=True)
+        S, Y, often = S[:, seen], Y[:, seen], often / often.sum()
+        spread = float(np.sqrt(max(0.0, often @ (S**2).mean(axis=1) - (often @ S.mean(axis=1)) ** 2)))
+        if not spread > 1e-12 * np.abs(S).max(initial=0.0):  # one class, or scores that tell nothing
             return cls(np.ones(1), seen)
 
-        def loss(log_scale: float) -> float:
-            logits = np.exp(log_scale) / spread * S[:, seen]
-            return float((logsumexp(logits, axis=1) - (logits * Y[:, seen]).sum(axis=1)).mean())
+        def slope(log_scale: float) -> float:
+            """Of the mean loss, which is convex in the scale."""
+            return float(often @ ((softmax(np.exp(log_scale) / spread * S, axis=1) - Y) * S).sum(axis=1)) / spread
 
-        found = minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded")
-        return cls(np.array([np.exp(found.x) / spread]), seen)
+        ends = -5.0, 5.0
+        found = ends[0] if slope(ends[0]) >= 0 else ends[1] if slope(ends[1]) <= 0 else brentq(slope, *ends, xtol=1e-12)
+        return cls(np.array([np.exp(found) / spread]), seen)
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
         """Probabilities (m x L, of sum 1) of a score matrix (m x L); 0 for classes without a training sample."""
@@ -256,15 +261,15 @@ class SoftmaxProbabilities:
         return {"scale": self.scale, "seen": self.seen}
 
 
-def label_frequency(Y: np.ndarray, known: np.ndarray | None) -> np.ndarray:
-    """Work out the share of the known entries of every label that are 1.
+def label_frequency(Y: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
+    """Work out the share of the entries of every label that are 1.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
         Labels, 0/1.
-    known : ndarray of shape (n, L), bool, or None
-        The entries of Y that are known; None: all.
+    counts : ndarray of shape (n, L), or None
+        How often every entry of Y counts, 0 where it is unknown; None: once.
 
     Returns
     -------
@@ -278,9 +283,64 @@ def label_frequency(Y: np.ndarray, known: np.ndarray | None) -> np.ndarray:
     >>> label_frequency(np.array([[1, 0], [0, 0]]), np.array([[True, True], [False, True]])).tolist()
     [1.0, 0.0]
     """
-    if known is None:
+    if counts is None:
         return np.asarray(Y.sum(axis=0), np.float64) / len(Y)
-    return np.asarray(np.where(known, Y, 0).sum(axis=0), np.float64) / np.maximum(known.sum(axis=0), 1)
+    total = counts.sum(axis=0)
+    return np.asarray(np.where(counts > 0, counts * Y, 0).sum(axis=0), np.float64) / np.where(total > 0, total, 1)
+
+
+def row_counts(counts: np.ndarray | None) -> np.ndarray | None:
+    """Work out how often samples count from how often their labels do: as often as the one that does most.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n, L), or None
+        Of the labels.
+
+    Returns
+    -------
+    ndarray of shape (n,), or None
+        None: once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.calibration import row_counts
+    >>> row_counts(np.array([[0, 2], [1, 1]])).tolist()
+    [2.0, 1.0]
+    """
+    return None if counts is None else np.asarray(counts.max(axis=1, initial=0), np.float64)
+
+
+def mean_and_deviation(scores: np.ndarray, often: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Work out mean and standard deviation of every score, in float64.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n, L)
+        Scores.
+    often : ndarray of shape (n,) or None
+        How often every row counts; None: once.
+
+    Returns
+    -------
+    mean : ndarray of shape (L,)
+        Means.
+    deviation : ndarray of shape (L,)
+        Standard deviations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo.methods.calibration import mean_and_deviation
+    >>> mean_and_deviation(np.array([[1.0], [4.0]]), np.array([2.0, 1.0]))[0].tolist()
+    [2.0]
+    """
+    if often is None:
+        return scores.mean(axis=0, dtype=np.float64), scores.std(axis=0, dtype=np.float64)
+    share = often / often.sum()
+    mean = share @ scores
+    return mean, np.sqrt(share @ (scores - mean) ** 2)
 
 
 def some_samples(Y: np.ndarray, entries: int) -> np.ndarray | slice:
@@ -311,7 +371,7 @@ def some_samples(Y: np.ndarray, entries: int) -> np.ndarray | slice:
 
 
 def _newton(
-    model: PooledProbabilities, scores: Sequence[np.ndarray], Y: np.ndarray, known: np.ndarray | None
+    model: PooledProbabilities, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None
 ) -> np.ndarray:
     """Coefficients of the largest likelihood, by Newton steps from the model's that are halved until the likelihood grows.
 
@@ -320,24 +380,25 @@ def _newton(
     its Hessian: nearly every trial is taken, and making the regressors is most of a pass.
     """
 
-    def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def blocks() -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
         for where in model._blocks(len(Y)):
-            picked = slice(None) if known is None else np.flatnonzero(known[where])
-            yield model._regressors(scores, where)[:, picked], np.asarray(Y[where], np.float64).ravel()[picked]
+            picked: Any = slice(None) if counts is None else np.flatnonzero(counts[where])
+            often = 1.0 if counts is None else counts[where].ravel()[picked].astype(np.float64)
+            yield model._regressors(scores, where)[:, picked], np.asarray(Y[where], np.float64).ravel()[picked], often
 
-    size = Y.size if known is None else max(1, int(known.sum()))
-    scale = np.sqrt(sum(np.einsum("ij,ij->i", A, A) for A, _ in blocks()) / size)
+    size = Y.size if counts is None else float(counts.sum()) or 1.0
+    scale = np.sqrt(sum(np.einsum("ij,ij->i", A, A * often) for A, _, often in blocks()) / size)
     scale[scale == 0] = 1.0
 
     def evaluated(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Mean loss, and the gradient and the Hessian of the sum."""
         loss, gradient, hessian = 0.0, np.zeros(len(w)), np.zeros((len(w), len(w)))
-        for A, y in blocks():
+        for A, y, often in blocks():
             logit = (w / scale) @ A
-            loss += float(np.logaddexp(0, logit).sum() - y @ logit)
+            loss += float((often * (np.logaddexp(0, logit) - y * logit)).sum())
             p = expit(logit)
-            gradient += A @ (p - y)
-            hessian += (A * (p * (1 - p))) @ A.T
+            gradient += A @ (often * (p - y))
+            hessian += (A * (often * p * (1 - p))) @ A.T
         return loss / size, gradient / scale, hessian / np.outer(scale, scale)
 
     w = model.coefficients * scale
@@ -358,16 +419,16 @@ def _newton(
     return w / scale
 
 
-def _own_lines(logits: np.ndarray, Y: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
     """a and c of every label (2 x L), all labels by Newton's steps side by side, which are cut at 1: no step overshoots."""
-    center = logits.mean(axis=0)
+    center = mean_and_deviation(logits, row_counts(counts))[0]
     x = logits - center  # slope and offset are nearly independent then
     slope, offset = np.zeros((2, Y.shape[1]))
     for _ in range(_STEPS):
         p = expit(logits + slope * x + offset)
         weight, error = p * (1 - p), p - Y
-        if known is not None:
-            weight, error = np.where(known, weight, 0.0), np.where(known, error, 0.0)
+        if counts is not None:
+            weight, error = weight * counts, error * counts
         first = np.stack([(error * x).sum(axis=0) + _PRIOR * slope, error.sum(axis=0) + _PRIOR * offset])
         aa, ab, bb = (weight * x * x).sum(axis=0) + _PRIOR, (weight * x).sum(axis=0), weight.sum(axis=0) + _PRIOR
         step = np.stack([bb * first[0] - ab * first[1], aa * first[1] - ab * first[0]]) / (aa * bb - ab**2)

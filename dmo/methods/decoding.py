@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dmo.errors import UserError
+from dmo.methods.calibration import mean_and_deviation
 from dmo.metrics import inverse_propensities
 
 
@@ -58,6 +59,7 @@ class ScoreRule:
         standardize: float = 0.0,
         prior_power: float = 0.0,
         n_train: float = 0.0,
+        counts: np.ndarray | None = None,
     ) -> ScoreRule:
         """Learn the rule from held-out scores.
 
@@ -75,6 +77,8 @@ class ScoreRule:
             From 0 to 1.
         n_train : float, default=0.0
             Training samples, where scores are to be divided by propensities.
+        counts : ndarray of shape (n,) or None, default=None
+            How often every sample counts; None: once.
 
         Returns
         -------
@@ -89,7 +93,7 @@ class ScoreRule:
         if loo is None or not standardize:
             mean, deviation, standardize = np.zeros_like(frequency), np.ones_like(frequency), 0.0
         else:
-            mean, deviation = loo.mean(axis=0), loo.std(axis=0)
+            mean, deviation = mean_and_deviation(loo, counts)
         return cls.of(frequency, mean, deviation, intercept, standardize, prior_power, n_train)
 
     @classmethod

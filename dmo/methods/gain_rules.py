@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dmo.methods.calibration import label_frequency
+from dmo.methods.calibration import label_frequency, row_counts
 from dmo.methods.plugin_rule import mean_inverse
 from dmo.metrics import inverse_propensities
 
@@ -61,7 +61,7 @@ class GainRule:
         Y: np.ndarray,
         top: int,
         size: int,
-        known: np.ndarray | None = None,
+        counts: np.ndarray | None = None,
     ) -> Self:
         """Find the rule of a metric.
 
@@ -77,28 +77,29 @@ class GainRule:
             Labels that a sample gets.
         size : int
             N, samples that predictions are judged on.
-        known : ndarray of shape (n, L), bool, or None, default=None
-            The entries of Y that are known; None: all.
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every entry of Y counts, 0 where it is unknown; None: once.
 
         Returns
         -------
         GainRule
             The rule.
         """
-        frequency = label_frequency(Y, known)
+        frequency, often = label_frequency(Y, counts), row_counts(counts)
+        often = np.ones(len(Y)) if often is None else often
         expected, none = size * frequency, np.zeros(len(frequency))
         if metric == "recall":
             return cls(mean_inverse(expected), none)
         if metric == "psp":
-            return cls(inverse_propensities(frequency, len(Y)), none)
+            return cls(inverse_propensities(frequency, float(often.sum())), none)
         if metric == "n+":
-            return cls(*_fixed_point(probabilities, top, size, lambda m, h: (np.exp(-h), none)))
+            return cls(*_fixed_point(probabilities, often, top, size, lambda m, h: (np.exp(-h), none)))
 
         def macro(m: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             total = np.maximum(m + expected, 1e-12)
             return 2 / total, 2 * h / total**2
 
-        return cls(*_fixed_point(probabilities, top, size, macro))
+        return cls(*_fixed_point(probabilities, often, top, size, macro))
 
     def __call__(self, probabilities: np.ndarray) -> np.ndarray:
         """Scores (m x L) of samples with these probabilities (m x L); only their order within a row means anything."""
@@ -118,21 +119,25 @@ class GainRule:
 
 
 def _fixed_point(
-    p: np.ndarray, top: int, size: int, derive: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+    p: np.ndarray,
+    often: np.ndarray,
+    top: int,
+    size: int,
+    derive: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Gain and cost that `derive` gives for the numbers m and h of the rule that they make.
+    """Gain and cost that `derive` gives for the numbers m and h of the rule that they make; rows count `often` (n).
 
     Means over the steps, since the answer to a gain that falls with h is to give all others: steps of one half went to and
     fro for N+, which came out below the ranking by probability.
     """
-    n, L = p.shape
+    n, L, each = often.sum(), p.shape[1], np.repeat(often, top)
     m = np.full(L, size * top / L)
-    h = m * p.mean(axis=0)
+    h = m * (often @ p) / n
     for step in range(_STEPS):
         gain, cost = derive(m, h)
         best = np.argpartition(cost - p * gain, top - 1, axis=1)[:, :top]
-        given = np.bincount(best.ravel(), minlength=L)
-        hits = np.bincount(best.ravel(), np.take_along_axis(p, best, axis=1).ravel(), L)
+        given = np.bincount(best.ravel(), each, L)
+        hits = np.bincount(best.ravel(), each * np.take_along_axis(p, best, axis=1).ravel(), L)
         m += (given * size / n - m) / (step + 2)
         h += (hits * size / n - h) / (step + 2)
     return derive(m, h)

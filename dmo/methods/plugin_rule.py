@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dmo.methods.calibration import label_frequency, some_samples
+from dmo.methods.calibration import label_frequency, row_counts, some_samples
 
 _STEPS, _DAMPING = 30, 0.5
 _MOST = 2**21  # sample-label pairs that are ranked in every step
@@ -86,7 +86,7 @@ class PlugInRule:
 
     @classmethod
     def fit(
-        cls, probabilities: np.ndarray, Y: np.ndarray, top: int, size: int, known: np.ndarray | None = None
+        cls, probabilities: np.ndarray, Y: np.ndarray, top: int, size: int, counts: np.ndarray | None = None
     ) -> Self:
         """Find the fixed point of the rule.
 
@@ -100,17 +100,19 @@ class PlugInRule:
             Labels that a sample gets.
         size : int
             N, samples that predictions are judged on.
-        known : ndarray of shape (n, L), bool, or None, default=None
-            The entries of Y that are known; None: all.
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every entry of Y counts, 0 where it is unknown; None: once.
 
         Returns
         -------
         PlugInRule
             The rule.
         """
-        frequency = label_frequency(Y, known)
-        probabilities = probabilities[some_samples(Y, _MOST)]
+        frequency, few = label_frequency(Y, counts), some_samples(Y, _MOST)
+        probabilities, often = probabilities[few], row_counts(counts)
         n, L = probabilities.shape
+        often = np.ones(n) if often is None else often[few]
+        n, each = often.sum(), np.repeat(often, top)
         rule = cls(size, frequency, np.full(L, size * top / L), np.full(L, 0.5), 0.5, 0.5)
         q = rule._given_occurrence(probabilities)
         occurs = -np.expm1(
@@ -118,9 +120,9 @@ class PlugInRule:
         )  # probability that the label occurs among N samples: its weight in the means
         for _ in range(_STEPS):
             best = np.argpartition(-rule._scores(q), top - 1, axis=1)[:, :top]
-            count = np.bincount(best.ravel(), minlength=L).astype(np.float64)
-            hits = np.bincount(best.ravel(), np.take_along_axis(q, best, axis=1).ravel(), L)
-            expected = np.where(count > 0, hits / np.maximum(count, 1.0), rule.precision)
+            count = np.bincount(best.ravel(), each, L)
+            hits = np.bincount(best.ravel(), each * np.take_along_axis(q, best, axis=1).ravel(), L)
+            expected = np.where(count > 0, hits / np.where(count > 0, count, 1.0), rule.precision)
             m = _mixed(rule.predictions, count * size / n)
             r = _mixed(rule.precision, expected)
             positives = np.where(occurs > 0, size * frequency / np.where(occurs > 0, occurs, 1.0), np.inf)

@@ -58,7 +58,7 @@ class SetRule:
 
     @classmethod
     def fit(
-        cls, metric: str, probabilities: np.ndarray, Y: np.ndarray, size: int, known: np.ndarray | None = None
+        cls, metric: str, probabilities: np.ndarray, Y: np.ndarray, size: int, counts: np.ndarray | None = None
     ) -> Self:
         """Learn the rule of a metric.
 
@@ -72,8 +72,8 @@ class SetRule:
             Labels of the same samples, 0/1.
         size : int
             Samples that sets are judged on, for "f1-macro".
-        known : ndarray of shape (n, L), bool, or None, default=None
-            The entries of Y that are known; None: all.
+        counts : ndarray of shape (n, L), or None, default=None
+            How often every entry of Y counts, 0 where it is unknown; None: once.
 
         Returns
         -------
@@ -83,11 +83,10 @@ class SetRule:
         if metric in OF_SAMPLES:
             return cls(metric, np.empty(0))
         if metric == "f1-micro":
-            return cls(metric, learn_thresholds(probabilities, Y, known))
-        few, frequency = some_samples(Y, _MOST), label_frequency(Y, known)
-        return cls(
-            metric, _macro_thresholds(probabilities[few], frequency, size, None if known is None else known[few])
-        )
+            return cls(metric, learn_thresholds(probabilities, Y, counts))
+        few, frequency = some_samples(Y, _MOST), label_frequency(Y, counts)
+        often = None if counts is None else counts[few]
+        return cls(metric, _macro_thresholds(probabilities[few], frequency, size, often))
 
     def __call__(self, probabilities: np.ndarray) -> np.ndarray:
         """Margins (m x L) of samples with these probabilities (m x L)."""
@@ -112,15 +111,18 @@ class SetRule:
         return {"threshold": self.threshold}, {"metric": self.metric}
 
 
-def _macro_thresholds(p: np.ndarray, frequency: np.ndarray, size: int, known: np.ndarray | None) -> np.ndarray:
+def _macro_thresholds(p: np.ndarray, frequency: np.ndarray, size: int, counts: np.ndarray | None) -> np.ndarray:
     """Half of the expected F1 of every label (L), as probabilities that do not know whether the label occurs."""
     occurs = -np.expm1(-size * frequency)
     odds = 1.0 / np.where(occurs > 0, occurs, 1.0)
     q = p * odds / (1 - p + p * odds)
-    if known is not None:
-        q = np.where(known, q, 0.0)
-    ranked = -np.sort(-q, axis=0)
-    f1 = 2 * np.cumsum(ranked, axis=0) / (np.arange(1, len(q) + 1)[:, None] + ranked.sum(axis=0))
+    if counts is None:
+        hits, given = np.cumsum(-np.sort(-q, axis=0), axis=0), np.arange(1.0, len(q) + 1)[:, None]
+    else:
+        order = np.argsort(-np.where(counts > 0, q, -1.0), axis=0, kind="stable")  # the unknown last: they add nothing
+        often = np.take_along_axis(counts, order, axis=0).astype(np.float64)
+        hits, given = np.cumsum(often * np.take_along_axis(q, order, axis=0), axis=0), np.cumsum(often, axis=0)
+    f1 = 2 * hits / np.maximum(given + hits[-1], 1e-300)
     half = f1.max(axis=0) / 2
     return np.asarray(np.where(half > 0, half / (half + (1 - half) * odds), 1.0))
 

@@ -17,7 +17,7 @@ _PRIOR = 20.0
 _MOST = 2**21  # sample-label pairs that are sorted
 
 
-def learn_thresholds(probabilities: np.ndarray, Y: np.ndarray, known: np.ndarray | None = None) -> np.ndarray:
+def learn_thresholds(probabilities: np.ndarray, Y: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
     """Learn the threshold of every label.
 
     Which kind is decided by the micro F1 of each half of the samples under the thresholds of the other one.
@@ -28,8 +28,8 @@ def learn_thresholds(probabilities: np.ndarray, Y: np.ndarray, known: np.ndarray
         Held-out probabilities.
     Y : ndarray of shape (n, L), 0/1
         Labels.
-    known : ndarray of shape (n, L), bool, or None, default=None
-        The entries of Y that are known; None: all.
+    counts : ndarray of shape (n, L), or None, default=None
+        How often every entry of Y counts, 0 where it is unknown; None: once.
 
     Returns
     -------
@@ -44,25 +44,29 @@ def learn_thresholds(probabilities: np.ndarray, Y: np.ndarray, known: np.ndarray
     [0.5]
     """
     few = some_samples(Y, _MOST)
-    probabilities, Y, known = probabilities[few], np.asarray(Y[few], dtype=bool), None if known is None else known[few]
-    if known is not None:  # a label that is neither given nor carried counts nowhere
-        probabilities, Y = np.where(known, probabilities, 0.0), Y & known
-    half = np.random.default_rng(0).permutation(len(Y)) % 2 == 0
-    counts = np.zeros((2, 2), dtype=np.int64)  # hits, labels given plus positives: of one threshold, of one per label
-    for learned in (half, ~half) if len(Y) > 1 else ():
-        p, y = probabilities[~learned], Y[~learned]
-        for kind, threshold in enumerate(_both(probabilities[learned], Y[learned])):
-            given = p > threshold
-            counts[kind] += (given & y).sum(), given.sum() + y.sum()
-    f1 = 2 * counts[:, 0] / np.maximum(counts[:, 1], 1)
-    common, single = _both(probabilities, Y)
-    return single if f1[1] > f1[0] else common
+    p, Y, often = probabilities[few], np.asarray(Y[few], dtype=bool), np.ones(1) if counts is None else counts[few]
+    often = np.broadcast_to(often, Y.shape)
+    # by digits of the probabilities: neither the order of samples and labels nor copies of samples move a half
+    half = np.floor(1e7 * np.asarray(p, np.float64).sum(axis=1)) % 2 == 0
+    halves = (half, ~half) if half.any() and not half.all() else ()
+    hits, all_of = np.zeros(2), np.zeros(2)  # of one threshold, of one per label; all: labels given plus positives
+    for learned in halves:
+        y, c = Y[~learned], often[~learned]
+        for kind, threshold in enumerate(_both(p[learned], Y[learned], often[learned])):
+            given = p[~learned] > threshold
+            hits[kind] += c[given & y].sum()
+            all_of[kind] += c[given].sum() + c[y].sum()
+    common, single = _both(p, Y, often)
+    # in whole hits where they are whole: F1 of the same predictions is the same
+    return single if hits[1] * all_of[0] > hits[0] * all_of[1] else common
 
 
-def _both(p: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    common = _logit(best_threshold(p.ravel(), Y.ravel()))
-    count = Y.sum(axis=0)
-    own = np.array([_logit(best_threshold(p[:, l], Y[:, l])) if count[l] else common for l in range(Y.shape[1])])
+def _both(p: np.ndarray, Y: np.ndarray, often: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    common = _logit(best_threshold(p.ravel(), Y.ravel(), often.ravel()))
+    count = (often * Y).sum(axis=0)
+    own = np.array(
+        [_logit(best_threshold(p[:, l], Y[:, l], often[:, l])) if count[l] > 0 else common for l in range(Y.shape[1])]
+    )
     return np.full(Y.shape[1], expit(common)), expit(common + (own - common) * count / (count + _PRIOR))
 
 
@@ -70,7 +74,7 @@ def _logit(p: float) -> float:
     return float(logit(np.clip(p, 1e-4, 1 - 1e-4)))
 
 
-def best_threshold(values: np.ndarray, truth: np.ndarray) -> float:
+def best_threshold(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | None = None) -> float:
     """Find the threshold above which F1 is highest, halfway between two values.
 
     Parameters
@@ -79,6 +83,8 @@ def best_threshold(values: np.ndarray, truth: np.ndarray) -> float:
         Of (sample, label) pairs.
     truth : ndarray of shape (m,)
         Whether the sample carries the label.
+    counts : ndarray of shape (m,) or None, default=None
+        How often every pair counts; None: once.
 
     Returns
     -------
@@ -92,9 +98,15 @@ def best_threshold(values: np.ndarray, truth: np.ndarray) -> float:
     >>> best_threshold(np.array([3.0, 2.0, 1.0]), np.array([True, True, False]))
     1.5
     """
+    if counts is not None:
+        some = counts > 0
+        values, truth, counts = values[some], truth[some], counts[some]
+        if not len(values):
+            return 0.0
     order = np.argsort(-values, kind="stable")
-    ranked, hits = values[order], np.cumsum(truth[order])
-    f1 = 2 * hits / (np.arange(1, len(ranked) + 1) + hits[-1])
+    ranked, often = values[order], np.ones(len(values)) if counts is None else counts[order].astype(np.float64)
+    hits, given = np.cumsum(truth[order] * often), np.cumsum(often)
+    f1 = 2 * hits / (given + hits[-1])
     f1[:-1][ranked[:-1] == ranked[1:]] = -1.0  # a threshold does not part equal values
     best = int(f1.argmax())
     return float((ranked[best] + (ranked[best + 1] if best + 1 < len(ranked) else 0.0)) / 2)

@@ -204,7 +204,7 @@ def top_scores(
         taken = top if known is None else np.clip(known.sum(axis=1), 1, top)
         some = np.maximum(count, 1)  # without a label there are no hits
         ndcg = np.bincount(sample, share, len(y)) / np.where(count > 0, ideal, 1.0)
-        figures = np.stack([hits / taken, hits / some, 2 * hits / (some + top), ndcg], axis=1)
+        figures = np.stack([hits / taken, hits / some, 2 * hits / (some + taken), ndcg], axis=1)
         sums += added(figures, weights, where)
         labeled += float(added(count > 0, weights, where))
         own = np.where(y, gain, 0.0)

@@ -494,6 +494,8 @@ def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str]
         raise UserError("y has rows of unequal lengths; pass n x L of 0 and 1, or lists of label names") from error
     if values.ndim == 0:
         raise UserError(f"y is one value, {y!r}; pass one row per sample")
+    if values.dtype.kind == "c" or (values.dtype.kind == "O" and any(isinstance(v, complex) for v in values.flat)):
+        raise UserError("y holds complex numbers; pass real and imaginary parts as outputs of their own")
     _check_rows(len(values), n)
     if values.ndim > 2:
         raise UserError(f"y has shape {values.shape}; pass samples x labels")
@@ -686,10 +688,25 @@ def _columns(
             raise UserError(f"outputs must be numbers, got {values.ravel()[0]!r}; pass classes as a vector") from error
     y = values.reshape(len(values))
     _check_finite(y)
+    _check_one_type(y)
     if type_of_target(y) == "continuous":
         _learn(estimator, np.arange(1) if names is None else names, True, names)
         return y[:, None], None
     return _from_classes(estimator, y, True, False, None).astype(np.float64), None
+
+
+def _check_one_type(y: np.ndarray) -> None:
+    if y.dtype.kind != "O":
+        return
+    if len({isinstance(value, str) for value in y}) > 1:
+        raise UserError("y mixes text and numbers; pass classes of one type")
+    try:
+        sorted(set(y))
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(value).__name__ for value in y}))
+        raise UserError(
+            f"classes of mixed types ({kinds}) have no order; pass all as text, or all as numbers"
+        ) from error
 
 
 def _check_classes(y: np.ndarray) -> None:
@@ -698,8 +715,7 @@ def _check_classes(y: np.ndarray) -> None:
         missing = [i for i, value in enumerate(y) if value is None or value != value]
         if missing:
             raise UserError(f"input y contains NaN or None at row {missing[0]}; fill it, or drop the sample")
-        if len({isinstance(value, str) for value in y}) > 1:
-            raise UserError("y mixes text and numbers; pass classes of one type")
+        _check_one_type(y)
     try:
         check_classification_targets(y)
     except ValueError as error:

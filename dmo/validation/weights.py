@@ -29,6 +29,8 @@ class SampleWeights:
         At least 0.
     entries : ndarray of shape (n, L), float64, or None, default=None
         By what factor every label of a sample counts besides, 0 where it is unknown; None: 1.
+    before : SampleWeights or None, default=None
+        These weights without those of classes, which decisions are learned with; None: these.
 
     Examples
     --------
@@ -41,6 +43,33 @@ class SampleWeights:
     views: dict[str, np.ndarray]
     labels: np.ndarray
     entries: np.ndarray | None = None
+    before: SampleWeights | None = None
+
+    @property
+    def plain(self) -> SampleWeights:
+        """Without the weights of classes."""
+        return self if self.before is None else self.before
+
+    def share_left_out(self, views: Sequence[str]) -> np.ndarray | None:
+        """Work out which share of every sample's weight a left-out score of it goes without.
+
+        Whole numbers count repeated rows, of which one is left out at a time. A weight of any other kind says how important a
+        sample is: what is left of it would have told the score the sample's own labels.
+
+        Parameters
+        ----------
+        views : sequence of str
+            Views of one kernel.
+
+        Returns
+        -------
+        ndarray of shape (n,) or None
+            Shares; None: all of it.
+        """
+        counts = self.plain.of_views(views)
+        if (counts <= 1).all() or (counts != np.rint(counts)).any():
+            return None
+        return 1.0 / np.maximum(counts, 1.0)
 
     def of_views(self, views: Sequence[str]) -> np.ndarray:
         """Look up the weights of samples in views whose kernels are one.
@@ -83,7 +112,10 @@ class SampleWeights:
             Of these samples.
         """
         entries = None if self.entries is None else self.entries[index]
-        return SampleWeights({view: own[index] for view, own in self.views.items()}, self.labels[index], entries)
+        before = None if self.before is None else self.before.rows(index)
+        return SampleWeights(
+            {view: own[index] for view, own in self.views.items()}, self.labels[index], entries, before
+        )
 
 
 def check_weights(
@@ -155,25 +187,25 @@ def check_weights(
 
 
 def with_class_weights(
-    sample_weight: RowWeights, class_weight: ClassWeight, estimator: BaseEstimator, Y: np.ndarray
-) -> Any:
+    given: SampleWeights | None, class_weight: ClassWeight, estimator: BaseEstimator, Y: np.ndarray
+) -> SampleWeights | None:
     """Multiply the weights of samples by those of their classes; of label matrices see `with_label_weights`.
 
     Parameters
     ----------
-    sample_weight : array-like of shape (n,), number, mapping of view to such, or None
-        As for `check_weights`.
+    given : SampleWeights or None
+        Weights of the samples; None: 1 each.
     class_weight : {"balanced"}, dict of class to float, or None
         "balanced": inversely to how often the class occurs, by the weights of its samples; 1 for classes that a dict lacks.
     estimator : object
-        That has learned `classes_` and `multilabel_` from y.
+        That has learned `classes_`, `multilabel_` and `view_widths_`.
     Y : ndarray of shape (n, L), 0/1
         Its labels.
 
     Returns
     -------
-    object
-        Weights as given, or times those of the classes.
+    SampleWeights or None
+        As given, or times those of the classes.
 
     Raises
     ------
@@ -186,23 +218,24 @@ def with_class_weights(
     >>> from dmo import MultiViewRidge
     >>> from dmo.validation import check_labels, with_class_weights
     >>> model = MultiViewRidge()
+    >>> model.view_widths_ = {"x": 2}
     >>> Y = check_labels(model, ["sea", "sky", "sea", "sea"], 4)
-    >>> with_class_weights(None, "balanced", model, Y).round(2).tolist()
+    >>> with_class_weights(None, "balanced", model, Y).labels.round(2).tolist()
     [0.67, 2.0, 0.67, 0.67]
     """
     if class_weight is None or estimator.multilabel_:
-        return sample_weight
-    own = Y.argmax(axis=1)
+        return given
+    n = len(Y)
+    given = SampleWeights({view: np.ones(n) for view in estimator.view_widths_}, np.ones(n)) if given is None else given
     if isinstance(class_weight, Mapping):
         by_class = _named_weights(class_weight, estimator.classes_.tolist(), "classes")
     else:
-        of_labels = sample_weight.get(LABEL_WEIGHTS, 1.0) if isinstance(sample_weight, Mapping) else sample_weight
-        counts = _weights(1.0 if of_labels is None else of_labels, len(Y)) @ Y
+        counts = given.labels @ Y
         by_class = np.divide(counts.sum(), (counts > 0).sum() * counts, out=np.zeros_like(counts), where=counts > 0)
-    if isinstance(sample_weight, Mapping):
-        named = dict.fromkeys([*estimator.view_widths_, LABEL_WEIGHTS], 1.0) | dict(sample_weight)
-        return {name: _weights(weights, len(Y)) * by_class[own] for name, weights in named.items()}
-    return by_class[own] if sample_weight is None else _weights(sample_weight, len(Y)) * by_class[own]
+    own = by_class[Y.argmax(axis=1)]
+    return SampleWeights(
+        {view: weights * own for view, weights in given.views.items()}, given.labels * own, given.entries, given
+    )
 
 
 def with_label_weights(
@@ -265,7 +298,7 @@ def with_label_weights(
         sums = np.stack([(counts * positive).sum(axis=0), (counts * ~positive).sum(axis=0)])
         kinds = (sums > 0).sum(axis=0)
         carried, lacked = np.divide(sums.sum(axis=0), kinds * sums, out=np.zeros_like(sums), where=sums > 0)
-    return SampleWeights(given.views, given.labels, entries * np.where(positive, carried, lacked))
+    return SampleWeights(given.views, given.labels, entries * np.where(positive, carried, lacked), given)
 
 
 def _named_weights(class_weight: Mapping[Any, float], names: list[Any], what: str) -> np.ndarray:

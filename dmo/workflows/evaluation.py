@@ -176,7 +176,9 @@ def judge(path: str, features: str, split: str | None, top: int | None, cv: int 
     if real:
         measures = regression_figures(Y, scores)
     else:
-        measures = figures(Y, scores, count) | set_figures(applied.model, Y, scores, sets, count)
+        measures = figures(Y, scores, count) | set_figures(
+            applied.model, Y, scores, sets, count, _n_trained(applied, made)
+        )
     if applied.store.class_labels:
         measures["accuracy"] = measures["subset_accuracy"]
     measures |= {"training_samples": _training_samples(applied, made) if cv is None else None, "cv": cv}
@@ -283,7 +285,9 @@ def decisions(model: Any, views: Any) -> np.ndarray:
     return np.hstack([scores, scores > 0]) if is_regressor(model) else scores  # it learned +1 and -1
 
 
-def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int) -> dict[str, Any]:
+def set_figures(
+    model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int, n_train: int | None = None
+) -> dict[str, Any]:
     """Measure rankings and label sets, under the names of the JSON output.
 
     Parameters
@@ -298,6 +302,8 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
         Labels chosen; of no columns where the model chooses none.
     top : int
         The k of the figures at k.
+    n_train : int or None, default=None
+        Samples that the model learned from, for the propensities of labels; None: as many as there are here.
 
     Returns
     -------
@@ -312,7 +318,7 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
     1.0
     """
     rule = getattr(model, "rule_", None)
-    ranking, best = ranking_scores(Y, scores), top_scores(Y, scores, top, getattr(rule, "frequency", None))
+    ranking, best = ranking_scores(Y, scores), top_scores(Y, scores, top, getattr(rule, "frequency", None), n_train)
     found: dict[str, Any] = {"p_at_k": best.precision, "r_at_k": best.recall, "f1_at_k": best.f1}
     found |= {"ndcg": best.ndcg, "psp": best.psp}
     found |= {"lrap": ranking.lrap, "coverage": ranking.coverage, "ranking_loss": ranking.ranking_loss}
@@ -366,6 +372,15 @@ def _training_samples(applied: AppliedModel, made: Mapping[str, Any]) -> str | N
     if trained is None or trained == applied.split:
         return "all"
     return "some" if applied.split is None else None
+
+
+def _n_trained(applied: AppliedModel, made: Mapping[str, Any]) -> int | None:
+    """How many samples the model was trained on; None where they are of another store."""
+    store = applied.store
+    if made.get("features") != store.provenance:
+        return None
+    trained = made.get("split")
+    return store.n_samples if trained is None or store.split is None else int((store.split == trained).sum())
 
 
 def _cross_validated(applied: AppliedModel, Y: np.ndarray, cv: int) -> np.ndarray:

@@ -25,7 +25,7 @@ from dmo.cli.fit import fit_command
 from dmo.cli.plan import plan_command
 from dmo.cli.tune import tune_command
 from dmo.errors import UserError
-from dmo.metrics import annotation_scores, auc_scores, top_label_sets
+from dmo.metrics import annotation_scores, auc_scores, top_label_sets, top_scores
 from dmo.persistence import load
 
 N_TRAIN, N_TEST, N_LABELS, TOP = 90, 40, 6, 2
@@ -115,6 +115,9 @@ def test_evaluate_gives_the_librarys_figures_as_json_and_as_table(work, data):
     expected, area = annotation_scores(Y, scores, TOP), auc_scores(Y, scores)
     for key in ("precision", "recall", "f1", "n_plus"):
         assert found[key] == pytest.approx(getattr(expected, key), abs=1e-9)
+    # propensities are those of the training samples
+    frequency = data[1][:N_TRAIN].mean(axis=0)
+    assert found["psp"] == pytest.approx(top_scores(Y, scores, TOP, frequency, N_TRAIN).psp, abs=1e-9)
     assert (found["auc_macro"], found["auc_micro"]) == pytest.approx((area.macro, area.micro), abs=1e-9)
     assert (found["n_samples"], found["split"], found["top"]) == (N_TEST, "test", TOP)
     table = run("evaluate", work / "m.zarr", work / "f.zarr", "--top", TOP, "--split", "test").stdout

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +24,7 @@ from dmo import KGHA
 from dmo.cli.app import app
 from dmo.cluster import Backend, connect, setting, tls, usable_memory
 from dmo.cluster.settings import defaults
-from dmo.cluster.targets import STARTERS, _check_versions, batch_cluster, local_sizes, open_client
+from dmo.cluster.targets import STARTERS, batch_cluster, local_sizes, open_client
 from dmo.errors import UserError
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
@@ -335,25 +334,38 @@ def test_a_gateway_is_asked_for_workers_of_that_size_or_says_that_it_cannot(monk
 
 
 @pytest.mark.parametrize(
-    ("theirs", "spec", "said"),
+    ("environment", "said"),
     [
-        ({"dmo": "0.0.1"}, "there", r"workers at tcp://x have dmo 0\.0\.1, as tcp://w does, and this is dmo "),
-        ({"dmo": None}, None, "workers at tcp://x have no dmo, as tcp://w does, .* install dmo .* in the Python that"),
-        ({"dmo": None}, "there", None),
+        (
+            "sys.path.insert(0, {})",
+            r"have dmo 9\.9, as tcp://\S+ does, and this is dmo \S+; install dmo \S+ in the Python",
+        ),
+        ("versions.version = only_others", r"have no dmo, as tcp://\S+ does, .* install dmo \S+ in"),
+        ("", None),
     ],
+    ids=["another", "none", "the same"],
 )
-def test_workers_without_dmo_or_with_another_one_are_refused(theirs: Any, spec: Any, said: str | None) -> None:
-    class Client:
-        def get_versions(self, packages: list[str]) -> dict[str, Any]:
-            assert packages == ["dmo"]
-            return {"client": {"packages": {"dmo": "0.1.0"}}, "workers": {"tcp://w": {"packages": theirs}}}
-
-        def run(self, function: Any, *arguments: Any, workers: list[str]) -> dict[str, Any]:
-            assert (function, arguments) == (find_spec, ("dmo",))
-            return {"tcp://w": spec}
-
-    with nullcontext() if said is None else pytest.raises(UserError, match=said):
-        _check_versions(Client(), "tcp://x")
+def test_workers_without_dmo_or_with_another_one_are_refused(
+    environment: str, said: str | None, tmp_path: Path
+) -> None:
+    told = tmp_path / "dmo_learn-9.9.dist-info" / "METADATA"
+    told.parent.mkdir()
+    told.write_text("Metadata-Version: 2.1\nName: dmo-learn\nVersion: 9.9\n")
+    preload = tmp_path / "preload.py"
+    preload.write_text(
+        "import sys\n"
+        "from distributed import versions\n"
+        "from importlib.metadata import version as told\n"
+        "def only_others(name):\n"
+        "    return told(name if name != 'dmo-learn' else 'no such distribution')\n"
+        f"{environment.format(repr(str(tmp_path)))}\n"
+    )
+    options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(processes=True, preload=[str(preload)], **options) as cluster:
+        address = cluster.scheduler_address
+        refused = nullcontext() if said is None else pytest.raises(UserError, match=f"workers at {address} {said}")
+        with refused, connect(address, workers=1):
+            pass
 
 
 def test_workers_that_were_asked_for_are_waited_for_and_counted(

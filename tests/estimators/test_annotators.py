@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
 
 import dmo
@@ -385,3 +386,17 @@ def test_jec_takes_no_more_neighbors_than_there_are_samples():
     assert JEC(n_neighbors=1).fit(views, Y).predict({"x": np.array([[0.9]])}, top=1).tolist() == [[0, 1]]
     with pytest.raises(UserError, match="n_neighbors"):
         JEC(n_neighbors=0).fit(views, Y)
+
+
+@pytest.mark.parametrize("distance", ["l1", "l2", "chi2"])
+@pytest.mark.parametrize("model", [JEC, TagProp, TwoPassKNN])
+def test_equal_distances_are_equal_on_sparse_and_dense_rows(model, distance):
+    """Rows of few values, of which many are equally far from each other, and some are the same."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.integers(0, 2, (120, 12)) * 1.0, (rng.random((120, 5)) < 0.3).astype(np.uint8)
+    X[:, 0] = 1.0
+    new = np.vstack([X[:10], rng.permuted(X, axis=1)[:30]])
+    new[:, 0] = 1.0
+    dense = model(distances=distance).fit(X, Y).decision_function(new)
+    sparse = model(distances=distance).fit(csr_array(X), Y).decision_function(csr_array(new))
+    np.testing.assert_allclose(sparse, dense, atol=1e-6)

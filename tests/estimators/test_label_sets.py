@@ -17,6 +17,7 @@ from sklearn.svm import SVC
 import dmo
 from dmo import KGHA, Exact, MultiViewRidge, Nystrom
 from dmo.estimators import homogeneity_embedding, out_of_fold
+from dmo.labels.stratification import stratified_folds
 from dmo.linalg.tiles import Tiles
 from dmo.methods.calibration import PooledProbabilities
 from dmo.methods.thresholds import best_threshold, learn_thresholds
@@ -155,6 +156,24 @@ def test_one_threshold_or_one_per_label_is_what_gives_more_on_fresh_samples(powe
     assert micro(found) >= max(micro(common), micro(own)) - 0.005
 
 
+def test_thresholds_of_labels_are_drawn_to_the_common_one_as_by_twenty_more_samples():
+    """The best thresholds by trying all, and how far a label's own is from the common one: n / (n + 20) of the way."""
+    rng = np.random.default_rng(1)
+    Y = rng.random((2000, 3)) < [0.01, 0.05, 0.5]
+    p = expit(3 * Y + rng.normal(size=Y.shape) + [-4.0, 0.0, -1.0])
+
+    def best(p, y):
+        cuts = np.sort(np.unique(p))
+        return logit(max((cuts[1:] + cuts[:-1]) / 2, key=lambda t: f1_score(y, p > t)))
+
+    few = np.argsort(p, axis=None)[-1500:]  # the best cuts lie high
+    common = best(p.ravel()[few], Y.ravel()[few])
+    own = np.array([best(p[:, l], Y[:, l]) for l in range(3)])
+    count = Y.sum(axis=0)
+    wanted = common + (own - common) * count / (count + 20)
+    np.testing.assert_allclose(logit(learn_thresholds(p, Y)), wanted, atol=0.02)
+
+
 def test_slopes_and_offsets_of_labels_are_the_largest_posterior():
     rng = np.random.default_rng(0)
     Y = (rng.random((200, 3)) < [0.02, 0.2, 0.5]).astype(float)
@@ -212,3 +231,41 @@ def test_a_column_of_text_is_a_vector_of_classes():
     with pytest.warns(DataConversionWarning, match="column-vector y"):
         model = MultiViewRidge().fit(X, names[:, None])
     np.testing.assert_array_equal(model.predict(X), MultiViewRidge().fit(X, names).predict(X))
+
+
+@pytest.mark.parametrize("most", [46, 47, 48, 49, 1000])
+def test_few_samples_are_all_scored_and_their_order_hardly_moves_probabilities(most, monkeypatch):
+    """By the scores of a random quarter probabilities moved by .7 with the order of samples or labels."""
+    held = []
+    monkeypatch.setattr(out_of_fold, "FEW_ROWS", most)
+    monkeypatch.setattr(
+        KGHA, "_learn_decoder", lambda self, d, found, Y, counts=None: held.append((found[0], Y))
+    ) if most < 1000 else None
+    rng, moved = np.random.default_rng(0), []
+    for _ in range(4):
+        X, new = rng.normal(size=(48, 6)), rng.normal(size=(100, 6))
+        Y = (X @ rng.normal(size=(6, 4)) + rng.normal(size=(48, 4)) > 0.5).astype(np.uint8)
+        model = KGHA().fit(X, Y)
+        if most < 1000:
+            assert len(held[-1][0]) == (48 if most >= 48 else 12)
+            continue
+        rows, labels = rng.permutation(48), rng.permutation(4)
+        said = model.predict_proba(new)
+        moved += [
+            np.abs(KGHA().fit(X[rows], Y[rows]).predict_proba(new) - said).max(),
+            np.abs(KGHA().fit(X, Y[:, labels]).predict_proba(new) - said[:, labels]).max(),
+        ]
+    assert max(moved, default=0) < 0.2
+
+
+def test_scores_of_few_samples_are_those_of_fits_without_their_fold(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 4)), (rng.random((60, 3)) < 0.4).astype(np.uint8)
+    held = []
+    monkeypatch.setattr(KGHA, "_learn_decoder", lambda self, d, found, Y, counts=None: held.append(found[0]))
+    KGHA(dmo.kernels.RBF(2.0)).fit(X, Y)
+    fold = stratified_folds(Y, 10)
+    model = KGHA(dmo.kernels.RBF(2.0), label_sets=False)
+    for number in range(10):
+        said = model.fit(X[fold != number], Y[fold != number])._raw_scores({"x": X[fold == number]})
+        np.testing.assert_allclose(held[0][fold == number], said, atol=1e-6)

@@ -591,7 +591,7 @@ def test_a_factor_s_coefficients_and_leverages_are_those_of_least_squares(d: int
         assert_allclose(plain @ system.loadings(B), plain @ wanted, atol=1e-8)
         assert_allclose(system.smooth(B), plain @ wanted, atol=1e-8)
         hat = plain @ stacked_least_squares(plain, ridge, np.eye(N))
-        assert_allclose(system.leverages(), np.diagonal(hat), atol=1e-8)
+        assert_allclose(1 - system.unfitted() - system.intercept, np.diagonal(hat), atol=1e-8)
 
 
 def test_dependent_columns_of_all_magnitudes_are_solved_by_singular_values() -> None:
@@ -600,7 +600,7 @@ def test_dependent_columns_of_all_magnitudes_are_solved_by_singular_values() -> 
     system = FactorSystem(DenseFactor(F), 0.1)
     assert_allclose(system.smooth(B), F @ stacked_least_squares(F, 0.1, B), atol=1e-6)
     Q = np.linalg.qr(F)[0][:, :5]
-    assert (system.leverages() <= 1 + 1e-12).all()
+    assert (system.unfitted() >= -1e-12).all()
     assert np.linalg.norm(system.smooth(B) - Q @ (Q.T @ system.smooth(B))) < 1e-6
 
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
 from dmo.decoders import Calibration, FittedDecoder, PlugIn, PooledCalibration
 from dmo.engines.view_neighbors import ViewDistances
 from dmo.errors import UserError
 from dmo.methods.alignment import aligned_weights
-from dmo.methods.calibration import PooledProbabilities, some_samples
+from dmo.methods.calibration import PooledProbabilities, SoftmaxProbabilities, some_samples
 from dmo.methods.gain_rules import BY_PROBABILITY, GainRule
 from dmo.methods.neighbor_votes import label_directions, votes
 from dmo.methods.plugin_rule import PlugInRule
@@ -46,13 +46,76 @@ def test_unknown_labels_take_no_part_in_the_regression():
     Y, (s, _) = drawn(L=6)
     Y[:, 2] = 0
     known = np.random.default_rng(3).random(Y.shape) < 0.5
-    z, count = (s - s.mean(axis=0)) / s.std(axis=0), known.sum(axis=0)
+    some = known.any(axis=1)  # samples of which nothing is known are as if they were not there
+    z, count = (s - s[some].mean(axis=0)) / s[some].std(axis=0), known.sum(axis=0)
     log_frequency = np.log(np.maximum((Y * known).sum(axis=0), 0.5) / count)
     phi = np.broadcast_to((log_frequency - log_frequency.mean()) / log_frequency.std(), Y.shape)
     A = np.stack([part[known] for part in (z, z**2, z * phi, phi, phi**2)])
     oracle = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10).fit(A.T, Y[known])
     found = PooledProbabilities.fit([s], Y, known)
     np.testing.assert_allclose(found.coefficients, [*oracle.coef_[0], *oracle.intercept_], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        Calibration(),
+        PooledCalibration(),
+        *(PlugIn(metric, 100) for metric in ("f1@3", "f1-macro@3", "recall@3", "n+@3", "psp@3", *SET_METRICS)),
+    ],
+    ids=str,
+)
+def test_weights_equal_repeated_rows_in_every_decision(decoder):
+    Y, scores = drawn()
+    counts = np.random.default_rng(5).integers(0, 5, len(Y))
+    order = np.random.default_rng(6).permutation(counts.sum())
+    index = np.repeat(np.arange(len(Y)), counts)[order]
+    weighted = decoder.learn(scores, Y, np.broadcast_to(counts[:, None], Y.shape))
+    repeated = decoder.learn([part[index] for part in scores], Y[index])
+    plain = decoder.learn(scores, Y)
+    np.testing.assert_allclose(weighted.probabilities(scores), repeated.probabilities(scores), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(weighted.thresholds, repeated.thresholds, rtol=1e-6)
+    np.testing.assert_allclose(weighted(scores), repeated(scores), rtol=1e-5, atol=1e-8)
+    np.testing.assert_array_equal(weighted.sets(scores), repeated.sets(scores))
+    assert np.abs(weighted.probabilities(scores) - plain.probabilities(scores)).max() > 0.005
+
+
+def test_gain_and_cost_of_macro_f1_are_the_change_of_its_sum_by_one_more_prediction():
+    """By differences of F = sum of 2 h / (m + N f) at what the rule itself predicts."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.6, 2.0, size=(4000, 5)) * np.linspace(0.3, 1.0, 5)
+    Y = (rng.random(p.shape) < p).astype(np.uint8)
+    rule = GainRule.fit("f1-macro", p, Y, 2, 4000)
+    given = top_label_sets(rule(p), 2)
+    m, h, positives = given.sum(axis=0), (given * p).sum(axis=0), Y.sum(axis=0)
+    for certainty in (0.2, 0.7):
+        more = 2 * (h + certainty) / (m + 1 + positives) - 2 * h / (m + positives)
+        np.testing.assert_allclose(rule(np.full((1, 5), certainty))[0], more, atol=0.03 * rule.gain.max())
+    np.testing.assert_allclose(rule.cost, 2 * h / (m + positives) ** 2, rtol=0.1)
+
+
+def test_what_is_learned_of_some_of_many_samples_leaves_out_their_unknown_labels(monkeypatch):
+    monkeypatch.setattr("dmo.decoders._ENTRIES", 2**10)
+    for n in (999, 1000, 1001, 1500):
+        Y, (s, _) = drawn(n=n, L=6)
+        known, seen = np.random.default_rng(3).random(Y.shape) < 0.5, np.ones(6, bool)
+        said = [
+            Calibration().learn_aside([s], np.where(known, Y, other), seen, False, known).probabilities([s])
+            for other in (0, 1)
+        ]
+        np.testing.assert_array_equal(*said)
+
+
+def test_weights_equal_repeated_rows_in_probabilities_of_classes():
+    rng = np.random.default_rng(0)
+    Y = np.eye(3)[rng.integers(0, 3, 200)]
+    scores, counts = Y + rng.normal(size=Y.shape), rng.integers(0, 5, len(Y))
+    weighted = SoftmaxProbabilities.fit([scores], Y, np.broadcast_to(counts[:, None], Y.shape))
+    repeated = SoftmaxProbabilities.fit([np.repeat(scores, counts, axis=0)], np.repeat(Y, counts, axis=0))
+    np.testing.assert_allclose(weighted([scores]), repeated([scores]), rtol=1e-9)
+    grid = np.geomspace(0.5, 2, 41) * weighted.scale[0]
+    losses = [-(counts @ (np.log(softmax(c * scores, axis=1)) * Y).sum(axis=1)) for c in grid]
+    assert np.argmin(losses) == 20
 
 
 def test_some_samples_are_different_ones_in_their_order():

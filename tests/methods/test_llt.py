@@ -500,13 +500,30 @@ def test_weighted_naive_regression_is_scikit_learns_svr():
     np.testing.assert_allclose(model.fit(K, Y, sample_weight=weights).predict(K), found, atol=1e-6)
 
 
-NOT_OURS = dict.fromkeys(
-    ["check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"],
-    "the bandwidth is the mean distance of all samples of positive weight, each once",
-)
+def test_frames_of_labels_do_not_depend_on_the_order_of_the_samples():
+    """Outputs at the same distance share the last places: the oracle takes the mean over all ways of filling them."""
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(70, 4)), (rng.random((70, 4)) < 0.4) * 1.0
+    order, new = rng.permutation(70), rng.normal(size=(30, 4))
+    frames, moved = neighborhood_frames(labels, 6), neighborhood_frames(labels[order], 6)
+    np.testing.assert_array_equal(moved.basis, frames.basis[order])
+    model = dmo.LLTSVR(RBF(1.0), tol=1e-9, max_iter=50_000)
+    said = model.fit(X, 2 * labels - 1).predict(new)
+    np.testing.assert_allclose(model.fit(X[order], 2 * labels[order] - 1).predict(new), said, atol=1e-4)
+    counts = rng.integers(1, 4, 70)
+    whole = neighborhood_frames(np.repeat(labels, counts, axis=0), 6)
+    weighted = neighborhood_frames(labels, 6, weights=counts)
+    np.testing.assert_allclose(np.repeat(weighted.basis, counts, axis=0), whole.basis, atol=1e-9)
+    few = np.array([[0.0, 0], [1, 0], [0, 1], [-1, 0], [0, -1.5]])  # beside the first, three share two places
+    scatter = np.zeros((2, 2))
+    for pair in ([1, 2], [1, 3], [2, 3]):
+        scatter += few[[0, *pair]].T @ few[[0, *pair]] / 3
+    mean = 2 * few[1:4].mean(axis=0) / 3
+    wanted = np.linalg.eigh(scatter - 3 * np.outer(mean, mean))[1][:, ::-1]
+    np.testing.assert_allclose(np.abs(wanted.T @ neighborhood_frames(few, 3).basis[0]), np.eye(2), atol=1e-9)
 
 
-@parametrize_with_checks([dmo.LLTSVR(tol=1e-4), dmo.CoupledSVR(tol=1e-4)], expected_failed_checks=lambda _: NOT_OURS)
+@parametrize_with_checks([dmo.LLTSVR(tol=1e-10, max_iter=50_000), dmo.CoupledSVR(tol=1e-10, max_iter=50_000)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

@@ -296,7 +296,7 @@ def test_classes_of_fewer_members_than_neighbors_take_what_they_have():
         assert np.isfinite(MESD(name, n_neighbors=9).fit_transform(X, few)).all()
 
 
-OF_NEIGHBORS = [f"check_sample_weights_{what}" for what in ("list", "pandas_series", "not_an_array", "not_overwritten")]
+OF_NEIGHBORS = [f"check_sample_weights_{what}" for what in ("list", "not_overwritten")]
 OF_NEIGHBORS += [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
 

@@ -12,6 +12,7 @@ from dmo.blocks import row_blocks
 
 Neighbors = Literal["samples", "distinct"]
 _TOLERANCE = 1e-8  # singular values below this share of the data's spread are rounding
+_TIE = 1e-9  # relative difference of distances that is rounding
 _BLOCK = 4096
 
 
@@ -23,10 +24,13 @@ class Frames:
     ranks: np.ndarray
 
 
-def neighborhood_frames(Y: np.ndarray, n_neighbors: int, neighbors: Neighbors = "samples") -> Frames:
+def neighborhood_frames(
+    Y: np.ndarray, n_neighbors: int, neighbors: Neighbors = "samples", weights: np.ndarray | None = None
+) -> Frames:
     """Find orthonormal coordinates of every output from its neighbors.
 
-    U_i = left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean, y_i included). Directions
+    U_i = left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean, y_i included). Outputs at
+    the same distance share the last places, so that the order of the samples does not matter. Directions
     that the neighborhood does not span (n_neighbors <= L, repeated outputs) are completed to a full basis by the coordinate
     axes nearest to them, so a neighborhood of one repeated output has the identity as its frame. Memory: 8 n L^2 bytes.
 
@@ -40,6 +44,8 @@ def neighborhood_frames(Y: np.ndarray, n_neighbors: int, neighbors: Neighbors = 
         "samples" takes the nearest samples, as the paper does; "distinct" takes the nearest different outputs (all of them
         where there are fewer), which matters where many samples share one output, as with labels: the nearest samples then
         span nothing.
+    weights : ndarray of shape (n,) or None, default=None
+        How often every sample counts among the nearest ones, above 0; None: once.
 
     Returns
     -------
@@ -60,21 +66,59 @@ def neighborhood_frames(Y: np.ndarray, n_neighbors: int, neighbors: Neighbors = 
     (array([1, 1, 1]), array([[0.707, 0.707],
            [0.707, 0.707]]))
     """
+    distinct, inverse = np.unique(
+        Y, axis=0, return_inverse=True
+    )  # in an order of their own, whatever that of the samples
+    inverse = inverse.ravel()
     if neighbors == "distinct":
-        distinct, inverse = np.unique(Y, axis=0, return_inverse=True)
-        frames = neighborhood_frames(distinct, min(n_neighbors, len(distinct)))
-        return Frames(frames.basis[inverse], frames.ranks[inverse])
-    n, L = Y.shape
-    search = NearestNeighbors(n_neighbors=n_neighbors).fit(Y)
-    floor = _TOLERANCE * max(float(np.abs(Y - Y.mean(axis=0)).max()), np.finfo(np.float64).tiny) * np.sqrt(n_neighbors)
-    basis, ranks = np.empty((n, L, L)), np.empty(n, dtype=np.intp)
-    for where in row_blocks(n, _BLOCK):
-        hood = Y[search.kneighbors(Y[where], return_distance=False)]
-        hood -= hood.mean(axis=1, keepdims=True)
-        left, values, _ = np.linalg.svd(hood.transpose(0, 2, 1), full_matrices=False)
-        ranks[where] = (values > floor).sum(axis=1)
+        counts, n_neighbors = np.ones(len(distinct)), min(n_neighbors, len(distinct))
+    else:
+        counts = np.bincount(inverse, weights, len(distinct)).astype(np.float64)
+    frames = _of_distinct(distinct, counts, n_neighbors, Y)
+    return Frames(frames.basis[inverse], frames.ranks[inverse])
+
+
+def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: np.ndarray) -> Frames:
+    """Frames of different outputs (m x L) that count so often (m); samples: of which they are the different ones."""
+    m, L = Y.shape
+    search = NearestNeighbors().fit(Y)
+    enough = min(m, int(np.ceil(n_neighbors / counts.min())))
+    floor = _TOLERANCE * max(float(np.abs(samples - samples.mean(axis=0)).max()), np.finfo(np.float64).tiny)
+    basis, ranks = np.empty((m, L, L)), np.empty(m, dtype=np.intp)
+    for where in row_blocks(m, _BLOCK):
+        distance, near = search.kneighbors(Y[where], min(m, enough + 1))
+        reached = np.minimum((np.cumsum(counts[near], axis=1) < n_neighbors).sum(axis=1), near.shape[1] - 1)
+        radius = distance[np.arange(len(near)), reached]
+        share = _shares(distance, counts[near], radius[:, None], n_neighbors)
+        left, values = _directions(Y[near], share)
+        # where more outputs are as near as the last one than were asked for
+        for i in np.flatnonzero((distance[:, -1] <= radius * (1 + _TIE)) & (near.shape[1] < m)):
+            far, index = search.radius_neighbors(Y[where][i : i + 1], radius[i] * (1 + _TIE))
+            order = np.argsort(index[0])
+            share = _shares(far[0][order], counts[index[0][order]], radius[i], n_neighbors)
+            one, few = _directions(Y[None, index[0][order]], share[None])
+            left[i], values[i] = 0.0, 0.0
+            size = min(left.shape[2], one.shape[2])
+            left[i, :, :size], values[i, :size] = one[0, :, :size], few[0, :size]
+        ranks[where] = (values > floor * np.sqrt(n_neighbors)).sum(axis=1)
         basis[where] = _complete(left, ranks[where])
     return Frames(basis, ranks)
+
+
+def _shares(distance: np.ndarray, counts: np.ndarray, radius: np.ndarray | float, n_neighbors: int) -> np.ndarray:
+    """How often outputs count as neighbors: those at the radius share the places that the nearer ones leave."""
+    inside = distance < radius * (1 - _TIE)
+    tied = ~inside & (distance <= radius * (1 + _TIE))
+    left = n_neighbors - (counts * inside).sum(axis=-1, keepdims=True)
+    of_tied = np.minimum(left / (counts * tied).sum(axis=-1, keepdims=True), 1.0)
+    return np.asarray(counts * (inside + tied * of_tied))
+
+
+def _directions(hood: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Left singular vectors (n x L x k) and singular values (n x k) of neighborhoods (n x m x L) with shares (n x m)."""
+    centered = hood - ((share[:, :, None] * hood).sum(axis=1) / share.sum(axis=1)[:, None])[:, None]
+    left, values, _ = np.linalg.svd((np.sqrt(share)[:, :, None] * centered).transpose(0, 2, 1), full_matrices=False)
+    return left, values
 
 
 def _complete(vectors: np.ndarray, ranks: np.ndarray) -> np.ndarray:
