@@ -197,12 +197,12 @@ class _Problem:
             if "impute" in probe.get_params():
                 probe.set_params(impute="mean")
             views = check_raw_views(probe, X, reset=True, partial=getattr(probe, "_takes_partial_views", False))
-            labels, units = searched_labels(probe, Y, sample_count(views))
-        if units is None and is_regressor(probe) and (is_label_sets(Y) or np.ndim(Y) == 1):
+            labels, real = searched_labels(probe, Y, sample_count(views))
+        if not real and is_regressor(probe) and (is_label_sets(Y) or np.ndim(Y) == 1):
             Y = labels  # a column for each of the names
         if metric is None:
-            metric = default_metric(labels, getattr(probe, "multilabel_", True), units is not None)
-        return cls(estimator, X, Y, views, labels, units is not None, metric, cv, random_state)
+            metric = default_metric(labels, getattr(probe, "multilabel_", True), real)
+        return cls(estimator, X, Y, views, labels, real, metric, cv, random_state)
 
     def on(self, most: int) -> _Problem:
         """The same on at most so many of the samples, with every label in its share, and with a table of its own."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
 
 from dmo.blocks import Rows
-from dmo.decoders import PooledCalibration
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
@@ -71,32 +69,6 @@ class DistanceAnnotator(Annotator):
         else:
             self._learn_probabilities(views, self.labels_)
         return self
-
-    def left_out_scores(
-        self, X: Inputs, y: Outputs, settings: Sequence[Mapping[str, Any]]
-    ) -> Iterator[tuple[list[np.ndarray], Decoder]]:
-        """Score the training samples by the others under several settings.
-
-        Parameters
-        ----------
-        X : mapping of view to rows, list of rows, or rows
-            As `fit` takes it.
-        y : array-like of shape (n, L) or (n,)
-            As `fit` takes it.
-        settings : sequence of mapping
-            Parameters to change.
-
-        Yields
-        ------
-        list of ndarray of shape (n, L)
-            One matrix of scores.
-        decoder
-            What they are for.
-        """
-        for setting in settings:
-            decoder = self.set_params(**setting).decoder
-            fitted = clone(self).set_params(decoder=PooledCalibration()).fit(X, y)
-            yield [fitted.held_out_scores_], decoder
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
         """Learn whatever there is to; returns scores of the training samples by the others, where they are needed."""
