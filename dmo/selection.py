@@ -10,6 +10,7 @@ parameter, and every other estimator, is fitted setting by setting.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -240,7 +241,8 @@ def sweep(
     Raises
     ------
     UserError
-        For unknown parameters or metrics and for an empty grid.
+        For unknown parameters or metrics, for an empty grid, and where no setting can be fitted and scored; a setting that
+        cannot be while others can is left out with a warning.
 
     Examples
     --------
@@ -272,6 +274,7 @@ def sweep(
     slow = [key for key in grid if key not in fast]
     outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}
     tables: list[list[dict[str, Any]]] = [[] for _ in outer]
+    failed: dict[int, Exception] = {}
     scores = _Scores(_description(estimator, raw, task, grid, metric), len(outer), len(list(settings(inner))), folds)
     last, maps = None, defaultdict[int, SharedMaps](SharedMaps)
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
@@ -279,34 +282,41 @@ def sweep(
             fixed = outer[number]
             if kind != last:  # settings that differ in the bandwidth, one after the other, share maps
                 last, maps = kind, defaultdict(SharedMaps)
-            model = with_setting(estimator, fixed)
-            if getattr(model, "approximation", None) == "auto":
-                model.set_params(approximation=choose_engine("auto", n, len(raw)))
-            decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
-            # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
-            shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
-            # shared fits have no weights, nor views without samples
-            shared = shared and not lacking and model.class_weight is None
-            # nor factor rows whose moments all settings have
-            engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
-            shared = shared and not any(by_gradients(engine) for engine in engines)
-            loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
-            runs: Callable[..., list[dict[str, Any]]] = _one_by_one
-            if shared and not (loo and not model.is_exact):
-                runs = _shared
-            if not known.all():  # moments have no single entries, and leaving one out has no closed form
-                learned = learns(getattr(model, "weights", None))
-                single = shared and model.is_exact and not (loo or learned) and known.any(axis=1).all()
-                runs = runs if single else _one_by_one
-            scores.begin(number, advance)
-            with part_of_more(scores.save), naming(estimator):
-                if runs is _shared:
-                    tried = _shared(model, raw, maps, _factor(estimator, fixed), task, inner, scores)
-                else:
-                    tried = runs(model, raw, views, task, inner, scores)
-            found = zip(tried, scores.values[number], strict=True)
-            tables[number] = [{**fixed, **setting, **_summary(values)} for setting, values in found]
+            try:
+                model = with_setting(estimator, fixed)
+                if getattr(model, "approximation", None) == "auto":
+                    model.set_params(approximation=choose_engine("auto", n, len(raw)))
+                decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
+                # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
+                shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
+                # shared fits have no weights, nor views without samples
+                shared = shared and not lacking and model.class_weight is None
+                # nor factor rows whose moments all settings have
+                engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
+                shared = shared and not any(by_gradients(engine) for engine in engines)
+                loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
+                runs: Callable[..., list[dict[str, Any]]] = _one_by_one
+                if shared and not (loo and not model.is_exact):
+                    runs = _shared
+                if not known.all():  # moments have no single entries, and leaving one out has no closed form
+                    learned = learns(getattr(model, "weights", None))
+                    single = shared and model.is_exact and not (loo or learned) and known.any(axis=1).all()
+                    runs = runs if single else _one_by_one
+                scores.begin(number, advance)
+                with part_of_more(scores.save), naming(estimator):
+                    if runs is _shared:
+                        tried = _shared(model, raw, maps, _factor(estimator, fixed), task, inner, scores)
+                    else:
+                        tried = runs(model, raw, views, task, inner, scores)
+                found = zip(tried, scores.values[number], strict=True)
+                tables[number] = [{**fixed, **setting, **_summary(values)} for setting, values in found]
+            except (UserError, np.linalg.LinAlgError) as error:
+                failed[number] = error
     table = [row for part in tables for row in part]
+    if not table:
+        raise failed[min(failed)]
+    for number, error in sorted(failed.items()):
+        warnings.warn(f"sweep: {outer[number]} is left out: {error}", stacklevel=2)
     scores.finish()
     order = {key: i for i, key in enumerate(grid)}
     table = [dict(sorted(row.items(), key=lambda item: order.get(item[0], len(order)))) for row in table]

@@ -9,6 +9,7 @@ settings of every search, so that none ends with a model that scores worse on it
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +27,8 @@ from dmo.estimators.kgha import KGHA
 from dmo.estimators.llt_svr import LLTSVR
 from dmo.estimators.output_svr import OutputSVR
 from dmo.estimators.ridge import MultiViewRidge
-from dmo.kernels import rescaled
+from dmo.kernels import parse, rescaled
+from dmo.kernels.base import BandwidthKernel
 from dmo.selection import (
     GRIDS,
     Metric,
@@ -45,9 +47,11 @@ from dmo.validation import (
     check_raw_views,
     is_label_sets,
     naming,
+    per_view,
     prepare_views,
     sample_count,
 )
+from dmo.validation.preparation import scalable
 
 log = logging.getLogger("dmo")
 Grid = Mapping[str, Sequence[Any]]
@@ -221,9 +225,17 @@ class _Problem:
             part: dict[str, Any] = {name: Subset(source, self.chosen) for name, source in self.views.items()}
             X = next(iter(part.values()))[:] if single else part
             Y = _safe_indexing(Y, self.chosen)
+        failed: list[UserError] = []
         for grid in grids:
-            found = sweep(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, refit=False)
-            self.table += found.table
+            try:
+                found = sweep(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, refit=False)
+                self.table += found.table
+            except UserError as error:
+                failed.append(error)
+        if not self.table:
+            raise failed[0]
+        for error in failed:
+            warnings.warn(f"tune: settings are left out: {error}", stacklevel=2)
         return self.best()
 
     def grown(self, most: int, rows: Sequence[dict[str, Any]]) -> _Problem:
@@ -366,7 +378,9 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
         presence(source) is None for source in problem.views.values()
     )  # one kernel takes no views that lack samples
     if isinstance(estimator, MultiViewRidge) and len(problem.views) > 1 and whole and estimator.kernel != "product":
-        first.sweep([_fixed(first.best()) | {"ridge": _RIDGES, "combine": ["kernels", "product"]}])
+        best = first.best()
+        how = ["kernels", "product"] if _takes_powers(best.get("kernel", estimator.kernel), problem) else ["kernels"]
+        first.sweep([_fixed(best) | {"ridge": _RIDGES, "combine": how}])
     kinds = first.kinds()
     middle = first.grown(_SIZES[1], kinds[:3])
     best, *others = middle.kinds()
@@ -390,6 +404,11 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     tried = sum(len(part.table) for part in {id(part): part for part in (first, middle, last)}.values())
     log.info("tune: %d settings%s, each on %d folds", tried, kind, problem.cv)
     return found
+
+
+def _takes_powers(kernel: Any, problem: _Problem) -> bool:
+    """Whether kernels are such that their product, of powers, is defined: exponentials."""
+    return all(isinstance(parse(one), BandwidthKernel) for one in per_view("kernel", kernel, list(problem.views)).values())
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -446,9 +465,10 @@ def _first_round(problem: _Problem) -> list[Grid]:
                 own = own | {"bandwidth": _WIDTHS}
             except (UserError, TypeError, AttributeError):  # a kernel without a width
                 pass
-        if estimator.kernel != "linear":
+        negative = scale == "standard" and not all(scalable(estimator, list(problem.views)).values())
+        if estimator.kernel != "linear" and not negative:
             grids.append(own | {"ridge": _RIDGES})
-        if estimator.kernel not in ("precomputed", "product"):
+        if estimator.kernel not in ("precomputed", "product") and getattr(estimator, "combine", "") != "product":
             unit = _mean_square(problem, scale)
             ridges = [float(f"{unit * ridge:.3g}") for ridge in (0.01, *_RIDGES)]
             linear: dict[str, Sequence[Any]] = {"kernel": ["linear"], "scale": [scale]}

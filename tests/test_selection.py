@@ -33,6 +33,7 @@ from dmo.estimators.shared_fits import HeldOut, SharedViews
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF, Laplacian, Product
 from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.parsing import NAMED
 from dmo.methods.homogeneity.label_subspace import LabelSubspace
 from dmo.metrics import annotation_scores, metric_of
 from dmo.selection import default_metric, making_sets, stratified_folds, sweep
@@ -613,3 +614,46 @@ def test_a_model_that_is_tuned_by_a_metric_is_scored_by_it(metric):
 def test_an_estimator_without_a_decoder_is_not_tuned_by_label_sets():
     with pytest.raises(UserError, match=r"LabelPropagation has no decoder, .* 'f1-macro@5'"):
         making_sets(dmo.LabelPropagation(), "f1-macro")
+
+
+def small_problem(kind, views):
+    """40 samples in as many views of positive numbers; labels, classes or real outputs that the first of them tells."""
+    rng = np.random.default_rng(0)
+    X = rng.gamma(2.0, 1.0, size=(40, 3, 3))
+    z = X[:, 0, :2] - 2 + 0.3 * rng.normal(size=(40, 2))
+    Y = {"labels": (z > 0).astype(int), "classes": np.array(["a", "b"])[(z[:, 0] > 0).astype(int)], "real": z}[kind]
+    return X[:, 0] if views == 1 else {f"v{i}": X[:, i] for i in range(views)}, Y
+
+
+@pytest.mark.parametrize("kind", ["labels", "classes", "real"])
+@pytest.mark.parametrize("views", [1, 2, 3])
+@pytest.mark.parametrize("kernel", sorted({*NAMED, "product"} - {"precomputed"}))
+def test_tuning_ends_with_an_answer_whatever_the_kernel(kernel, views, kind):
+    X, Y = small_problem(kind, views)
+    found = dmo.tune(MultiViewRidge(kernel), X, Y, cv=2)
+    assert np.isfinite([row["mean"] for row in found.tuning_.table]).all()
+    assert found.tuning_.best_score_ > (0 if kind == "real" else 0.5)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "polynomial", {"v0": "rbf", "v1": "cosine"}])
+def test_a_product_of_kernels_with_negative_values_is_refused_and_its_cure_works(kernel):
+    X, Y = small_problem("labels", 2)
+    X = {view: rows - rows.mean(axis=0) for view, rows in X.items()}
+    with pytest.raises(UserError, match="has negative ones; take kernels without, such as 'rbf', or combine='kernels'"):
+        MultiViewRidge(kernel, combine="product").fit(X, Y)
+    for cure in ({"kernel": "rbf", "combine": "product"}, {"kernel": kernel, "combine": "kernels"}):
+        assert np.isfinite(MultiViewRidge(**cure).fit(X, Y).decision_function(X)).all()
+
+
+def test_a_setting_that_fails_is_left_out_with_a_warning_that_names_it_and_where_all_fail_there_is_an_error():
+    X, Y = small_problem("labels", 2)
+    X = {view: rows - rows.mean(axis=0) for view, rows in X.items()}
+    model, grid = MultiViewRidge("linear"), {"ridge": [1.0], "combine": ["product", "kernels"]}
+    with pytest.warns(UserWarning, match=r"\{'combine': 'product'\} is left out: .* has negative ones"):
+        found = sweep(model, X, Y, grid, folds=2, metric="lrap")
+    assert [row["combine"] for row in found.table] == ["kernels"]
+    with pytest.warns(UserWarning, match="is left out"):
+        assert dmo.tune(model, X, Y, grid, cv=2).combine == "kernels"
+    for tried in (sweep, dmo.tune):
+        with pytest.raises(UserError, match="has negative ones"):
+            tried(model, X, Y, {"combine": ["product"]})
