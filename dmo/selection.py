@@ -315,8 +315,8 @@ def sweep(
     table = [row for part in tables for row in part]
     if not table:
         raise failed[min(failed)]
-    for number, error in sorted(failed.items()):
-        warnings.warn(f"sweep: {outer[number]} is left out: {error}", stacklevel=2)
+    for number, reason in sorted(failed.items()):
+        warnings.warn(f"sweep: {outer[number]} is left out: {reason}", stacklevel=2)
     scores.finish()
     order = {key: i for i, key in enumerate(grid)}
     table = [dict(sorted(row.items(), key=lambda item: order.get(item[0], len(order)))) for row in table]
@@ -581,7 +581,7 @@ def _fits(
         ]
 
     # exact kernels fit the settings that a fold wants, low-rank ones those that any fold does
-    groups = [[number] for number in np.flatnonzero(wanted.any(axis=1))]
+    groups = [[number] for number in np.flatnonzero(wanted.any(axis=1)).tolist()]
     if not model.is_exact:
         groups = [[number for group in groups for number in group]] if groups else []
     for numbers in groups:

@@ -234,8 +234,8 @@ class _Problem:
                 failed.append(error)
         if not self.table:
             raise failed[0]
-        for error in failed:
-            warnings.warn(f"tune: settings are left out: {error}", stacklevel=2)
+        for reason in failed:
+            warnings.warn(f"tune: settings are left out: {reason}", stacklevel=2)
         return self.best()
 
     def grown(self, most: int, rows: Sequence[dict[str, Any]]) -> _Problem:
@@ -408,7 +408,9 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
 
 def _takes_powers(kernel: Any, problem: _Problem) -> bool:
     """Whether kernels are such that their product, of powers, is defined: exponentials."""
-    return all(isinstance(parse(one), BandwidthKernel) for one in per_view("kernel", kernel, list(problem.views)).values())
+    return all(
+        isinstance(parse(one), BandwidthKernel) for one in per_view("kernel", kernel, list(problem.views)).values()
+    )
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:

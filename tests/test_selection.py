@@ -141,14 +141,10 @@ def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, gri
     assert result.best_params == {key: best[key] for key in grid}
 
 
-@pytest.mark.parametrize(
-    ("scale", "passes"), [("none", 1), ("l2", 1), ("auto", 1), ("standard", 3), ("maxabs", 3)]
-)
+@pytest.mark.parametrize(("scale", "passes"), [("none", 1), ("l2", 1), ("auto", 1), ("standard", 3), ("maxabs", 3)])
 def test_moments_of_linear_kernels_serve_all_folds_where_no_scale_is_learned_from_rows(scale, passes, monkeypatch):
     made, collect = [], dmo.estimators.shared_fits.collect_moments
-    monkeypatch.setattr(
-        dmo.estimators.shared_fits, "collect_moments", lambda *given: made.append(1) or collect(*given)
-    )
+    monkeypatch.setattr(dmo.estimators.shared_fits, "collect_moments", lambda *given: made.append(1) or collect(*given))
     views = {view: X * np.geomspace(1, 10, X.shape[1]) + 3.0 for view, X in VIEWS.items()}
     model = MultiViewRidge("linear", approximation=Nystrom(rank=10), scale=scale, label_sets=False)
     found = sweep(model, views, LABELS, {"ridge": [0.1, 1.0, 10.0]}, 3, separation, refit=False)

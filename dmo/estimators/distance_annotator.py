@@ -11,6 +11,7 @@ from dmo.blocks import Rows
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
+from dmo.estimators.out_of_fold import learned_columns, out_of_fold_scores
 from dmo.methods.decoding import ScoreRule
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import COUNT, SEED, Need, check_labels, check_parameters, check_views, sample_count
@@ -64,6 +65,8 @@ class DistanceAnnotator(Annotator):
         self.rule_ = ScoreRule.learn(self.labels_.mean(axis=0), None, False)
         self.decoding_ = None
         held_out = self._learn_neighbors(views)
+        if held_out is not None and learned_columns(self):
+            held_out = out_of_fold_scores(self, views, self.labels_)
         if held_out is not None:
             self._learn_decoder(self.decoder, [held_out], self.labels_)
         else:

@@ -316,7 +316,7 @@ class SharedMaps:
 
     def __init__(self) -> None:
         self._bandwidths: dict[str, ManyBandwidths] | None = None
-        self._exponents: list[dict[str, np.ndarray]] = []
+        self._exponents: tuple[Mapping[str, Rows], Mapping[str, Rows]] | None = None
 
     def fit(
         self, model: Any, old: Mapping[str, Rows], new: Mapping[str, Rows], factor: float | None, center: bool
@@ -351,13 +351,14 @@ class SharedMaps:
                 size = sum(part.base.dtype.itemsize * part.base.rank for part in self._bandwidths.values())
                 n_old, n_new = (next(iter(part.values())).shape[0] for part in (old, new))
                 if size * (n_old + n_new) ** 2 / n_new <= _EXPONENTS:  # of all folds
-                    self._exponents = [exponents_of(self._bandwidths, part, BLOCK) for part in (old, new)]
+                    known = self._bandwidths
+                    self._exponents = exponents_of(known, old, BLOCK), exponents_of(known, new, BLOCK)
         if factor is None or not self._bandwidths:
             return old, new, fit_maps(model.approximation, model.kernel, old, model.random_state, center)
         shared = self._bandwidths
         found = dict(zip(shared, in_threads(lambda view: shared[view].scaled(factor), list(shared)), strict=True))
-        if self._exponents:
-            return *self._exponents, found
+        if self._exponents is not None:
+            return self._exponents[0], self._exponents[1], found
         return old, new, {view: part.map for view, part in found.items()}
 
     def _landmarks(
@@ -529,10 +530,10 @@ class MomentFolds(_Folds):
         for number in self.held_out:
             old, new, labels, units = self.split(number)
             shared = SharedMaps() if self.maps is None else self.maps[number]
-            old, new, maps = shared.fit(model, old, new, self.factor, center)
-            (training,) = collect_moments(FeatureRows(old, maps), labels, None, client)
-            mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
-            raw, alone = FeatureRows(new, maps, limit), np.zeros(np.count_nonzero(self.fold == number), np.intp)
+            read, held, found = shared.fit(model, old, new, self.factor, center)
+            (training,) = collect_moments(FeatureRows(read, found), labels, None, client)
+            mixings = {view: m.mixing for view, m in found.items() if m.mixing is not None}
+            raw, alone = FeatureRows(held, found, limit), np.zeros(np.count_nonzero(self.fold == number), np.intp)
             yield from self._fitted([number], [training.mixed(mixings)], raw, alone, mixings, units)
 
     def _alike(self) -> Mapping[str, Rows] | None:
@@ -546,7 +547,9 @@ class MomentFolds(_Folds):
             own = parse(kernels[view] if engine.kernel is None else engine.kernel)
             if not isinstance(own, Linear) or self.sources[view].shape[1] > engine._columns():
                 return None
-        if any(part.to_arrays() for i in self.held_out for part in learn_preparations(model, self.training(i)).values()):
+        if any(
+            part.to_arrays() for i in self.held_out for part in learn_preparations(model, self.training(i)).values()
+        ):
             return None
         fixed = {view: "l2" if scale == "l2" else "none" for view, scale in scales.items()}
         return prepare_views(clone(model).set_params(scale=fixed), self.sources, reset=True)
@@ -582,7 +585,11 @@ class MomentFolds(_Folds):
                     yield numbers[i], setting, held
 
     def _fits(
-        self, trainings: Sequence[Moments], chosen: Sequence[int], mixings: Mapping[str, np.ndarray], most: Sequence[int]
+        self,
+        trainings: Sequence[Moments],
+        chosen: Sequence[int],
+        mixings: Mapping[str, np.ndarray],
+        most: Sequence[int],
     ) -> list[_FoldFits]:
         """The fits of the settings on every training set."""
 
