@@ -27,6 +27,7 @@ import dmo.estimators.kgha
 import dmo.estimators.shared_fits
 import dmo.tuning
 from dmo import JEC, KGHA, LLTSVR, Exact, Meka, MultiViewRidge, NeighborVotes, Nystrom, TagProp, TwoPassKNN
+from dmo.datasets.writing import Source, write
 from dmo.engines.lowrank import FOLDS
 from dmo.errors import UserError
 from dmo.estimators.shared_fits import HeldOut, SharedViews
@@ -37,6 +38,7 @@ from dmo.kernels.parsing import NAMED
 from dmo.methods.homogeneity.label_subspace import LabelSubspace
 from dmo.metrics import annotation_scores, metric_of
 from dmo.selection import default_metric, making_sets, stratified_folds, sweep
+from dmo.workflows.evaluation import judge
 
 RNG = np.random.default_rng(0)
 VIEWS = {"a": RNG.standard_normal((160, 6)), "b": RNG.standard_normal((160, 4))}
@@ -105,6 +107,15 @@ def test_every_setting_scores_as_when_fitted_for_itself(model, grid):
 def separation(Y, S):
     """A metric that is smooth in the scores: F1 jumps where two labels change places."""
     return float(S[Y > 0].mean() - S[Y == 0].mean())
+
+
+@pytest.mark.parametrize("approximation", ["exact", LOW_RANK])
+def test_propensities_of_a_fold_are_those_of_its_training_samples(approximation):
+    """Half of the samples are held out: propensities of all of them would be others."""
+    model = MultiViewRidge(propensity=True, approximation=approximation, label_sets=False)
+    for row in sweep(model, VIEWS, LABELS, {"ridge": [0.1, 1.0]}, 2, separation, refit=False).table:
+        alone = separately(model, {"ridge": row["ridge"]}, 2, VIEWS, separation)
+        np.testing.assert_allclose(row["folds"], alone, rtol=1e-5)  # exact solves to 1e-5, factor rows in float32
 
 
 @pytest.mark.parametrize(
@@ -653,3 +664,146 @@ def test_a_setting_that_fails_is_left_out_with_a_warning_that_names_it_and_where
     for tried in (sweep, dmo.tune):
         with pytest.raises(UserError, match="has negative ones"):
             tried(model, X, Y, {"combine": ["product"]})
+
+
+def drawn_by_lot(how, n=120, seed=0):
+    """Rows of which labels know nothing: labels by chance, or those of other rows in an order by chance."""
+    rng = np.random.default_rng(seed)
+    if how == "permuted":
+        X, Y = scattered(seed, n)
+        return X, rng.permutation(Y[:, :3])
+    return rng.normal(size=(n, 4)), (rng.random((n, 3)) < 0.4).astype(np.uint8)
+
+
+def chance(Y, parts):
+    """Deviation of the mean AUC of chance over the labels and parts of equal size: Mann and Whitney's for each."""
+    m, ones = len(Y) / parts, Y.sum(axis=0) / parts
+    return float(np.sqrt(((m + 1) / (12 * ones * (m - ones))).mean() / (parts * Y.shape[1])))
+
+
+WITHOUT_SIGNAL = {
+    "ridge": (MultiViewRidge(), {"ridge": [0.01, 1.0], "standardize": [0.0, 1.0]}),
+    "ridge, scaled": (MultiViewRidge("linear", scale="standard"), {"ridge": [1.0], "decoder": [None, "calibrated"]}),
+    "ridge, weights": (MultiViewRidge("product", weights="alignment"), {"decoder": ["calibrated", "probabilities"]}),
+    "ridge, low rank": (MultiViewRidge(approximation=Nystrom(rank=20)), {"ridge": [0.01, 1.0]}),
+    "KGHA": (KGHA(), {"n_components": [1, 1.0], "decoder": [None, "calibrated"]}),
+    "KGHA, low rank": (KGHA(approximation=Nystrom(rank=20)), {"balance": [0.01, 1.0]}),
+    "votes": (NeighborVotes(MultiViewRidge(ridge=0.1), decoder="calibrated"), {"visual": [0.0, 5.0]}),
+    "votes, linear": (NeighborVotes(MultiViewRidge("linear"), visual=0.0), {"sharpness": [5.0, 60.0]}),
+    "TagProp": (TagProp(decoder="calibrated"), {"n_neighbors": [5, 40]}),
+    "2PKNN": (TwoPassKNN(decoder="probabilities"), {"weights": [None, "alignment"]}),
+    "JEC": (JEC(decoder="calibrated"), {"n_neighbors": [3, 10]}),
+    "FastTag": (dmo.FastTag(MultiViewRidge(), decoder="probabilities"), {"strength": [0.1, 10.0]}),
+    "propagation": (dmo.LabelPropagation(), {"n_neighbors": [5, 15]}),
+    "MORP": (dmo.MORP(n_components=3), {"mixing": [0.1, 0.9]}),
+    "MLSI": (dmo.MLSI(n_components=3), {"mixing": [0.1, 0.9]}),
+    "MESD": (dmo.MESD(), {"n_components": [2]}),
+    "MOPE": (dmo.MOPE(), {"n_components": [2, 3]}),
+    "CCA": (dmo.TraceEmbedding("cca"), {"ridge": [0.1, 10.0]}),
+    "LLTSVR": (LLTSVR("rbf", frame="identity", tol=1e-2), {"C": [0.1, 1.0]}),
+    "CoupledSVR": (dmo.CoupledSVR("rbf", tol=1e-2), {"C": [0.1, 1.0]}),
+}
+
+
+@pytest.mark.parametrize("how", ["drawn", "permuted"])
+@pytest.mark.parametrize("name", WITHOUT_SIGNAL)
+def test_labels_without_a_signal_come_out_as_chance(name, how, tmp_path):
+    model, grid = WITHOUT_SIGNAL[name]
+    X, Y = drawn_by_lot(how)
+    swept = sweep(model, X, Y, grid, 3, "auc-macro")
+    tuned = dmo.tune(model, X, Y, grid, "auc-macro", cv=3).tuning_
+    for found in (swept, tuned):
+        assert np.abs([row["mean"] - 0.5 for row in found.table]).max() < 3 * chance(Y, 3)
+    best = swept.best_estimator
+    if hasattr(best, "held_out_votes_"):
+        for scores in (best.held_out_scores_, best.held_out_votes_):
+            assert abs(roc_auc_score(Y, scores) - 0.5) < 3 * chance(Y, 1)
+    elif hasattr(best, "held_out_scores_"):  # what is left out pulls the mean of the others away from it
+        assert roc_auc_score(Y, best.held_out_scores_) < 0.5 + 3 * chance(Y, 1)
+    best.save(str(tmp_path / "m.zarr"))
+    write(Source({"x": X}, Y), str(tmp_path / "s.zarr"))
+    judged = judge(str(tmp_path / "m.zarr"), str(tmp_path / "s.zarr"), None, None, cv=3)
+    assert judged.measures["auc_macro"] < 0.5 + 3 * chance(Y, 1)
+
+
+@pytest.mark.parametrize("n", [60, 120, 300])
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_votes_among_samples_know_nothing_of_the_label_that_they_are_for(kernel, n):
+    """Scores of the whole fit, left out or not, have seen each other's labels: their votes had an AUC of .003 to .12, and
+    what was learned from them one of .65 to .998."""
+    X, Y = drawn_by_lot("drawn", n, seed=1)
+    model = NeighborVotes(MultiViewRidge(kernel, ridge=0.1), visual=0.0, decoder="probabilities").fit(X, Y)
+    assert abs(roc_auc_score(Y, model.held_out_votes_) - 0.5) < 3 * chance(Y, 1)
+    worth = sweep(model, X, Y, {"sharpness": [30.0]}, 3, "auc-macro", refit=False).best_score
+    assert abs(worth - 0.5) < 3 * chance(Y, 3)
+
+
+def test_votes_that_were_held_out_are_those_of_the_other_parts_by_brute_force():
+    X, Y = drawn_by_lot("permuted", 40)
+    base = MultiViewRidge("linear", ridge=0.5, scale="none")
+    model = NeighborVotes(base, sharpness=7.0, visual=0.0, decoder="probabilities").fit(X, Y)
+    fold = stratified_folds(Y, FOLDS)
+    for number in range(FOLDS):
+        old, new = fold != number, fold == number
+        alone = clone(base).set_params(decoder="probabilities").fit(X[old], Y[old])
+        raw = alone._raw_scores({"x": X[new]})
+        np.testing.assert_allclose(model.held_out_scores_[new], raw, atol=1e-6)
+        p, q = (alone.decoding_.probabilities([scores]) for scores in (alone.held_out_scores_, raw))
+        for i, own in zip(np.flatnonzero(new), q, strict=True):
+            alike = [np.sqrt(own) @ np.sqrt(other) / np.sqrt(own.sum() * other.sum()) for other in p]
+            shares = np.average(Y[old], axis=0, weights=np.exp(7.0 * np.array(alike)))
+            expected = np.log(shares + Y[old].mean(axis=0))
+            np.testing.assert_allclose(model.held_out_votes_[i], expected, atol=1e-4)
+
+
+POISONED = {
+    "standard": (MultiViewRidge("rbf", scale="standard"), {"ridge": [0.1]}),
+    "maxabs, decoder": (MultiViewRidge("linear", scale="maxabs", decoder="calibrated"), {"ridge": [0.1]}),
+    "filled": (MultiViewRidge("rbf", impute="median", scale="none"), {"ridge": [0.1]}),
+    "filled, decided": (KGHA(impute="mean"), {"ridge": [0.1]}),
+    "weights": (MultiViewRidge("product", weights="tagprop", decoder="f1@2"), {"ridge": [0.1]}),
+    "propensity": (MultiViewRidge(propensity=True, prior_power=0.5, standardize=1.0), {"ridge": [0.1]}),
+    "landmarks": (MultiViewRidge(approximation=Nystrom(rank=20)), {"ridge": [0.1]}),
+    "bandwidths": (KGHA(approximation=Nystrom(rank=20), scale="standard"), {"bandwidth": [0.5, 2.0]}),
+    "clusters": (KGHA(approximation=Meka(clusters=2, rank=5)), {"ridge": [0.1]}),
+    "votes": (NeighborVotes(MultiViewRidge(scale="standard")), {"visual": [0.0, 5.0]}),
+    "TagProp": (TagProp(decoder="f1@2"), {"n_neighbors": [10]}),
+    "JEC": (JEC(decoder="calibrated"), {"n_neighbors": [3]}),
+    "2PKNN": (TwoPassKNN(weights="alignment"), {"n_neighbors": [3]}),
+    "outputs": (KGHA(targets="real", scale="standard"), {"ridge": [0.1]}),
+    "outputs, low rank": (MultiViewRidge("linear", targets="real", approximation=Nystrom(rank=9)), {"ridge": [0.1]}),
+    "machines": (LLTSVR("rbf", scale="standard", frame="identity", tol=1e-3), {"C": [1.0]}),
+}
+
+
+@pytest.mark.parametrize("name", [*POISONED, "linear, low rank"])
+def test_a_poisoned_test_part_leaves_the_models_of_its_fold_as_they_were(name, monkeypatch):
+    """Half of a fold gets absurd rows and other labels: what models of the other folds say of its other half stays."""
+    model, grid = POISONED.get(
+        name, (MultiViewRidge("linear", scale="none", approximation=Nystrom(rank=9)), {"ridge": [0.1]})
+    )
+    X, Y = scattered(n=60)
+    Y[:, 0] = np.arange(60) % 2
+    fold = np.repeat([0, 1], [34, 26])
+    fold[[3, 50]] = 1, 0
+    bad = np.flatnonzero(fold == 0)[::2]
+    monkeypatch.setattr(dmo.selection, "stratified_folds", lambda *_: fold)
+    rng = np.random.default_rng(0)
+    absurd, other = X.copy(), Y.astype(float)
+    absurd[bad] = rng.normal(size=(len(bad), 4)) * 1e8
+    if "filled" in name:
+        for rows in (X, absurd):
+            rows[::5, 0] = np.nan
+        absurd[bad, :2] = np.nan
+    other[bad] = 1e6 if "outputs" in name else 1 - other[bad]
+    said = []
+    for rows, labels in ((X, Y.astype(float)), (absurd, other)):
+        scores = []
+        sweep(model, rows, labels, grid, 2, lambda truth, S, to=scores: to.append(S.copy()) or 0.0, refit=False)  # noqa: B023
+        said.append([part[~np.isin(np.flatnonzero(fold == 0), bad)] for part in scores if len(part) == (fold == 0).sum()])
+    assert len(said[0]) == len(next(iter(grid.values())))
+    for one, another in zip(*said, strict=True):
+        if name == "linear, low rank":  # folds share a pass and an origin, which moves what float32 rounds
+            np.testing.assert_allclose(one, another, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(one, another)
