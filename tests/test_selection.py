@@ -800,7 +800,9 @@ def test_a_poisoned_test_part_leaves_the_models_of_its_fold_as_they_were(name, m
     for rows, labels in ((X, Y.astype(float)), (absurd, other)):
         scores = []
         sweep(model, rows, labels, grid, 2, lambda truth, S, to=scores: to.append(S.copy()) or 0.0, refit=False)  # noqa: B023
-        said.append([part[~np.isin(np.flatnonzero(fold == 0), bad)] for part in scores if len(part) == (fold == 0).sum()])
+        said.append(
+            [part[~np.isin(np.flatnonzero(fold == 0), bad)] for part in scores if len(part) == (fold == 0).sum()]
+        )
     assert len(said[0]) == len(next(iter(grid.values())))
     for one, another in zip(*said, strict=True):
         if name == "linear, low rank":  # folds share a pass and an origin, which moves what float32 rounds
