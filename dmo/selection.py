@@ -1,10 +1,11 @@
 """Cross-validated sweeps that share what their fits have in common.
 
-Settings that only change small algebra (ridge, balance, n_components, center, and the decoder's intercept, prior_power,
-standardize) are swept together: one pass over the rows per set of kernels with a low-rank kernel, one set of kernels per
-fold with exact ones. Annotators that look for neighbors among the training samples are fitted once per setting, votes in
-score space once for all settings: a sample is scored by the others, and only decoders are learned fold by fold. Every other
-parameter, and every other estimator, is fitted setting by setting.
+What is learned from rows (fillings, scales, bandwidths, landmarks, weights, units, decoders) is learned from the training
+rows of a fold. Settings that only change small algebra (ridge, balance, n_components, center, and the decoder's intercept,
+prior_power, standardize) are swept together: in every fold one pass over its training rows per set of kernels with a low-rank
+kernel, one set of kernels with exact ones. One pass serves all folds of linear kernels whose rows need no learned scale. Votes
+of neighbors share the fits of their base within a fold. Every other parameter, and every other estimator, is fitted setting by
+setting.
 """
 
 from __future__ import annotations

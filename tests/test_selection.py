@@ -799,7 +799,7 @@ def test_a_poisoned_test_part_leaves_the_models_of_its_fold_as_they_were(name, m
     said = []
     for rows, labels in ((X, Y.astype(float)), (absurd, other)):
         scores = []
-        sweep(model, rows, labels, grid, 2, lambda truth, S, to=scores: to.append(S.copy()) or 0.0, refit=False)  # noqa: B023
+        sweep(model, rows, labels, grid, 2, lambda truth, S, to=scores: to.append(S.copy()) or 0.0, refit=False)
         said.append(
             [part[~np.isin(np.flatnonzero(fold == 0), bad)] for part in scores if len(part) == (fold == 0).sum()]
         )
