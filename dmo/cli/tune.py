@@ -79,7 +79,7 @@ def tune_command(name: str) -> Callable[..., None]:
             }
             fixed |= {key: given[key] for key in given if key not in options_of(kind)}
             made = estimator_of(kind, fixed, training)
-            if "impute" in (tried or {}):  # so that gaps are no reason to refuse the store
+            if tried is not None and "impute" in tried:  # so that gaps are no reason to refuse the store
                 made.set_params(impute=tried["impute"][0])
             estimator, chosen = prepare(made, training)
             run.detail(chosen)
