@@ -17,7 +17,7 @@ import numpy as np
 from dmo.blocks import row_blocks
 from dmo.cluster.workers import each
 
-_BLOCK = 512  # queries whose weights over all voters (float32) are in memory at a time
+_BLOCK = 256  # queries whose weights over all voters (float64) are in memory at a time
 
 
 def label_directions(probabilities: np.ndarray) -> np.ndarray:
@@ -85,7 +85,8 @@ def votes(
     array([[0.5, 0.5]])
     """
     blocks = row_blocks(len(queries), _BLOCK)
-    data = voters, labels.astype(np.float32), queries, distances
+    # in float32 a sample's weights would depend, in the sixth digit, on how many others are asked for with it
+    data = voters.astype(np.float64), labels.astype(np.float64), queries.astype(np.float64), distances
     work = partial(_block_votes, blocks, *data, sharpness, visual)
     return np.concatenate([found for _, found in each("votes (blocks of samples)", work, range(len(blocks)))])
 
@@ -106,7 +107,7 @@ def _block_votes(
         weight -= visual * distances(where)
     weight -= weight.max(axis=1, keepdims=True)  # the nearest voter has weight 1: no sum underflows
     np.exp(weight, out=weight)
-    return np.asarray((weight @ Y) / weight.sum(axis=1, keepdims=True), np.float64)
+    return np.asarray((weight @ Y) / weight.sum(axis=1, keepdims=True))
 
 
 def log_shares(shares: np.ndarray, frequency: np.ndarray) -> np.ndarray:
