@@ -51,7 +51,7 @@ from dmo.validation import (
     prepare_views,
     sample_count,
 )
-from dmo.validation.preparation import scalable
+from dmo.validation.preparation import _scalable
 
 log = logging.getLogger("dmo")
 Grid = Mapping[str, Sequence[Any]]
@@ -467,7 +467,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
                 own = own | {"bandwidth": _WIDTHS}
             except (UserError, TypeError, AttributeError):  # a kernel without a width
                 pass
-        negative = scale == "standard" and not all(scalable(estimator, list(problem.views)).values())
+        negative = scale == "standard" and not all(_scalable(estimator, list(problem.views)).values())
         if estimator.kernel != "linear" and not negative:
             grids.append(own | {"ridge": _RIDGES})
         if estimator.kernel not in ("precomputed", "product") and getattr(estimator, "combine", "") != "product":

@@ -157,7 +157,27 @@ def _part(views: Mapping[str, Rows], index: np.ndarray) -> dict[str, Rows]:
 
 
 def learned_columns(estimator: Any) -> bool:
-    """Whether fillings or scales of columns were learned from the training rows, a left-out one among them."""
+    """Tell whether fillings or scales of columns were learned from the training rows, a left-out one among them.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted.
+
+    Returns
+    -------
+    bool
+        Whether they were.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.estimators.out_of_fold import learned_columns
+    >>> X, Y = np.random.default_rng(0).normal(size=(20, 3)), np.eye(2)[np.arange(20) % 2]
+    >>> [learned_columns(MultiViewRidge(scale=scale).fit(X, Y)) for scale in ("none", "standard")]
+    [False, True]
+    """
     return any(part.to_arrays() for part in getattr(estimator, "preparations_", {}).values())
 
 

@@ -246,6 +246,14 @@ def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> d
     ------
     UserError
         For values that `scale` and `impute` cannot have.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import KGHA
+    >>> from dmo.validation.preparation import learn_preparations
+    >>> learn_preparations(KGHA(scale="maxabs"), {"x": np.array([[1.0], [4.0]])})["x"].width.tolist()
+    [4.0]
     """
     if not hasattr(estimator, "scale"):
         return {}
@@ -261,7 +269,7 @@ def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> d
         filled = source if gaps[view] is None else PreparedRows(source, made, _unchecked)
         scale = scales[view]
         if scale == "auto":
-            takes = scalable(estimator, list(views)) if takes is None else takes
+            takes = _scalable(estimator, list(views)) if takes is None else takes
             scale = _chosen(view, filled) if takes[view] else "none"
         if scale in ("standard", "maxabs"):
             made = _scaled(made, scale, filled)
@@ -354,7 +362,7 @@ def _histogram(source: Rows) -> bool:
     return bool(getattr(source, "histogram", False))
 
 
-def scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
+def _scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
     """Whether the kernel or distance of each view is one of scaled rows."""
     kernel: Any = getattr(estimator, "kernel", None)
     if getattr(estimator, "metric", None) == "cosine":

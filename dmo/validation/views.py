@@ -68,7 +68,23 @@ def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool 
 
 
 class PreparedViews(dict[str, Rows]):
-    """Prepared views, with the same as they were: fits on a part of the samples learn fillings and scales themselves."""
+    """Prepared views, with the same as they were: fits on a part of the samples learn fillings and scales themselves.
+
+    Parameters
+    ----------
+    prepared : mapping of str to row source
+        Filled and scaled.
+    raw : mapping of str to row source
+        As they were.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import KGHA
+    >>> from dmo.validation import prepare_views
+    >>> prepare_views(KGHA(scale="maxabs"), {"x": np.array([[1.0], [4.0]])}, reset=True).raw["x"].tolist()
+    [[1.0], [4.0]]
+    """
 
     def __init__(self, prepared: Mapping[str, Rows], raw: Mapping[str, Rows]):
         super().__init__(prepared)
