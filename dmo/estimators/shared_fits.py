@@ -381,8 +381,6 @@ class SharedMaps:
 
 @dataclass(frozen=True, eq=False)
 class _Folds:
-    """`numbers`: the folds to hold out, None for all; `real`: labels are real outputs."""
-
     model: Any
     sources: Mapping[str, Rows]
     labels: np.ndarray
@@ -437,6 +435,10 @@ class ExactFolds(_Folds):
         Settings that only decode; here for the components that they ask for.
     needs_loo : bool
         Whether leave-one-out values are needed; not where labels are unknown.
+    numbers : sequence of int or None, default=None
+        The folds to hold out; None: all.
+    real : bool, default=False
+        Labels are real outputs, which every training set gives units of its own.
 
     Examples
     --------
@@ -489,6 +491,10 @@ class MomentFolds(_Folds):
         Settings that only decode; here for the components that they ask for.
     needs_loo : bool
         Refused: moments know no single rows.
+    numbers : sequence of int or None, default=None
+        The folds to hold out; None: all.
+    real : bool, default=False
+        Labels are real outputs, which every training set gives units of its own.
     maps : mapping of int to SharedMaps or None, default=None
         By fold, what settings with other bandwidths found; None: nothing.
     factor : float or None, default=None
