@@ -1,15 +1,18 @@
 """Cross-validated sweeps that share what their fits have in common.
 
-Settings that only change small algebra (ridge, balance, n_components, center, and the decoder's intercept, prior_power,
-standardize) are swept together: one pass over the rows per set of kernels with a low-rank kernel, one set of kernels per
-fold with exact ones. Annotators that look for neighbors among the training samples are fitted once per setting, votes in
-score space once for all settings: a sample is scored by the others, and only decoders are learned fold by fold. Every other
-parameter, and every other estimator, is fitted setting by setting.
+What is learned from rows (fillings, scales, bandwidths, landmarks, weights, units, decoders) is learned from the training
+rows of a fold. Settings that only change small algebra (ridge, balance, n_components, center, and the decoder's intercept,
+prior_power, standardize) are swept together: in every fold one pass over its training rows per set of kernels with a low-rank
+kernel, one set of kernels with exact ones. One pass serves all folds of linear kernels whose rows need no learned scale. Votes
+of neighbors share the fits of their base within a fold. Every other parameter, and every other estimator, is fitted setting by
+setting.
 """
 
 from __future__ import annotations
 
 import itertools
+import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +27,6 @@ from dmo.decoders import as_decoder
 from dmo.engines.lowrank import by_gradients, choose_engine
 from dmo.errors import UserError
 from dmo.estimators.annotator import label_scores, targets
-from dmo.estimators.distance_annotator import DistanceAnnotator
 from dmo.estimators.kgha import KGHA
 from dmo.estimators.neighbor_votes import NeighborVotes
 from dmo.estimators.real_outputs import RealOutputs
@@ -53,7 +55,6 @@ from dmo.validation import (
     is_label_sets,
     naming,
     per_view,
-    prepare_views,
     sample_count,
 )
 
@@ -123,8 +124,8 @@ def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = Fal
     return "auc-macro" if labels.shape[1] == 1 else "ranking"
 
 
-def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[np.ndarray, RealOutputs | None]:
-    """Read what settings are compared by: labels, or real outputs and their units.
+def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[np.ndarray, bool]:
+    """Read what settings are compared by: labels, or real outputs.
 
     Parameters
     ----------
@@ -138,9 +139,9 @@ def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[np.nd
     Returns
     -------
     labels : ndarray of shape (n, L)
-        Labels, 0/1; or outputs of mean 0 and deviation 1, which all folds then share; NaN where they are unknown.
-    units : RealOutputs or None
-        Of outputs; None for labels.
+        Labels, 0/1; or outputs in their units; NaN where they are unknown.
+    real : bool
+        Whether they are outputs.
 
     Raises
     ------
@@ -154,16 +155,16 @@ def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[np.nd
     >>> from dmo.selection import searched_labels
     >>> searched_labels(MultiViewRidge(), ["sea", "sky"], 2)[0].shape
     (2, 2)
-    >>> searched_labels(MultiViewRidge(), np.array([[1.5], [2.5]]), 2)[0].tolist()
-    [[-1.0], [1.0]]
+    >>> searched_labels(MultiViewRidge(), np.array([[1.5], [2.5]]), 2)[1]
+    True
     """
     asked = getattr(estimator, "targets", "auto")
     if asked != "labels" and (asked == "real" or are_real(y) or (is_regressor(estimator) and not _of_two_values(y))):
         Y, flat, _ = check_outputs(y, n, unknown=True)
-        units = RealOutputs.of(Y, flat)
-        return units.scaled(Y), units
+        RealOutputs.of(Y, flat)  # refuses an output that is never known
+        return Y, True
     labels, known = check_partial_labels(estimator, y, n)
-    return (labels.astype(np.float64) if known is None else np.where(known, labels, np.nan)), None
+    return (labels.astype(np.float64) if known is None else np.where(known, labels, np.nan)), False
 
 
 def _of_two_values(y: Any) -> bool:
@@ -176,28 +177,22 @@ def _of_two_values(y: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Task:
-    """What settings are compared on: labels (n x L, or outputs in `units`), as given, fold of each sample, the metric."""
+    """What settings are compared on: labels (n x L, or `real` outputs), as given, fold of each sample, the metric."""
 
     labels: np.ndarray
     given: Any
     fold: np.ndarray
     metric: Metric
-    units: RealOutputs | None
+    real: bool
 
     @property
     def folds(self) -> int:
         return int(self.fold.max()) + 1
 
     def truth(self, number: int) -> np.ndarray:
-        """Labels of the samples of a fold, as bytes where all are known; or outputs in their units."""
+        """Labels of the samples of a fold, as bytes where all are known; or outputs."""
         truth = self.labels[self.fold == number]
-        if self.units is not None:
-            return truth * self.units.scale + self.units.shift
-        return truth if np.isnan(truth).any() else truth.astype(np.uint8)
-
-    def score(self, truth: np.ndarray, found: np.ndarray) -> float:
-        """By the metric, of outputs in their units."""
-        return self.metric(truth, found if self.units is None else found * self.units.scale + self.units.shift)
+        return truth if self.real or np.isnan(truth).any() else truth.astype(np.uint8)
 
 
 def sweep(
@@ -247,7 +242,8 @@ def sweep(
     Raises
     ------
     UserError
-        For unknown parameters or metrics and for an empty grid.
+        For unknown parameters or metrics, for an empty grid, and where no setting can be fitted and scored; a setting that
+        cannot be while others can is left out with a warning.
 
     Examples
     --------
@@ -271,51 +267,57 @@ def sweep(
             probe.set_params(impute=next((value for value in grid["impute"] if value is not None), None))
         raw = check_raw_views(probe, views, reset=True, partial=getattr(probe, "_takes_partial_views", False))
         n = sample_count(raw)
-        labels, units = searched_labels(probe, Y, n)
+        labels, real = searched_labels(probe, Y, n)
     known, lacking = ~np.isnan(labels), any(presence(source) is not None for source in raw.values())
-    task = _Task(labels, Y, stratified_folds(np.nan_to_num(labels), folds, random_state), score, units)
+    task = _Task(labels, Y, stratified_folds(np.nan_to_num(labels), folds, random_state), score, real)
     fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
     fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast
     slow = [key for key in grid if key not in fast]
     outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}
     tables: list[list[dict[str, Any]]] = [[] for _ in outer]
+    failed: dict[int, Exception] = {}
     scores = _Scores(_description(estimator, raw, task, grid, metric), len(outer), len(list(settings(inner))), folds)
-    last, maps = None, SharedMaps()
+    last, maps = None, defaultdict[int, SharedMaps](SharedMaps)
     with stage("settings x folds", len(outer) * scores.inner * folds) as advance:
         for kind, number in sorted((_but_bandwidth(estimator, fixed), i) for i, fixed in enumerate(outer)):
             fixed = outer[number]
             if kind != last:  # settings that differ in the bandwidth, one after the other, share maps
-                last, maps = kind, SharedMaps()
-            model = with_setting(estimator, fixed)
-            if getattr(model, "approximation", None) == "auto":
-                model.set_params(approximation=choose_engine("auto", n, len(raw), getattr(model, "kernel", None)))
-            decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
-            # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
-            shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
-            # shared fits have no weights, nor views without samples
-            shared = shared and not lacking and model.class_weight is None
-            # nor factor rows whose moments all settings have
-            engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
-            shared = shared and not any(by_gradients(engine) for engine in engines)
-            loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
-            runs: Callable[..., list[dict[str, Any]]] = _one_by_one
-            if shared and not (loo and not model.is_exact):
-                runs = _shared
-            if not known.all():  # moments have no single entries, and leaving one out has no closed form
-                learned = learns(getattr(model, "weights", None))
-                single = shared and model.is_exact and not (loo or learned) and known.any(axis=1).all()
-                runs = runs if single else _one_by_one
-            runs = _left_out if isinstance(model, (NeighborVotes, DistanceAnnotator)) else runs
-            scores.begin(number, advance)
-            with part_of_more(scores.save), naming(estimator):
-                if runs is _shared:
-                    sources, factor = prepare_views(model, raw, reset=True), _factor(estimator, fixed)
-                    tried = _shared(model, sources, maps, factor, task, inner, scores)
-                else:
-                    tried = runs(model, raw, views, task, inner, scores)
-            found = zip(tried, scores.values[number], strict=True)
-            tables[number] = [{**fixed, **setting, **_summary(values)} for setting, values in found]
+                last, maps = kind, defaultdict(SharedMaps)
+            try:
+                model = with_setting(estimator, fixed)
+                if getattr(model, "approximation", None) == "auto":
+                    model.set_params(approximation=choose_engine("auto", n, len(raw), getattr(model, "kernel", None)))
+                decodes = any(spec is not None for spec in inner.get("decoder", [getattr(model, "decoder", None)]))
+                # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
+                shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
+                # shared fits have no weights, nor views without samples
+                shared = shared and not lacking and model.class_weight is None
+                # nor factor rows whose moments all settings have
+                engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
+                shared = shared and not any(by_gradients(engine) for engine in engines)
+                loo = shared and (decodes or any(inner.get("standardize", [model.standardize])))
+                runs: Callable[..., list[dict[str, Any]]] = _one_by_one
+                if shared and not (loo and not model.is_exact):
+                    runs = _shared
+                if not known.all():  # moments have no single entries, and leaving one out has no closed form
+                    learned = learns(getattr(model, "weights", None))
+                    single = shared and model.is_exact and not (loo or learned) and known.any(axis=1).all()
+                    runs = runs if single else _one_by_one
+                scores.begin(number, advance)
+                with part_of_more(scores.save), naming(estimator):
+                    if runs is _shared:
+                        tried = _shared(model, raw, maps, _factor(estimator, fixed), task, inner, scores)
+                    else:
+                        tried = runs(model, raw, views, task, inner, scores)
+                found = zip(tried, scores.values[number], strict=True)
+                tables[number] = [{**fixed, **setting, **_summary(values)} for setting, values in found]
+            except (UserError, np.linalg.LinAlgError) as error:
+                failed[number] = error
     table = [row for part in tables for row in part]
+    if not table:
+        raise failed[min(failed)]
+    for number, reason in sorted(failed.items()):
+        warnings.warn(f"sweep: {outer[number]} is left out: {reason}", stacklevel=2)
     scores.finish()
     order = {key: i for i, key in enumerate(grid)}
     table = [dict(sorted(row.items(), key=lambda item: order.get(item[0], len(order)))) for row in table]
@@ -324,7 +326,7 @@ def sweep(
     final = with_setting(estimator, params)
     if refit:
         given: Any = Y
-        final.fit(views, targets(final, given) if units is None else given)
+        final.fit(views, given if real else targets(final, given))
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     return SweepResult(table, name, params, best["mean"], final)
 
@@ -510,7 +512,7 @@ class _Scores:
 def _shared(
     model: Any,
     sources: Mapping[str, Rows],
-    maps: SharedMaps,
+    maps: Mapping[int, SharedMaps],
     factor: float | None,
     task: _Task,
     grid: Mapping[str, Sequence[Any]],
@@ -541,11 +543,11 @@ def _shared(
         found = []
         for count, raw, loo in held.scores(by_components):
             for j in by_components[count]:
-                if task.units is None:
+                if held.units is None:
                     values = _decoded(model, held, raw, loo, decoders[j], n_train)
                 else:
-                    values = raw + held.frequency if center else raw
-                found.append((i * len(decoders) + j, task.score(truths[number], values)))
+                    values = (raw + held.frequency if center else raw) * held.units.scale + held.units.shift
+                found.append((i * len(decoders) + j, task.metric(truths[number], values)))
         return found
 
     fits = _fits(model, sources, maps, factor, task, algebra, decoders, wanted)
@@ -559,7 +561,7 @@ def _shared(
 def _fits(
     model: Any,
     sources: Mapping[str, Rows],
-    maps: SharedMaps,
+    maps: Mapping[int, SharedMaps],
     factor: float | None,
     task: _Task,
     algebra: Sequence[Mapping[str, Any]],
@@ -579,20 +581,14 @@ def _fits(
             int(i) for *_, i in sorted(zip(kinds, (algebra[i].get("balance", 0.0) for i in some), some, strict=True))
         ]
 
+    # exact kernels fit the settings that a fold wants, low-rank ones those that any fold does
+    groups = [[number] for number in np.flatnonzero(wanted.any(axis=1)).tolist()]
     if not model.is_exact:
-        left = in_turn(np.flatnonzero(wanted.any(axis=0)))
-        chosen = [algebra[i] for i in left]
-        if not chosen:
-            return
-        for number, i, held in MomentFolds(model, sources, task.labels, task.fold, chosen, decoders, loo, maps, factor):
-            yield number, left[i], held
-        return
-    for number in range(len(wanted)):
-        left = in_turn(np.flatnonzero(wanted[number]))
-        chosen = [algebra[i] for i in left]
-        alone = (task.fold != number).astype(int)  # this fold is 0, the others are 1
-        fits = iter(ExactFolds(model, sources, task.labels, alone, chosen, decoders, loo))
-        for _, i, held in itertools.islice(fits, len(left)):
+        groups = [[number for group in groups for number in group]] if groups else []
+    for numbers in groups:
+        left = in_turn(np.flatnonzero(wanted[numbers].any(axis=0)))
+        given = model, sources, task.labels, task.fold, [algebra[i] for i in left], decoders, loo, numbers, task.real
+        for number, i, held in ExactFolds(*given) if model.is_exact else MomentFolds(*given, maps, factor):
             yield number, left[i], held
 
 
@@ -610,32 +606,6 @@ def _decoded(
     return ScoreRule.learn(held.frequency, loo, *rule)(raw)
 
 
-def _left_out(
-    model: Any,
-    sources: Mapping[str, Rows],
-    views: Any,
-    task: _Task,
-    grid: Mapping[str, Sequence[Any]],
-    scores: _Scores,
-) -> list[dict[str, Any]]:
-    """Score every setting by what training samples say of each other, decoded in a fold by what the others teach."""
-    tried = list(settings(grid))
-    left = [i for i in range(len(tried)) if any(scores.wanted(i, number) for number in range(task.folds))]
-    found = clone(model).left_out_scores(views, task.given, [tried[i] for i in left]) if left else iter(())
-    for i, (held_out, decoder) in zip(left, found, strict=True):
-        for number in range(task.folds):
-            others, own = task.fold != number, task.fold == number
-            decide = as_decoder(decoder)
-            decoded = held_out[-1][own]
-            if decide is not None:
-                decoded = decide.learn([part[others] for part in held_out], task.labels[others])(
-                    [part[own] for part in held_out]
-                )
-            decoded = unseen_last(decoded, task.labels[others].any(axis=0))
-            scores.put(i, number, task.score(task.truth(number), decoded))
-    return tried
-
-
 def _one_by_one(
     model: Any,
     sources: Mapping[str, Rows],
@@ -644,23 +614,29 @@ def _one_by_one(
     grid: Mapping[str, Sequence[Any]],
     scores: _Scores,
 ) -> list[dict[str, Any]]:
-    """Score every setting, fitted for itself: estimators whose fits share nothing. Returns the settings."""
+    """Score every setting, fitted for itself unless the estimator shares its fits of a fold. Returns the settings."""
     tried, pairwise = list(settings(grid)), get_tags(model).input_tags.pairwise
-    for i, number in itertools.product(range(len(tried)), range(task.folds)):
-        if not scores.wanted(i, number):
-            continue
+    for number in range(task.folds):
+        left = [i for i in range(len(tried)) if scores.wanted(i, number)]
+        train, test = np.flatnonzero(task.fold != number), np.flatnonzero(task.fold == number)
+        old: Any = {name: Subset(source, train) for name, source in sources.items()}
+        new: Any = {name: Subset(source, test) for name, source in sources.items()}
+        if not isinstance(views, (Mapping, list, tuple)):
+            old, new = next(iter(old.values())), next(iter(new.values()))
+            old, new = (crossed(old, old), crossed(new, old)) if pairwise else (old[:], new[:])
+        y = _safe_indexing(task.given, train)
         with part_of_more(scores.save):
-            train, test = np.flatnonzero(task.fold != number), np.flatnonzero(task.fold == number)
-            old: Any = {name: Subset(source, train) for name, source in sources.items()}
-            new: Any = {name: Subset(source, test) for name, source in sources.items()}
-            fitted = with_setting(model, tried[i])
-            fitted._only_scores = True  # nobody asks it for label sets
-            if not isinstance(views, (Mapping, list, tuple)):
-                old, new = next(iter(old.values())), next(iter(new.values()))
-                old, new = (crossed(old, old), crossed(new, old)) if pairwise else (old[:], new[:])
-            y = _safe_indexing(task.given, train)
-            fitted.fit(old, targets(fitted, y) if task.units is None else y)
-            found = label_scores(fitted, new)
-            found = found if task.units is None else task.units.scaled(found)
-            scores.put(i, number, task.score(task.truth(number), found))
+            for i, fitted in zip(left, _fits_of(model, old, y, [tried[i] for i in left], task.real), strict=True):
+                scores.put(i, number, task.metric(task.truth(number), label_scores(fitted, new)))
     return tried
+
+
+def _fits_of(model: Any, X: Any, y: Any, tried: Sequence[Mapping[str, Any]], real: bool) -> Iterator[Any]:
+    """The estimator fitted under each setting; each is used before the next is made."""
+    if tried and hasattr(model, "fits"):
+        yield from clone(model).fits(X, y, tried)
+        return
+    for setting in tried:
+        fitted = with_setting(model, setting)
+        fitted._only_scores = True  # nobody asks it for label sets
+        yield fitted.fit(X, y if real else targets(fitted, y))

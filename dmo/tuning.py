@@ -9,6 +9,7 @@ settings of every search, so that none ends with a model that scores worse on it
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +27,8 @@ from dmo.estimators.kgha import KGHA
 from dmo.estimators.llt_svr import LLTSVR
 from dmo.estimators.output_svr import OutputSVR
 from dmo.estimators.ridge import MultiViewRidge
-from dmo.kernels import rescaled
+from dmo.kernels import parse, rescaled
+from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.parsing import is_pairwise
 from dmo.selection import (
     GRIDS,
@@ -46,9 +48,11 @@ from dmo.validation import (
     check_raw_views,
     is_label_sets,
     naming,
+    per_view,
     prepare_views,
     sample_count,
 )
+from dmo.validation.preparation import _scalable
 
 log = logging.getLogger("dmo")
 Grid = Mapping[str, Sequence[Any]]
@@ -198,12 +202,12 @@ class _Problem:
             if "impute" in probe.get_params():
                 probe.set_params(impute="mean")
             views = check_raw_views(probe, X, reset=True, partial=getattr(probe, "_takes_partial_views", False))
-            labels, units = searched_labels(probe, Y, sample_count(views))
-        if units is None and is_regressor(probe) and (is_label_sets(Y) or np.ndim(Y) == 1):
+            labels, real = searched_labels(probe, Y, sample_count(views))
+        if not real and is_regressor(probe) and (is_label_sets(Y) or np.ndim(Y) == 1):
             Y = labels  # a column for each of the names
         if metric is None:
-            metric = default_metric(labels, getattr(probe, "multilabel_", True), units is not None)
-        return cls(estimator, X, Y, views, labels, units is not None, metric, cv, random_state)
+            metric = default_metric(labels, getattr(probe, "multilabel_", True), real)
+        return cls(estimator, X, Y, views, labels, real, metric, cv, random_state)
 
     def on(self, most: int) -> _Problem:
         """The same on at most so many of the samples, with every label in its share, and with a table of its own."""
@@ -227,9 +231,17 @@ class _Problem:
             else:
                 X = part
             Y = _safe_indexing(Y, self.chosen)
+        failed: list[UserError] = []
         for grid in grids:
-            found = sweep(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, refit=False)
-            self.table += found.table
+            try:
+                found = sweep(self.estimator, X, Y, grid, self.cv, self.metric, self.random_state, refit=False)
+                self.table += found.table
+            except UserError as error:
+                failed.append(error)
+        if not self.table:
+            raise failed[0]
+        for reason in failed:
+            warnings.warn(f"tune: settings are left out: {reason}", stacklevel=2)
         return self.best()
 
     def grown(self, most: int, rows: Sequence[dict[str, Any]]) -> _Problem:
@@ -372,7 +384,9 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
         presence(source) is None for source in problem.views.values()
     )  # one kernel takes no views that lack samples
     if isinstance(estimator, MultiViewRidge) and len(problem.views) > 1 and whole and estimator.kernel != "product":
-        first.sweep([_fixed(first.best()) | {"ridge": _RIDGES, "combine": ["kernels", "product"]}])
+        best = first.best()
+        how = ["kernels", "product"] if _takes_powers(best.get("kernel", estimator.kernel), problem) else ["kernels"]
+        first.sweep([_fixed(best) | {"ridge": _RIDGES, "combine": how}])
     kinds = first.kinds()
     middle = first.grown(_SIZES[1], kinds[:3])
     best, *others = middle.kinds()
@@ -396,6 +410,13 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     tried = sum(len(part.table) for part in {id(part): part for part in (first, middle, last)}.values())
     log.info("tune: %d settings%s, each on %d folds", tried, kind, problem.cv)
     return found
+
+
+def _takes_powers(kernel: Any, problem: _Problem) -> bool:
+    """Whether kernels are such that their product, of powers, is defined: exponentials."""
+    return all(
+        isinstance(parse(one), BandwidthKernel) for one in per_view("kernel", kernel, list(problem.views)).values()
+    )
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -451,9 +472,10 @@ def _first_round(problem: _Problem) -> list[Grid]:
                 own = own | {"bandwidth": _WIDTHS}
             except (UserError, TypeError, AttributeError):  # a kernel without a width
                 pass
-        if estimator.kernel != "linear":
+        negative = scale == "standard" and not all(_scalable(estimator, list(problem.views)).values())
+        if estimator.kernel != "linear" and not negative:
             grids.append(own | {"ridge": _RIDGES})
-        if not given and estimator.kernel != "product":
+        if not given and estimator.kernel != "product" and getattr(estimator, "combine", "") != "product":
             unit = _mean_square(problem, scale)
             ridges = [float(f"{unit * ridge:.3g}") for ridge in (0.01, *_RIDGES)]
             linear: dict[str, Sequence[Any]] = {"kernel": ["linear"], "scale": [scale]}

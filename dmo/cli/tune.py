@@ -47,6 +47,8 @@ Report = Annotated[
 ]
 _SHOWN = 10
 _FIXED = ("approximation", "random_state")
+_HELD = ("kernel", "impute")
+"""Options of which one value is held fixed, and several are tried."""
 
 
 def tune_command(name: str) -> Callable[..., None]:
@@ -72,11 +74,14 @@ def tune_command(name: str) -> Callable[..., None]:
             training = training_of(kind, store, split, given)
             tried = _tried(kind, given, training.views, bandwidth_factors, are_real(training.Y))
             fixed = {
-                key: value if key in (*_FIXED, "kernel") and key not in (tried or ()) else None
+                key: value if key in (*_FIXED, *_HELD) and key not in (tried or ()) else None
                 for key, value in given.items()
             }
             fixed |= {key: given[key] for key in given if key not in options_of(kind)}
-            estimator, chosen = prepare(estimator_of(kind, fixed, training), training)
+            made = estimator_of(kind, fixed, training)
+            if tried is not None and "impute" in tried:  # so that gaps are no reason to refuse the store
+                made.set_params(impute=tried["impute"][0])
+            estimator, chosen = prepare(made, training)
             run.detail(chosen)
             result = tune(
                 estimator, training, tried, model, overwrite, folds, scoring, getattr(estimator, "random_state", 0)
@@ -109,17 +114,13 @@ def _tried(
     if any(presence(source) is not None for source in views.values()):
         left_out.append("combine")  # one kernel takes no views that lack samples
     tried = {name: values for name, values in GRIDS[kind.__name__].items() if name not in left_out}
-    if factors is None and all(
-        given[name] is None or name in _FIXED or (name == "kernel" and "," not in str(given[name]))
-        for name in options_of(kind)
-    ):
-        return None
-    for name, option in options_of(kind).items():
-        if given[name] is not None and name not in _FIXED:
-            found = _values(option, given[name], list(views))
-            if name != "kernel" or len(found) > 1:
-                tried[name] = found
-    return tried | _factors(factors)
+    asked = {
+        name: _values(option, given[name], list(views))
+        for name, option in options_of(kind).items()
+        if given[name] is not None and name not in _FIXED
+    }
+    asked = {name: found for name, found in asked.items() if name not in _HELD or len(found) > 1}
+    return None if factors is None and not asked else tried | asked | _factors(factors)
 
 
 def _values(option: Option, given: str | Sequence[str], views: Sequence[str]) -> list[Any]:

@@ -441,7 +441,8 @@ class OnBase(Annotator):
     @property
     def impute(self) -> Gaps:
         """What fills missing cells: the base's."""
-        return getattr(self.__dict__.get("base_", self.base), "impute", None)
+        base = self.__dict__.get("base_", self.base)
+        return getattr(load(base) if isinstance(base, str) else base, "impute", None)
 
     @property
     def views(self) -> Mapping[str, Columns] | None:

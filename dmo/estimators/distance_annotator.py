@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
 
 from dmo.blocks import Rows
-from dmo.decoders import PooledCalibration
 from dmo.engines.view_neighbors import ViewDistances, named_distances
 from dmo.estimators.annotator import Annotator
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
+from dmo.estimators.out_of_fold import learned_columns, out_of_fold_scores
 from dmo.methods.decoding import ScoreRule
 from dmo.persistence import with_prefix, without_prefix
 from dmo.validation import COUNT, SEED, Need, check_labels, check_parameters, check_views, sample_count
@@ -66,37 +65,13 @@ class DistanceAnnotator(Annotator):
         self.rule_ = ScoreRule.learn(self.labels_.mean(axis=0), None, False)
         self.decoding_ = None
         held_out = self._learn_neighbors(views)
+        if held_out is not None and learned_columns(self):
+            held_out = out_of_fold_scores(self, views, self.labels_)
         if held_out is not None:
             self._learn_decoder(self.decoder, [held_out], self.labels_)
         else:
             self._learn_probabilities(views, self.labels_)
         return self
-
-    def left_out_scores(
-        self, X: Inputs, y: Outputs, settings: Sequence[Mapping[str, Any]]
-    ) -> Iterator[tuple[list[np.ndarray], Decoder]]:
-        """Score the training samples by the others under several settings.
-
-        Parameters
-        ----------
-        X : mapping of view to rows, list of rows, or rows
-            As `fit` takes it.
-        y : array-like of shape (n, L) or (n,)
-            As `fit` takes it.
-        settings : sequence of mapping
-            Parameters to change.
-
-        Yields
-        ------
-        list of ndarray of shape (n, L)
-            One matrix of scores.
-        decoder
-            What they are for.
-        """
-        for setting in settings:
-            decoder = self.set_params(**setting).decoder
-            fitted = clone(self).set_params(decoder=PooledCalibration()).fit(X, y)
-            yield [fitted.held_out_scores_], decoder
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
         """Learn whatever there is to; returns scores of the training samples by the others, where they are needed."""

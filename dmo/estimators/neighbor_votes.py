@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
-from dmo.blocks import Rows
+from dmo.blocks import Rows, Subset
 from dmo.decoders import PlugIn, PooledCalibration
-from dmo.engines.lowrank import choose_engine, is_exact
+from dmo.engines.lowrank import FOLDS, choose_engine, is_exact
 from dmo.errors import UserError
 from dmo.estimators.annotator import OnBase
 from dmo.estimators.arguments import Decoder, Inputs, Outputs
 from dmo.estimators.ridge import MultiViewRidge
 from dmo.functions import KernelDistances
+from dmo.labels.stratification import stratified_folds
 from dmo.methods.decoding import ScoreRule
 from dmo.methods.neighbor_votes import label_directions, log_shares, votes
 from dmo.persistence import described, rebuilt, with_prefix, without_prefix
+from dmo.progress import stage
 from dmo.validation import (
     NOT_NEGATIVE,
     Need,
     check_labels,
     check_parameters,
     check_views,
+    prepare_views,
     sample_count,
 )
 
@@ -32,7 +37,7 @@ from dmo.validation import (
 class NeighborVotes(OnBase):
     """Adds to the scores of a model the votes of training samples that are neighbors in its scores and in the features.
 
-    The model `base` says p_i of every sample, of training samples held out; neighbors are weighted by
+    The model `base` says p_i of every sample, of voters held out; neighbors are weighted by
     exp(sharpness e_i'e_j - visual S_ij), e the square roots of p scaled to length 1 and S the distance of the base's
     kernels. Scores and votes are calibrated together.
 
@@ -56,7 +61,8 @@ class NeighborVotes(OnBase):
     voters_ : ndarray of shape (n, L), float32
         e of the training samples.
     held_out_scores_, held_out_votes_ : ndarray of shape (n, L)
-        What the base says of the training samples without having seen them, and logarithms of the votes of the others.
+        What fits of the base on three of four parts say of the training samples of the fourth, and logarithms of the votes
+        of those parts: what votes are worth is learned from them.
     rule_ : ScoreRule
         Which labels a training sample carries.
     classes_ : ndarray of shape (L,)
@@ -110,36 +116,10 @@ class NeighborVotes(OnBase):
         UserError
             For parameters, views or labels that do not fit together, and for a base that takes no decoder.
         """
-        check_parameters(self)
-        base = self._take_base(MultiViewRidge())
-        views = check_views(self, X, reset=True)
-        Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
-        if self.base is None:
-            base = self.base_ = _best_base(len(Y), len(views))
-        if "decoder" not in base.get_params():
-            raise UserError(f"base = {base!r}; needs a model that scores labels and takes a decoder, as MultiViewRidge")
-        self.base_ = base.set_params(decoder=PooledCalibration()).fit(views, Y)
-        views = self._prepared(views)  # what its scores and its distances are of
-        self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
-        self.labels_ = Y
-        self.voters_ = label_directions(self.base_.decoding_.probabilities([self.base_.held_out_scores_]))
-        self._learn_decoder(self._decides(), self._hold_votes(views), Y)
-        return self
+        return next(self.fits(X, y, [{}]))
 
-    def _decides(self) -> Decoder:
-        return self.decoder or (PlugIn() if self.multilabel_ else PooledCalibration())
-
-    def _hold_votes(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
-        """Held-out scores of the training samples and the votes of the others, under the parameters as they are."""
-        visual = self.visual and (self.base is not None or self.base_.is_exact)
-        self.distances_ = KernelDistances.of(self.base_.expansions_, views=views) if visual else None
-        self.held_out_votes_ = self._votes(self.voters_, views, same=True)
-        return [self.base_.held_out_scores_, self.held_out_votes_]
-
-    def left_out_scores(
-        self, X: Inputs, y: Outputs, settings: Sequence[Mapping[str, Any]]
-    ) -> Iterator[tuple[list[np.ndarray], Decoder]]:
-        """Score the training samples by the others under several settings, of one fit of the base.
+    def fits(self, X: Inputs, y: Outputs, settings: Sequence[Mapping[str, Any]]) -> Iterator[Self]:
+        """Fit under several settings, of the same fits of the base.
 
         Parameters
         ----------
@@ -152,29 +132,48 @@ class NeighborVotes(OnBase):
 
         Yields
         ------
-        list of ndarray of shape (n, L)
-            Held-out scores and votes.
-        decoder
-            What they are for.
+        NeighborVotes
+            This estimator, fitted under each setting in turn.
         """
-        self.fit(X, y)
-        views = self._prepared(check_views(self, X, reset=False))
+        check_parameters(self)
+        base = self._take_base(MultiViewRidge())
+        views = check_views(self, X, reset=True)
+        Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
+        if self.base is None:
+            base = self.base_ = _best_base(len(Y), len(views))
+        if "decoder" not in base.get_params():
+            raise UserError(f"base = {base!r}; needs a model that scores labels and takes a decoder, as MultiViewRidge")
+        base.set_params(decoder=PooledCalibration())
+        # a vote's weight compares scores, and held-out scores of the whole fit have seen each other's labels: what votes are
+        # worth is learned from samples that neither the base nor the voters of their fold have seen
+        fold, parts = stratified_folds(Y, min(FOLDS, len(Y))), []
+        with stage("fits of the base", int(fold.max()) + 2) as advance:
+            for number in range(int(fold.max()) + 1):
+                train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+                old, new = ({name: Subset(source, rows) for name, source in views.items()} for rows in (train, test))
+                parts.append((test, new, _Voters.of(clone(base), old, Y[train])))
+                advance(1)
+            voters = _Voters.of(base, views, Y)
+            advance(1)
+        self.base_, self.labels_, self.voters_ = voters.base, voters.labels, voters.directions
+        self.rule_ = ScoreRule.learn(Y.mean(axis=0), None, False)
         for setting in settings:
             self.set_params(**setting)
-            yield self._hold_votes(views), self._decides()
+            visual = self.visual and (self.base is not None or self.base_.is_exact)
+            self.distances_ = voters.distances if visual else None
+            raw, found = np.zeros(Y.shape), np.zeros(Y.shape)
+            for test, new, part in parts:
+                raw[test], found[test] = part(new, self.sharpness, self.visual, bool(visual))
+            self.held_out_votes_ = found
+            self._learn_decoder(self._decides(), [raw, found], Y)
+            yield self
+
+    def _decides(self) -> Decoder:
+        return self.decoder or (PlugIn() if self.multilabel_ else PooledCalibration())
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
-        views = self._prepared(views)
-        raw = self.base_._raw_scores(views)
-        return [raw, self._votes(label_directions(self.base_.decoding_.probabilities([raw])), views)]
-
-    def _votes(self, queries: np.ndarray, views: Mapping[str, Rows], same: bool = False) -> np.ndarray:
-        near: Callable[[slice], np.ndarray] | None = None
-        if self.distances_ is not None:
-            distances = self.distances_
-            near = lambda where: distances(views, where)  # noqa: E731
-        shares = votes(self.voters_, self.labels_, queries, near, self.sharpness, self.visual, same)
-        return log_shares(shares, self.rule_.frequency)
+        voters = _Voters(self.base_, self.labels_, self.voters_, self.distances_)
+        return list(voters(views, self.sharpness, self.visual, self.distances_ is not None))
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         base, description = described(self.base_)
@@ -193,6 +192,40 @@ class NeighborVotes(OnBase):
         self.voters_, self.labels_, self.multilabel_ = arrays["voters"], arrays["labels"], meta["multilabel"]
         scale = meta["distance_scale"]
         self.distances_ = None if scale is None else KernelDistances.of(self.base_.expansions_, scale)
+
+
+@dataclass
+class _Voters:
+    """Samples that vote, and the base that was fitted on them."""
+
+    base: Any
+    labels: np.ndarray
+    directions: np.ndarray
+    _distances: KernelDistances | None = None
+    _rows: Mapping[str, Rows] | None = None
+
+    @classmethod
+    def of(cls, base: Any, views: Mapping[str, Rows], Y: np.ndarray) -> Self:
+        base.fit(views, Y)
+        directions = label_directions(base.decoding_.probabilities([base.held_out_scores_]))
+        return cls(base, Y, directions, None, prepare_views(base, views, reset=False))
+
+    @property
+    def distances(self) -> KernelDistances:
+        if self._distances is None:
+            self._distances = KernelDistances.of(self.base.expansions_, views=self._rows)
+        return self._distances
+
+    def __call__(
+        self, views: Mapping[str, Rows], sharpness: float, visual: float, near: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Raw scores of samples (m x L), and logarithms of their votes; `near`: by the distance of the features too."""
+        prepared = prepare_views(self.base, views, reset=False)
+        raw = self.base._raw_scores(prepared)
+        queries = label_directions(self.base.decoding_.probabilities([raw]))
+        far = partial(self.distances, prepared) if near else None
+        shares = votes(self.directions, self.labels, queries, far, sharpness, visual)
+        return raw, log_shares(shares, self.labels.mean(axis=0))
 
 
 def _best_base(n: int, views: int) -> MultiViewRidge:

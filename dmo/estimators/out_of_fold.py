@@ -24,7 +24,7 @@ from dmo.kernels.parsing import is_pairwise
 from dmo.labels.stratification import stratified_folds
 from dmo.lowrank import FeatureMap
 from dmo.progress import stage
-from dmo.validation import per_view
+from dmo.validation import PreparedViews, per_view, prepare_views
 
 
 def out_of_fold_scores(
@@ -42,7 +42,7 @@ def out_of_fold_scores(
     estimator : estimator
         Cloned without its decoder for each fold.
     views : mapping of view to row source of shape (n, d)
-        Samples, prepared where the estimator prepares them.
+        Samples, prepared where the estimator prepares them; of `PreparedViews` every fold learns fillings and scales itself.
     Y : ndarray of shape (n, L), 0/1
         Their labels.
     folds : int, default=4
@@ -66,20 +66,15 @@ def out_of_fold_scores(
     >>> out_of_fold_scores(MultiViewRidge("rbf"), {"x": X}, Y).shape
     (40, 2)
     """
-    if gaps is not None and not gaps.any_weight.all():
-        index, scores = np.flatnonzero(gaps.any_weight), np.zeros(Y.shape)
-        some = {name: Subset(source, index) for name, source in views.items()}
-        scores[index] = out_of_fold_scores(estimator, some, Y[index], folds, gaps.rows(index), model)
-        return scores
-    n = len(Y)
-    fold = stratified_folds(Y, min(folds, n))
-    scores = np.zeros(Y.shape)
+    scores, views = np.zeros(Y.shape), _given(estimator, views)
+    index = np.arange(len(Y)) if gaps is None else np.flatnonzero(gaps.any_weight)
+    fold = stratified_folds(Y[index], min(folds, len(index)))
     with stage("out-of-fold scores", int(fold.max()) + 1) as advance:
         for number in range(int(fold.max()) + 1):
-            train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+            train, test = index[fold != number], index[fold == number]
             own = _scoring(estimator) if model is None else model
             _fit(own, _part(views, train), Y[train], None if gaps is None else gaps.rows(train))
-            scores[test] = own._raw_scores(_part(views, test))
+            scores[test] = own._raw_scores(prepare_views(own, _part(views, test), reset=False))
             advance(1)
     return scores
 
@@ -140,12 +135,12 @@ def held_out_part(
         return None
     index = np.unique(np.concatenate([train, test]))
     kernels = per_view("kernel", getattr(getattr(estimator, "base_", estimator), "kernel", None), list(views))
-    read = {name: _read(source, index, is_pairwise(kernels[name])) for name, source in views.items()}
+    read = {name: _read(source, index, is_pairwise(kernels[name])) for name, source in _given(estimator, views).items()}
     model = _scoring(estimator)
     if getattr(estimator, "is_exact", False):
         # few rows: their kernels need neither stores nor workers, but the precision that was asked for
         model.set_params(approximation=replace(exact_engine(estimator.approximation_), storage="memory", path=None))
-    elif maps is not None:
+    elif maps is not None and not learned_columns(estimator):
         model._given_maps = maps
     places = np.searchsorted(index, train), np.searchsorted(index, test)
     with warnings.catch_warnings(), stage("label sets", 1) as advance:
@@ -156,7 +151,7 @@ def held_out_part(
             scores = out_of_fold_scores(estimator, _part(read, places[0]), Y[train], folds, known, model)
         else:
             _fit(model, _part(read, places[0]), Y[train], known)
-            scores = model._raw_scores(_part(read, places[1]))
+            scores = model._raw_scores(prepare_views(model, _part(read, places[1]), reset=False))
         advance(1)
     return test, scores
 
@@ -173,9 +168,41 @@ def _part(views: Mapping[str, Rows], index: np.ndarray) -> dict[str, Rows]:
     return {name: Subset(source, index) for name, source in views.items()}
 
 
+def learned_columns(estimator: Any) -> bool:
+    """Tell whether fillings or scales of columns were learned from the training rows, a left-out one among them.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted.
+
+    Returns
+    -------
+    bool
+        Whether they were.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import MultiViewRidge
+    >>> from dmo.estimators.out_of_fold import learned_columns
+    >>> X, Y = np.random.default_rng(0).normal(size=(20, 3)), np.eye(2)[np.arange(20) % 2]
+    >>> [learned_columns(MultiViewRidge(scale=scale).fit(X, Y)) for scale in ("none", "standard")]
+    [False, True]
+    """
+    return any(part.to_arrays() for part in getattr(estimator, "preparations_", {}).values())
+
+
+def _given(estimator: Any, views: Mapping[str, Rows]) -> Mapping[str, Rows]:
+    """Rows as they were before the estimator prepared them, where that was learned from rows."""
+    return views.raw if learned_columns(estimator) and isinstance(views, PreparedViews) else views
+
+
 def _scoring(estimator: Any) -> Any:
-    """A clone that scores labels, and learns nothing besides."""
-    bare: dict[str, Any] = {"decoder": None, "scale": "none", "impute": None}
+    """A clone that scores labels, and learns nothing besides but what is learned of columns."""
+    bare: dict[str, Any] = {"decoder": None}
+    if not learned_columns(estimator):
+        bare |= {"scale": "none", "impute": None}
     bare["class_weight"] = None  # the weights of samples have it
     bare["standardize"] = 0.0  # raw scores are the same without held-out statistics
     model = clone(estimator)

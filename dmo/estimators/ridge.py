@@ -42,7 +42,14 @@ from dmo.estimators.arguments import (
 from dmo.estimators.incremental import Incremental
 from dmo.estimators.label_gaps import LabelGaps, PartialRidge, many_label_expansions
 from dmo.estimators.landmark_regression import landmark_regression
-from dmo.estimators.out_of_fold import PASSED_ROWS, held_out_part, out_of_fold_scores, rows_in_runs, some_rows
+from dmo.estimators.out_of_fold import (
+    PASSED_ROWS,
+    held_out_part,
+    learned_columns,
+    out_of_fold_scores,
+    rows_in_runs,
+    some_rows,
+)
 from dmo.estimators.real_outputs import Targets, read_real
 from dmo.estimators.shared_fits import HeldOut, SharedFit, SharedViews
 from dmo.functions import Expansion, FactorExpansion, added, load_expansions, shifted, store_expansions
@@ -125,7 +132,8 @@ class MultiViewRidge(Incremental, Annotator):
     gamma : float, default=2.0
         Sharpness of kernel "product", above 0.
     decoder : Calibration, PlugIn, PooledCalibration, str or None, default=None
-        Learned from leave-one-out scores of all training samples, what ranks the labels; None: their scores do.
+        Learned from leave-one-out scores of all training samples, of columns that are filled or scaled from out-of-fold
+        ones; what ranks the labels; None: their scores do.
     label_sets : bool, default=True
         Where there is no decoder: learn which labels `predict` gives, and `predict_proba`, from leave-one-out scores of
         training samples, for which low-rank kernels read up to 4096 rows once more. False: `predict` gives every sample
@@ -369,7 +377,10 @@ class MultiViewRidge(Incremental, Annotator):
         with single_blas():
             done = low_rank_pass(self.approximation_, self.kernel, views, Y, n_folds, self.random_state, self.center)
             self._fit_pass(done)
-            self._learn_from_pass(done, views, Y)
+            if learned_columns(self):
+                self._learn_rules(views, Y, done.frequency, np.zeros((0, Y.shape[1])), np.zeros((0, 1)), None)
+            else:
+                self._learn_from_pass(done, views, Y)
 
     def _fit_gaps(self, views: Mapping[str, Rows], Y: np.ndarray, gaps: LabelGaps) -> None:
         """From weighted moments of the rows that every view, or all views of one kernel, have."""
@@ -448,9 +459,10 @@ class MultiViewRidge(Incremental, Annotator):
         needed = self.standardize or self.decoder is not None
         if not needed and self._skips_sets:
             return ""
-        # what a left-out sample says has a closed form where all of its labels are left out together
+        # what a left-out sample says has a closed form where all of its labels are left out together, and where no scale of
+        # the columns has seen it
         by_gradients = not self.is_exact and self._by_gradients(list(self.view_weights_))
-        if (gaps is None or gaps.counts is None) and not by_gradients:
+        if (gaps is None or gaps.counts is None) and not by_gradients and not learned_columns(self):
             return "left out"
         return "folds" if needed else "part"
 

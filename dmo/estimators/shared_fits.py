@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from dmo.cluster import current_client
 from dmo.engines.exact import FittedKernel, build, exact_engine
 from dmo.engines.fitted_views import FittedView, KernelView, view_of
 from dmo.engines.lowrank import fit_maps
-from dmo.engines.moments import Moments
+from dmo.engines.moments import LABELS, Moments
 from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.engines.row_sums import BLOCK
 from dmo.errors import UserError
 from dmo.estimators.label_gaps import LabelGaps
-from dmo.kernels import parse, rescaled
+from dmo.estimators.real_outputs import RealOutputs
+from dmo.kernels import Linear, parse, rescaled
 from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.threads import in_threads, thread_count
@@ -33,7 +35,8 @@ from dmo.lowrank.approximations import Nystrom
 from dmo.lowrank.bandwidths import ManyBandwidths, exponents_of
 from dmo.lowrank.nystrom import NystromMap
 from dmo.methods.homogeneity.operators import decoder, nested_decoder
-from dmo.validation import label_rank, per_view
+from dmo.validation import label_rank, per_view, prepare_views
+from dmo.validation.preparation import learn_preparations
 
 Setting = Mapping[str, Any]
 _MEMORY = 2**30
@@ -63,6 +66,8 @@ class HeldOut:
         Labels of the training rows, where `loo` is there.
     turn : ndarray of shape (q, p) or None, default=None
         What makes the embedding of the leading columns of `values`, those of a space that fits share; None: they are it.
+    units : RealOutputs or None, default=None
+        Of real outputs: those that the training rows gave the scores.
 
     Examples
     --------
@@ -81,6 +86,7 @@ class HeldOut:
     loo: np.ndarray | None
     labels: np.ndarray | None = None
     turn: np.ndarray | None = None
+    units: RealOutputs | None = None
 
     def scores(self, wanted: Iterable[float | None]) -> Iterator[tuple[float | None, np.ndarray, np.ndarray | None]]:
         """Score the labels of the held-out rows with the leading components, few before many.
@@ -303,26 +309,28 @@ class SharedMaps:
     >>> from dmo.kernels import rescaled
     >>> X = np.random.default_rng(0).normal(size=(40, 3))
     >>> model, shared = KGHA("rbf", approximation=Nystrom(rank=5)), SharedMaps()
-    >>> rows, maps = shared.fit(model.set_params(kernel=rescaled("rbf", 2.0)), {"x": X}, 2.0, True)
+    >>> rows, _, maps = shared.fit(model.set_params(kernel=rescaled("rbf", 2.0)), {"x": X}, {"x": X[:3]}, 2.0, True)
     >>> maps["x"].raw(rows["x"]).shape
     (40, 5)
     """
 
     def __init__(self) -> None:
         self._bandwidths: dict[str, ManyBandwidths] | None = None
-        self._exponents: dict[str, np.ndarray] = {}
+        self._exponents: tuple[Mapping[str, Rows], Mapping[str, Rows]] | None = None
 
     def fit(
-        self, model: Any, sources: Mapping[str, Rows], factor: float | None, center: bool
-    ) -> tuple[Mapping[str, Rows], Mapping[str, Any]]:
+        self, model: Any, old: Mapping[str, Rows], new: Mapping[str, Rows], factor: float | None, center: bool
+    ) -> tuple[Mapping[str, Rows], Mapping[str, Rows], Mapping[str, Any]]:
         """Find what a pass reads, and the maps of its rows.
 
         Parameters
         ----------
         model : KGHA or MultiViewRidge
             With the bandwidths of a setting.
-        sources : mapping of view to rows of shape (n, d)
-            Samples.
+        old : mapping of view to rows of shape (n, d)
+            Training rows, the same in all calls.
+        new : mapping of view to rows of shape (m, d)
+            Held-out rows, likewise.
         factor : float or None
             By which its bandwidths were multiplied; None: a setting without such a factor.
         center : bool
@@ -330,22 +338,28 @@ class SharedMaps:
 
         Returns
         -------
-        rows : mapping of str to rows
-            Samples, or their exponents at the landmarks.
+        old : mapping of str to rows
+            Training rows, or their exponents at the landmarks.
+        new : mapping of str to rows
+            Held-out rows, likewise.
         maps : mapping of str to RowMap
             Of these rows.
         """
         if factor is not None and self._bandwidths is None:
-            self._bandwidths = self._landmarks(model, sources, rescaled(model.kernel, 1 / factor), center)
+            self._bandwidths = self._landmarks(model, old, rescaled(model.kernel, 1 / factor), center)
             if self._bandwidths and current_client() is None:
                 size = sum(part.base.dtype.itemsize * part.base.rank for part in self._bandwidths.values())
-                if size * sources[next(iter(sources))].shape[0] <= _EXPONENTS:
-                    self._exponents = exponents_of(self._bandwidths, sources, BLOCK)
+                n_old, n_new = (next(iter(part.values())).shape[0] for part in (old, new))
+                if size * (n_old + n_new) ** 2 / n_new <= _EXPONENTS:  # of all folds
+                    known = self._bandwidths
+                    self._exponents = exponents_of(known, old, BLOCK), exponents_of(known, new, BLOCK)
         if factor is None or not self._bandwidths:
-            return sources, fit_maps(model.approximation, model.kernel, sources, model.random_state, center)
+            return old, new, fit_maps(model.approximation, model.kernel, old, model.random_state, center)
         shared = self._bandwidths
         found = dict(zip(shared, in_threads(lambda view: shared[view].scaled(factor), list(shared)), strict=True))
-        return (self._exponents, found) if self._exponents else (sources, {v: m.map for v, m in found.items()})
+        if self._exponents is not None:
+            return self._exponents[0], self._exponents[1], found
+        return old, new, {view: part.map for view, part in found.items()}
 
     def _landmarks(
         self, model: Any, sources: Mapping[str, Rows], kernel: Any, center: bool
@@ -374,8 +388,32 @@ class _Folds:
     algebra: Sequence[Setting]
     decoders: Sequence[Setting]
     needs_loo: bool
+    numbers: Sequence[int] | None = None
+    real: bool = False
+
+    @property
+    def held_out(self) -> Sequence[int]:
+        return range(int(self.fold.max()) + 1) if self.numbers is None else self.numbers
+
+    def training(self, number: int) -> dict[str, Rows]:
+        """The rows of the other folds as they are."""
+        return {name: Subset(source, np.flatnonzero(self.fold != number)) for name, source in self.sources.items()}
+
+    def split(self, number: int) -> tuple[dict[str, Rows], dict[str, Rows], np.ndarray, RealOutputs | None]:
+        """Rows of the other folds and of this one, labels of the others, and the units of outputs: what is learned from
+        rows, scales and units, is learned from the others."""
+        probe = clone(self.model)
+        old = prepare_views(probe, self.training(number), reset=True)
+        test = np.flatnonzero(self.fold == number)
+        new = prepare_views(probe, {name: Subset(source, test) for name, source in self.sources.items()}, reset=False)
+        labels = self.labels[self.fold != number]
+        if not self.real:
+            return old, new, labels, None
+        units = RealOutputs.of(labels, False)
+        return old, new, units.scaled(labels), units
 
 
+@dataclass(frozen=True, eq=False)
 class ExactFolds(_Folds):
     """Iterate over fits of settings on exact kernels: kernels once per fold, factors once per ridge.
 
@@ -397,6 +435,10 @@ class ExactFolds(_Folds):
         Settings that only decode; here for the components that they ask for.
     needs_loo : bool
         Whether leave-one-out values are needed; not where labels are unknown.
+    numbers : sequence of int or None, default=None
+        The folds to hold out; None: all.
+    real : bool, default=False
+        Labels are real outputs, which every training set gives units of its own.
 
     Examples
     --------
@@ -412,28 +454,26 @@ class ExactFolds(_Folds):
     """
 
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
-        for number in range(int(self.fold.max()) + 1):
-            train, test = np.flatnonzero(self.fold != number), np.flatnonzero(self.fold == number)
-            old = {name: Subset(source, train) for name, source in self.sources.items()}
-            new = {name: Subset(source, test) for name, source in self.sources.items()}
-            labels, gaps = self.labels[train], None
-            known = ~np.isnan(labels)
+        for number in self.held_out:
+            old, new, labels, units = self.split(number)
+            known, gaps = ~np.isnan(labels), None
             if not known.all():
-                gaps = LabelGaps.of(known, None, list(old), len(train))
+                gaps = LabelGaps.of(known, None, list(old), len(labels))
                 labels = self.model.swept_labels(old, np.where(known, labels, 0.0), gaps)
             components = components_of(self.model, self.decoders, labels)
             taken = factorizations(self.algebra, self.needs_loo)
             runner = self.model.exact_runner(old, new, labels, components, self.needs_loo, gaps, taken)
             for i, setting in enumerate(self.algebra):
-                yield number, i, runner(clone(self.model).set_params(**setting))
+                yield number, i, replace(runner(clone(self.model).set_params(**setting)), units=units)
 
 
 @dataclass(frozen=True, eq=False)
 class MomentFolds(_Folds):
-    """Iterate over the same fits from moments per fold: one pass for all fits, one (or few) to evaluate them.
+    """Iterate over the same fits from moments: a pass over the training rows of every fold serves all settings.
 
-    The feature maps are fitted once, on all rows without their labels. Yields (fold, index of the algebra setting,
-    HeldOut).
+    Where nothing is learned from rows but moments (linear kernels of rows that are not scaled, or by their lengths), one
+    pass serves all folds: moments of a training set are the sums of those of its folds. Yields (fold, index of the algebra
+    setting, HeldOut).
 
     Parameters
     ----------
@@ -451,8 +491,12 @@ class MomentFolds(_Folds):
         Settings that only decode; here for the components that they ask for.
     needs_loo : bool
         Refused: moments know no single rows.
-    maps : SharedMaps or None, default=None
-        What settings with other bandwidths found; None: nothing.
+    numbers : sequence of int or None, default=None
+        The folds to hold out; None: all.
+    real : bool, default=False
+        Labels are real outputs, which every training set gives units of its own.
+    maps : mapping of int to SharedMaps or None, default=None
+        By fold, what settings with other bandwidths found; None: nothing.
     factor : float or None, default=None
         By which the model's bandwidths were multiplied, see `SharedMaps`.
 
@@ -469,7 +513,7 @@ class MomentFolds(_Folds):
     [(0, 0, (10, 2)), (1, 0, (10, 2))]
     """
 
-    maps: SharedMaps | None = None
+    maps: Mapping[int, SharedMaps] | None = None
     factor: float | None = None
 
     def __post_init__(self) -> None:
@@ -477,69 +521,113 @@ class MomentFolds(_Folds):
             raise UserError("a sweep over low-rank kernels cannot share fits where standardize > 0; take exact kernels")
 
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
-        model = self.model
+        model, client = self.model, current_client()
+        limit = 0 if client else _MEMORY // 2
         center = all(setting.get("center", model.center) for setting in self.algebra)
-        sources, maps = (self.maps or SharedMaps()).fit(model, self.sources, self.factor, center)
-        client = current_client()
-        raw = FeatureRows(sources, maps, 0 if client else _MEMORY // 2)
-        parts = collect_moments(raw, self.labels, self.fold, client)
-        mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
-        folds = [part.mixed(mixings) for part in parts]
-        widths = {view: parts[0].widths[view] for view in maps}
-        del parts
+        whole = self._alike()
+        if whole is not None:
+            maps = fit_maps(model.approximation, model.kernel, whole, model.random_state, center)
+            raw = FeatureRows(whole, maps, limit)
+            parts = collect_moments(raw, self.labels, self.fold, client)
+            # sums, not differences: what the held-out rows are leaves no trace
+            trainings = [reduce(add, parts[:number] + parts[number + 1 :]) for number in range(len(parts))]
+            yield from self._fitted(range(len(parts)), trainings, raw, self.fold, {}, None)
+            return
+        for number in self.held_out:
+            old, new, labels, units = self.split(number)
+            shared = SharedMaps() if self.maps is None else self.maps[number]
+            read, held, found = shared.fit(model, old, new, self.factor, center)
+            (training,) = collect_moments(FeatureRows(read, found), labels, None, client)
+            mixings = {view: m.mixing for view, m in found.items() if m.mixing is not None}
+            raw, alone = FeatureRows(held, found, limit), np.zeros(np.count_nonzero(self.fold == number), np.intp)
+            yield from self._fitted([number], [training.mixed(mixings)], raw, alone, mixings, units)
+
+    def _alike(self) -> Mapping[str, Rows] | None:
+        """All rows as every fold takes them; None where folds differ in what they learn from rows besides moments."""
+        model, names = self.model, list(self.sources)
+        engines, kernels = (per_view(name, getattr(model, name), names) for name in ("approximation", "kernel"))
+        scales = per_view("scale", model.scale, names)
+        if self.real or model.impute is not None or {"standard", "maxabs"} & set(scales.values()):
+            return None
+        for view, engine in engines.items():
+            own = parse(kernels[view] if engine.kernel is None else engine.kernel)
+            if not isinstance(own, Linear) or self.sources[view].shape[1] > engine._columns():
+                return None
+        if any(
+            part.to_arrays() for i in self.held_out for part in learn_preparations(model, self.training(i)).values()
+        ):
+            return None
+        fixed = {view: "l2" if scale == "l2" else "none" for view, scale in scales.items()}
+        return prepare_views(clone(model).set_params(scale=fixed), self.sources, reset=True)
+
+    def _fitted(
+        self,
+        numbers: Sequence[int],
+        trainings: Sequence[Moments],
+        raw: FeatureRows,
+        fold: np.ndarray,
+        mixings: Mapping[str, np.ndarray],
+        units: RealOutputs | None,
+    ) -> Iterator[tuple[int, int, HeldOut]]:
+        """Fits on training sets, evaluated at the rows `raw`, of which each is held out of the one that `fold` says."""
+        model = self.model
+        columns = sum(width for view, width in trainings[0].widths.items() if view != LABELS)
         components = in_threads(
-            lambda number: components_of(model, self.decoders, self.labels[self.fold != number]), range(len(folds))
+            lambda number: components_of(model, self.decoders, self.labels[self.fold != number]), numbers
         )
         # of every fold its own: one component more than the labels of a fold have dimensions has to be searched for
         most = [max(found.values()) for found in components]
         # of settings by themselves; those that share a space take less
-        size = 4 * max(most) * (len(folds) * sum(widths.values()) + len(self.labels))
+        size = 4 * max(most) * (len(numbers) * columns + raw.n)
         for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
             chosen = list(range(len(self.algebra)))[group]
-            fits = self._fits(folds, chosen, mixings, most)
-            values = self._evaluate(raw, fits)
-            for number, (fit, found) in enumerate(zip(fits, values, strict=True)):
-                frequency = self.labels[self.fold != number].mean(axis=0)
-                for i, (where, turn, loadings) in fit.members.items():
+            fits = self._fits(trainings, chosen, mixings, most)
+            values = self._evaluate(raw, fits, fold)
+            for i, (fit, found) in enumerate(zip(fits, values, strict=True)):
+                frequency = trainings[i].mean()[trainings[i].slices()[LABELS]]
+                for setting, (where, turn, loadings) in fit.members.items():
                     own = found[:, where]
-                    yield number, i, HeldOut(components[number], frequency, own, loadings, None, turn=turn)
+                    held = HeldOut(components[i], frequency, own, loadings, None, turn=turn, units=units)
+                    yield numbers[i], setting, held
 
     def _fits(
-        self, folds: Sequence[Moments], chosen: Sequence[int], mixings: Mapping[str, np.ndarray], most: Sequence[int]
+        self,
+        trainings: Sequence[Moments],
+        chosen: Sequence[int],
+        mixings: Mapping[str, np.ndarray],
+        most: Sequence[int],
     ) -> list[_FoldFits]:
         """The fits of the settings on every training set."""
-        total = folds[0]
-        for part in folds[1:]:
-            total = total + part
 
         def one(number: int) -> _FoldFits:
-            training, fits = total - folds[number], _FoldFits(mixings)
+            fits = _FoldFits(mixings)
             for center in sorted({bool(self.algebra[i].get("center", self.model.center)) for i in chosen}):
-                prepared = self.model.prepare_moments(training, center)
+                prepared = self.model.prepare_moments(trainings[number], center)
                 alike = [i for i in chosen if bool(self.algebra[i].get("center", self.model.center)) == center]
                 models = [clone(self.model).set_params(**self.algebra[i]) for i in alike]
                 for fit in self.model.fit_together(prepared, models, most[number]):
                     fits.put(alike, fit)
             return fits.stacked()
 
-        threads = min(thread_count(), max(1, _MEMORY // (4 * total.gram.nbytes)))  # a fold works on some copies of it
-        return in_threads(one, range(len(folds)), threads)
+        size = trainings[0].gram.nbytes
+        threads = min(thread_count(), max(1, _MEMORY // (4 * size)))  # a fold works on some copies of it
+        return in_threads(one, range(len(trainings)), threads)
 
-    def _evaluate(self, raw: FeatureRows, fits: Sequence[_FoldFits]) -> list[np.ndarray]:
+    def _evaluate(self, raw: FeatureRows, fits: Sequence[_FoldFits], fold: np.ndarray) -> list[np.ndarray]:
         """What the functions of all fits of every fold make of its held-out rows (float32), in one pass over the rows."""
-        counts = np.bincount(self.fold, minlength=len(fits))
+        counts = np.bincount(fold, minlength=len(fits))
         values = [np.empty((count, fit.columns), np.float32) for count, fit in zip(counts, fits, strict=True)]
         done = [0] * len(fits)
-        for where in row_blocks(len(self.labels), BLOCK):
+        for where in row_blocks(raw.n, BLOCK):
             found = raw[where]
 
-            def add(number: int, where: slice = where, found: Mapping[str, Any] = found) -> None:
-                picked = np.flatnonzero(self.fold[where] == number)
+            def fill(number: int, where: slice = where, found: Mapping[str, Any] = found) -> None:
+                picked = np.flatnonzero(fold[where] == number)
                 start = done[number]
                 done[number] = start + len(picked)
                 fits[number].values(found, picked, values[number][start : done[number]])
 
-            in_threads(add, range(len(fits)))
+            in_threads(fill, range(len(fits)))
         return values
 
 

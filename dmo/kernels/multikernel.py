@@ -154,10 +154,20 @@ class MultiKernel:
         -------
         ndarray
             Times the weight, or to its power.
+
+        Raises
+        ------
+        UserError
+            For powers of negative values.
         """
         weight = self.weights[name]
         if weight == 1.0:
             return values
+        if self.combine == "product" and values.size and values.min() < 0:
+            raise UserError(
+                f"a product of kernels takes powers of their values, and kernel '{self.kernels[name]}' of view {name!r} has "
+                "negative ones; take kernels without, such as 'rbf', or combine='kernels'"
+            )
         operation = np.power if self.combine == "product" else np.multiply
         return operation(values, values.dtype.type(weight), out=values)
 

@@ -60,7 +60,7 @@ class LinearMap(FeatureMap):
         X : row source of shape (n, d)
             Rows, in chunks of whole rows.
         center : bool
-            Whether the rows will be centered; the shift is then the mean of the first rows.
+            Whether the rows will be centered; the shift is then the median of the first rows.
 
         Returns
         -------
@@ -71,7 +71,8 @@ class LinearMap(FeatureMap):
         plain = cls(kernel, np.dtype(np.float64), np.zeros(X.shape[1]), error=exact)
         if not center:
             return plain
-        return cls(kernel, plain.dtype, plain.raw(rows(X, slice(0, BLOCK))).mean(axis=0), error=exact)
+        # medians: a few absurd rows, which a fold may hold out, do not move the origin away from the others
+        return cls(kernel, plain.dtype, np.median(plain.raw(rows(X, slice(0, BLOCK))), axis=0), error=exact)
 
     @property
     def rank(self) -> int:

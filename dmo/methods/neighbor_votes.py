@@ -1,8 +1,8 @@
 """Votes of neighbors that are alike both in what a model says of their labels and in their features.
 
-u_il = sum_{j != i} w_ij y_jl / sum_{j != i} w_ij,   w_ij = exp(omega e_i'e_j - nu S_ij),   e_i = sqrt(p_i) / |sqrt(p_i)|,
+u_il = sum_j w_ij y_jl / sum_j w_ij,   w_ij = exp(omega e_i'e_j - nu S_ij),   e_i = sqrt(p_i) / |sqrt(p_i)|,
 
-with p_i the label probabilities of sample i (those of training samples held out) and S a distance of features. The inner
+with p_i the label probabilities of sample i (those of voters j held out) and S a distance of features. The inner
 product of square roots is the Bhattacharyya coefficient of the two label distributions: samples are neighbors where the
 model expects the same labels together, which is what a regression of each label for itself cannot see.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from dmo.blocks import row_blocks
 from dmo.cluster.workers import each
 
-_BLOCK = 512  # queries whose weights over all voters (float32) are in memory at a time
+_BLOCK = 256  # queries whose weights over all voters (float64) are in memory at a time
 
 
 def label_directions(probabilities: np.ndarray) -> np.ndarray:
@@ -53,7 +53,6 @@ def votes(
     distances: Callable[[slice], np.ndarray] | None,
     sharpness: float,
     visual: float,
-    same: bool = False,
 ) -> np.ndarray:
     """Count the shares of votes that labels get, on the workers of the current cluster where there is one.
 
@@ -71,8 +70,6 @@ def votes(
         omega.
     visual : float
         nu.
-    same : bool, default=False
-        The queries are the voters, and none votes for itself.
 
     Returns
     -------
@@ -88,8 +85,9 @@ def votes(
     array([[0.5, 0.5]])
     """
     blocks = row_blocks(len(queries), _BLOCK)
-    data = voters, labels.astype(np.float32), queries, distances
-    work = partial(_block_votes, blocks, *data, sharpness, visual, same)
+    # in float32 a sample's weights would depend, in the sixth digit, on how many others are asked for with it
+    data = voters.astype(np.float64), labels.astype(np.float64), queries.astype(np.float64), distances
+    work = partial(_block_votes, blocks, *data, sharpness, visual)
     return np.concatenate([found for _, found in each("votes (blocks of samples)", work, range(len(blocks)))])
 
 
@@ -101,18 +99,15 @@ def _block_votes(
     distances: Callable[[slice], np.ndarray] | None,
     sharpness: float,
     visual: float,
-    same: bool,
     number: int,
 ) -> np.ndarray:
     where = blocks[number]
     weight = sharpness * (queries[where] @ voters.T)
     if distances is not None:
         weight -= visual * distances(where)
-    if same:
-        weight[np.arange(len(weight)), np.arange(where.start, where.stop)] = -np.inf
     weight -= weight.max(axis=1, keepdims=True)  # the nearest voter has weight 1: no sum underflows
     np.exp(weight, out=weight)
-    return np.asarray((weight @ Y) / weight.sum(axis=1, keepdims=True), np.float64)
+    return np.asarray((weight @ Y) / weight.sum(axis=1, keepdims=True))
 
 
 def log_shares(shares: np.ndarray, frequency: np.ndarray) -> np.ndarray:

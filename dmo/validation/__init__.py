@@ -38,6 +38,7 @@ from dmo.validation.parameters import (
 from dmo.validation.preparation import Gaps, Preparation, Scales, spread
 from dmo.validation.views import (
     SINGLE,
+    PreparedViews,
     check_one_view,
     check_raw_views,
     check_view_names,
@@ -72,6 +73,7 @@ __all__ = [
     "Need",
     "Outputs",
     "Preparation",
+    "PreparedViews",
     "RowWeights",
     "SampleWeights",
     "Scales",

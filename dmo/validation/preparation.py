@@ -246,6 +246,14 @@ def learn_preparations(estimator: BaseEstimator, views: Mapping[str, Rows]) -> d
     ------
     UserError
         For values that `scale` and `impute` cannot have.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import KGHA
+    >>> from dmo.validation.preparation import learn_preparations
+    >>> learn_preparations(KGHA(scale="maxabs"), {"x": np.array([[1.0], [4.0]])})["x"].width.tolist()
+    [4.0]
     """
     if not hasattr(estimator, "scale"):
         return {}

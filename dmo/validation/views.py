@@ -67,6 +67,30 @@ def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool 
     return prepare_views(estimator, check_raw_views(estimator, X, reset, partial), reset)
 
 
+class PreparedViews(dict[str, Rows]):
+    """Prepared views, with the same as they were: fits on a part of the samples learn fillings and scales themselves.
+
+    Parameters
+    ----------
+    prepared : mapping of str to row source
+        Filled and scaled.
+    raw : mapping of str to row source
+        As they were.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmo import KGHA
+    >>> from dmo.validation import prepare_views
+    >>> prepare_views(KGHA(scale="maxabs"), {"x": np.array([[1.0], [4.0]])}, reset=True).raw["x"].tolist()
+    [[1.0], [4.0]]
+    """
+
+    def __init__(self, prepared: Mapping[str, Rows], raw: Mapping[str, Rows]):
+        super().__init__(prepared)
+        self.raw = raw
+
+
 def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bool) -> dict[str, Rows]:
     """Fill the gaps and scale the columns of checked views, as the estimator's `impute` and `scale` ask.
 
@@ -102,7 +126,7 @@ def prepare_views(estimator: BaseEstimator, views: Mapping[str, Rows], reset: bo
         prepared = PreparedRows(source, preparation, functools.partial(_refuse_non_finite, key))
         read = prepared if is_lazy(source) else prepared[:]
         found[key] = read if present is None else PartialRows(read, present)
-    return found
+    return PreparedViews(found, views) if reset else found
 
 
 def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:

@@ -241,7 +241,13 @@ def _check_gaps(estimator: Any, training: Training) -> None:
             worst = sorted(counts, key=counts.get, reverse=True)[:3]
             shares = ", ".join(f"{name!r} in {counts[name]} of {training.store.n_samples} samples" for name in worst)
             more = f" and {len(counts) - len(worst)} more columns" if len(counts) > len(worst) else ""
-            raise UserError(f"view {view!r} lacks cells: {shares}{more}; pass --impute mean, median or zero")
+            if "impute" in estimator.get_params(deep=False):
+                cure = "pass --impute mean, median or zero"
+            elif "base" in estimator.get_params(deep=False):
+                cure = "pass --base MODEL, a model that dmo fit ridge STORE MODEL --impute mean wrote"
+            else:
+                cure = "fill them before dmo ingest, or take an estimator with --impute"
+            raise UserError(f"view {view!r} lacks cells: {shares}{more}; {cure}")
 
 
 def _by_value(kernels: Mapping[str, Any], training: Training) -> str:

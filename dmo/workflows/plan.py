@@ -13,7 +13,7 @@ from sklearn.base import is_regressor
 from dmo.blocks import Rows, Subset, rows
 from dmo.cluster import current_client
 from dmo.engines.exact import Exact, choose_storage
-from dmo.engines.lowrank import by_gradients, choose_engine, is_exact
+from dmo.engines.lowrank import FOLDS, by_gradients, choose_engine, is_exact
 from dmo.engines.view_neighbors import QUERIES, distance_kernel, named_distances
 from dmo.errors import UserError, amount
 from dmo.estimators.distance_annotator import DistanceAnnotator
@@ -384,9 +384,14 @@ def _and_scores(
     """The plan of the base, and what comes after it: scores of the training samples, or all votes of all of them."""
     single, double = multiply_rate(np.float32), multiply_rate(np.float64)
     pairs, seconds = float(n) * n, 2.0 * labels**3 * 4 / double
+    exact = is_exact(choose_engine(base.approximation, n, len(views)))
     if isinstance(estimator, NeighborVotes):
         seconds += pairs * (4.0 * labels / single + 2 * _SELECT) + 2 * _CALIBRATION * n * labels
-    if is_exact(choose_engine(base.approximation, n, len(views))):
+        kernel, solve = (1 + FOLDS * (1 - 1 / FOLDS) ** power for power in ((2, 3) if exact else (1, 0)))
+        found = replace(
+            found, kernel_seconds=kernel * found.kernel_seconds, solve_seconds=solve * found.solve_seconds
+        )  # the base is fitted on the parts as well
+    if exact:
         per_value, per_row = kernel_seconds(views, _kernels(base, views))
         seconds += pairs * per_value + per_row * n
     return replace(found, solve_seconds=found.solve_seconds + seconds)

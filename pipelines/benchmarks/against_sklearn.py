@@ -196,8 +196,8 @@ def fitted(model: Any, setting: Mapping[str, Any], scale: Any, X: Any, Y: np.nda
 
 
 def scored(model: Any, X: Any) -> np.ndarray:
-    """Label scores, or predictions."""
-    found = np.asarray(model.decision_function(X) if hasattr(model, "decision_function") else model.predict(X))
+    """Probabilities of labels, or predictions: decision functions are 0 for labels without a training sample."""
+    found = np.asarray(model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X))
     return found.reshape(X.shape[0], -1)  # one target: some give a vector
 
 

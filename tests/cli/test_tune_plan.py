@@ -3,7 +3,9 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.datasets import load_wine
 from typer.testing import CliRunner
 
 import dmo
@@ -11,6 +13,7 @@ from dmo.cli.app import app
 from dmo.datasets.writing import Source, write
 from dmo.linalg.tiles import Tiles
 from dmo.workflows.plan import plan_fit, products_of
+from tests.shell import record, run
 
 RUN = CliRunner()
 
@@ -190,3 +193,44 @@ def test_fit_low_rank_annotates_as_the_exact_engine_nearly_does(store, tmp_path,
     assert RUN.invoke(app, ["fit", "kgha", store, model, "--approximation", *engine]).exit_code == 0
     done = RUN.invoke(app, ["evaluate", model, store, "--top", "3", "--json"])
     assert json.loads(done.stdout)["f1"] > 0.75
+
+
+@pytest.fixture(scope="module")
+def bottles(tmp_path_factory):
+    """A store of 90 wines of which some cells are empty, made from tables as in the tutorial."""
+    folder = tmp_path_factory.mktemp("bottles")
+    wine = load_wine(as_frame=True)
+    some = wine.data.iloc[::2, :5]
+    rows = some.mask(np.random.default_rng(0).random(some.shape) < 0.05)
+    rows.insert(0, "bottle", [f"w{i:03}" for i in range(len(rows))])
+    rows.to_csv(folder / "features.csv", index=False)
+    tags = [f"grower {g}|{'strong' if s else 'light'}" for g, s in zip(wine.target[::2], some["alcohol"] > 13)]
+    pd.DataFrame({"bottle": rows["bottle"], "tags": tags}).to_csv(folder / "labels.csv", index=False)
+    tables = ["--view", f"features={folder / 'features.csv'}", "--labels", folder / "labels.csv", "--id", "bottle"]
+    run("ingest", "files", folder / "wine.zarr", *tables, "--test-share", "0.25")
+    return folder / "wine.zarr"
+
+
+@pytest.mark.parametrize("name", ["ridge", "kgha", "jec"])
+def test_a_search_fills_gaps_as_it_is_told(name, bottles, tmp_path):
+    refused = run("tune", name, bottles, tmp_path / "m.zarr", code=2)
+    assert "pass --impute mean, median or zero" in refused.stderr
+    found = record("tune", name, bottles, tmp_path / "m.zarr", "--impute", "mean", "--folds", "2")
+    assert "impute" not in found["best"]  # given, not chosen
+    assert dmo.load(str(tmp_path / "m.zarr")).impute == "mean"
+    assert record("evaluate", tmp_path / "m.zarr", bottles)["auc_macro"] > 0.8
+
+
+def test_a_search_chooses_among_fillings(bottles, tmp_path):
+    found = record("tune", "jec", bottles, tmp_path / "m.zarr", "--impute", "mean,median", "--folds", "2")
+    assert {row["impute"] for row in found["table"]} == {"mean", "median"}
+
+
+@pytest.mark.parametrize("name", ["neighborvotes", "fasttag"])
+def test_annotators_on_a_base_say_how_gaps_are_filled_and_so_they_are(name, bottles, tmp_path):
+    model, base = tmp_path / "m.zarr", tmp_path / "base.zarr"
+    refused = run("fit", name, bottles, model, code=2)
+    assert "pass --base MODEL, a model that dmo fit ridge STORE MODEL --impute mean wrote" in refused.stderr
+    run("fit", "ridge", bottles, base, "--impute", "mean")
+    run("fit", name, bottles, model, "--base", base)
+    assert record("evaluate", model, bottles)["auc_macro"] > 0.8

@@ -305,7 +305,7 @@ def test_workers_find_the_neighbors_and_count_the_votes_that_one_process_does(cl
 
     def found():
         index, distances = near.nearest(views, 5, same=True)
-        return index, distances, votes(e, Y, e, lambda where: near.block(views, where).sum(axis=0), 3.0, 1.0, True)
+        return index, distances, votes(e, Y, e, lambda where: near.block(views, where).sum(axis=0), 3.0, 1.0)
 
     with connect(client.scheduler.address):
         there = found()

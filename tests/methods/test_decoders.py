@@ -349,15 +349,14 @@ def test_unknown_metrics_are_refused(arguments, sentence):
         PlugIn(*arguments)
 
 
-@pytest.mark.parametrize("same", [True, False])
 @pytest.mark.parametrize("featured", [True, False])
-def test_votes_are_their_definition(same, featured):
+def test_votes_are_their_definition(featured):
     rng = np.random.default_rng(0)
     Y, S = (rng.random((40, 6)) < 0.3).astype(np.uint8), rng.random((40, 40))
     e = label_directions(rng.random((40, 6)))
-    found = votes(e, Y, e, (lambda where: S[where].astype(np.float32)) if featured else None, 8.0, 3.0, same)
+    found = votes(e, Y, e, (lambda where: S[where].astype(np.float32)) if featured else None, 8.0, 3.0)
     for i in range(40):
-        w = np.array([0.0 if same and i == j else np.exp(8 * e[i] @ e[j] - featured * 3 * S[i, j]) for j in range(40)])
+        w = np.array([np.exp(8 * e[i] @ e[j] - featured * 3 * S[i, j]) for j in range(40)])
         np.testing.assert_allclose(found[i], w @ Y / w.sum(), rtol=1e-5)
 
 
