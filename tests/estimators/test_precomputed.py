@@ -134,7 +134,9 @@ def test_estimators_take_tiles_of_a_kernel_matrix(name, tmp_path):
     engine = Exact(storage="recomputed", block=128)  # the store's, so that both sum in one order
     wanted = outputs(made(name, KERNEL, approximation=engine).fit(X[:n], y), X[n:])
     found = outputs(made(name, "precomputed", approximation=engine).fit(_store(K, tmp_path), y), K_new)
-    np.testing.assert_allclose(up_to_sign(found, wanted), wanted, atol=1e-6 * np.abs(wanted).max())
+    # iterations of the regression end at a duality gap of 1e-6, wherever within it
+    tolerance = 1e-4 if name.endswith("SVR") else 1e-6
+    np.testing.assert_allclose(up_to_sign(found, wanted), wanted, atol=tolerance * np.abs(wanted).max())
 
 
 def test_a_stored_kernel_above_one_block_of_the_default_is_fitted_by_tiles(tmp_path):
