@@ -325,6 +325,29 @@ def test_matlab_73_values_come_from_that_file_and_fit_into_it(tmp_path):
     refuses(path, f"got {8 << 40}; the file is damaged", lambda path: read_matlab(path, ["huge"]))
 
 
+@pytest.mark.parametrize(
+    ("filters", "said"), [(["deflate"] * 2, "deflate, deflate"), (["szip"], "number 4"), ([], "got 8388608")]
+)
+def test_a_chunk_of_matlab_73_is_bounded_before_it_is_unpacked(tmp_path, filters, said):
+    """One value of a chunk is read by unpacking the chunk; a filter that HDF5 lacks is loaded from its folder of plugins."""
+    path, plan = tmp_path / "a.mat", h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plan.set_chunk((1 << 20,))
+    for name in filters:
+        plan.set_deflate(9) if name == "deflate" else plan.set_filter(
+            h5py.h5z.FILTER_SZIP, h5py.h5z.FLAG_OPTIONAL, (4, 8)
+        )
+    with h5py.File(path, "w", userblock_size=512) as file:
+        space = h5py.h5s.create_simple((1,), (h5py.h5s.UNLIMITED,))
+        made = h5py.Dataset(h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F64LE, space, plan))
+        made.attrs["MATLAB_class"] = np.bytes_("double")
+        if filters:
+            made[...] = 0
+    refuses(path, said, read_matlab)
+    with h5py.File(path, "r+") as file:
+        file["x"].attrs["MATLAB_empty"] = np.uint8(1)
+    refuses(path, "shape is in chunks", read_matlab)
+
+
 def test_a_missing_h5py_is_named_with_its_cure(tmp_path, monkeypatch):
     matlab73(tmp_path / "a.mat")
     monkeypatch.setitem(sys.modules, "h5py", None)
