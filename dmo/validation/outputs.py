@@ -253,7 +253,7 @@ def check_many_labels(estimator: BaseEstimator, y: Outputs, n: int) -> scipy.spa
     if not Y.nnz:
         raise UserError("no sample has a label; pass labels for some of them")
     _learn(estimator, np.arange(Y.shape[1]), True, None)
-    estimator.label_dtype_ = np.dtype(np.uint8)
+    estimator.label_dtype_ = "uint8"
     return Y
 
 
@@ -626,7 +626,7 @@ def _from_matrix(
             raise UserError("no sample has a label; pass labels for some of them")
         _learn(estimator, np.arange(L) if names is None else names, True, names)
         if given.kind in "biuf":
-            estimator.label_dtype_ = given.name
+            estimator.label_dtype_ = given.name if given.itemsize <= 8 else "float64"  # a model names no wider type
         return Y
     known = getattr(estimator, "label_names_", None)
     count = len(estimator.classes_)

@@ -232,6 +232,25 @@ def test_a_store_of_too_many_blocks_is_not_begun(tmp_path: Path) -> None:
     assert not (tmp_path / "r.zarr").exists()
 
 
+@pytest.mark.parametrize("kind", ["U100000000", "M8[s]", "object", "V9", "float128", "<f8", None, 3])
+def test_a_forged_type_of_label_sets_is_refused(tmp_path: Path, kind: Any) -> None:
+    MultiViewRidge("linear").fit(MADE, np.eye(20, 2, dtype=int)).save(str(tmp_path / "m.zarr"))
+    forge(tmp_path / "m.zarr", lambda attributes: attributes["meta"]["fitted"].update(label_dtype_=kind))
+    with pytest.raises(stores.StoreError, match="label_dtype_"):
+        load(str(tmp_path / "m.zarr"))
+
+
+@pytest.mark.parametrize("kind", ["?", "i1", "u8", "f2", "f8", "g"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_label_sets_have_the_type_of_the_labels_of_the_fit_also_when_it_is_loaded(
+    tmp_path: Path, kind: str, sparse: bool
+) -> None:
+    labels: Any = np.eye(20, 2, dtype=kind)
+    model = MultiViewRidge("linear").fit(MADE, scipy.sparse.csr_array(labels.astype("f8")) if sparse else labels)
+    model.save(str(tmp_path / "m.zarr"))
+    assert load(str(tmp_path / "m.zarr")).predict(MADE).dtype == model.predict(MADE).dtype
+
+
 def test_a_model_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
     path, X, Y = tmp_path / "m.zarr", np.random.default_rng(0).random((9, 3)), np.eye(9, 2)
     MultiViewRidge("linear").fit(X, Y).save(str(path))
