@@ -420,7 +420,7 @@ def _counted(
     """How many answers are to samples without labels until now, say something else than was known, and say no label."""
     labeled, now = labeled_rows(Y), with_answers(Y, before, names)
     known = {
-        row: {names[label] for label in np.flatnonzero(now[row] == 1)}
+        row: {names[int(label)] for label in np.flatnonzero(now[row] == 1)}
         for row in answers
         if row in before or labeled[row]
     }

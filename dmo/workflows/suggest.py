@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import pairwise_distances_argmin_min
 
-from dmo.errors import UserError
+from dmo.errors import UserError, visible
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.methods.decoding import top_labels
@@ -199,7 +199,7 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
     for entry in found:
         path = prefix + entry["sample"]
         lists = (_cell(entry.get(key, [])) for key in ("labels", "doubts", "labels"))
-        path = path if guarded(path) == path else f"./{path}"
+        path = visible(path) if guarded(path) == visible(path) else f"./{visible(path)}"
         writer.writerow([path, guarded(entry["sample"]), entry["why"], entry["value"], *lists])
     return text.getvalue()
 
@@ -207,4 +207,4 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
 def _cell(labels: Sequence[str]) -> str:
     """Labels in a cell, from which `dmo.workflows.answers` reads them."""
     plain = not any(";" in label or label.startswith(("{", "[{")) for label in labels)
-    return guarded(";".join(labels)) if plain else json.dumps({"choices": list(labels)}, ensure_ascii=False)
+    return guarded(";".join(labels)) if plain else json.dumps({"choices": list(labels)})
