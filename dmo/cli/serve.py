@@ -57,7 +57,7 @@ def serve(
         import uvicorn
 
         from dmo.serve.app import make_app
-        from dmo.serve.guard import Connection, Limits
+        from dmo.serve.guard import Limits, _Connection
     except ImportError:
         raise ImportError(_CURE) from None
     with session(False) as run:
@@ -75,7 +75,7 @@ def serve(
                     app,
                     log_level="warning",
                     access_log=False,  # the addresses hold the token
-                    http=Connection,
+                    http=_Connection,
                     ws="none",
                     lifespan="off",
                     server_header=False,

@@ -211,7 +211,7 @@ class Guard:
         return measured
 
 
-class Connection(H11Protocol):
+class _Connection(H11Protocol):
     """A connection that ends where the head of a request takes too long, and makes room for others while it says nothing.
 
     uvicorn itself waits for ever for the first byte, and then turns away whoever comes after `limit_concurrency` of such.
@@ -221,7 +221,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._since = self.loop.time()
         self._wait()
-        silent = [one for one in self.connections if isinstance(one, Connection) and one is not self and one.is_silent]
+        silent = [one for one in self.connections if isinstance(one, _Connection) and one is not self and one.is_silent]
         if len(self.connections) >= (self.limit_concurrency or math.inf) and silent:
             min(silent, key=lambda one: one._since)._end()
 
