@@ -89,7 +89,29 @@ def read_answers(path: str | Path) -> dict[str, list[str]]:
 
 
 def one_answer_each(answers: Iterable[tuple[str, list[str]]]) -> dict[str, list[str]]:
-    """Labels by sample; UserError where two answers to a sample differ: which one holds is not ours to say."""
+    """Take one answer to every sample.
+
+    Parameters
+    ----------
+    answers : iterable of (str, list of str)
+        Samples with their labels.
+
+    Returns
+    -------
+    dict of str to list of str
+        Labels by sample.
+
+    Raises
+    ------
+    UserError
+        Where two answers to a sample differ: which one holds is not ours to say.
+
+    Examples
+    --------
+    >>> from dmo.workflows.answers import one_answer_each
+    >>> one_answer_each([("1.jpg", ["sea"]), ("1.jpg", ["sea"])])
+    {'1.jpg': ['sea']}
+    """
     found: dict[str, list[str]] = {}
     for sample, labels in answers:
         if set(found.setdefault(sample, labels)) != set(labels):
