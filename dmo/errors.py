@@ -2,7 +2,9 @@
 
 import re
 
-_HIDDEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]")
+_HIDDEN = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff\\ufffe\\uffff]"
+)
 
 
 class UserError(ValueError):
@@ -20,9 +22,10 @@ class UserError(ValueError):
 
 
 def visible(text: str) -> str:
-    """Text of files that others wrote, with control characters and changes of direction written as escapes.
+    """Text of files that others wrote, with control characters, changes of direction and what is no character as escapes.
 
-    A terminal obeys them: a label could clear it, set its title or hide what stands beside it. Line feeds and tabs stay.
+    A terminal obeys them: a label could clear it, set its title or hide what stands beside it. XML cannot hold them. Line
+    feeds and tabs stay.
 
     Parameters
     ----------

@@ -11,6 +11,9 @@ Count = Annotated[int, Field(gt=0, lt=1 << 48)]
 Number = Annotated[float, Field(allow_inf_nan=False, gt=-1e100, lt=1e100)]
 Scale = Annotated[float, Field(gt=0, lt=1e50)]
 Share = Annotated[float, Field(ge=0, le=1)]
+LabelType = Literal[
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"
+]
 T = TypeVar("T")
 
 
@@ -311,6 +314,8 @@ class Fitted(_Part):
         Columns of all.
     label_names_ : list of str or None
         Of the labels.
+    label_dtype_ : LabelType
+        Of label sets, as the labels of the fit had it.
     expansions : dict of str to KernelPart, FactorPart or LinearPart
         Functions of new rows, by view.
     map : Map or None
@@ -357,6 +362,7 @@ class Fitted(_Part):
     view_widths_: Annotated[dict[str, Count], Field(min_length=1, alias="view_widths_")] = {}
     n_features_in_: Annotated[Count | None, Field(alias="n_features_in_")] = None
     label_names_: Annotated[list[str] | None, Field(alias="label_names_")] = None
+    label_dtype_: Annotated[LabelType, Field(alias="label_dtype_")] = "uint8"
     expansions: Annotated[dict[str, KernelPart | FactorPart | LinearPart], Field(min_length=1)] = {}
     map: Map | None = None
     rule: Rule | None = None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
 import socket
 import sys
+import tempfile
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +23,8 @@ from dmo.workflows.trial import open_trial
 
 _CURE = "dmo serve needs Starlette, uvicorn and python-multipart; run: pip install dmo-learn[serve]"
 _HEAD, _CONNECTIONS, _PATIENCE = 16 << 10, 64, 5
-"""Bytes of the head of a request, connections at a time, seconds that an idle one is kept and a last answer waited for."""
+"""Bytes of the head of a request, connections at a time, seconds that an idle one is kept, that a head may take, and that a
+last answer is waited for."""
 
 
 def serve(
@@ -53,7 +57,7 @@ def serve(
         import uvicorn
 
         from dmo.serve.app import make_app
-        from dmo.serve.guard import Limits
+        from dmo.serve.guard import Limits, _Connection
     except ImportError:
         raise ImportError(_CURE) from None
     with session(False) as run:
@@ -71,24 +75,36 @@ def serve(
                     app,
                     log_level="warning",
                     access_log=False,  # the addresses hold the token
-                    http="h11",
+                    http=_Connection,
                     ws="none",
                     lifespan="off",
                     server_header=False,
                     proxy_headers=False,
-                    limit_concurrency=_CONNECTIONS,
+                    limit_concurrency=_CONNECTIONS + 1,
                     h11_max_incomplete_event_size=_HEAD,
                     timeout_keep_alive=_PATIENCE,
                     timeout_graceful_shutdown=_PATIENCE,
                 )
             )
-            _until_interrupted(server, listener, (lambda: webbrowser.open(address)) if wanted else None)
+            with (
+                _opened(address) if wanted else nullcontext()
+            ):  # the socket listens already: the browser's request waits
+                _until_interrupted(server, listener)
 
 
-def _until_interrupted(server: Any, listener: socket.socket, opened: Callable[[], Any] | None) -> None:
+@contextmanager
+def _opened(address: str) -> Iterator[None]:
+    """Open a browser by a file that this user alone can read: other users see the arguments of every program."""
+    with tempfile.TemporaryDirectory(prefix="dmo-serve-") as folder:
+        page = Path(folder, "page.html")
+        with open(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={address}">')
+        webbrowser.open(page.as_uri())
+        yield
+
+
+def _until_interrupted(server: Any, listener: socket.socket) -> None:
     """Serve until Ctrl-C, which ends well: that is how a page is closed."""
-    if opened is not None:
-        opened()  # the socket listens already, so the browser's request waits
     try:
         server.run([listener])
     except KeyboardInterrupt as stop:

@@ -11,7 +11,7 @@ from dmo import stores
 from dmo.cli.options import Features, Json, Model, Overwrite, Split
 from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.errors import UserError
-from dmo.workflows.answers import kept_answers, read_answers, update
+from dmo.workflows.answers import kept_answers, one_answer_each, read_answers, update
 from dmo.workflows.apply import ALL, SCORES, free, open_applied, write_csv
 from dmo.workflows.program import session
 from dmo.workflows.suggest import KINDS, as_csv, as_label_studio, suggestions
@@ -81,9 +81,7 @@ def update_command(
     The new model remembers the answers, which `dmo suggest` does not ask for again and a further update keeps.
     """
     free(out, overwrite, "model")
-    given: dict[str, list[str]] = {}
-    for path in answers:
-        given |= read_answers(path)
+    given = one_answer_each(answer for path in answers for answer in read_answers(path).items())
     if not given:
         raise UserError(
             f"{', '.join(map(str, answers))}: nobody has answered yet; annotate some of the tasks, and export them"
@@ -91,9 +89,13 @@ def update_command(
     with stores.reserve_model(out, overwrite), session(json) as run:
         record = update(run, model, features, out, given, split, new_labels, overwrite) | run.costs()
     how = "learned from the answers alone" if record["goes_on"] else f"fitted anew to {record['n_samples']} samples"
-    rows = [("answers", f"{record['answers']}, {record['all_answers']} with earlier ones"), ("model", f"{how}: {out}")]
+    kinds = (
+        f"{record['new_answers']} new, {record['changed_answers']} changed, {record['empty_answers']} without a label"
+    )
+    said = f"{record['answers']}: {kinds}; {record['all_answers']} with earlier ones"
+    rows = [("answers", said), ("model", f"{how}: {out}")]
     rows += [("new labels", ", ".join(record["new_labels"]))] if record["new_labels"] else []
-    parts = [f"{record['answers']} answers", how]
+    parts = [f"{record['answers']} answers ({kinds})", how]
     show(
         record,
         [*rows, *cost_rows(record, run.verbose)],

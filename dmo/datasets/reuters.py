@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import os
 import re
-import shutil
 import tarfile
 import tempfile
 from collections import Counter
@@ -30,6 +29,7 @@ SELECTIONS = ("modapte", "modapte-90", "mlsi", "mope")
 _ATTRIBUTE = re.compile(r'([A-Z]+)="([^"]*)"')
 _ITEM = re.compile(r"<D>(.*?)</D>", re.DOTALL)
 _TAG = re.compile(r"<[^<>]*>")
+_UNPACKED = 1 << 30  # bytes of an archive, on the disk for a moment: some kilobytes may unpack to any number
 _LONGEST = 1 << 20  # bytes of one document: the longest of the collection has 20 000
 
 
@@ -100,7 +100,10 @@ def _files(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
     try:
         # the members are read in the order of their names, and a compressed stream would start again for each of them
         with tempfile.TemporaryFile() as plain, open_binary(source) as stream:
-            shutil.copyfileobj(stream, plain, 1 << 20)
+            while block := stream.read(1 << 20):
+                if plain.tell() > _UNPACKED:
+                    raise DataError(f"{source}: unpacks to more than {_UNPACKED} bytes, the collection has 28 million")
+                plain.write(block)
             plain.seek(0)
             with tarfile.open(fileobj=plain) as archive:
                 members = sorted((m for m in archive.getmembers() if m.name.endswith(".sgm")), key=lambda m: m.name)

@@ -21,6 +21,7 @@ from dmo.formats.matlab import read_matlab
 from dmo.formats.tables import open_table
 
 log = logging.getLogger("dmo")
+_LARGEST = 1 << 30  # bytes of a file that is fetched; the largest of a card has a thirtieth of them
 
 
 def find(card: Card, folder: str | os.PathLike[str], files: list[File], download: bool = False) -> dict[str, Path]:
@@ -66,12 +67,30 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
     pooch.get_logger().setLevel("WARNING")
     name = Path(file.url or "").name
     log.warning("%s: fetching %s", card.name, file.url)
+    plain = pooch.HTTPDownloader(progressbar=_Bounded())
     try:
-        return Path(pooch.retrieve(file.url, f"sha256:{file.sha256}", name, folder, downloader=pooch.HTTPDownloader()))
+        return Path(pooch.retrieve(file.url, f"sha256:{file.sha256}", name, folder, downloader=plain))
     except OSError:
         raise
     except ValueError as error:  # what pooch says of a checksum
         raise DataError(f"{card.name}: {file.url} has other bytes than the card says, nothing is kept") from error
+
+
+class _Bounded:
+    """Counts what comes in the place of a display of progress: a server may send without end."""
+
+    _seen, total = 0, 0
+
+    def update(self, count: int) -> None:
+        self._seen += count
+        if self._seen > _LARGEST:
+            raise OSError(f"more than {_LARGEST} bytes came")
+
+    def reset(self) -> None:
+        self._seen = self.total = 0
+
+    def close(self) -> None:
+        pass
 
 
 def read_corel5k(card: Card, paths: dict[str, Path], views: list[ViewCard]) -> Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -16,6 +17,8 @@ from dmo.features.images import need_library
 from dmo.hashing import file_digest
 
 VIEW = "onnx"
+LARGEST = 1 << 31
+"""Bytes of a model: more than a protocol buffer can hold."""
 SIDE = 224
 """Pixels a side of the model's input where the file leaves them open."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -81,8 +84,7 @@ class Embedding:
             For a file that is no ONNX model of one image with three channels.
         """
         path = os.path.abspath(path)
-        with open(path, "rb") as file:
-            digest = file_digest(file)
+        digest = file_digest(io.BytesIO(_content(path)))
         inputs = _session(path, digest).get_inputs()
         shape = inputs[0].shape
         if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(shape) != 4 or shape[1] not in (3, "C", None):
@@ -129,6 +131,15 @@ class Embedding:
         return cls(**{**given, "mean": tuple(given["mean"]), "deviation": tuple(given["deviation"])})
 
 
+def _content(path: str) -> bytes:
+    """The bytes of a model; a recipe of others may name a pipe, which waits for ever, or a device, which has no end."""
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
+        raise UserError(f"{path}: is no regular file of at most {LARGEST} bytes, as an ONNX model is; pass another")
+    with open(path, "rb") as file:
+        return file.read()
+
+
 @lru_cache(maxsize=2)
 def _session(path: str, sha256: str) -> Any:
     """The model in a file with this content, one thread an image; ValueError where the file is another or no model."""
@@ -138,12 +149,13 @@ def _session(path: str, sha256: str) -> Any:
         raise ImportError(
             "embeddings need onnxruntime, which is not installed; run: pip install dmo-learn[onnx]"
         ) from None
-    with open(path, "rb") as file:
-        content = file.read()
+    content = _content(path)
     if file_digest(io.BytesIO(content)) != sha256:
         raise UserError(f"{path}: is not the model that the rows were made with; put that file back, or extract again")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    # weights in other files, which the hash does not cover, are looked for where there is none
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
 """Endings of the files that count as images, in lower case."""
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Formats that are decoded, whatever a file is called; for others Pillow may start programs, as for PostScript."""
 SIDE = 256
 """Pixels to which the longer side of larger images is reduced."""
 LEAST = 32
@@ -92,7 +95,9 @@ def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
     return sorted(images), sorted(others)
 
 
-def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+def read_image(
+    path: str | os.PathLike[str], side: int = SIDE, max_pixels: int = MAX_PIXELS, formats: Sequence[str] = FORMATS
+) -> np.ndarray:
     """Read the image in a file as eight bits of RGB.
 
     It is turned upright as EXIF says; transparent pixels lie on white; gray, palette, CMYK and 16-bit images are converted;
@@ -107,6 +112,9 @@ def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int =
         Pixels of the longer side, at most.
     max_pixels : int, default=80_000_000
         A file of more pixels is refused by its header, undecoded.
+    formats : sequence of str, default=("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+        Pillow's names of the formats that are decoded; the file's bytes say which it is, not its name. Name others for files
+        that you trust alone: Pillow gives "EPS" to another program.
 
     Returns
     -------
@@ -136,7 +144,7 @@ def read_image(path: str | os.PathLike[str], side: int = SIDE, max_pixels: int =
         raise UserError(f"read_image: side = {side} pixels, needs at least {LEAST}")
     check_file(path)
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=tuple(formats)) as image:
             pixels = image.width * image.height
             if pixels > max_pixels:
                 raise UnreadableImage(f"{path}: {pixels} pixels, at most {max_pixels} are decoded; raise max_pixels")

@@ -500,13 +500,23 @@ def _rows_of(array: zarr.Array, where: str) -> ZarrRows:
     return ZarrRows(array, where)
 
 
-def _store_at(path: str | os.PathLike[str]) -> Path | zarr.storage.ZipStore:
+def _store_at(path: str | os.PathLike[str]) -> zarr.storage.ZipStore | _Files:
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such store")
     if path.is_file() and not zipfile.is_zipfile(path):
         raise DataError(f"{path}: a file without a zip directory, expected the folder or zip archive of a Zarr store")
-    return zarr.storage.ZipStore(path, mode="r") if path.is_file() else path
+    return zarr.storage.ZipStore(path, mode="r") if path.is_file() else _Files(path, read_only=True)
+
+
+class _Files(zarr.storage.LocalStore):
+    """A folder of files: zarr itself waits for ever for the writer of a pipe, and reads a device without end."""
+
+    async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
+        path = self.root / key
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserError(f"{key} is a pipe or a device, expected a file")
+        return await super().get(key, *arguments, **options)
 
 
 def _first_line(error: Exception) -> str:

@@ -46,7 +46,7 @@ class DataError(UserError):
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    r"""Take a path to a file that is there.
+    r"""Take a path to a file that is there: a pipe would wait for its writer, a device may have no end.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def existing(path: str | os.PathLike[str]) -> Path:
     FileNotFoundError
         Where there is no such file.
     DataError
-        Where it is a folder.
+        Where it is a folder, a pipe or a device.
 
     Examples
     --------
@@ -78,6 +78,8 @@ def existing(path: str | os.PathLike[str]) -> Path:
         raise DataError(f"{path}: is a folder, expected a file")
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
+    if not path.is_file():
+        raise DataError(f"{path}: is a pipe or a device, expected a file; write its contents to a file first")
     return path
 
 

@@ -28,6 +28,8 @@ HEADER = 512
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MOST_VALUES = 1100
 """Bytes of values per byte of the file: deflate, the one compression that MATLAB writes, reaches 1032."""
+_FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
+"""Of HDF5 itself; others it looks for among the plugins of the machine, and what they unpack has no bound."""
 _DAMAGED = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError, MemoryError)
 
 
@@ -72,9 +74,19 @@ class Variable:
             raise self._damaged(f"numbers, got {dataset.dtype}")
         if dataset.external or dataset.is_virtual:
             raise self._damaged("values in this file, got a reference to another one")
+        plan = dataset.id.get_create_plist()
+        filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
+        if not set(filters) <= set(_FILTERS) or len(set(filters)) < len(filters):
+            named = ", ".join(_FILTERS.get(code, f"number {code}") for code in filters)
+            raise DataError(
+                f"{self._path}: variable {self.name!r} is stored by the filters {named}, expected each of "
+                f"{', '.join(_FILTERS.values())} once at most; save it again with MATLAB's -v7.3"
+            )
         size = self._path.stat().st_size
-        if dataset.nbytes > MOST_VALUES * size:
-            raise self._damaged(f"at most {MOST_VALUES * size} bytes of values in {size}, got {dataset.nbytes}")
+        chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize  # is unpacked whole
+        most = max(dataset.nbytes, chunk)
+        if most > MOST_VALUES * size:
+            raise self._damaged(f"at most {MOST_VALUES * size} bytes of values in {size}, got {most}")
         check_memory(f"{self._path}::{self.name}", dataset.nbytes)
         return np.asarray(dataset[()], dtype=dataset.dtype.newbyteorder("="))
 
@@ -97,6 +109,8 @@ def _described(node: h5py.Dataset | h5py.Group) -> tuple[tuple[int, ...], str]:
     if kind not in NUMERIC:
         return (), kind
     if "MATLAB_empty" in node.attrs:
+        if node.chunks or node.external or node.is_virtual:  # MATLAB writes a few numbers, in one piece
+            raise UserError("an empty matrix whose shape is in chunks or in another file")
         shape = tuple(int(d) for d in node[:32])
         if math.prod(shape):
             raise UserError(f"an empty matrix of shape {shape}")

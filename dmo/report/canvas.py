@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dmo.errors import visible
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -85,7 +87,7 @@ def name_at(ax: Axes, places: Sequence[np.ndarray], names: Sequence[str]) -> Non
 
 def plain(text: object) -> str:
     """Text on one line that matplotlib shows as it is, dollar signs included."""
-    return " ".join(str(text).split()).replace("$", r"\$")
+    return " ".join(visible(str(text)).split()).replace("$", r"\$")
 
 
 def shorten(figure: Figure, text: object, inches: float, size: float) -> str:
@@ -94,7 +96,7 @@ def shorten(figure: Figure, text: object, inches: float, size: float) -> str:
     from matplotlib.font_manager import FontProperties
 
     renderer, font = RendererAgg(1, 1, figure.dpi), FontProperties(size=size)
-    line = " ".join(str(text).split())
+    line = " ".join(visible(str(text)).split())
     for length in range(min(len(line), 100), 0, -1):
         candidate = line if length == len(line) else line[:length].rstrip() + "…"
         width, _, _ = renderer.get_text_width_height_descent(candidate, font, False)

@@ -21,11 +21,11 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dmo.errors import UserError
+from dmo.errors import UserError, visible
 from dmo.report.explorer import Samples
 from dmo.report.numbers import decimals_of, is_number, shown
 from dmo.report.svg import inline_svg
-from dmo.stores import replace_file
+from dmo.stores import replace_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -162,8 +162,7 @@ def write_report(
         )
     )
     images = {path.parent / f"{entry.name}.png": _png(entry.figure) for entry in figures}
-    for target, content in {**images, path: page.encode("utf-8", "replace")}.items():
-        replace_file(target, content)
+    replace_files({**images, path: page.encode("utf-8", "replace")})
     return [path, *images]
 
 
@@ -188,7 +187,14 @@ def _kind(part: Part) -> str:
 @cache
 def _environment() -> Environment:
     loader = PackageLoader("dmo.report")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from dmo.errors import visible
 from dmo.report.canvas import BLUE, GRAY, PALE, VERMILION
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def inline_svg(figure: Figure, name: str, title: str, words: str) -> str:
     root.attrib = {"viewBox": f"0 0 {width} {height}", "role": "img", "aria-labelledby": f"{name}-t {name}-d"}
     for place, (tag, text, suffix) in enumerate((("title", title, "t"), ("desc", words, "d"))):
         spoken = ElementTree.Element(tag, {"id": f"{name}-{suffix}"})
-        spoken.text = text
+        spoken.text = visible(text)
         root.insert(place, spoken)
     return ElementTree.tostring(root, encoding="unicode")
 

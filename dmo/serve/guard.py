@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import secrets
 import time
 from collections import deque
@@ -12,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import h11
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -171,7 +174,7 @@ class Guard:
         if not secrets.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
             return 404, "nothing is here; open the address that dmo serve printed, with its token"
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and origin.partition("://")[2] != headers.get("host"):
             return 403, "another page asks for this one"
         while self._begun and now - self._begun[0] > MINUTE:
             self._begun.popleft()
@@ -206,6 +209,50 @@ class Guard:
             return message
 
         return measured
+
+
+class _Connection(H11Protocol):
+    """A connection that ends where the head of a request takes too long, and makes room for others while it says nothing.
+
+    uvicorn itself waits for ever for the first byte, and then turns away whoever comes after `limit_concurrency` of such.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._wait()
+        silent = [one for one in self.connections if isinstance(one, _Connection) and one is not self and one.is_silent]
+        if len(self.connections) >= (self.limit_concurrency or math.inf) and silent:
+            min(silent, key=lambda one: one._since)._end()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.is_silent:
+            self._late.cancel()
+
+    def on_response_complete(self) -> None:
+        self._wait()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._late.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the head of a request is not there yet."""
+        return self.conn.their_state is h11.IDLE
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(self.timeout_keep_alive, self._end_silent)
+
+    def _end_silent(self) -> None:
+        if self.is_silent:
+            self._end()
+
+    def _end(self) -> None:
+        self.connections.discard(self)
+        self.transport.abort()
 
 
 def _is_address(name: str) -> bool:

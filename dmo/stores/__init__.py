@@ -14,6 +14,7 @@ from dmo.stores._files import (
     put_in_place,
     relative_path,
     replace_file,
+    replace_files,
 )
 from dmo.stores._lock import reserve
 from dmo.stores._schema import Provenance
@@ -52,6 +53,7 @@ __all__ = [
     "relative_path",
     "reopen",
     "replace_file",
+    "replace_files",
     "reserve",
     "reserve_model",
     "save_model",

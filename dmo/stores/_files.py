@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -167,16 +168,44 @@ def replace_file(path: Path, content: bytes) -> None:
     ...     (Path(folder) / "new" / "a.txt").read_text()
     'text'
     """
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}")
-    with writing(str(path), "the file"):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(content)
-            os.replace(part, path)
-        except BaseException:
+    replace_files({path: content})
+
+
+def replace_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files that belong together, none of them before there is room for all; else as `replace_file`.
+
+    Parameters
+    ----------
+    contents : mapping of Path to bytes
+        Local path -> all of it.
+
+    Raises
+    ------
+    OSError
+        With the path and the cure, where the disk refuses.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from dmo.stores import replace_files
+    >>> replace_files({Path("a.txt"): b"text", Path("b.txt"): b"more"})
+    >>> Path("b.txt").read_text()
+    'more'
+    """
+    parts = {path: path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}") for path in contents}
+    try:
+        for path, content in contents.items():
+            with writing(str(path), "the file"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                parts[path].write_bytes(content)
+        for path, part in parts.items():
+            with writing(str(path), "the file"):
+                os.replace(part, path)
+    except BaseException:
+        for part in parts.values():
             with suppress(OSError):
                 part.unlink()
-            raise
+        raise
 
 
 def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

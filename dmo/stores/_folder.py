@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -193,7 +194,8 @@ class Folder:
         self._inside(key)
         try:
             if self.is_local:
-                return Path(self.url, key).read_bytes()
+                with _regular(Path(self.url, key)) as file:
+                    return file.read()
             _, root = self._remote
             return self._ask("cat_file", f"{root}/{key}")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -236,7 +238,7 @@ class Folder:
                     start += part.size
             return len(data)
         try:
-            with open(Path(self.url, key), "rb", buffering=0) as file:
+            with _regular(Path(self.url, key)) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size != expected:
                     return size
@@ -334,6 +336,16 @@ def _write(path: Path, parts: Iterable[Any], durable: bool = False, mode: str = 
                 view = view[file.write(view) :]
         if durable:  # before the rename: a name that survives a power failure must not have lost its bytes
             os.fsync(file.fileno())
+
+
+def _regular(path: Path) -> Any:
+    """A file open for reading; a store of others may hold a pipe, which waits for ever, or a device, which has no end."""
+    waits = getattr(os, "O_NONBLOCK", 0)
+    file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | waits))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise StoreError(f"{path} is a pipe or a device, a store holds files alone; make the store again")
+    return file
 
 
 def _publish(partial: Path, target: Path) -> bool:

@@ -129,6 +129,8 @@ class Blocks:
 
     def finish(self) -> None:
         """Seal the manifests and mark the store complete; StoreError while blocks are missing."""
+        if self.complete:  # whoever made it so may have died before it gave up its lock
+            return
         document = existing_root(self.folder)
         if not self._open():
             return

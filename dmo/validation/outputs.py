@@ -628,7 +628,7 @@ def _from_matrix(
             raise UserError("no sample has a label; pass labels for some of them")
         _learn(estimator, np.arange(L) if names is None else names, True, names)
         if given.kind in "biuf":
-            estimator.label_dtype_ = given.name
+            estimator.label_dtype_ = given.name if given.itemsize <= 8 else "float64"  # a model names no wider type
         return Y
     known = getattr(estimator, "label_names_", None)
     count = len(estimator.classes_)

@@ -22,6 +22,18 @@ from dmo.workflows.program import Session
 
 _SAMPLE = ("sample", "filepath", "image", "file", "id")
 """Columns that name a sample, the first that is there; Label Studio's own "id" is of its task."""
+_LABELS = ("labels", "label", "choice")
+"""Names of the labels of a sample; Label Studio's templates call their tag "choice"."""
+_JSON = ("{", "[{")
+"""How Label Studio begins a cell that holds more than one choice."""
+_TASK = "annotation_id"
+"""What Label Studio adds to a task of JSON-MIN and CSV."""
+_NO_LABELS = frozenset(["textarea", "rating", "number", "datetime", "relation"])
+"""Types of Label Studio's results that say nothing about labels."""
+_SUGGESTED = "suggested"
+"""The column of labels that `dmo suggest` repeats, so that an answer can be told from a suggestion."""
+_OURS = (_SUGGESTED, "doubts")
+"""Columns of `dmo suggest` that are no answers."""
 _ANSWERS = "answers"
 _WHOLE = "whole_split"
 
@@ -32,18 +44,21 @@ def read_answers(path: str | Path) -> dict[str, list[str]]:
     Parameters
     ----------
     path : path-like
-        An export of Label Studio (JSON, JSON-MIN or CSV) or FiftyOne (labels.json of a FiftyOneImageClassificationDataset, or
-        CSV), or a CSV with the columns "sample" and "labels" (";" between labels), such as `dmo suggest` writes.
+        An export of Label Studio (JSON, JSON-MIN or CSV, of one tag of choices), or FiftyOne (labels.json of a
+        FiftyOneImageClassificationDataset, or CSV), or a CSV with the columns "sample" and "labels" (";" between labels), such
+        as `dmo suggest` writes.
 
     Returns
     -------
     dict of str to list of str
-        Labels by sample; of Label Studio's tasks those of the last annotation, without the tasks that were skipped.
+        Labels by sample, empty where the file says so; of Label Studio's tasks those of the last annotation. Tasks that were
+        skipped, and samples whose class FiftyOne does not know, are left out.
 
     Raises
     ------
     UserError
-        For a file that is none of these.
+        For a file that is none of these or holds anything else than labels of whole samples, one that `dmo suggest` wrote and
+        nobody touched, and a sample with two answers.
 
     Examples
     --------
@@ -60,55 +75,171 @@ def read_answers(path: str | Path) -> dict[str, list[str]]:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
         if str(path).lower().endswith(".csv"):
-            return dict(map(_of_row, csv.DictReader(StringIO(text, newline=""))))
-        found = json.loads(text)
-        return _of_images(found) if isinstance(found, dict) else dict(_of_tasks(found))
+            return one_answer_each(_of_table(text))
+        found = json.loads(text, object_pairs_hook=_each_once)
+        return one_answer_each(_of_images(found) if isinstance(found, dict) else _of_tasks(found))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}; pass a file of answers") from error
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError, csv.Error) as error:
+        reason = str(error)[:300] if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"[:300]
         raise UserError(
-            f"{path} holds no answers ({error!r}); export Label Studio's tasks or FiftyOne's classifications as JSON or CSV, "
+            f"{path} holds no answers ({reason}); export Label Studio's tasks or FiftyOne's classifications as JSON or CSV, "
             f"or write columns 'sample' and 'labels'"
         ) from error
 
 
-def _of_row(row: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Sample and labels of a row of a table, or of a task of JSON-MIN."""
-    named = [str(row[column]) for column in _SAMPLE if row.get(column) is not None]
-    return unguarded(named[0]), _choices(row["labels"])
+def one_answer_each(answers: Iterable[tuple[str, list[str]]]) -> dict[str, list[str]]:
+    """Take one answer to every sample.
+
+    Parameters
+    ----------
+    answers : iterable of (str, list of str)
+        Samples with their labels.
+
+    Returns
+    -------
+    dict of str to list of str
+        Labels by sample.
+
+    Raises
+    ------
+    UserError
+        Where two answers to a sample differ: which one holds is not ours to say.
+
+    Examples
+    --------
+    >>> from dmo.workflows.answers import one_answer_each
+    >>> one_answer_each([("1.jpg", ["sea"]), ("1.jpg", ["sea"])])
+    {'1.jpg': ['sea']}
+    """
+    found: dict[str, list[str]] = {}
+    for sample, labels in answers:
+        if set(found.setdefault(sample, labels)) != set(labels):
+            raise UserError(f"sample {sample!r} is answered by {found[sample]} and by {labels}; keep one answer")
+    return found
 
 
-def _choices(given: Any) -> list[str]:
-    """Labels from a list of them, {"choices": labels} as a mapping or as text, or text with ";" between them."""
-    if isinstance(given, str) and given.startswith("{"):
-        given = json.loads(given)
-    if isinstance(given, Mapping):
+def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, whose names occur once each."""
+    if len(found := dict(pairs)) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise UserError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in one object")
+    return found
+
+
+def _of_table(text: str) -> Iterable[tuple[str, list[str]]]:
+    lines = csv.reader(StringIO(text, newline=""))
+    head, records = next(lines, []), {}
+    if len(set(head)) < len(head):
+        raise UserError(f"its first line {head} names a column twice")
+    for fields in lines:
+        if len(fields) not in (0, len(head)):
+            raise UserError(
+                f"line {lines.line_num} has {len(fields)} fields, the first line {len(head)}: a field with a comma is quoted"
+            )
+        if fields:
+            records[f"line {lines.line_num}"] = dict(zip(head, fields, strict=True))
+    if _SUGGESTED in head and records and all(row.get("labels") == row[_SUGGESTED] for row in records.values()):
+        raise UserError(
+            f"it is as dmo suggest wrote it; put its labels right, or remove the column {_SUGGESTED!r} where all are right"
+        )
+    return _of_records(records, ", ".join(head))
+
+
+def _of_records(records: Mapping[str, Mapping[str, Any]], names: str) -> Iterable[tuple[str, list[str]]]:
+    """Of a table or JSON-MIN: one name among all records holds the labels, that of Label Studio's tag or "labels"."""
+    named = dict.fromkeys(
+        name
+        for record in records.values()
+        for name, value in record.items()
+        if name in _LABELS or (_are_choices(value) and name not in _OURS)
+    )
+    if records and len(named) != 1:
+        raise UserError(f"of {names}, {' and '.join(named) or 'none'} may hold labels; leave one, called 'labels'")
+    for where, record in records.items():
+        name, theirs = next(iter(named)), _TASK in record
+        if name not in record and not theirs:
+            raise UserError(f"{where} has no {name!r}")
+        given = record.get(name, [])  # Label Studio leaves out the tag where someone submitted nothing
+        if isinstance(given, str):
+            given = [given] if theirs and not given.startswith(_JSON) else _parsed(unguarded(given))
+        yield _sample(record, where, _SAMPLE[:-1] if theirs else _SAMPLE), _labels(given, where)
+
+
+def _sample(record: Mapping[str, Any], where: str, names: Sequence[str]) -> str:
+    for name in names:
+        if isinstance(record.get(name), str | int) and record[name] != "":
+            return unguarded(str(record[name]))
+    raise UserError(
+        f"{where} names no sample: it has {', '.join(map(str, record))}, needed is one of {', '.join(names)}"
+    )
+
+
+def _are_choices(value: Any) -> bool:
+    found = _parsed(value) if isinstance(value, str) and value.startswith("{") else value
+    return isinstance(found, Mapping) and "choices" in found
+
+
+def _parsed(text: str) -> Any:
+    """What a cell holds: {"choices": labels}, as Label Studio writes several, or labels with ";" between them."""
+    if text.startswith(_JSON):
+        try:
+            return json.loads(text)
+        except ValueError:
+            pass
+    return text.split(";")
+
+
+def _labels(given: Any, where: str) -> list[str]:
+    """Labels of a whole sample from a list of them, or {"choices": labels}."""
+    if isinstance(given, Mapping) and "choices" in given:
         given = given["choices"]
-    if isinstance(given, str):
-        given = unguarded(given).split(";")
-    return [str(label).strip() for label in given if str(label).strip()]
+    parts = given if isinstance(given, list) else [given]
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, str | int):
+            lists = [name for name, value in part.items() if isinstance(value, list)] if isinstance(part, dict) else []
+            raise UserError(
+                f"{where} holds {', '.join(lists) or json.dumps(part)[:60]}, needed are choices, a list of labels"
+            )
+    return [str(label).strip() for label in parts if str(label).strip()]
 
 
-def _of_tasks(tasks: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, list[str]]]:
+def _of_tasks(tasks: Sequence[Any]) -> Iterable[tuple[str, list[str]]]:
     """Of Label Studio, in full or JSON-MIN."""
-    for task in tasks:
-        if "data" not in task:
-            yield _of_row({"labels": []} | dict(task))
-            continue
-        given = [one for one in task.get("annotations", []) if not one.get("was_cancelled")]
+    for number, task in enumerate(tasks):
+        if not isinstance(task, Mapping):
+            raise UserError(f"entry {number} is {json.dumps(task)[:60]}, needed is a task")
+    if not all(isinstance(task.get("data"), Mapping) for task in tasks):
+        records = {f"entry {number}": task for number, task in enumerate(tasks)}
+        yield from _of_records(records, ", ".join(dict.fromkeys(name for task in tasks for name in task)))
+        return
+    for number, task in enumerate(tasks):
+        where = f"entry {number}"
+        given = [one for one in task.get("annotations") or [] if not one.get("was_cancelled")]
         if given:
-            parts = [_choices(result["value"].get("choices", [])) for result in given[-1]["result"]]
-            yield _of_row(task["data"] | {"labels": [label for part in parts for label in part]})
+            labels: list[str] = []
+            for result in given[-1]["result"]:
+                value = result.get("value", {})
+                if "choices" in value:
+                    labels += _labels(value["choices"], where)
+                elif not {result.get("type"), *value} & _NO_LABELS:
+                    raise UserError(f"{where} holds {result.get('type') or ', '.join(value)}, needed are choices")
+            yield _sample(task["data"], where, _SAMPLE), labels
 
 
-def _of_images(found: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Of FiftyOne: numbers of classes, names, or lists of either, by image."""
-    classes, answers = found.get("classes") or [], {}
+def _of_images(found: Mapping[str, Any]) -> Iterable[tuple[str, list[str]]]:
+    """Of FiftyOne: numbers of classes, names, or lists of either, by image; null where the class is not known."""
+    if not isinstance(found.get("labels"), Mapping):
+        raise UserError(f"it has {', '.join(found) or 'nothing'}, FiftyOne's classes and labels are needed")
+    classes = found.get("classes") or []
     for sample, given in found["labels"].items():
-        several = [] if given is None else given if isinstance(given, list) else [given]
-        plain = [one["label"] if isinstance(one, Mapping) else one for one in several]
-        answers[str(sample)] = [classes[one] if isinstance(one, int) else str(one) for one in plain]
-    return answers
+        several = given if isinstance(given, list) else [given]
+        plain = [one["label"] if isinstance(one, Mapping) and "label" in one else one for one in several]
+        for one in plain:
+            if type(one) is int and not 0 <= one < len(classes):
+                raise UserError(f"image {sample!r} is of class {one}, there are {len(classes)} classes")
+        if given is not None:
+            yield sample, _labels([classes[one] if type(one) is int else one for one in plain], f"image {sample!r}")
 
 
 def kept_answers(model: str) -> dict[str, list[str]]:
@@ -241,7 +372,8 @@ def update(
     Returns
     -------
     dict
-        Of a report: samples, answers, new labels, and how the model took them in.
+        Of a report: samples, answers and how many of them are new, changed and empty, new labels, and how the model took
+        them in.
 
     Raises
     ------
@@ -280,6 +412,7 @@ def update(
     if part is not None:
         own &= np.asarray(applied.store.split) == part
     learned = {place: before[sample] for place, sample in enumerate(applied.ids()) if sample in before}
+    counts = _counted(by_row, learned, Y, names)
     goes_on = hasattr(applied.model, "pass_") and not any(own[row] or row in learned for row in by_row)
     Y = with_answers(Y, learned | by_row, names)
     if goes_on:
@@ -300,7 +433,24 @@ def update(
         "answers": len(by_row),
         "new_labels": added,
     }
-    return found | {"all_answers": len(kept), "n_samples": len(rows), "goes_on": goes_on}
+    return found | counts | {"all_answers": len(kept), "n_samples": len(rows), "goes_on": goes_on}
+
+
+def _counted(
+    answers: Mapping[int, Sequence[str]], before: Mapping[int, Sequence[str]], Y: np.ndarray, names: Sequence[str]
+) -> dict[str, int]:
+    """How many answers are to samples without labels until now, say something else than was known, and say no label."""
+    labeled, now = labeled_rows(Y), with_answers(Y, before, names)
+    known = {
+        row: {names[int(label)] for label in np.flatnonzero(now[row] == 1)}
+        for row in answers
+        if row in before or labeled[row]
+    }
+    return {
+        "new_answers": len(answers) - len(known),
+        "changed_answers": sum(set(answers[row]) != labels for row, labels in known.items()),
+        "empty_answers": sum(not labels for labels in answers.values()),
+    }
 
 
 def _targets(model: Any, Y: np.ndarray, added: Sequence[str]) -> np.ndarray:
@@ -333,7 +483,10 @@ def _by_row(answers: Mapping[str, Sequence[str]], ids: Sequence[str], features: 
             raise UserError(
                 f"answers name the sample {sample!r}, which {features} lacks; pass the store that it is from"
             )
-        found[rows[0]] = labels
+        if set(found.setdefault(rows[0], labels)) != set(labels):
+            raise UserError(
+                f"answers say {list(found[rows[0]])} and {list(labels)} of {ids[rows[0]]!r}; keep one answer"
+            )
     return found
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from dmo import stores
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster.workers import each
-from dmo.errors import UserError
+from dmo.errors import UserError, visible
 from dmo.estimators.annotator import label_scores, scores_labels
 from dmo.hashing import fingerprint
 from dmo.methods.decoding import top_labels
@@ -346,7 +346,8 @@ def as_csv(samples: Sequence[str], words: Iterable[Sequence[str]], count: int, e
 
 
 def guarded(cell: str) -> str:
-    """A cell of a table for people, which no spreadsheet runs as a formula: see `as_csv`."""
+    """A cell of a table for people, which no spreadsheet runs as a formula and no terminal obeys: see `as_csv`."""
+    cell = visible(cell)
     return f"'{cell}" if cell.startswith(_FORMULA) else cell
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import pairwise_distances_argmin_min
 
-from dmo.errors import UserError
+from dmo.errors import UserError, visible
 from dmo.estimators.label_gaps import LabelGaps
 from dmo.estimators.out_of_fold import out_of_fold_scores
 from dmo.methods.decoding import top_labels
@@ -169,6 +169,9 @@ def as_label_studio(found: Sequence[dict[str, Any]], prefix: str, version: str) 
 def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
     """Write suggestions as a table with a column `filepath`, as FiftyOne's CSVDataset reads it.
 
+    The column `suggested` repeats the labels: `dmo update` takes the table when someone has changed some of the labels.
+    Labels with ";" in them are written as {"choices": labels}.
+
     Cells that a spreadsheet would run as a formula are guarded as in `dmo.workflows.apply.as_csv`; a path must stay one,
     and gets "./" before it instead.
 
@@ -188,14 +191,20 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
     --------
     >>> from dmo.workflows.suggest import as_csv
     >>> as_csv([{"sample": "1.jpg", "why": "wrong", "value": 0.9, "labels": ["sea", "sky"]}], "pics/").splitlines()[1]
-    'pics/1.jpg,1.jpg,wrong,0.9,sea;sky,'
+    'pics/1.jpg,1.jpg,wrong,0.9,sea;sky,,sea;sky'
     """
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["filepath", "sample", "why", "value", "labels", "doubts"])
+    writer.writerow(["filepath", "sample", "why", "value", "labels", "doubts", "suggested"])
     for entry in found:
         path = prefix + entry["sample"]
-        lists = (guarded(";".join(entry.get(key, []))) for key in ("labels", "doubts"))
-        path = path if guarded(path) == path else f"./{path}"
+        lists = (_cell(entry.get(key, [])) for key in ("labels", "doubts", "labels"))
+        path = visible(path) if guarded(path) == visible(path) else f"./{visible(path)}"
         writer.writerow([path, guarded(entry["sample"]), entry["why"], entry["value"], *lists])
     return text.getvalue()
+
+
+def _cell(labels: Sequence[str]) -> str:
+    """Labels in a cell, from which `dmo.workflows.answers` reads them."""
+    plain = not any(";" in label or label.startswith(("{", "[{")) for label in labels)
+    return guarded(";".join(labels)) if plain else json.dumps({"choices": list(labels)})

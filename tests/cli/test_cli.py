@@ -24,7 +24,7 @@ from dmo.cli.estimator_options import engine, engine_options, options_of
 from dmo.cli.fit import fit_command
 from dmo.cli.plan import plan_command
 from dmo.cli.tune import tune_command
-from dmo.errors import UserError
+from dmo.errors import UserError, visible
 from dmo.metrics import annotation_scores, auc_scores, top_label_sets, top_scores
 from dmo.persistence import load
 
@@ -444,8 +444,9 @@ def test_names_of_others_are_no_formulas_in_a_csv_and_no_commands_to_a_terminal(
     with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
     assert not [cell for row in rows for cell in row if cell[0] in "=+-@"]
-    assert {cell.removeprefix("'") for cell in rows[1][1:]} == set(FORMULAS)
-    assert [row[0].removeprefix("'") for row in rows[1:]] == [f"=s{i}\x1b[2J" for i in range(len(Y))]
+    assert "\x1b" not in (tmp_path / "a.csv").read_text(encoding="utf-8")
+    assert {cell.removeprefix("'") for cell in rows[1][1:]} == {visible(name) for name in FORMULAS}
+    assert [row[0].removeprefix("'") for row in rows[1:]] == [rf"=s{i}\x1b[2J" for i in range(len(Y))]
 
 
 def test_info_of_every_kind(work, tmp_path):

@@ -53,6 +53,7 @@ def test_cells_that_a_spreadsheet_would_run_are_guarded():
         "value": "0.9",
         "labels": "'@sea;sky",
         "doubts": "'+1",
+        "suggested": "'@sea;sky",
     }
 
 
@@ -72,7 +73,15 @@ def test_files_of_annotation_tools_come_and_go(folder):
     tasks.write_text(json.dumps(made))
     chosen = made[0]["predictions"][0]["result"][0]["value"]["choices"]
     assert read_answers(tasks) == {made[0]["data"]["sample"]: chosen}
-    assert read_answers(table)[rows[0]["sample"]] == rows[0]["labels"].split(";")
+    with pytest.raises(
+        UserError, match=r"as dmo suggest wrote it; put its labels right, or remove the column 'suggested'"
+    ):
+        read_answers(table)
+    table.write_text(table.read_text().replace(rows[0]["labels"], "fir;moss", 1))
+    assert read_answers(table)[rows[0]["sample"]] == ["fir", "moss"]
+    agreed = [",".join(line.split(",")[:-1]) for line in table.read_text().splitlines()]
+    table.write_text("\n".join(agreed))
+    assert read_answers(table)[rows[1]["sample"]] == rows[1]["labels"].split(";")
     assert "known are uncertain, wrong, different" in run(*command, "--kind", "odd", code=2).stderr
 
 
@@ -85,16 +94,32 @@ TASKS = [
     }
     for name, labels in ANSWERED.items()
 ]
+MIN = {"id": 9, "annotator": 1, "annotation_id": 1, "created_at": "2024-01-01T00:00:00Z", "lead_time": 3.4}
 FORMS = {
     "label studio.json": json.dumps(TASKS),
     "json-min.json": json.dumps(
         [{"id": 9, "image": "x", "sample": name, "labels": {"choices": labels}} for name, labels in ANSWERED.items()]
     ),
     "label studio.csv": 'id,sample,labels\n9,1.jpg,"{""choices"": [""sea"", ""sky""]}"\n10,2.jpg,=fir\n11,3.jpg,\n',
+    "json-min of the templates.json": json.dumps(
+        [
+            MIN | {"image": "/data/upload/1/0b0f-1.jpg", "sample": "1.jpg", "choice": {"choices": ["sea", "sky"]}},
+            MIN | {"image": "/data/upload/1/5a3e-2.jpg", "sample": "2.jpg", "choice": "=fir"},
+            MIN | {"image": "/data/upload/1/7c11-3.jpg", "sample": "3.jpg"},  # submitted without a choice
+        ]
+    ),
+    "label studio of the templates.csv": "annotation_id,annotator,choice,created_at,id,image,lead_time,sample,updated_at\n"
+    '1,1,"{""choices"": [""sea"", ""sky""]}",2024-01-01T00:00:00Z,9,/data/upload/1/x.jpg,4.2,1.jpg,2024-01-01T00:00:00Z\n'
+    "2,1,=fir,2024-01-01T00:00:00Z,10,/data/upload/1/y.jpg,1.2,2.jpg,2024-01-01T00:00:00Z\n"
+    "3,1,,2024-01-01T00:00:00Z,11,/data/upload/1/z.jpg,1.2,3.jpg,2024-01-01T00:00:00Z\n",
+    "fiftyone.csv": "filepath,label\n/d/1.jpg,sea;sky\n/d/2.jpg,=fir\n/d/3.jpg,\n".replace("/d/", ""),
     "suggested.csv": "filepath,sample,labels\n/d/1.jpg,1.jpg,sea;sky\n/d/2.jpg,2.jpg,=fir\n/d/3.jpg,3.jpg,\n",
     "corrections.csv": "\ufeffsample,labels\r\n1.jpg,sea;sky\r\n2.jpg,'=fir\r\n3.jpg,\r\n",
     "fiftyone.json": json.dumps(
-        {"classes": ["sea", "sky", "=fir"], "labels": {"1.jpg": [0, 1], "2.jpg": 2, "3.jpg": None}}
+        {
+            "classes": ["sea", "sky", "=fir"],
+            "labels": {"1.jpg": [0, 1], "2.jpg": {"label": 2}, "3.jpg": [], "4.jpg": None},
+        }
     ),
     "named.json": json.dumps(
         {"classes": None, "labels": {k: [{"label": v} for v in vs] for k, vs in ANSWERED.items()}}
@@ -116,6 +141,69 @@ def test_what_holds_no_answers_is_refused(name, text, tmp_path):
         (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=r"holds no answers|cannot be read"):
         read_answers(tmp_path / name)
+
+
+BOX = {"x": 10, "y": 20, "width": 30, "height": 40, "rectanglelabels": ["sea"]}
+
+
+def task(*result, **data):
+    return [{"id": 9, "data": {"sample": "1.jpg"} | data, "annotations": [{"result": list(result)}]}]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (task({"type": "rectanglelabels", "value": BOX}), "entry 0 holds rectanglelabels, needed are choices"),
+        (task({"type": "taxonomy", "value": {"taxonomy": [["a", "b"]]}}), "holds taxonomy"),
+        (task({"type": "labels", "value": {"start": 0, "end": 3, "labels": ["PER"]}}), "holds labels"),
+        ([MIN | {"sample": "1.jpg", "label": [BOX]}], "holds rectanglelabels"),
+        ([MIN | {"sample": "1.jpg", "choice": "sea", "labels": "sky"}], "choice and labels may hold labels"),
+        ([MIN | {"sample": "1.jpg"}], "none may hold labels"),
+        ([{"sample": "1.jpg", "choice": "sea"}, {"sample": "2.jpg"}], "entry 1 has no 'choice'"),
+        ([MIN | {"img": "1.jpg", "choice": "sea"}], "entry 0 names no sample"),
+        ([{"sample": "1.jpg", "choice": None}], "entry 0 holds null"),
+        ({"classes": ["a", "b"], "labels": {"1": -1}}, "image '1' is of class -1, there are 2 classes"),
+        ({"classes": ["a", "b"], "labels": {"1": 2}}, "of class 2"),
+        ({"classes": ["a", "b"], "labels": {"1": True}}, "holds true"),
+        ({"classes": ["a", "b"], "labels": {"1": [0, None]}}, "holds null"),
+        ({"images": [], "annotations": [], "categories": []}, "it has images, annotations, categories"),
+        ('{"classes": ["a", "b"], "labels": {"1": 0, "1": 1}}', "'1' stands twice"),
+        ([{"sample": "1.jpg", "labels": ["a"]}, {"sample": "1.jpg", "labels": ["b"]}], "answered by"),
+        ("[" * 100_000, "RecursionError"),
+        ("sample,labels\n1.jpg,sea,sky\n", "line 2 has 3 fields, the first line 2"),
+        ("sample,labels\n1.jpg\n", "line 2 has 1 fields"),
+        ("sample,labels\n1.jpg,sea\n1.jpg,sky\n", r"'1.jpg' is answered by \['sea'\] and by \['sky'\]"),
+        ("sample,labels,labels\n1.jpg,sea,sky\n", "names a column twice"),
+        ("sample,tags\n1.jpg,sea\n", "of sample, tags, none may hold labels"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_its_name_and_never_read_as_no_label(given, said, tmp_path):
+    path = tmp_path / ("a.csv" if isinstance(given, str) and given.startswith("sample") else "a.json")
+    path.write_text(given if isinstance(given, str) else json.dumps(given))
+    with pytest.raises(UserError, match=rf"holds no answers \(.*{said}") as refused:
+        read_answers(path)
+    assert len(str(refused.value)) < 800
+
+
+def test_labels_with_the_mark_between_labels_are_read_back(tmp_path):
+    entry = {"sample": "1.jpg", "why": "wrong", "value": 0.9, "labels": ["a;b", "{c}", "d"], "doubts": ["a;b"]}
+    (tmp_path / "a.csv").write_text(as_csv([entry], "").replace('d""]}",', 'e""]}",', 1))
+    assert read_answers(tmp_path / "a.csv") == {"1.jpg": ["a;b", "{c}", "e"]}
+
+
+def test_answers_are_counted_as_new_changed_and_empty(folder, tmp_path):
+    (tmp_path / "a.csv").write_text("sample,labels\n84,sea\n85,sun\n0,\n")
+    (tmp_path / "b.csv").write_text("sample,labels\n84,fir\n")
+    command = ["update", folder / "m.zarr", folder / "f.zarr", tmp_path / "n.zarr", tmp_path / "a.csv"]
+    found = record(*command)
+    assert [found[name] for name in ("new_answers", "changed_answers", "empty_answers")] == [2, 1, 1]
+    assert "3 answers (2 new, 1 changed, 1 without a label)" in run(*command, "--overwrite").stdout
+    assert (
+        "sample '84' is answered by ['sea'] and by ['fir']"
+        in run(*command, tmp_path / "b.csv", "--overwrite", code=2).stderr
+    )
+    (tmp_path / "c.csv").write_text("image,labels\n/x/84,fir\n/y/84,sea\n")
+    assert "keep one answer" in run(*command[:-1], tmp_path / "c.csv", "--overwrite", code=2).stderr
 
 
 def test_answers_go_into_the_next_model_and_are_not_asked_for_again(folder, tmp_path):

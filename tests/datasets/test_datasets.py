@@ -16,7 +16,7 @@ import zlib
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
@@ -34,7 +34,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from zarr.core.sync import sync
 
 from dmo.blocks import rows
-from dmo.datasets import CARDS, File, ViewCard, ingest, ingest_files, ingest_inria, read_description
+from dmo.datasets import CARDS, File, ViewCard, ingest, ingest_files, ingest_inria, read_description, sources
 from dmo.datasets.cards import BEGIN, END, markdown, renew
 from dmo.datasets.inria import DESCRIPTORS
 from dmo.formats.arff import open_arff, read_arff, read_label_list
@@ -324,6 +324,29 @@ def test_matlab_73_values_come_from_that_file_and_fit_into_it(tmp_path):
             dataset.attrs["MATLAB_class"] = np.bytes_("double")
     refuses(path, "values in this file, got a reference to another one", lambda path: read_matlab(path, ["outside"]))
     refuses(path, f"got {8 << 40}; the file is damaged", lambda path: read_matlab(path, ["huge"]))
+
+
+@pytest.mark.parametrize(
+    ("filters", "said"), [(["deflate"] * 2, "deflate, deflate"), (["szip"], "number 4"), ([], "got 8388608")]
+)
+def test_a_chunk_of_matlab_73_is_bounded_before_it_is_unpacked(tmp_path, filters, said):
+    """One value of a chunk is read by unpacking the chunk; a filter that HDF5 lacks is loaded from its folder of plugins."""
+    path, plan = tmp_path / "a.mat", h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plan.set_chunk((1 << 20,))
+    for name in filters:
+        plan.set_deflate(9) if name == "deflate" else plan.set_filter(
+            h5py.h5z.FILTER_SZIP, h5py.h5z.FLAG_OPTIONAL, (4, 8)
+        )
+    with h5py.File(path, "w", userblock_size=512) as file:
+        space = h5py.h5s.create_simple((1,), (h5py.h5s.UNLIMITED,))
+        made = h5py.Dataset(h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F64LE, space, plan))
+        made.attrs["MATLAB_class"] = np.bytes_("double")
+        if filters:
+            made[...] = 0
+    refuses(path, said, read_matlab)
+    with h5py.File(path, "r+") as file:
+        file["x"].attrs["MATLAB_empty"] = np.uint8(1)
+    refuses(path, "shape is in chunks", read_matlab)
 
 
 def test_a_missing_h5py_is_named_with_its_cure(tmp_path, monkeypatch):
@@ -1349,6 +1372,45 @@ def served(tmp_path, monkeypatch):
     card = replace(CARDS["scene"], files=files, views=(view,), annotations=tuple(f.name for f in files), **counts)
     monkeypatch.setitem(CARDS, "scene", card)
     yield there
+    server.shutdown()
+    server.server_close()
+
+
+class HostileHandler(BaseHTTPRequestHandler):
+    """/endless has no end, /long says more than any file has, /short breaks off, /away leads to a file, /round to itself."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        kind = self.path.rpartition("/")[2]
+        places = {"away": "file:///etc/passwd", "round": self.path}
+        self.send_response(302 if kind in places else 200)
+        if kind in places:
+            self.send_header("Location", places[kind])
+        if kind in ("long", "short"):
+            self.send_header("Content-Length", str(1 << 50 if kind == "long" else 1000))
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(b"@relation")
+            while kind == "endless":
+                self.wfile.write(bytes(1 << 16))
+
+
+@pytest.mark.parametrize("kind", ["endless", "long", "short", "away", "round"])
+def test_a_server_that_misbehaves_leaves_nothing_behind(tmp_path, monkeypatch, kind):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), HostileHandler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(sources, "_LARGEST", 1 << 20)
+    name = CARDS["scene"].files[0].name
+    bad = replace(CARDS["scene"].files[0], url=f"http://127.0.0.1:{server.server_port}/{kind}")
+    monkeypatch.setitem(CARDS, "scene", replace(CARDS["scene"], files=(bad, *CARDS["scene"].files[1:])))
+    said = "more than 1048576 bytes came" if kind == "endless" else "could not be fetched|has other bytes"
+    with pytest.raises((FileNotFoundError, DataError), match=said) as refused:
+        ingest("scene", tmp_path / "set", tmp_path / "s.zarr", fetch=True)
+    assert "\n" not in str(refused.value)
+    assert name in str(refused.value) or kind in str(refused.value)
+    assert not [path for path in (tmp_path / "set").rglob("*") if path.is_file()]
     server.shutdown()
     server.server_close()
 

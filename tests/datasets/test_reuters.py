@@ -11,6 +11,7 @@ import pytest
 from made_files import story
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
+from dmo.datasets import reuters
 from dmo.datasets.reuters import ingest_reuters, parse, read_reuters, select
 from dmo.datasets.text import Vocabulary, tokens
 from dmo.formats.files import DataError
@@ -145,6 +146,13 @@ def test_a_damaged_file_is_named(text, sentence, tmp_path):
         ingest_reuters(tmp_path, tmp_path / "out.zarr")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out.zarr").exists()
+
+
+def test_an_archive_that_unpacks_to_more_than_any_collection_does_not_fill_the_disk(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(reuters, "_UNPACKED", 1 << 20)
+    (tmp_path / "bomb.tar.xz").write_bytes(lzma.compress(bytes(3 << 20)))
+    with pytest.raises(DataError, match=r"bomb\.tar\.xz: unpacks to more than 1048576 bytes"):
+        list(read_reuters(tmp_path / "bomb.tar.xz"))
 
 
 def test_damaged_archives_are_named(folder, tmp_path):

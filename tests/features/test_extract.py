@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 
 import numpy as np
@@ -13,8 +14,10 @@ from shell import record, run
 import dmo
 from dmo import features, stores
 from dmo.demo.scenes import LABEL_NAMES, draw_images, draw_scene
+from dmo.errors import UserError
 from dmo.features import embedding, extraction
 from dmo.features.extraction import Extractor
+from dmo.workflows.trial import Upload, open_trial
 
 N = 16
 VIEWS = "rgb_v3h1,wavelets,harris_sift_v3h1,dense_hue"
@@ -340,6 +343,31 @@ def test_the_embeddings_of_an_onnx_model_are_one_more_view(work, tmp_path):
     embedding._session.cache_clear()
     error = run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "b.csv", code=2).stderr
     assert "is not the model that the rows were made with" in error
+
+
+def test_a_file_called_an_image_starts_no_other_program(work, tmp_path, monkeypatch):
+    """Of PostScript: whoever decodes it starts `gs`, which would leave a mark here."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/gs").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexit 1\n")
+    (tmp_path / "bin/gs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    for part in ("pics", "f.zarr", "m.zarr"):
+        shutil.copytree(work / part, tmp_path / part)
+    names = stores.open_features(tmp_path / "f.zarr").sample_ids
+    for path in (*(tmp_path / "pics" / name for name in names[1:]), tmp_path / "pics/photo.png"):
+        path.write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 40 40\n%%EndComments\nshowpage\n%%EOF\n")
+    pics, store, model = tmp_path / "pics", tmp_path / "f.zarr", tmp_path / "m.zarr"
+    photo, said = pics / "photo.png", "photo.png: cannot be read as an image"
+    assert record("extract", pics, tmp_path / "g.zarr", "--set", "moments")["unreadable"].keys() >= {"photo.png"}
+    assert record("annotate", model, pics, tmp_path / "a.csv")["unreadable"].keys() >= {"photo.png"}
+    assert said in run("search", model, store, "--image", photo, code=2).stderr
+    run("report", model, store, tmp_path / "report.html", "--split", "all", "--top", 2)
+    trial = open_trial(str(model), str(store), 2, 50)
+    with pytest.raises(UserError, match=said):
+        trial.images([Upload("photo.png", photo)])
+    assert trial.thumbnail(0) is not None
+    assert trial.thumbnail(1) is None
+    assert not (tmp_path / "started").exists()
 
 
 # --- annotation of a folder ------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from sklearn.metrics import pairwise_distances_argmin
 
 from dmo import features
 from dmo.features import colors, embedding, points, sets, textures
-from dmo.features.images import LEAST, UnreadableImage, find_images, image_digest, read_image
+from dmo.features.images import FORMATS, LEAST, UnreadableImage, find_images, image_digest, read_image
 
 SHAPE = (48, 66)
 
@@ -421,6 +421,19 @@ def test_what_cannot_be_read_is_refused_with_its_name(tmp_path):
         read_image(tmp_path / "big.png", max_pixels=2999)
     with pytest.raises(UnreadableImage, match="gone"):
         read_image(tmp_path / "gone.png")
+
+
+def test_only_formats_that_are_named_are_decoded(tmp_path, image):
+    picture = Image.fromarray(image)
+    for form in FORMATS:
+        picture.save(tmp_path / "photo.png", form)
+        assert read_image(tmp_path / "photo.png").shape == image.shape
+    for form in ("JPEG2000", "TGA", "PCX", "EPS", "PDF"):
+        picture.save(tmp_path / "photo.png", form)
+        with pytest.raises(UnreadableImage, match=r"photo\.png: cannot be read as an image"):
+            read_image(tmp_path / "photo.png")
+    picture.save(tmp_path / "photo.png", "PCX")
+    assert (read_image(tmp_path / "photo.png", formats=["PCX"]) == image).all()
 
 
 def test_folders_are_listed_in_order_and_nothing_is_lost(tmp_path):

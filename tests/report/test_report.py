@@ -14,6 +14,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
+from shell import disk_full
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import average_precision_score, precision_recall_fscore_support
 
@@ -448,3 +449,32 @@ def test_the_style_sheet_closes_what_it_opens_and_says_nothing_twice(tmp_path):
     assert depths.min() == depths[-1] == 0
     rules = [line for line in style.splitlines() if not line.startswith((" ", "}", "@"))]
     assert len(rules) == len(set(rules))
+
+
+def test_labels_of_control_characters_and_of_none_are_shown_as_escapes(tmp_path):
+    """XML has no place for them, and a terminal or a page would obey some."""
+    codes = [*range(32), *range(127, 160), 0x202E, 0x2028, 0xD800, 0xDFFF, 0xFFFE, 0xFFFF]
+    names = [f"label {chr(code)} {code}" for code in codes]
+    figures = [
+        report.heat_map(np.eye(len(names)), names, names),
+        report.label_cooccurrence(np.eye(len(names), dtype=int), names, most=len(names)),
+    ]
+    parts = [report.PageFigure(f"figure-{i}", figure, names[27], names[0]) for i, figure in enumerate(figures)]
+    report.write_report(
+        tmp_path / "a.html", names[8], [report.Table("T", ["label"], [[name] for name in names]), *parts]
+    )
+    text = (tmp_path / "a.html").read_bytes().decode("utf-8")
+    assert r"label \x1b 27" in text
+    body = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    assert not [name for name in names if name in body and ord(name[6]) not in (9, 10)]
+
+
+def test_a_full_disk_leaves_nothing_of_a_report_and_keeps_the_former_one(tmp_path):
+    parts = [report.PageFigure(name, report.heat_map(np.eye(3), "abc", "abc"), "") for name in ("one", "two")]
+    report.write_report(tmp_path / "a.html", "first", parts)
+    former = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for page in (tmp_path / "a.html", tmp_path / "new" / "a.html"):
+        with disk_full(300_000), pytest.raises(OSError, match=r"a\.html: cannot write the file"):  # the figures fit
+            report.write_report(page, "second", parts, lead="x" * 400_000)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == former
+    assert not list((tmp_path / "new").iterdir())

@@ -1,11 +1,16 @@
 """`dmo serve` as people meet it: a command, a browser, a file dropped, a label put right, a table in the end."""
 
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 from shell import run
@@ -14,11 +19,13 @@ BROWSER = Path("/usr/bin/chromium")
 
 
 @contextmanager
-def served(*arguments):
+def served(*arguments, **settings):
     """The address that `dmo serve ARGUMENTS` prints, and what it left behind after Ctrl-C."""
     command = [sys.executable, "-m", "dmo", "serve", *map(str, arguments)]
     left = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | settings
+    ) as server:
         try:
             yield server.stdout.readline().strip(), left
         finally:
@@ -83,6 +90,39 @@ def _violations(page, axe, width):
     page.set_viewport_size({"width": width, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     return axe.run(page).response["violations"]
+
+
+def test_silent_connections_keep_nobody_from_the_page(shop):
+    with served(shop / "model.zarr", "--no-browser") as (address, left):
+        where = urlsplit(address)
+        silent = [socket.create_connection((where.hostname, where.port)) for _ in range(70)]
+        for number, connection in enumerate(silent):
+            if number % 2:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+        with urlopen(address, timeout=30) as answer:
+            assert answer.status == 200
+        for connection in silent:  # ended by the page, those that began to speak as well
+            connection.settimeout(30)
+            with suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+            connection.close()
+    assert left["code"] == 0, left
+
+
+def test_the_token_stands_in_no_command_line_and_in_no_file_that_others_read(shop, tmp_path):
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$*" > {tmp_path}/arguments\n')
+    browser.chmod(0o755)
+    with served(shop / "model.zarr", "--browser", BROWSER=f"{browser} %s") as (address, _):
+        for _ in range(300):
+            if (tmp_path / "arguments").exists() and (given := (tmp_path / "arguments").read_text()):
+                break
+            time.sleep(0.1)
+        assert urlsplit(address).path.strip("/") not in given
+        page = Path(urlsplit(given).path)
+        assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert f"url={address}" in page.read_text()
+    assert not page.exists()
 
 
 def test_addresses_that_cannot_be_listened_on_are_refused(shop):

@@ -297,6 +297,16 @@ def test_a_store_that_another_process_begins_between_the_look_and_the_lock_is_ke
     assert stores.verify(path) == []
 
 
+def test_a_store_whose_writer_died_between_its_completion_and_its_lock_is_finished(tmp_path: Path) -> None:
+    path = tmp_path / "r.zarr"
+    fill(begin(path))
+    locked(path, pid=2**22 + 1, started="0")
+    again = begin(path)
+    assert again.missing() == []
+    again.finish()
+    assert stores.verify(path) == []
+
+
 def test_a_file_is_not_reserved(tmp_path: Path) -> None:
     (tmp_path / "file.txt").touch()
     with (

@@ -2,6 +2,8 @@
 
 import ast
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+import zarr
+from made_files import onnx_model
 from sklearn.base import clone
 
 from dmo import KGHA, LLTSVR, MORP, LabelPropagation, MultiViewRidge, Nystrom, stores
 from dmo.cluster import connect
 from dmo.cluster.settings import defaults
+from dmo.datasets import open_zarr, read_csv
 from dmo.errors import UserError
-from dmo.features import Recipe
+from dmo.features import Embedding, Recipe
 from dmo.features.extraction import PART, Extractor
 from dmo.features.words import Vocabulary
 from dmo.persistence import load
@@ -65,6 +70,10 @@ def test_no_module_unpickles_or_evaluates(path: Path) -> None:
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
             assert isinstance(node.value, ast.Constant)
             assert node.value.value is False
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in ("imread", "imdecode", "imreadmulti")  # images come through `read_image` alone
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Image.open"):
+            assert "formats" in {keyword.arg for keyword in node.keywords}
         if isinstance(node, ast.Attribute) and node.attr == "load" and isinstance(node.value, ast.Name):
             assert node.value.id != "yaml"
 
@@ -223,6 +232,25 @@ def test_a_store_of_too_many_blocks_is_not_begun(tmp_path: Path) -> None:
     assert not (tmp_path / "r.zarr").exists()
 
 
+@pytest.mark.parametrize("kind", ["U100000000", "M8[s]", "object", "V9", "float128", "<f8", None, 3])
+def test_a_forged_type_of_label_sets_is_refused(tmp_path: Path, kind: Any) -> None:
+    MultiViewRidge("linear").fit(MADE, np.eye(20, 2, dtype=int)).save(str(tmp_path / "m.zarr"))
+    forge(tmp_path / "m.zarr", lambda attributes: attributes["meta"]["fitted"].update(label_dtype_=kind))
+    with pytest.raises(stores.StoreError, match="label_dtype_"):
+        load(str(tmp_path / "m.zarr"))
+
+
+@pytest.mark.parametrize("kind", ["?", "i1", "u8", "f2", "f8", "g"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_label_sets_have_the_type_of_the_labels_of_the_fit_also_when_it_is_loaded(
+    tmp_path: Path, kind: str, sparse: bool
+) -> None:
+    labels: Any = np.eye(20, 2, dtype=kind)
+    model = MultiViewRidge("linear").fit(MADE, scipy.sparse.csr_array(labels.astype("f8")) if sparse else labels)
+    model.save(str(tmp_path / "m.zarr"))
+    assert load(str(tmp_path / "m.zarr")).predict(MADE).dtype == model.predict(MADE).dtype
+
+
 def test_a_model_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
     path, X, Y = tmp_path / "m.zarr", np.random.default_rng(0).random((9, 3)), np.eye(9, 2)
     MultiViewRidge("linear").fit(X, Y).save(str(path))
@@ -349,6 +377,55 @@ def test_a_forged_recipe_of_images_is_refused(tmp_path: Path, inside: str, value
     for where in forgeries(tmp_path / "m.zarr", inside, value):
         found = refused_or(where, stores.StoreError, lambda: model_extractor(str(tmp_path / "m.zarr")))
         assert found is None or found.fingerprint == extractor.fingerprint, where
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """Ends a test that waits for what never comes, which no sentence would tell."""
+
+    def ended(number: int, frame: Any) -> None:
+        raise TimeoutError("waited for a pipe or a device")
+
+    before = signal.signal(signal.SIGALRM, ended)
+    signal.setitimer(signal.ITIMER_REAL, 60)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("alarm")
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_or_a_device_in_the_place_of_a_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    MultiViewRidge("linear").fit(MADE, np.eye(20, 2, dtype=int)).save(str(tmp_path / "m.zarr"))
+    writer = stores.create_results(tmp_path / "r.zarr", 2, 2)
+    writer.write(0, np.ones((2, 2)))
+    writer.finish()
+    zarr.save_array(str(tmp_path / "z.zarr"), MADE)
+    (tmp_path / "a.csv").write_text("1,2\n")
+    onnx_model(tmp_path / "m.onnx")
+    ways: dict[str, list[Callable[[Path], Any]]] = {
+        "m.zarr/zarr.json": [load, stores.verify],
+        "m.zarr/*/classes_/c.0": [load, stores.verify],
+        "r.zarr/zarr.json": [stores.open_results, stores.verify],
+        "r.zarr/embedding/c.0.0": [lambda path: stores.open_results(path)[:], stores.verify],
+        "z.zarr/zarr.json": [open_zarr],
+        "z.zarr/c/0/0": [lambda path: open_zarr(path)[:]],
+        "a.csv": [read_csv],
+        "m.onnx": [Embedding.open],
+    }
+    for name, reads in ways.items():
+        (file,) = tmp_path.glob(name)
+        content = file.read_bytes()
+        file.unlink()
+        os.mkfifo(file) if kind == "pipe" else file.symlink_to("/dev/zero")
+        for read in reads:
+            try:
+                faults = read(tmp_path / name.partition("/")[0])
+            except (UserError, FileNotFoundError) as refused:
+                faults = [str(refused)]
+            assert "is a pipe or a device" in faults[0] or "no regular file" in faults[0], name
+        file.unlink()
+        file.write_bytes(content)
 
 
 def test_a_row_store_cannot_point_out_of_its_folder(tmp_path: Path) -> None:
