@@ -235,9 +235,9 @@ def difference(old: np.ndarray, new: np.ndarray) -> float:
     """Share of the largest entry by which numbers differ, or a tenth of the share of labels; infinite for words and shapes."""
     if old.shape != new.shape or old.dtype.kind in "USO" or new.dtype.kind in "USO":
         return 0.0 if old.shape == new.shape and (old == new).all() else np.inf
-    if old.dtype.kind in "iub" and new.dtype.kind in "iub":
-        return float(np.mean(old != new)) / 10  # label sets and classes: a score beside its threshold may cross it
     old, new = old.astype(np.float64), new.astype(np.float64)
+    if set(np.unique([old, new])) <= {0.0, 1.0}:
+        return float(np.mean(old != new)) / 10  # label sets: a score beside its threshold may cross it
     if not old.size or ((old == new) | (np.isnan(old) & np.isnan(new))).all():
         return 0.0
     return float(np.max(np.abs(old - new)) / np.max(np.abs(old)))
