@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 import struct
+import sys
 import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import h5py
 import numpy as np
@@ -30,10 +33,10 @@ from _fuzzed import (
     single,
     tree,
 )
+from datasets.reuters import read_reuters
 from PIL import Image
 
 from dmo.datasets import read_description
-from dmo.datasets.reuters import read_reuters
 from dmo.features.listing import list_images
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.formats.arrays import open_zarr

@@ -5,11 +5,11 @@ import io
 
 import numpy as np
 import pytest
+from scenes import draw_images
 
 import dmo
 from dmo.datasets import read_samples
 from dmo.datasets.writing import Source, write
-from dmo.demo.scenes import draw_images
 from dmo.errors import UserError
 from dmo.features import Recipe, extract, list_images
 from dmo.stores import open_features

@@ -8,10 +8,10 @@ import tarfile
 
 import numpy as np
 import pytest
+from datasets.reuters import ingest_reuters, parse, read_reuters, select
 from made_files import story
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
-from dmo.datasets.reuters import ingest_reuters, parse, read_reuters, select
 from dmo.datasets.text import Vocabulary, tokens
 from dmo.formats.files import DataError
 from dmo.stores import open_features
