@@ -76,8 +76,8 @@ class Card:
     ----------
     name : str
         What it is called.
-    title, license, citation, about : str
-        What it is, and what its users owe; `about` is Markdown.
+    title, license, citation : str
+        What it is, and what its users owe.
     rows : dict of str to int
         Samples by split ("all" where there is none), in the order of the rows.
     labels : LabelCard
@@ -88,6 +88,8 @@ class Card:
         All its files.
     ids : str or dict of str to str, default=None
         The array of its samples' names, or one for each split.
+    about : str, default=""
+        Prose, in Markdown.
 
     Examples
     --------
