@@ -84,10 +84,9 @@ def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> So
     listing = labels.files if isinstance(labels.files, str) and suffix(labels.files) == ".xml" else None
     declared = labels.columns if listing is None else read_label_list(paths[listing])
     tables = {view.name: open_files(view.name, view.files, declared) for view in views}
+    Y, names = next(((t.Y, t.label_names) for t in tables.values() if t.Y is not None), (None, None))
     if labels.files is not None and listing is None:
         Y, names = dense(rows(open_files("labels", labels.files).X)), None
-    else:
-        Y, names = next(((t.Y, t.label_names) for t in tables.values() if t.Y is not None), (None, None))
     if labels.names is not None and "{}" in labels.names:
         names = [labels.names.format(j + 1) for j in range(labels.number)]
     elif labels.names is not None:
