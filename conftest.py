@@ -2,7 +2,7 @@
 
 import pytest
 
-EXTRAS = {"dmo.features": ("cv2", "PIL", "pywt"), "dmo.demo.scenes": ("PIL",), "dmo.report": ("matplotlib",)}
+EXTRAS = {"dmo.features": ("cv2", "PIL", "pywt"), "dmo.report": ("matplotlib",)}
 
 
 @pytest.fixture(autouse=True)

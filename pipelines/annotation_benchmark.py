@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments import data_folder, kept, labeled_features, write_table
 
 from dmo import KGHA, FastTag, MultiViewRidge, NeighborVotes, TraceEmbedding
 from dmo.blocks import Subset, row_blocks, rows
@@ -52,7 +53,6 @@ from dmo.methods.two_pass_knn import two_pass_scores
 from dmo.metrics import annotation_scores
 from dmo.report.canvas import LINES
 from dmo.selection import stratified_folds
-from dmo.workflows.experiments import data_folder, kept, labeled_features, write_table
 from dmo.workflows.program import add_run_options, run_pipeline
 
 Matrices = list[np.ndarray]
@@ -212,7 +212,9 @@ def make(name: str, data: Path, work: Path, path: Path) -> None:
 
         write(digits_source(), path)
     elif name == "scenes":
-        from dmo.demo.scenes import draw_images
+        sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # where the tests have them
+        from scenes import draw_images
+
         from dmo.features import Recipe, extract, list_images
 
         table = draw_images(work / "scenes", 800)

@@ -26,19 +26,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from datasets.inria import ingest_inria
+from experiments import data_folder, kept, labeled_features, write_table
 from kgha_paper import tables
 from rich.console import Console
 from rich.table import Table
 
 from dmo import KGHA, MultiViewRidge, Nystrom, stores
 from dmo.blocks import Subset
-from dmo.datasets import ingest, ingest_inria
+from dmo.datasets import ingest
 from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.progress import stage
 from dmo.workflows.apply import AppliedModel, finished_rows, write_rows
 from dmo.workflows.evaluation import figures
-from dmo.workflows.experiments import data_folder, kept, labeled_features, write_table
 from dmo.workflows.fitting import auto_kernel
 from dmo.workflows.program import Session, add_run_options, run_pipeline
 

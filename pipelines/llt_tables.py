@@ -25,6 +25,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from experiments import data_folder
 from llt_data import MANIFOLDS, accuracy, errors, labeled, split
 from llt_paper import PAPER
 from rich.console import Console
@@ -37,7 +38,6 @@ from dmo.estimators.coupled_svr import CoupledSVR
 from dmo.estimators.llt_svr import LLTSVR
 from dmo.kernels import RBF
 from dmo.methods.svr.frames import Neighbors
-from dmo.workflows.experiments import data_folder
 from dmo.workflows.program import Session, add_run_options, run_pipeline
 
 matplotlib.use("Agg")

@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from datasets.reuters import ingest_reuters
+from experiments import data_folder, kept, labeled_features
 from projection_paper import documents
 from projection_paper import run_trial as run_paper_trial
 from projection_protocol import (
@@ -43,13 +45,11 @@ from projection_protocol import (
 
 from dmo.blocks import rows
 from dmo.datasets import ingest
-from dmo.datasets.reuters import ingest_reuters
 from dmo.errors import UserError
 from dmo.estimators.mlsi import MLSI
 from dmo.estimators.trace import TraceEmbedding
 from dmo.kernels import normalize_rows
 from dmo.progress import stage
-from dmo.workflows.experiments import data_folder, kept, labeled_features
 from dmo.workflows.program import add_run_options, run_pipeline
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)

@@ -35,11 +35,12 @@ import mope_formulas
 import numpy as np
 import scipy.cluster.hierarchy
 import scipy.sparse
+from datasets.reuters import ingest_reuters
+from experiments import data_folder, kept, labeled_features
 from mope_protocol import Method, Setting, Thirds, run_method
 from projection_protocol import Row, plt, publish, summarize
 
 from dmo.blocks import rows
-from dmo.datasets.reuters import ingest_reuters
 from dmo.errors import UserError
 from dmo.estimators.mesd import MESD
 from dmo.estimators.mope import MOPE
@@ -51,7 +52,6 @@ from dmo.methods.embeddings.catalog import METHODS
 from dmo.methods.embeddings.samples import Options, Samples
 from dmo.progress import stage
 from dmo.report.canvas import BLUE, GRAY, clean
-from dmo.workflows.experiments import data_folder, kept, labeled_features
 from dmo.workflows.program import add_run_options, run_pipeline
 
 NEIGHBORS = 15

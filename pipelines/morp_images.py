@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments import data_folder, kept, labeled_features
 from projection_paper import images
 from projection_paper import run_trial as run_paper_trial
 from projection_protocol import (
@@ -45,7 +46,6 @@ from dmo.datasets import ingest
 from dmo.estimators.morp import MORP
 from dmo.estimators.trace import TraceEmbedding
 from dmo.progress import stage
-from dmo.workflows.experiments import data_folder, kept, labeled_features
 from dmo.workflows.program import add_run_options, run_pipeline
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)

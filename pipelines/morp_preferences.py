@@ -27,6 +27,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from experiments import data_folder
 from morp_images import load
 from projection_paper import Machine, svm
 from projection_protocol import ORIGINAL, UNSEEN, Row, choose, compare, curves, publish, summarize
@@ -38,7 +39,6 @@ from dmo.kernels import RBF
 from dmo.metrics import auc_macro, top_n_accuracy
 from dmo.progress import stage
 from dmo.report.canvas import COLORS, GRAY, clean
-from dmo.workflows.experiments import data_folder
 from dmo.workflows.program import add_run_options, run_pipeline
 
 matplotlib.use("Agg")

@@ -16,6 +16,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import scipy.sparse
+from experiments import write_table
 from rich.console import Console
 from rich.table import Table
 from sklearn.svm import LinearSVC
@@ -25,7 +26,6 @@ from dmo.metrics import auc_scores, f1_scores
 from dmo.progress import stage
 from dmo.report.canvas import LINES, clean
 from dmo.stores import replace_file
-from dmo.workflows.experiments import write_table
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -1,6 +1,7 @@
 """Fixtures that every test module shares."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")  # before Dask reads it: what tests write is scratch
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipelines"))  # as its scripts find their modules
 
 
 @pytest.fixture(scope="session")
@@ -41,9 +43,8 @@ def client(local_cluster: Any) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def annotated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Drawn images `pics`, their store `f.zarr` (three cheap views), KGHA `m.zarr` and ridge regression `r.zarr`."""
+    from scenes import draw_images
     from shell import run
-
-    from dmo.demo.scenes import draw_images
 
     folder = tmp_path_factory.mktemp("annotated")
     table = draw_images(folder / "pics", 60)

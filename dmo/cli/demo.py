@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,21 +59,13 @@ class Run:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the stores and the report.")] = Path("demo"),
-    images: Annotated[
-        bool, typer.Option("--images", help="From images: draw scenes, describe, learn, annotate, report.")
-    ] = False,
     json: Json = False,
 ) -> None:
     """Learn to annotate handwritten digits: ingest, fit annotators and KGHA's space, annotate, search, evaluate, report.
 
     An earlier demo in the folder is made anew.
     """
-    if images:
-        from dmo.cli.demo_images import demo_images  # images need an extra
-
-        demo_images(out, json)
-        return
-    check_folder(out, "demo", _is_digits(out / "digits.zarr"))
+    _check_folder(out)
     with session(json) as run:
         store = write(digits_source(), out / "digits.zarr", overwrite=(out / "digits.zarr").exists())
         runs = {name: _run(name, model, store) for name, model in methods().items()}
@@ -84,7 +76,7 @@ def demo(
             _write_labels(out, store, runs["votes"])
             advance(1)
         with stage("report", 1) as advance:
-            spaces = compare_spaces(runs["KGHA"].model, store)
+            spaces = _compare_spaces(runs["KGHA"].model, store)
             files = _report(out, store, runs, spaces)
             advance(1)
     record: dict[str, Any] = {
@@ -98,11 +90,11 @@ def demo(
         show(record, [], "", True)
         return
     grid(f"annotation of {len(store.select('test')[2])} held-out digits, {TOP} labels each", COLUMNS, _table(runs))
-    say_spaces(spaces, "digit")
+    _say_spaces(spaces)
     _say_next(record, files[0], out)
 
 
-def compare_spaces(model: KGHA, store: stores.FeatureStore) -> dict[str, float]:
+def _compare_spaces(model: KGHA, store: stores.FeatureStore) -> dict[str, float]:
     """How much the labels of a held-out sample and of its ten nearest training samples have in common, by space."""
     (old, Y, _), (new, truth, _) = store.select("train"), store.select("test")
     if Y is None or truth is None:
@@ -130,16 +122,16 @@ def _dense(source: Rows) -> np.ndarray:
     return np.asarray(block.toarray() if scipy.sparse.issparse(block) else block)
 
 
-def say_spaces(spaces: Mapping[str, float], what: str) -> None:
-    """A table of what `compare_spaces` found."""
+def _say_spaces(spaces: Mapping[str, float]) -> None:
+    """A table of what `_compare_spaces` found."""
     cells = [[name, percent(value)] for name, value in spaces.items()]
-    grid(f"labels that a held-out {what} and its ten nearest have in common", ["space", "Jaccard index"], cells)
+    grid("labels that a held-out digit and its ten nearest have in common", ["space", "Jaccard index"], cells)
 
 
-def check_folder(out: Path, what: str, ours: bool) -> None:
-    """Refuse a folder with other things in it; an earlier demo (`ours`) is made anew."""
-    if not ours and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise stores.StoreError(f"{out} exists and holds no {what}; choose another folder with --out")
+def _check_folder(out: Path) -> None:
+    """Refuse a folder with other things in it; an earlier demo is made anew."""
+    if not _is_digits(out / "digits.zarr") and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise stores.StoreError(f"{out} exists and holds no demo; choose another folder with --out")
 
 
 def _is_digits(path: Path) -> bool:
@@ -286,6 +278,7 @@ def _plane(Z: np.ndarray, model: KGHA) -> np.ndarray:
 
 
 def _say_next(record: Mapping[str, Any], page: Path, out: Path) -> None:
+    """What it took, where everything is, and what to try next."""
     store, model, space = out / "digits.zarr", out / "votes.zarr", out / "kgha.zarr"
     made = {
         "report": page,
@@ -294,21 +287,13 @@ def _say_next(record: Mapping[str, Any], page: Path, out: Path) -> None:
         "space": space,
         "annotations": out / "annotations.zarr",
     }
-    say_next(
-        record,
-        made,
-        [
-            f"dmo info {store}",
-            f"dmo evaluate {model} {store} --top {TOP}",
-            f"dmo search {space} {store} --labels 'six, has a loop'",
-            f"dmo fit kgha {store} {out / 'mine.zarr'} --kernel hellinger-rbf --ridge 0.1 --intercept",
-            "dmo ingest --help      (your own files, or Corel5k and other public sets)",
-        ],
-    )
-
-
-def say_next(record: Mapping[str, Any], made: Mapping[str, Any], commands: Sequence[str]) -> None:
-    """What it took, where everything is, and what to try next."""
+    commands = [
+        f"dmo info {store}",
+        f"dmo evaluate {model} {store} --top {TOP}",
+        f"dmo search {space} {store} --labels 'six, has a loop'",
+        f"dmo fit kgha {store} {out / 'mine.zarr'} --kernel hellinger-rbf --ridge 0.1 --intercept",
+        "dmo ingest --help      (your own files, or Corel5k and other public sets)",
+    ]
     lines = ["", f"done in {record['seconds']:.1f} s, peak memory {amount(record['peak_memory_bytes'])}", ""]
     lines += [f"{what:<12} {path}" for what, path in made.items()]
     print("\n".join([*lines, "", "what to try next", *(f"  {command}" for command in commands)]))

@@ -1,8 +1,9 @@
-"""`dmo ingest`: files in, a feature store out; one command per public data set, one for any files."""
+"""`dmo ingest`: files in, a feature store out; by the card of a data set, or any files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,10 +15,6 @@ from dmo.cli.commands import CommandFirst
 from dmo.cli.options import Block, Json, Overwrite
 from dmo.cli.session import cost_rows, in_a_line, show
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
-from dmo.datasets.inria import ingest_inria
-from dmo.datasets.reuters import Selection, ingest_reuters
-from dmo.datasets.sources import READERS
-from dmo.datasets.text import Stemmer
 from dmo.datasets.writing import write
 from dmo.demo.digits import digits_source
 from dmo.errors import UserError, amount
@@ -26,100 +23,44 @@ from dmo.workflows.program import Session, session
 
 
 class _Ingest(CommandFirst):
+    """The name or file of a card stands in place of the command `CARD`."""
+
     example = "dmo ingest files STORE.zarr --view NAME=FILE"
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands and Path(args[0]).suffix in ("", ".toml"):
+            return args[0], self.commands["CARD"], args[1:]
+        return super().resolve_command(ctx, args)
 
 
 ingest_app = typer.Typer(cls=_Ingest, no_args_is_help=True, help="Read feature files into a feature store.")
 Store = Annotated[str, typer.Argument(help="Feature store to write.")]
-Views = Annotated[
-    list[str] | None, typer.Option("--views", help="Views to take, comma-separated (default: all usual ones).")
-]
 
 
-def _data_set(name: str) -> Callable[..., None]:
-    """The command `dmo ingest NAME DIR STORE` of a public data set."""
-
-    def command(
-        folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder that holds the set's files.")],
-        store: Store,
-        views: Views = None,
-        checksums: Annotated[bool, typer.Option(help="Compare the files' SHA-256 with the data card.")] = True,
-        fetch: Annotated[
-            bool, typer.Option("--fetch", help="Download files that DIR lacks, where the card knows their addresses.")
-        ] = False,
-        block: Block = 1024,
-        overwrite: Overwrite = False,
-        json: Json = False,
-    ) -> None:
-        chosen = [view for part in views or () for view in part.split(",") if view] or None
-
-        def make() -> stores.FeatureStore:
-            options: dict[str, Any] = {"checksums": checksums, "fetch": fetch, "block": block, "overwrite": overwrite}
-            return ingest(name, folder, store, views=chosen, **options)
-
-        _run(make, store, overwrite, json)
-
-    return command
-
-
-for _name in READERS:
-    ingest_app.command(_name, help=f"{CARDS[_name].title}.")(_data_set(_name))
-
-
-@ingest_app.command("reuters")
-def _reuters(
-    source: Annotated[str, typer.Argument(help="Folder of .sgm files, or their archive (reuters21578.tar...).")],
+@ingest_app.command("CARD", help=f"A data set by its card: {', '.join(CARDS)}, or a card of your own (NAME.toml).")
+def _card(
+    ctx: typer.Context,
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder that holds the set's files.")],
     store: Store,
-    selection: Annotated[
-        Selection,
-        typer.Option(
-            help="modapte; modapte-90: topics with documents on both sides; mlsi: 1600 documents; mope: 10 largest topics."
-        ),
-    ] = "modapte",
-    random_state: Annotated[int, typer.Option(help="Seed of the documents that mlsi draws.")] = 0,
-    min_documents: Annotated[int, typer.Option(min=1, help="Training documents that a word must occur in.")] = 1,
-    stemmer: Annotated[Stemmer | None, typer.Option(help="Cut words to their stems.")] = None,
+    views: Annotated[
+        list[str] | None, typer.Option("--views", help="Views to take, comma-separated (default: all usual ones).")
+    ] = None,
+    checksums: Annotated[bool, typer.Option(help="Compare the files' SHA-256 with the data card.")] = True,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Download files that DIR lacks, where the card knows their addresses.")
+    ] = False,
     block: Block = 1024,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Reuters-21578: news stories as tf-idf rows (sparse), topics as labels."""
+    name = str(ctx.info_name)
+    chosen = [view for part in views or () for view in part.split(",") if view] or None
 
     def make() -> stores.FeatureStore:
-        return ingest_reuters(
-            source,
-            store,
-            selection=selection,
-            min_documents=min_documents,
-            stemmer=stemmer,
-            random_state=random_state,
-            block=block,
-            overwrite=overwrite,
-        )
+        options: dict[str, Any] = {"checksums": checksums, "fetch": fetch, "block": block, "overwrite": overwrite}
+        return ingest(name, folder, store, views=chosen, **options)
 
     _run(make, store, overwrite, json)
-
-
-@ingest_app.command("inria")
-def _inria(
-    folder: Annotated[
-        str, typer.Argument(metavar="DIR", help="Folder of NAME_train_Gist.fvec, NAME_train_annot.hvecs ...")
-    ],
-    store: Store,
-    name: Annotated[str, typer.Option(help="What the files' names begin with, such as iaprtc12 or espgame.")],
-    views: Views = None,
-    block: Block = 1024,
-    overwrite: Overwrite = False,
-    json: Json = False,
-) -> None:
-    """Image sets as INRIA distributed them (Corel5k, ESP game, IAPR TC-12): 15 descriptors, keywords."""
-    chosen = [view for part in views or () for view in part.split(",") if view] or None
-    _run(
-        lambda: ingest_inria(folder, store, name, views=chosen, block=block, overwrite=overwrite),
-        store,
-        overwrite,
-        json,
-    )
 
 
 @ingest_app.command("digits")

@@ -1,9 +1,8 @@
 """Readers of public formats, the cards of public data sets, and the way from files into a feature store."""
 
-from dmo.datasets.cards import CARDS, Card, File, ViewCard
+from dmo.datasets.cards import CARDS, Card, read_card
 from dmo.datasets.ingest import ingest
 from dmo.datasets.ingest_files import ingest_files, read_description
-from dmo.datasets.inria import ingest_inria
 from dmo.datasets.samples import Samples, read_samples
 from dmo.formats.arff import Arff, Attribute, open_arff, read_arff, read_label_list
 from dmo.formats.arrays import NpzMember, ZarrRows, open_npy, open_npz, open_zarr
@@ -21,7 +20,6 @@ __all__ = [
     "Card",
     "DataError",
     "Delimited",
-    "File",
     "NpzMember",
     "Samples",
     "SequentialRows",
@@ -29,11 +27,9 @@ __all__ = [
     "Svmlight",
     "Table",
     "Vecs",
-    "ViewCard",
     "ZarrRows",
     "ingest",
     "ingest_files",
-    "ingest_inria",
     "matlab_variables",
     "open_arff",
     "open_csv",
@@ -45,6 +41,7 @@ __all__ = [
     "open_vecs",
     "open_zarr",
     "read_arff",
+    "read_card",
     "read_csv",
     "read_description",
     "read_label_list",

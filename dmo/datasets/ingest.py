@@ -1,4 +1,4 @@
-"""Public data sets by name, checked against their cards -> a feature store."""
+"""Data sets that have a card, checked against it -> a feature store."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from dmo.datasets.cards import CARDS, Card, ViewCard
+from dmo.datasets.cards import Card, ViewCard, read_card
 from dmo.datasets.ingest_files import check_known, ingest_files, read_description
-from dmo.datasets.sources import READERS, find
+from dmo.datasets.sources import find, read
 from dmo.datasets.writing import Source, write
-from dmo.errors import UserError
 from dmo.formats.files import DataError, sha256
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 
 
 def ingest(
-    name: str,
+    name: str | os.PathLike[str],
     source: str | os.PathLike[str],
     store: str | os.PathLike[str],
     *,
@@ -29,14 +28,14 @@ def ingest(
     block: int = 1024,
     overwrite: bool = False,
 ) -> FeatureStore:
-    """Read a data set by its name, check it against its card, and write it as a feature store.
+    """Read a data set that has a card, check it against the card, and write it as a feature store.
 
     Called again in the same way, an interrupted run goes on with the blocks that are missing.
 
     Parameters
     ----------
-    name : str
-        A public set of `CARDS` that has views, or "files".
+    name : str or path-like
+        One of `CARDS`, a card of your own (a path that ends in .toml), or "files".
     source : path-like
         The set's folder; of "files", a JSON file that holds the arguments of `ingest_files` (paths relative to it).
     store : path-like
@@ -88,17 +87,14 @@ def ingest(
             description["histograms"] = [view for view in description.get("histograms", ()) if view in views]
             description["dtypes"] = {view: t for view, t in description.get("dtypes", {}).items() if view in views}
         return ingest_files(store=store, block=block, overwrite=overwrite, **description)
-    if name not in READERS:
-        hint = f"; {name} has no views, read its files with the readers" if name in CARDS else ""
-        raise UserError(f"no data set {name!r}, expected one of {', '.join([*READERS, 'files'])}{hint}")
-    card = CARDS[name]
+    card = read_card(name)
     chosen_views = card.choose(views)
     paths = find(card, source, card.files_for(chosen_views), fetch)
     digests = _digests(card, paths, checksums)
-    found = READERS[name](card, paths, chosen_views)
+    found = read(card, paths, chosen_views)
     check(card, found, chosen_views)
-    found.attributes = {"dataset": name, "title": card.title, "license": card.license, "citation": card.citation}
-    found.provenance = Provenance(parameters={"dataset": name, "files": digests})
+    found.attributes = {"dataset": card.name, "title": card.title, "license": card.license, "citation": card.citation}
+    found.provenance = Provenance(parameters={"dataset": card.name, "files": digests})
     found.histograms = {view.name for view in chosen_views if view.histogram}
     found.dtypes = {view.name: np.dtype(view.dtype) for view in chosen_views}
     totals = {view.name: view.total for view in chosen_views}
@@ -112,16 +108,17 @@ def check(card: Card, source: Source, views: Sequence[ViewCard]) -> None:
         found = tuple(source.views[view.name].shape)
         if found != (n, view.dimension):
             raise DataError(f"{card.name}: view {view.name!r} is {_by(found)}, the card says {n} x {view.dimension}")
-    if labels is None or labels.shape != (n, card.labels):
+    if labels is None or labels.shape != (n, card.labels.number):
         got = "missing" if labels is None else _by(labels.shape)
-        raise DataError(f"{card.name}: the labels are {got}, the card says {n} x {card.labels}")
-    first = 0
+        raise DataError(f"{card.name}: the labels are {got}, the card says {n} x {card.labels.number}")
+    source.real_labels = not np.isin(labels, (0, 1)).all()
+    what, first = "targets that add up to {:.10g}" if source.real_labels else "{:.0f} positives", 0
     for split, count in card.rows.items():
-        marks, expected = int(labels[first : first + count].sum(dtype=np.int64)), card.positives[split]
-        if marks != expected:
+        total, expected = float(labels[first : first + count].sum(dtype=np.float64)), card.labels.total[split]
+        if not np.isclose(total, expected, rtol=1e-6, atol=1e-4):
             raise DataError(
-                f"{card.name}: the {split} samples have {marks} positives ({marks / count:.3f} a sample), the card "
-                f"says {expected} ({expected / count:.3f}); the files are damaged or of another release"
+                f"{card.name}: the {split} samples have {what.format(total)} ({total / count:.3f} a sample), the card "
+                f"says {expected:.10g} ({expected / count:.3f}); the files are damaged or of another release"
             )
         first += count
     source.counts = card.rows

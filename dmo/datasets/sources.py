@@ -1,24 +1,24 @@
-"""How each public data set's files become views, labels and split."""
+"""From a card and a folder to views, labels and names: where the files lie, and how they are read."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, Subset, rows
-from dmo.datasets.cards import Card, File, ViewCard
+from dmo.blocks import Subset, rows
+from dmo.datasets.cards import Card, File, Files, ViewCard, by_split
 from dmo.datasets.writing import Source
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.arrays import open_npz
-from dmo.formats.files import COMPRESSED, DataError
-from dmo.formats.matlab import read_matlab
-from dmo.formats.tables import open_table
+from dmo.formats.delimited import read_names
+from dmo.formats.files import COMPRESSED, DataError, dense, suffix
+from dmo.formats.tables import Table, open_rows, open_table
 
 log = logging.getLogger("dmo")
 _LARGEST = 1 << 30  # bytes of a file that is fetched; the largest of a card has a thirtieth of them
@@ -93,41 +93,67 @@ class _Bounded:
         pass
 
 
-def read_corel5k(card: Card, paths: dict[str, Path], views: list[ViewCard]) -> Source:
-    """Corel5k in the order of its two lists, training first."""
-    notes = _members(paths[card.annotations[0]], "train", "test", "words", "ids")
-    source = Source({}, np.concatenate([rows(notes["train"]), rows(notes["test"])]), _texts(notes["words"]))
-    source.sample_ids = _texts(notes["ids"])
+def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Source:
+    """The views, labels and names of a set, read from its files as the card says; not yet checked."""
+
+    def open_files(name: str, files: Files, columns: Sequence[str] | int | None = None) -> Table:
+        return open_table(name, {split: _placed(spec, paths) for split, spec in by_split(files).items()}, columns)
+
+    labels = card.labels
+    listing = labels.files if isinstance(labels.files, str) and suffix(labels.files) == ".xml" else None
+    declared = labels.columns if listing is None else read_label_list(paths[listing])
+    tables = {view.name: open_files(view.name, view.files, declared) for view in views}
+    Y, names = next(((t.Y, t.label_names) for t in tables.values() if t.Y is not None), (None, None))
+    if labels.files is not None and listing is None:
+        Y, names = dense(rows(open_files("labels", labels.files).X)), None
+    if labels.names is not None and "{}" in labels.names:
+        names = [labels.names.format(j + 1) for j in range(labels.number)]
+    elif labels.names is not None:
+        names = _texts(_placed(labels.names, paths))
+    source = Source({}, Y, names)
+    if card.ids is not None:
+        source.sample_ids = [text for spec in by_split(card.ids).values() for text in _texts(_placed(spec, paths))]
     for view in views:
-        file = paths[view.files[0]]
-        if view.name == "lear_dense_hue":
-            order = rows(_members(paths[view.files[1]], "perm")["perm"])
-            source.views[view.name] = Subset(read_matlab(file, ["X_all"])["X_all"], order)
-        else:
-            source.views[view.name] = _members(file, "X")["X"]
+        X = tables[view.name].X
+        if view.order is not None:
+            X = Subset(rows(X), _order(view, paths, Y))
+        if view.kind == "sparse" and not scipy.sparse.issparse(rows(X, slice(0, 0))):
+            X = scipy.sparse.csr_array(rows(X))
+        source.views[view.name] = X
     return source
 
 
-def read_espgame(card: Card, paths: dict[str, Path], views: list[ViewCard]) -> Source:
-    """The ESP game in the order of its official lists, training first.
+def _placed(spec: str, paths: Mapping[str, Path]) -> str:
+    """ "PATH::ARRAY" of a card with the place of the file."""
+    name, colons, array = spec.partition("::")
+    return f"{paths[name]}{colons}{array}"
 
-    The descriptors come shuffled, with their labels: a row's place is known up to images with the same labels.
-    Raises DataError when the labels beside the descriptors are not those of the lists.
-    """
-    mat, split = (paths[name] for name in card.views[0].files)
-    notes = _members(paths[card.annotations[0]], "train", "test", "words", "train_ids", "test_ids")
-    parts = _members(split, "train_rows", "test_rows")
-    matrices = read_matlab(mat, ["X_all", "Y_all"])
-    train, test = rows(notes["train"]), rows(notes["test"])
-    found, rows_train, rows_test = matrices["Y_all"], rows(parts["train_rows"]), rows(parts["test_rows"])
-    labels, order = np.concatenate([train, test]), np.empty(0, dtype=np.intp)
-    if len(rows_train) == len(train):
-        order = np.concatenate([_match(found, rows_train, train), rows_test])
+
+def _array(spec: str) -> np.ndarray:
+    """An array of one axis of an .npz archive."""
+    path, _, name = spec.partition("::")
+    members = open_npz(path)
+    if name not in members:
+        raise DataError(f"{path}: no array {name!r}, expected one of {', '.join(members) or 'none'}")
+    return rows(members[name])
+
+
+def _texts(spec: str) -> list[str]:
+    return [str(text) for text in _array(spec)] if "::" in spec else read_names(spec)
+
+
+def _order(view: ViewCard, paths: Mapping[str, Path], labels: np.ndarray | None) -> np.ndarray:
+    """The rows of a view's files in the order of the set; DataError where `match` has other labels than the set."""
+    parts = [_array(_placed(spec, paths)) for spec in by_split(view.order or {}).values()]
+    if view.match is None or labels is None:
+        return np.concatenate(parts)
+    where = _placed(view.match, paths)
+    found, ends, order = rows(open_rows(where)), np.cumsum([len(part) for part in parts]), np.empty(0, np.intp)
+    if ends[-1] == len(labels):
+        order = np.concatenate([_match(found, *pair) for pair in zip(parts, np.split(labels, ends[:-1]))])
     if not np.array_equal(found[order], labels):
-        raise DataError(f"{mat}: Y_all has other labels than {paths[card.annotations[0]]}, expected the same in both")
-    source = Source({view.name: Subset(matrices["X_all"], order) for view in views}, labels, _texts(notes["words"]))
-    source.sample_ids = _texts(notes["train_ids"]) + _texts(notes["test_ids"])
-    return source
+        raise DataError(f"{where}: has other labels than the set, expected the same in both")
+    return order
 
 
 def _match(found: np.ndarray, chosen: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -136,39 +162,3 @@ def _match(found: np.ndarray, chosen: np.ndarray, wanted: np.ndarray) -> np.ndar
     order = np.empty(len(wanted), dtype=np.intp)
     order[np.lexsort(wanted.T[::-1])] = by_found
     return order
-
-
-def read_mulan(card: Card, paths: dict[str, Path], views: list[ViewCard]) -> Source:
-    """A set of Mulan's as published: the training rows, then the test rows."""
-    train, test, listing = (paths[name] for name in card.annotations)
-    table = open_table(card.name, {"train": train, "test": test}, read_label_list(listing))
-    return Source({views[0].name: table.X}, table.Y, table.label_names)
-
-
-def read_rcv1(card: Card, paths: dict[str, Path], views: list[ViewCard]) -> Source:
-    """RCV1's first subset: binary words as sparse rows; its categories have numbers, no names."""
-    matrices = read_matlab(paths[card.files[0].name], ["data", "target"])
-    labels = np.ascontiguousarray(matrices["target"].T)
-    names = [f"category {j + 1}" for j in range(labels.shape[1])]
-    return Source({views[0].name: scipy.sparse.csr_array(matrices["data"])}, labels, names)
-
-
-READERS: dict[str, Callable[[Card, dict[str, Path], list[ViewCard]], Source]] = {
-    "corel5k": read_corel5k,
-    "espgame": read_espgame,
-    **dict.fromkeys(("yeast", "scene", "emotions", "enron", "bibtex"), read_mulan),
-    "rcv1subset": read_rcv1,
-}
-
-
-def _members(path: Path, *names: str) -> dict[str, Rows]:
-    """The arrays of an .npz archive; DataError where one of `names` is missing."""
-    members = open_npz(path)
-    missing = [name for name in names if name not in members]
-    if missing:
-        raise DataError(f"{path}: no array {missing[0]!r}, expected {', '.join(names)}")
-    return members
-
-
-def _texts(array: Rows) -> list[str]:
-    return [str(text) for text in rows(array)]

@@ -1,1 +1,1 @@
-"""Data that dmo draws or ships itself: digits and scenes."""
+"""Data that dmo ships itself: digits."""

@@ -50,7 +50,6 @@ def write_page(
     split: str | None = None,
     title: str | None = None,
     sweeps: Sequence[Mapping[str, Any]] = (),
-    lead: str = "",
     jec: bool = False,
     command: str = "",
 ) -> dict[str, Any]:
@@ -76,8 +75,6 @@ def write_page(
         Of the page.
     sweeps : sequence of mapping, default=()
         What `read_sweep` found.
-    lead : str, default=""
-        A sentence below the title.
     jec : bool, default=False
         Compare with JEC.
     command : str, default=""
@@ -115,7 +112,7 @@ def write_page(
             run.note(f"{each.name}{where}: figures say nothing of new samples; take others, or dmo evaluate --cv 4")
     made = {"dmo": dmo.__version__, "date": date.today().isoformat()} | ({"command": command} if command else {})
     if first.store.real_labels:
-        return _write_targets(judged, Y, out, heading, lead, made)
+        return _write_targets(judged, Y, out, heading, made)
     evidence = Evaluation(list(judged), first.label_names(), Y, judged[0].measures["top"])
     baselines = {"the most frequent labels for all": np.broadcast_to(label_frequency(evidence), Y.shape)}
     if jec:
@@ -139,7 +136,7 @@ def write_page(
             *_about(evidence),
         ]
         kept = [part for part in parts if not isinstance(part, Table) or part.rows]
-        files = report.write_report(out, heading, kept, _facts(evidence) | made, lead)
+        files = report.write_report(out, heading, kept, _facts(evidence) | made)
         advance(1)
     return _record(judged, others, files)
 
@@ -158,7 +155,7 @@ def _record(
 
 
 def _write_targets(
-    judged: Sequence[EvaluatedModel], Y: np.ndarray, out: Path, heading: str, lead: str, made: Mapping[str, object]
+    judged: Sequence[EvaluatedModel], Y: np.ndarray, out: Path, heading: str, made: Mapping[str, object]
 ) -> dict[str, Any]:
     """The page of models of real targets: errors, and predicted against true values."""
     first, names = judged[0], judged[0].applied.label_names()
@@ -186,7 +183,7 @@ def _write_targets(
         *_parameters(judged),
     ]
     facts = {"data": Path(first.applied.store.url).name, "samples": len(Y), "targets": len(names), **made}
-    files = report.write_report(out, heading, parts, facts, lead)
+    files = report.write_report(out, heading, parts, facts)
     return _record(judged, {}, files)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from _generated import generated
 
 from dmo import KGHA, Nystrom, stores
 from dmo.datasets.writing import write
-from dmo.demo.generated import generated
 
 VIEWS = ("gist", "dense_hue", "harris_hue", "harris_sift")
 

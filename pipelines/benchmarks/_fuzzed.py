@@ -83,7 +83,7 @@ class Foreign(UserError):
 
 
 def ours(error: BaseException) -> bool:
-    """Whether an error is a refusal: one of ours, raised by dmo itself, in one line; or that there is no file."""
+    """Whether an error is a refusal: ours, raised by dmo or a pipeline's reader, in one line; or that there is no file."""
     if isinstance(error, Foreign) or (type(error) is FileNotFoundError and error.filename):
         return True
     if not isinstance(error, UserError | FileNotFoundError) or "\n" in str(error) or not str(error):
@@ -91,7 +91,7 @@ def ours(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and "/dmo/" in trace.tb_frame.f_code.co_filename
+    return trace is not None and any(place in trace.tb_frame.f_code.co_filename for place in ("/dmo/", "/pipelines/"))
 
 
 def roots(seed: Seed) -> Mapping[str, bytes]:

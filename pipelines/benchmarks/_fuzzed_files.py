@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 import struct
+import sys
 import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import h5py
 import numpy as np
@@ -30,10 +33,10 @@ from _fuzzed import (
     single,
     tree,
 )
+from datasets.reuters import read_reuters
 from PIL import Image
 
-from dmo.datasets import read_description
-from dmo.datasets.reuters import read_reuters
+from dmo.datasets import CARDS, read_card, read_description
 from dmo.features.listing import list_images
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.formats.arrays import open_zarr
@@ -334,6 +337,11 @@ FILES: dict[str, Reader] = {
     "lists of names": Reader(_names, read_names, (b"\n", b"\0", b"\xff", b"sky\n")),
     "Reuters (SGML, tar)": Reader(_reuters, _read_reuters, _REUTERS),
     "descriptions (JSON)": Reader(_description, read_description, (*JSON, b'"views"', b'"a://b"', *NUMBERS)),
+    "cards (TOML)": Reader(
+        lambda: [single("c.toml", CARDS[name].read_bytes()) for name in ("yeast", "espgame", "enb")],
+        read_card,
+        (b"[", b"=", b'"', b"{", b"}", b"total", b"[[[[", b"a.b.c = 1\n", *NUMBERS),
+    ),
     "label tables": Reader(
         _listing, _read_listing, (*JSON, b'"', b",", b";", b"\r", b"file", b"split", b"labels", *NUMBERS)
     ),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,7 +25,8 @@ from rich.table import Table
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from dmo import stores
-from dmo.workflows.experiments import data_folder
+
+DATA = Path(os.environ.get("DMO_DATA", "."))
 
 LEAST, SHARD, ROWS = 0.1, 16, 4096  # CPU seconds that a timing adds up, at least; chunks of a shard; rows
 CODECS: dict[str, list[Any]] = {
@@ -41,7 +43,7 @@ CODECS: dict[str, list[Any]] = {
 
 def views() -> dict[str, np.ndarray]:
     """Views by name and type."""
-    folder, found = Path(data_folder()) / "corel5k" / "features", {}
+    folder, found = DATA / "corel5k" / "features", {}
     for name, file, types in (
         ("HSV histogram, 16 % not zero", "HsvV3H1", ("uint16", "float32")),
         ("visual words, 25 % not zero", "DenseSiftV3H1", ("uint16", "float32")),

@@ -29,7 +29,8 @@ from sklearn.svm import LinearSVC
 from dmo import MultiViewRidge
 from dmo.datasets import read_arff
 from dmo.metrics import top_scores
-from dmo.workflows.experiments import data_folder
+
+DATA = Path(os.environ.get("DMO_DATA", "."))
 
 Set = tuple[scipy.sparse.csr_array, scipy.sparse.csr_array, scipy.sparse.csr_array, scipy.sparse.csr_array]
 DRAWN = {"eurlex-like": (15_000, 5000, 4000), "large": (200_000, 1000, 100_000)}
@@ -72,7 +73,7 @@ def load(name: str) -> Set:
 def _load(name: str) -> Set:
     if name in DRAWN:
         return drawn(*DRAWN[name])
-    folder = Path(data_folder("mulan")) / name
+    folder = DATA / "mulan" / name
     parts = [read_arff(folder / f"{name}-{part}.arff.xz", -MULAN[name]) for part in ("train", "test")]
     sets = [(scipy.sparse.csr_array(normalize(X)), scipy.sparse.csr_array(Y)) for X, Y in parts]
     return (*sets[0], *sets[1])

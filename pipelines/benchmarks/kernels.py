@@ -7,6 +7,7 @@ features of the same shapes. Times are the best of several interleaved runs.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from dmo.kernels import RBF, ChiSquare, Intersection, Kernel, Laplacian, gram_matrix
 from dmo.kernels.threads import thread_count
-from dmo.workflows.experiments import data_folder
+
+DATA = Path(os.environ.get("DMO_DATA", "."))
 
 VIEWS = {"Gist": (512, 1.0), "RgbV3H1": (5184, 0.06), "HsvV3H1": (5184, 0.16)}
 """View -> number of features, share of entries that are not zero."""
@@ -27,7 +29,7 @@ VIEWS = {"Gist": (512, 1.0), "RgbV3H1": (5184, 0.06), "HsvV3H1": (5184, 0.16)}
 
 def view(name: str, rows: int) -> tuple[np.ndarray, str]:
     """`rows` rows of a view in float32 (histograms with sum 1), and where they come from."""
-    path = Path(data_folder("corel5k")) / "features" / f"corel5k_{name}.npz"
+    path = DATA / "corel5k" / "features" / f"corel5k_{name}.npz"
     d, density = VIEWS[name]
     if path.exists():
         with np.load(path) as archive:

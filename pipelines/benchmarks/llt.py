@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import time
 from pathlib import Path
@@ -24,12 +25,13 @@ from dmo.formats.arff import read_arff, read_label_list
 from dmo.kernels import RBF
 from dmo.lowrank.approximations import Nystrom
 from dmo.metrics import jaccard_accuracy
-from dmo.workflows.experiments import data_folder
+
+DATA = Path(os.environ.get("DMO_DATA", "."))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(data_folder()))
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--samples", type=int, default=50_000)
     parser.add_argument("--outputs", type=int, default=10)
     parser.add_argument("--rank", type=int, default=500)

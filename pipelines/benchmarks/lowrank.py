@@ -13,6 +13,7 @@ matplotlib is there.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -22,20 +23,19 @@ from pathlib import Path
 
 import numpy as np
 import scipy.linalg
+from _generated import generated
 from rich.console import Console
 from rich.table import Table
 
 from dmo.blocks import row_blocks, rows
-from dmo.demo.generated import generated
 from dmo.formats.matlab import read_matlab
 from dmo.kernels import RBF, Kernel, gram_matrix
 from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom
 from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.meka_fit import Basis, Link
 from dmo.report.canvas import LINES, clean
-from dmo.workflows.experiments import data_folder
 
-DATA = Path(data_folder())
+DATA = Path(os.environ.get("DMO_DATA", "."))
 NYSTROM: tuple[Landmarks, ...] = ("uniform", "rpcholesky", "kmeans")
 BASES: tuple[Basis, ...] = ("eigen", "block-row")
 LINKS: tuple[Link, ...] = ("exact", "sampled")

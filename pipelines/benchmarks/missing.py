@@ -11,6 +11,7 @@ Data come from the folder in DMO_DATA.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,7 +29,8 @@ from dmo.datasets import read_arff
 from dmo.errors import UserError
 from dmo.metrics import annotation_scores
 from dmo.report.canvas import LINES, clean
-from dmo.workflows.experiments import data_folder
+
+DATA = Path(os.environ.get("DMO_DATA", "."))
 
 Views = dict[str, np.ndarray]
 SHARES = (0.1, 0.3, 0.5, 0.7)
@@ -40,7 +42,7 @@ WAYS = ("a: absent / mean", "b: dropped", "c: unknown / missing")
 def load(name: str) -> tuple[Views, np.ndarray, Views, np.ndarray]:
     """Views and labels of the training and of the test samples."""
     if name == "corel5k":
-        folder = Path(data_folder("corel5k")) / "features"
+        folder = DATA / "corel5k" / "features"
         with np.load(folder / "corel5k_annotations.npz") as found:
             train, test = (np.asarray(found[part], np.uint8) for part in ("train", "test"))
         some, n = (
@@ -55,7 +57,7 @@ def load(name: str) -> tuple[Views, np.ndarray, Views, np.ndarray]:
             views[view], new[view] = X[:n][some], X[n:]
         return views, train[some], new, test
     width = {"yeast": 14, "bibtex": 159}[name]
-    paths = [Path(data_folder("mulan")) / name / f"{name}-{part}.arff.xz" for part in ("train", "test")]
+    paths = [DATA / "mulan" / name / f"{name}-{part}.arff.xz" for part in ("train", "test")]
     parts = [read_arff(path, -width) for path in paths]
     rows = [normalize(X) if scipy.sparse.issparse(X) else X for X, _ in parts]
     if name == "yeast":  # its phylogenetic profiles are columns 79 to 102

@@ -15,12 +15,12 @@ import warnings
 from typing import Any
 
 import numpy as np
+from _generated import generated
 from cca_zoo.nonparametric import KGCCA
 from rich.console import Console
 from rich.table import Table
 
 from dmo import MultiSetCCA, Nystrom
-from dmo.demo.generated import generated
 from dmo.kernels import RBF
 
 VIEWS = ("gist", "dense_hue", "harris_hue")

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from _generated import generated
 from rich.console import Console
 from rich.table import Table
 from sklearn.decomposition import KernelPCA, TruncatedSVD
 
 from dmo import MLSI, MORP, Krylov, Meka, Nystrom
-from dmo.demo.generated import generated
 from dmo.kernels import RBF, normalize_rows
 from dmo.metrics import auc_macro
 from dmo.stores import ViewSpec, create_features, open_features

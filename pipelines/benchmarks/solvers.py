@@ -18,13 +18,13 @@ import time
 from typing import Any
 
 import numpy as np
+from _generated import generated
 from projections import measure
 from rich.console import Console
 from rich.table import Table
 from sklearn.kernel_ridge import KernelRidge
 
 from dmo.blocks import row_blocks
-from dmo.demo.generated import generated
 from dmo.kernels import RBF, gram_matrix
 from dmo.linalg.cg import NystromPreconditioner, default_rank
 from dmo.linalg.operators import Dense

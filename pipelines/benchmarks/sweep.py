@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from _generated import generated
 from rich.console import Console
 from rich.table import Table
 from sklearn.base import clone
 
 from dmo import KGHA, Nystrom
 from dmo.demo.digits import digits
-from dmo.demo.generated import generated
 from dmo.metrics import annotation_scores
 from dmo.selection import settings, stratified_folds, sweep
 

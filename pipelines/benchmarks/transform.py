@@ -6,11 +6,11 @@ import argparse
 import time
 
 import numpy as np
+from _generated import generated
 from rich.console import Console
 from rich.table import Table
 
 from dmo import KGHA, Meka, Nystrom
-from dmo.demo.generated import generated
 
 
 def product_speed(m: int, n: int, d: int) -> float:

@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from scenes import draw_images
 from shell import at_once, run
 
 from dmo import stores
-from dmo.demo.scenes import draw_images
 from dmo.features.extraction import Extractor
 from dmo.workflows import images
 from dmo.workflows.apply import open_applied

@@ -524,6 +524,8 @@ BAD = {
     "no view": (("ingest", "files", "{out}"), "pass --view NAME=FILE at least once"),
     "view twice": (("ingest", "files", "{out}", "--view", "a={a}", "--view", "a:test={b}"), "view 'a' is given twice"),
     "bad type": (("ingest", "files", "{out}", "--view", "a={a}", "--dtype", "a=text"), "no type of real numbers"),
+    "no such set": (("ingest", "coral", "{tmp}", "{out}"), "no data set 'coral', expected one of bibtex, corel5k,"),
+    "no such card": (("ingest", "{out}.toml", "{tmp}", "{out}"), "out.zarr.toml: no such file"),
     "folder lacks files": (("ingest", "corel5k", "{tmp}", "{out}"), "lacks features/corel5k_RgbV3H1.npz"),
     "model over rows": (
         ("fit", "ridge", "{f}", "{rows}", "--overwrite"),

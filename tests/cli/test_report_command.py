@@ -1,4 +1,4 @@
-"""`dmo report` and `dmo demo --images`: the page says what the library computes."""
+"""`dmo report`: the page says what the library computes."""
 
 import json
 import re
@@ -10,7 +10,6 @@ from shell import record, run
 from sklearn.metrics import label_ranking_average_precision_score
 
 from dmo import MultiViewRidge, stores
-from dmo.cli import demo_images as demo_images
 from dmo.datasets.writing import Source, write
 from dmo.labels.stratification import stratified_folds
 from dmo.metrics import annotation_scores, regression_scores, top_label_sets
@@ -245,23 +244,6 @@ def test_wrong_requests_are_refused_in_one_sentence(annotated, tmp_path):
     assert "labels have a training sample" in run(*command, "--top", 99, code=2).stderr
     assert "--split test" in run(*command, "--jec", "--split", "all", code=2).stderr
     assert not (tmp_path / "r.html").exists()
-
-
-def test_the_demo_goes_from_images_to_a_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo_images, "N", 16)
-    monkeypatch.setattr(demo_images, "N_NEW", 8)
-    monkeypatch.setattr(
-        demo_images, "WORDS", dict.fromkeys(("dense_sift", "harris_sift", "dense_hue", "harris_hue"), 8)
-    )
-    out = tmp_path / "demo"
-    told = run("demo", "--images", "--out", out)
-    assert "what to try next" in told.stdout
-    assert (out / "report.html").exists()
-    assert len((out / "new.csv").read_text().splitlines()) == 9
-    assert stores.open_features(out / "features.zarr").n_samples == 16
-    for method in ("KGHA (kgha)", "NeighborVotes (votes)", "JEC, nearest training samples", "PCA, "):
-        assert method in told.stdout
-    assert "holds no demo" in run("demo", "--images", "--out", tmp_path, code=2).stderr
 
 
 @pytest.mark.parametrize("name", ["../secret.jpg", "{secret}", "link.jpg"])

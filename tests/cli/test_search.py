@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from scenes import draw_scene
 from shell import record, run
 from sklearn.metrics.pairwise import cosine_similarity
 
 from dmo import stores
-from dmo.demo.scenes import draw_scene
 from dmo.persistence import load
 from dmo.workflows.search import answering, best, similar
 

@@ -14,7 +14,6 @@ import tracemalloc
 import zipfile
 import zlib
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -34,9 +33,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from zarr.core.sync import sync
 
 from dmo.blocks import rows
-from dmo.datasets import CARDS, File, ViewCard, ingest, ingest_files, ingest_inria, read_description, sources
-from dmo.datasets.cards import BEGIN, END, markdown, renew
-from dmo.datasets.inria import DESCRIPTORS
+from dmo.datasets import CARDS, ingest, ingest_files, read_card, read_description, sources
 from dmo.formats.arff import open_arff, read_arff, read_label_list
 from dmo.formats.arrays import open_npy, open_npz, open_zarr
 from dmo.formats.delimited import open_csv, read_csv, read_names
@@ -954,45 +951,6 @@ def test_described_files_become_a_feature_store(tmp_path):
     assert list(one.views) == ["hue"]
 
 
-def test_the_files_of_inria_become_a_store(tmp_path):
-    """All 15 descriptors, in types as distributed; sizes of a named set and dimensions are checked."""
-    data = {}
-    for split, n in (("train", 5), ("test", 3)):
-        for view, (stem, d) in DESCRIPTORS.items():
-            ending = "fvec" if view == "gist" else "hvecs32" if d > 4000 else "hvecs"
-            data[view, split] = RNG.integers(0, 9, (n, d)).astype({"fvec": "f4", "hvecs32": "u4"}.get(ending, "u2"))
-            put(tmp_path, f"tiny_{split}_{stem}.{ending}", vecs_bytes(data[view, split], ending))
-        data["annot", split] = RNG.integers(0, 2, (n, 2)).astype("u2")
-        put(tmp_path, f"tiny_{split}_annot.hvecs", vecs_bytes(data["annot", split], "hvecs"))
-    put(tmp_path, "tiny_dictionary.txt", "sun\nsea\n")
-    store = ingest_inria(tmp_path, tmp_path / "tiny.zarr", "tiny")
-    assert len(store.views) == 15
-    assert store.label_names == ["sun", "sea"]
-    assert store.split.tolist() == ["train"] * 5 + ["test"] * 3
-    for view in DESCRIPTORS:
-        np.testing.assert_array_equal(
-            rows(store.views[view]), np.concatenate([data[view, s] for s in ("train", "test")])
-        )
-        assert store.view_info(view).histogram == (view != "gist")
-    np.testing.assert_array_equal(store.labels, np.concatenate([data["annot", s] for s in ("train", "test")]))
-    assert list(ingest_inria(tmp_path, tmp_path / "one.zarr", "tiny", views=["lab"]).views) == ["lab"]
-    for call, sentence in (
-        (lambda: ingest_inria(tmp_path, tmp_path / "x.zarr", "tiny", views=["hue"]), "hue"),
-        (lambda: ingest_inria(tmp_path, tmp_path / "x.zarr", "huge"), "lacks huge_train_annot"),
-    ):
-        with pytest.raises((ValueError, FileNotFoundError), match=sentence):
-            call()
-    put(tmp_path, "tiny_test_Gist.fvec", vecs_bytes(np.zeros((3, 4), "f4"), "fvec"))
-    with pytest.raises(DataError, match="rows of 4 values, expected 512 of Gist"):
-        ingest_inria(tmp_path, tmp_path / "x.zarr", "tiny", views=["gist"])
-    assert not (tmp_path / "x.zarr").exists()
-    put(tmp_path, "tiny_test_Gist.fvec", vecs_bytes(data["gist", "test"], "fvec"))
-    for path in tmp_path.glob("tiny_*"):
-        path.rename(tmp_path / path.name.replace("tiny", "iaprtc12"))
-    with pytest.raises(DataError, match=r"iaprtc12 has \(5, 3, 2\) training and test images and keywords, expected"):
-        ingest_inria(tmp_path, tmp_path / "iapr.zarr", "iaprtc12", views=["gist"])
-
-
 def test_every_format_becomes_the_same_store(tmp_path):
     X = RNG.integers(0, 3, (30, 5)).astype(np.float64)
     Y = RNG.integers(0, 2, (30, 3))
@@ -1167,56 +1125,115 @@ def test_descriptions_are_checked(tmp_path):
 # ---------------------------------------------------------------- cards and public sets
 
 
-def test_the_cards_repeat_the_facts_that_ingestion_checks():
-    own = {path.stem for path in (ROOT / "data").glob("*.md")}
-    assert own == {*CARDS, "inria"}, "the sets of INRIA's format have no checksums: no copy of all files was at hand"
-    for name, card in CARDS.items():
-        text = (ROOT / "data" / f"{name}.md").read_text(encoding="utf-8")
-        facts = text[text.index(BEGIN) : text.index(END) + len(END)]
-        assert facts == markdown(card), f"run python -m dmo.datasets data: {name}"
-        assert text.startswith(f"# {card.title}\n")
-        listed = {file.name for file in card.files}
-        assert {file for view in card.views for file in view.files} | set(card.annotations) <= listed
-        assert set(card.rows) == set(card.positives)
+@pytest.mark.parametrize("name", CARDS)
+def test_the_cards_that_come_with_dmo_are_whole(name):
+    card = read_card(name)
+    assert card.name == name
+    assert f"`dmo ingest {name} " in card.about
+    assert all(re.fullmatch(r"[0-9a-f]{64}", file.sha256) for file in card.files)
+    assert card.license
+    assert card.citation
 
 
-def test_renewing_a_card_keeps_its_prose(tmp_path):
-    card = CARDS["yeast"]
-    path = tmp_path / "yeast.md"
-    renew(path, card)
-    assert path.read_text().startswith(f"# {card.title}\n")
-    path.write_text("before\n" + path.read_text().replace("1500", "1501") + "after\n")
-    assert markdown(card) not in path.read_text()
-    renew(path, card)
-    text = path.read_text()
-    assert markdown(card) in text
-    assert text.startswith("before\n")
-    assert text.endswith("after\n")
+OWN = """
+title = "three points"
+license = "none"
+citation = "nobody"
+[rows]
+train = 2
+test = 1
+[labels]
+files = {train = "y.npz::old", test = "y.npz::new"}
+names = "kind {}"
+number = 2
+total = {train = 2, test = 1}
+[views]
+x = {files = "x.npy", dimension = 2, dtype = "float32", total = 15.0}
+y = {files = "y.npz::x.T", dimension = 2, dtype = "float64", total = 15.0, kind = "sparse", order = "y.npz::order"}
+[files]
+"x.npy" = {sha256 = "X", source = "here"}
+"y.npz" = {sha256 = "Y", source = "here"}
+"""
 
 
-FOLDERS = {"corel5k": "corel5k", "espgame": "espgame", "rcv1subset": "rcv1", "multi_target": "multi_target"}
+@pytest.fixture
+def own_card(tmp_path):
+    """A card of one's own in TOML, and its files beside it."""
+    X, Y = np.arange(6.0).reshape(3, 2), np.array([[1, 0], [0, 1], [1, 0]])
+    np.save(tmp_path / "x.npy", X)
+    order = np.array([2, 0, 1])
+    np.savez(tmp_path / "y.npz", old=Y[:2], new=Y[2:], x=X[np.argsort(order)].T, order=order)
+    text = OWN
+    for mark, name in (("X", "x.npy"), ("Y", "y.npz")):
+        text = text.replace(f'"{mark}"', f'"{hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()}"')
+    return put(tmp_path, "points.toml", text)
+
+
+def test_a_card_of_ones_own_is_read_as_those_that_come_with_dmo(own_card, tmp_path):
+    store = ingest(own_card, tmp_path, tmp_path / "s.zarr")
+    np.testing.assert_array_equal(rows(store.views["x"]), np.arange(6.0).reshape(3, 2))
+    np.testing.assert_array_equal(rows(store.views["y"]).toarray(), np.arange(6.0).reshape(3, 2))
+    assert (rows(store.views["x"]).dtype, store.view_info("y").kind) == (np.float32, "sparse")
+    assert (store.labels.tolist(), store.label_names) == ([[1, 0], [0, 1], [1, 0]], ["kind 1", "kind 2"])
+    assert store.split.tolist() == ["train", "train", "test"]
+    assert store.attributes["dataset"] == "points"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[rows]", "[rows", r"points\.toml: no TOML \(.*line 5"),
+        (
+            'license = "none"',
+            "",
+            r"points\.toml: license: Field required; compare it with a card such as .*yeast\.toml",
+        ),
+        ("dimension = 2", 'dimension = "two"', r"points\.toml: views\.0\.dimension: Input should be a valid integer"),
+        ("dimension = 2", "dimension = 2, colour = 1", r"views\.0\.colour: Unexpected keyword argument"),
+        ("[views]", "[view]", r"points\.toml: views: Field required"),
+        ("test = 1}", "tset = 1}", r"points\.toml: expected .* a total of the labels for each split"),
+        ('"x.npy" =', '"z.npy" =', r"card points: 'x\.npy' is read but not listed; add it to \[files\]"),
+        (
+            "train = 2,",
+            "train = 3,",
+            r"points: the train samples have 2 positives \(1\.000 a sample\), the card says 3",
+        ),
+        ("y.npz::order", "y.npz::perm", r"y\.npz: no array 'perm', expected one of old, new, x, order"),
+    ],
+)
+def test_what_is_no_card_is_refused(own_card, tmp_path, old, new, said):
+    assert old in own_card.read_text()
+    own_card.write_text(own_card.read_text().replace(old, new))
+    with pytest.raises(DataError, match=said):
+        ingest(own_card, tmp_path, tmp_path / "s.zarr")
+    assert not (tmp_path / "s.zarr").exists()
+
+
+FOLDERS = {"corel5k": "corel5k", "espgame": "espgame", "rcv1subset": "rcv1"}
 FOLDERS |= {name: f"mulan/{name}" for name in ("yeast", "scene", "emotions", "enron", "bibtex")}
-FOLDERS["reuters21578"] = "reuters21578"
+FOLDERS |= dict.fromkeys(("edm", "enb", "jura", "sf1", "slump"), "multi_target")
 
 
 def test_the_files_have_the_checksums_of_their_cards(dmo_data):
     from dmo.formats.files import sha256
 
+    assert set(FOLDERS) == set(CARDS)
     for name, folder in FOLDERS.items():
-        for file in CARDS[name].files:
+        for file in read_card(name).files:
             assert sha256(dmo_data / folder / file.name) == file.sha256, file.name
 
 
-@pytest.mark.parametrize("name", ["espgame", "yeast", "scene", "emotions", "enron", "bibtex", "rcv1subset"])
+@pytest.mark.parametrize("name", sorted({*CARDS} - {"corel5k"}))
 def test_public_sets_pass_their_cards(dmo_data, tmp_path, name):
-    card = CARDS[name]
+    card = read_card(name)
     store = ingest(name, dmo_data / FOLDERS[name], tmp_path / "store.zarr")
     assert list(store.views) == [view.name for view in card.views]
     for view in card.views:
         assert store.views[view.name].shape == (card.n_samples, view.dimension)
         assert store.view_info(view.name).kind == view.kind
-    assert store.labels.shape == (card.n_samples, card.labels)
-    assert len(store.label_names) == card.labels
+    assert store.labels.shape == (card.n_samples, card.labels.number)
+    assert len(store.label_names) == card.labels.number
+    assert store.real_labels == (FOLDERS[name] == "multi_target")
     assert store.attributes["citation"] == card.citation
 
 
@@ -1262,8 +1279,9 @@ def test_corel5k(dmo_data, tmp_path):
 
 def test_corel5k_has_the_eight_views_of_the_paper():
     eight = ["rgb", "lab", "hsv", "gist", "dense_sift", "harris_sift", "dense_hue", "harris_hue"]
-    assert [view.name for view in CARDS["corel5k"].choose(None)] == eight
-    assert [view.dimension for view in CARDS["corel5k"].choose(None)] == [5184, 5184, 5184, 512, 3000, 3000, 300, 300]
+    views = read_card("corel5k").choose(None)
+    assert [view.name for view in views] == eight
+    assert [view.dimension for view in views] == [5184, 5184, 5184, 512, 3000, 3000, 300, 300]
 
 
 def test_espgame_rows_are_in_the_official_order(dmo_data, tmp_path):
@@ -1283,13 +1301,12 @@ def test_espgame_rows_are_in_the_official_order(dmo_data, tmp_path):
     assert store.labels.sum(axis=1).mean() == pytest.approx(4.686, abs=1e-3)
 
 
-def test_multi_target_sets_have_real_outputs(dmo_data):
-    for name, (n, d, k) in CARDS["multi_target"].regression.items():
-        X, Y = read_arff(dmo_data / "multi_target" / name, -k)
-        assert (X.shape, Y.shape) == ((n, d), (n, k))
-        assert np.isfinite(X).all()
+def test_targets_are_what_the_file_says(dmo_data, tmp_path):
     X, Y = read_arff(dmo_data / "multi_target/enb.arff", ["Y1", "Y2"])
-    np.testing.assert_array_equal(Y[0], [15.55, 21.33])
+    store = ingest("enb", dmo_data / "multi_target", tmp_path / "s.zarr")
+    np.testing.assert_array_equal(rows(store.views["features"]), X)
+    np.testing.assert_array_equal(store.labels, Y)
+    assert (store.label_names, store.labels[0].tolist()) == (["Y1", "Y2"], [15.55, 21.33])
 
 
 def copy_yeast(dmo_data, folder):
@@ -1347,13 +1364,13 @@ def test_files_may_be_decompressed_or_out_of_their_sub_folder(dmo_data, tmp_path
         (flat / name).write_bytes((dmo_data / "corel5k/features" / name).read_bytes())
     assert ingest("corel5k", flat, tmp_path / "corel.zarr", views=["harris_hue"]).n_samples == 4999
     np.savez(flat / "corel5k_HarrisHueV3H1.npz", Y=np.zeros((4999, 300)))
-    with pytest.raises(DataError, match=r"corel5k_HarrisHueV3H1.npz: no array 'X', expected X"):
+    with pytest.raises(DataError, match=r"corel5k_HarrisHueV3H1.npz: no array 'X', expected one of Y"):
         ingest("corel5k", flat, tmp_path / "other.zarr", views=["harris_hue"], checksums=False)
 
 
 @pytest.fixture
-def served(tmp_path, monkeypatch):
-    """A card of a small set whose files a server of this machine has, and the folder that it serves."""
+def served(tmp_path):
+    """A card `tiny.toml` of a small set whose files a server of this machine has, and the folder `there` that it serves."""
     there = tmp_path / "there"
     there.mkdir()
     header = "@relation r\n@attribute x real\n@attribute sky {0,1}\n@data\n"
@@ -1363,14 +1380,22 @@ def served(tmp_path, monkeypatch):
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=there))
     Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
-    files = tuple(
-        File(f"{path.name}.xz", hashlib.sha256(path.read_bytes()).hexdigest(), "nowhere", f"{address}/{path.name}")
-        for path in sorted(there.iterdir(), key=lambda path: ("train" not in path.name, "test" not in path.name))
-    )
-    counts = {"rows": {"train": 2, "test": 1}, "labels": 1, "positives": {"train": 1, "test": 1}}
-    view = ViewCard("features", 1, "float64", 6.0, tuple(file.name for file in files[:2]))
-    card = replace(CARDS["scene"], files=files, views=(view,), annotations=tuple(f.name for f in files), **counts)
-    monkeypatch.setitem(CARDS, "scene", card)
+    card = CARDS["scene"].read_text()
+    facts = {
+        "train = 1211": "train = 2",
+        "test = 1196": "test = 1",
+        "number = 6": "number = 1",
+        "1286": "1",
+        "1299": "1",
+    }
+    facts |= {"dimension = 294": "dimension = 1", "218148.680153": "6.0"}
+    for name in ("scene-train.arff", "scene-test.arff", "scene.xml"):
+        digest = hashlib.sha256((there / name).read_bytes()).hexdigest()
+        facts |= {next(file.sha256 for file in read_card("scene").files if file.name == f"{name}.xz"): digest}
+    for old, new in facts.items():
+        assert old in card
+        card = card.replace(old, new)
+    put(tmp_path, "tiny.toml", re.sub(r'url = "https:.*/', f'url = "{address}/', card))
     yield there
     server.shutdown()
     server.server_close()
@@ -1402,12 +1427,14 @@ def test_a_server_that_misbehaves_leaves_nothing_behind(tmp_path, monkeypatch, k
     server = ThreadingHTTPServer(("127.0.0.1", 0), HostileHandler)
     Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setattr(sources, "_LARGEST", 1 << 20)
-    name = CARDS["scene"].files[0].name
-    bad = replace(CARDS["scene"].files[0], url=f"http://127.0.0.1:{server.server_port}/{kind}")
-    monkeypatch.setitem(CARDS, "scene", replace(CARDS["scene"], files=(bad, *CARDS["scene"].files[1:])))
+    name = read_card("scene").files[0].name
+    text = Path(CARDS["scene"]).read_text(encoding="utf-8")
+    card = put(
+        tmp_path, "scene.toml", re.sub(r'url = "[^"]*"', f'url = "http://127.0.0.1:{server.server_port}/{kind}"', text)
+    )
     said = "more than 1048576 bytes came" if kind == "endless" else "could not be fetched|has other bytes"
     with pytest.raises((FileNotFoundError, DataError), match=said) as refused:
-        ingest("scene", tmp_path / "set", tmp_path / "s.zarr", fetch=True)
+        ingest(card, tmp_path / "set", tmp_path / "s.zarr", fetch=True)
     assert "\n" not in str(refused.value)
     assert name in str(refused.value) or kind in str(refused.value)
     assert not [path for path in (tmp_path / "set").rglob("*") if path.is_file()]
@@ -1421,37 +1448,37 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 def test_files_of_a_card_are_fetched_with_their_checksums_or_said_to_be_missing(served, tmp_path):
-    folder, store = tmp_path / "scene", tmp_path / "s.zarr"
+    card, folder, store = tmp_path / "tiny.toml", tmp_path / "scene", tmp_path / "s.zarr"
     with pytest.raises(
         FileNotFoundError, match=r"lacks scene-train.arff.xz \(http://127.*into .*scene, or pass --fetch"
     ):
-        ingest("scene", folder, store)
-    assert ingest("scene", folder, store, fetch=True).labels.ravel().tolist() == [1, 0, 1]
+        ingest(card, folder, store)
+    assert ingest(card, folder, store, fetch=True).labels.ravel().tolist() == [1, 0, 1]
     assert sorted(path.name for path in folder.iterdir()) == ["scene-test.arff", "scene-train.arff", "scene.xml"]
     whole = (served / "scene-test.arff").read_text()
     (served / "scene-test.arff").write_text(whole.replace("3,1", "4,1"))
-    assert ingest("scene", folder, store, fetch=True, overwrite=True).n_samples == 3  # what is there is not fetched
+    assert ingest(card, folder, store, fetch=True, overwrite=True).n_samples == 3  # what is there is not fetched
     (folder / "scene-test.arff").unlink()
     with pytest.raises(DataError, match=r"scene-test.arff has other bytes than the card says, nothing is kept"):
-        ingest("scene", folder, tmp_path / "t.zarr", fetch=True)
+        ingest(card, folder, tmp_path / "t.zarr", fetch=True)
     (served / "scene-test.arff").unlink()
     with pytest.raises(
         FileNotFoundError, match=r"lacks scene-test.arff.xz \(http.*could not be fetched: 404.*put what"
     ):
-        ingest("scene", folder, tmp_path / "t.zarr", fetch=True)
+        ingest(card, folder, tmp_path / "t.zarr", fetch=True)
     assert sorted(path.name for path in folder.iterdir()) == ["scene-train.arff", "scene.xml"]
     assert not (tmp_path / "t.zarr").exists()
 
 
 def test_addresses_of_cards_end_in_the_names_of_their_files():
-    known = [file for card in CARDS.values() for file in card.files if file.url is not None]
+    known = [file for name in CARDS for file in read_card(name).files if file.url is not None]
     assert len(known) == 5
     assert all(file.url.rsplit("/", 1)[1] == file.name.removesuffix(".xz") for file in known)
 
 
 def test_unknown_sets_are_refused(tmp_path):
-    known = re.escape("expected one of corel5k, espgame, yeast, scene, emotions, enron, bibtex, rcv1subset, files")
+    known = re.escape(f"expected one of {', '.join(CARDS)}, files, or a card NAME.toml")
     with pytest.raises(ValueError, match=rf"no data set 'coral', {known}$"):
         ingest("coral", tmp_path, tmp_path / "s.zarr")
-    with pytest.raises(ValueError, match=rf"no data set 'multi_target', {known}; multi_target has no views"):
-        ingest("multi_target", tmp_path, tmp_path / "s.zarr")
+    with pytest.raises(FileNotFoundError, match=r"coral\.toml: no such file"):
+        ingest(tmp_path / "coral.toml", tmp_path, tmp_path / "s.zarr")

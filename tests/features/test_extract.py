@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from made_files import onnx_model
 from PIL import Image
+from scenes import LABEL_NAMES, draw_images, draw_scene
 from shell import record, run
 
 import dmo
 from dmo import features, stores
-from dmo.demo.scenes import LABEL_NAMES, draw_images, draw_scene
 from dmo.errors import UserError
 from dmo.features import embedding, extraction
 from dmo.features.extraction import Extractor

@@ -40,6 +40,7 @@ def test_the_catalog_is_the_codes_own():
 
 
 def test_links_between_documents_lead_somewhere():
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*/*.md"), *ROOT.glob("cluster/**/*.md"), *ROOT.glob("data/*.md")]:
+    folders = ("", "docs/*/", "cluster/**/", "data/", "pipelines/**/")
+    for page in (page for folder in folders for page in ROOT.glob(f"{folder}*.md")):
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists() or target.startswith("clusters/"), f"{page.name}: {target}"

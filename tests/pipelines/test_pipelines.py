@@ -3,14 +3,19 @@
 import csv
 import importlib.util
 import json
+import struct
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from datasets import inria
+from datasets.inria import DESCRIPTORS, ingest_inria
 
 from dmo import KGHA, stores
+from dmo.blocks import rows
 from dmo.demo.digits import digits
+from dmo.formats.files import DataError
 from dmo.metrics import annotation_scores
 
 FOLDER = Path(__file__).resolve().parents[2] / "pipelines"
@@ -202,3 +207,50 @@ def test_a_work_is_measured_beside_its_rival_and_its_limit(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "rbf_kernel" in printed
     assert "an error" in printed
+
+
+def vecs_bytes(X, ending):
+    """The format as its description says, written without NumPy: d, then d values, for each row."""
+    head, value = {"hvecs": "HH", "hvecs32": "II", "fvec": "If"}[ending]
+    return b"".join(struct.pack(f"<{head}{len(row)}{value}", len(row), *row.tolist()) for row in X)
+
+
+def test_the_files_of_inria_become_a_store(tmp_path):
+    """All 15 descriptors, in types as distributed; sizes of a named set and dimensions are checked."""
+    data, rng = {}, np.random.default_rng(0)
+    for split, n in (("train", 5), ("test", 3)):
+        for view, (stem, d) in DESCRIPTORS.items():
+            ending = "fvec" if view == "gist" else "hvecs32" if d > 4000 else "hvecs"
+            data[view, split] = rng.integers(0, 9, (n, d)).astype({"fvec": "f4", "hvecs32": "u4"}.get(ending, "u2"))
+            (tmp_path / f"tiny_{split}_{stem}.{ending}").write_bytes(vecs_bytes(data[view, split], ending))
+        data["annot", split] = rng.integers(0, 2, (n, 2)).astype("u2")
+        (tmp_path / f"tiny_{split}_annot.hvecs").write_bytes(vecs_bytes(data["annot", split], "hvecs"))
+    (tmp_path / "tiny_dictionary.txt").write_text("sun\nsea\n")
+    store = ingest_inria(tmp_path, tmp_path / "tiny.zarr", "tiny")
+    assert len(store.views) == 15
+    assert store.label_names == ["sun", "sea"]
+    assert store.split.tolist() == ["train"] * 5 + ["test"] * 3
+    for view in DESCRIPTORS:
+        np.testing.assert_array_equal(
+            rows(store.views[view]), np.concatenate([data[view, s] for s in ("train", "test")])
+        )
+        assert store.view_info(view).histogram == (view != "gist")
+    np.testing.assert_array_equal(store.labels, np.concatenate([data["annot", s] for s in ("train", "test")]))
+    assert inria.main([str(tmp_path), str(tmp_path / "one.zarr"), "--name", "tiny", "--views", "lab"]) == 0
+    assert list(stores.open_features(tmp_path / "one.zarr").views) == ["lab"]
+    assert inria.main([str(tmp_path), str(tmp_path / "x.zarr"), "--name", "huge"]) == 2
+    for call, sentence in (
+        (lambda: ingest_inria(tmp_path, tmp_path / "x.zarr", "tiny", views=["hue"]), "hue"),
+        (lambda: ingest_inria(tmp_path, tmp_path / "x.zarr", "huge"), "lacks huge_train_annot"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=sentence):
+            call()
+    (tmp_path / "tiny_test_Gist.fvec").write_bytes(vecs_bytes(np.zeros((3, 4), "f4"), "fvec"))
+    with pytest.raises(DataError, match="rows of 4 values, expected 512 of Gist"):
+        ingest_inria(tmp_path, tmp_path / "x.zarr", "tiny", views=["gist"])
+    assert not (tmp_path / "x.zarr").exists()
+    (tmp_path / "tiny_test_Gist.fvec").write_bytes(vecs_bytes(data["gist", "test"], "fvec"))
+    for path in tmp_path.glob("tiny_*"):
+        path.rename(tmp_path / path.name.replace("tiny", "iaprtc12"))
+    with pytest.raises(DataError, match=r"iaprtc12 has \(5, 3, 2\) training and test images and keywords, expected"):
+        ingest_inria(tmp_path, tmp_path / "iapr.zarr", "iaprtc12", views=["gist"])

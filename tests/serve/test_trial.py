@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse
+from scenes import draw_images
 
 import dmo
 from dmo.datasets import read_samples
 from dmo.datasets.writing import Source, write
-from dmo.demo.scenes import draw_images
 from dmo.errors import UserError
 from dmo.features import Recipe, extract, list_images
 from dmo.stores import open_features

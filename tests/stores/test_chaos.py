@@ -22,6 +22,7 @@ import pytest
 import scipy.sparse
 from distributed import Client, LocalCluster
 from object_store import object_store
+from scenes import draw_images
 from shell import run
 from typer.testing import CliRunner
 
@@ -32,7 +33,6 @@ from dmo import KGHA, Exact, Nystrom, stores
 from dmo.cli.app import app
 from dmo.cluster import WorkerMemoryError, connect
 from dmo.demo.digits import digits
-from dmo.demo.scenes import draw_images
 from dmo.progress import listen
 from dmo.workflows.exits import WRONG, code
 

@@ -5,18 +5,20 @@ import gzip
 import io
 import lzma
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
+from datasets import reuters
+from datasets.reuters import ingest_reuters, main, parse, read_reuters, select
 from made_files import story
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfVectorizer
 
-from dmo.datasets import reuters
-from dmo.datasets.reuters import ingest_reuters, parse, read_reuters, select
 from dmo.datasets.text import Vocabulary, tokens
-from dmo.formats.files import DataError
+from dmo.formats.files import DataError, sha256
 from dmo.stores import open_features
 
+README = Path(__file__).resolve().parents[2] / "pipelines" / "datasets" / "README.md"
 STORIES = [
     story(1, ["cocoa"], "Cocoa prices &lt;rose&gt; in Bahia, cocoa bags"),
     story(2, ["grain", "wheat"], "Wheat and grain fell; wheat sold"),
@@ -182,11 +184,21 @@ def test_damaged_archives_are_named(folder, tmp_path):
         list(read_reuters(tmp_path / "absent.tar"))
 
 
+def test_the_script_writes_what_the_function_writes(folder, tmp_path):
+    where = [str(folder), str(tmp_path / "script.zarr")]
+    assert main([*where, "--selection", "modapte-90", "--min-documents", "2"]) == 0
+    ours = ingest_reuters(folder, tmp_path / "ours.zarr", selection="modapte-90", min_documents=2)
+    found = open_features(where[1])
+    assert (found.attributes, found.sample_ids) == (ours.attributes, ours.sample_ids)
+    assert main(["no-folder", str(tmp_path / "x.zarr")]) == 2
+
+
 def test_the_real_collection_has_its_published_counts(dmo_data):
     """Distribution 1.0's README: ModApte has 9603 training and 3299 test documents; 90 topics are in both parts."""
     source = dmo_data / "reuters21578" / "reuters21578.tar.xz"
     if not source.exists():
         pytest.skip(f"no {source}")
+    assert f"`{sha256(source)}`" in README.read_text(encoding="utf-8")
     documents = list(read_reuters(source))
     assert [document.number for document in documents] == list(range(1, 21579))
     chosen = select(iter(documents), "modapte-90")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scene_objects import Canvas, Color, rgb
 
-from dmo.demo.scene_objects import Canvas, Color, rgb
 from dmo.errors import UserError
 from dmo.features.images import need_library
 from dmo.progress import stage
@@ -104,37 +104,7 @@ def draw_images(folder: str | os.PathLike[str], n: int = 600, seed: int = 0, tes
     """Write drawn scenes as JPEG files with a table of their labels into a folder.
 
     The table `labels.csv` has the columns file, labels, split; the last `test_share` of the scenes are the split "test".
-    Files that are there already are kept.
-
-    Parameters
-    ----------
-    folder : path-like
-        Where to; it is made.
-    n : int, default=600
-        Scenes, at least 8.
-    seed : int, default=0
-        The same seed draws the same scenes.
-    test_share : float, default=0.25
-        Share of the scenes for testing, 0..1.
-
-    Returns
-    -------
-    Path
-        The table.
-
-    Raises
-    ------
-    UserError
-        For fewer than 8 scenes.
-    ImportError
-        Where Pillow is missing.
-
-    Examples
-    --------
-    >>> from dmo.demo.scenes import draw_images
-    >>> table = draw_images("scenes", n=8)
-    >>> len(table.read_text().splitlines())
-    9
+    Files that are there already are kept; returns the table.
     """
     Image = need_library("PIL.Image")
     if n < 8:

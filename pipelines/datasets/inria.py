@@ -1,9 +1,16 @@
-"""Image sets as INRIA's LEAR group distributed them: 15 descriptors an image, keywords, two splits, one naming scheme."""
+"""Image sets as INRIA's LEAR group distributed them: 15 descriptors an image, keywords, two splits, one naming scheme.
+
+    python pipelines/datasets/inria.py DIR STORE --name iaprtc12 [--views gist,rgb]
+
+DIR holds NAME_train_Gist.fvec, NAME_train_annot.hvecs and so on; README.md here describes them.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from dmo.datasets.ingest_files import check_known, ingest_files
@@ -11,6 +18,7 @@ from dmo.errors import UserError
 from dmo.formats.files import DataError
 from dmo.formats.vecs import FORMATS, open_vecs
 from dmo.stores import FeatureStore
+from dmo.workflows.program import add_run_options, run_pipeline
 
 DESCRIPTORS = {
     "rgb": ("RgbV3H1", 5184),
@@ -48,47 +56,8 @@ def ingest_inria(
     Keywords are named by NAME_dictionary.txt where that is there. Descriptors are those of `DESCRIPTORS`; all but "gist"
     are counts.
 
-    Parameters
-    ----------
-    folder : path-like
-        Where the files lie.
-    store : path-like
-        Where to write: a path or URL.
-    name : str
-        What the files' names begin with; the sizes of "corel5k", "espgame" and "iaprtc12" are checked.
-    views : collection of str, default=None
-        Descriptors to read; None: all whose files are there in both splits.
-    block : int, default=1024
-        Rows in a block.
-    overwrite : bool, default=False
-        Replace a store that is there.
-
-    Returns
-    -------
-    FeatureStore
-        The finished store, opened.
-
-    Raises
-    ------
-    DataError, FileNotFoundError
-        For files that are missing or damaged, or of other sizes than the set has.
-    UserError
-        For a descriptor that is unknown.
-
-    References
-    ----------
-    Guillaumin, Mensink, Verbeek, Schmid 2009.
-
-    Examples
-    --------
-    >>> import struct
-    >>> from pathlib import Path
-    >>> from dmo.datasets.inria import ingest_inria
-    >>> for split in ("train", "test"):
-    ...     _ = Path(f"tiny_{split}_Gist.fvec").write_bytes(struct.pack("<I512f", 512, *range(512)))
-    ...     _ = Path(f"tiny_{split}_annot.hvecs").write_bytes(struct.pack("<3H", 2, 1, 0))
-    >>> ingest_inria(".", "tiny.zarr", "tiny").views["gist"].shape
-    (2, 512)
+    `name`: what the files' names begin with; the sizes of "corel5k", "espgame" and "iaprtc12" are checked. `views`: None
+    takes all descriptors whose files are there in both splits.
     """
     folder = Path(folder)
     check_known("views", views or (), DESCRIPTORS)
@@ -139,3 +108,25 @@ def _check(name: str, labels: Mapping[str, Path], found: Mapping[str, Mapping[st
             raise DataError(
                 f"{folder}: {name} has {got} training and test images and keywords, expected {SHAPES[name]}"
             )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Ingest a set; returns the exit code (see `dmo.workflows.exits`)."""
+    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("folder", help="folder of the set's files")
+    made.add_argument("store", help="feature store to write")
+    made.add_argument("--name", required=True, help="what the files' names begin with, such as iaprtc12 or espgame")
+    made.add_argument("--views", help="descriptors to take, comma-separated (default: all that are there)")
+    made.add_argument("--block", type=int, default=1024, help="rows in a block")
+    made.add_argument("--overwrite", action="store_true", help="replace a store that is there")
+    add_run_options(made)
+    options = made.parse_args(arguments)
+    views = options.views.split(",") if options.views else None
+    given = {"views": views, "block": options.block, "overwrite": options.overwrite}
+    return run_pipeline(
+        __file__, options, lambda _: print(ingest_inria(options.folder, options.store, options.name, **given))
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

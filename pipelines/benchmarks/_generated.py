@@ -50,33 +50,7 @@ _VIEWS = {  # dimension, share of non-zero entries (None: dense real numbers), m
 def generated(like: str = "espgame", scale: float = 1.0, seed: int = 0) -> Source:
     """A source of rows with the shape, sparsity and label statistics of a public set; nothing is drawn before it is read.
 
-    Row i is the same at every block size and for every scale that has it.
-
-    Parameters
-    ----------
-    like : {"espgame", "iaprtc12", "corel5k"}, default="espgame"
-        The public set.
-    scale : float, default=1.0
-        Its rows times this.
-    seed : int, default=0
-        The same seed draws the same rows.
-
-    Returns
-    -------
-    Source
-        Views, labels and split, to be written by `dmo.datasets.writing.write`.
-
-    Raises
-    ------
-    UserError
-        For an unknown set, or a scale that leaves fewer than two samples.
-
-    Examples
-    --------
-    >>> from dmo.demo.generated import generated
-    >>> source = generated("corel5k", scale=0.01)
-    >>> source.labels.shape, source.views["gist"][:2].shape
-    ((50, 260), (2, 512))
+    `scale`: its rows times this. Row i is the same at every block size and for every scale that has it.
     """
     if like not in SHAPES:
         raise UserError(f"generated data like {like!r}: unknown set; known: {', '.join(SHAPES)}")

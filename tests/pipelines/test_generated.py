@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from dmo.demo.generated import SHAPES, generated
+from benchmarks._generated import SHAPES, generated
 
 
 def test_shapes_and_statistics():

@@ -1,10 +1,17 @@
-"""Reuters-21578: SGML documents as they are distributed, the selections that papers use, and tf-idf feature stores."""
+"""Reuters-21578: SGML documents as they are distributed, the selections that papers use, and tf-idf feature stores.
+
+    python pipelines/datasets/reuters.py SOURCE STORE [--selection modapte-90] [--stemmer porter]
+
+SOURCE: the folder of .sgm files, or their archive; README.md here says where it can be had.
+"""
 
 from __future__ import annotations
 
+import argparse
 import html
 import os
 import re
+import sys
 import tarfile
 import tempfile
 from collections import Counter
@@ -23,6 +30,7 @@ from dmo.errors import UserError
 from dmo.formats.files import DataError, Stacked, decompressing, open_binary
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
+from dmo.workflows.program import add_run_options, run_pipeline
 
 Selection = Literal["modapte", "modapte-90", "mlsi", "mope"]
 SELECTIONS = ("modapte", "modapte-90", "mlsi", "mope")
@@ -55,23 +63,8 @@ class Document:
 def read_reuters(source: str | os.PathLike[str]) -> Iterator[Document]:
     """Read the documents of Reuters-21578 in order of the files' names, one in memory at a time.
 
-    Parameters
-    ----------
-    source : path-like
-        A folder of .sgm files, a tar archive of them (plain or compressed), or one .sgm file.
-
-    Yields
-    ------
-    Document
-        A story.
-
-    Raises
-    ------
-    FileNotFoundError
-        Where there is no such file or folder.
-    DataError
-        With file and line where a document is cut off, nested or lacks its number, topics or text, and where there are no
-        documents at all.
+    `source`: a folder of .sgm files, a tar archive of them (plain or compressed), or one .sgm file. DataError names file and
+    line where a document is cut off, nested or lacks its number, topics or text.
     """
     found = 0
     for name, open_file in _files(Path(source)):
@@ -226,24 +219,7 @@ def select(documents: Iterator[Document], selection: Selection = "modapte", rand
     - "mope": the 10 largest topics of the whole collection and every document that has one of them, without a split (9400;
       [MOPE] has 9980).
 
-    Parameters
-    ----------
-    documents : iterator of Document
-        The collection, as `read_reuters` reads it.
-    selection : {"modapte", "modapte-90", "mlsi", "mope"}, default="modapte"
-        Which part of it.
-    random_state : int, default=0
-        Seed of the documents drawn by "mlsi".
-
-    Returns
-    -------
-    Chosen
-        Numbers and topics by split.
-
-    Raises
-    ------
-    UserError
-        For another selection.
+    `random_state`: seed of the documents drawn by "mlsi".
     """
     if selection not in SELECTIONS:
         raise UserError(f"reuters: selection = {selection!r}; known: {', '.join(SELECTIONS)}")
@@ -298,46 +274,8 @@ def ingest_reuters(
     The view is "words" (CSR, float32). The vocabulary, learned from the training documents, is the store's attribute
     "vocabulary"; NEWIDs are sample ids, topics label names. Memory: the vocabulary, one block, and the labels.
 
-    Parameters
-    ----------
-    source : path-like
-        As `read_reuters`.
-    store : path-like
-        Where to write: a path or URL.
-    selection : {"modapte", "modapte-90", "mlsi", "mope"}, default="modapte"
-        As `select`.
-    min_documents : int, default=1
-        Training documents that a word must occur in.
-    stemmer : {"porter"}, default=None
-        Cut words to their stems, with the extra `dmo-learn[text]`.
-    block : int, default=1024
-        Documents in a block.
-    overwrite : bool, default=False
-        Replace a store that is there.
-    random_state : int, default=0
-        Seed of the documents drawn by "mlsi".
-
-    Returns
-    -------
-    FeatureStore
-        The finished store, opened.
-
-    Raises
-    ------
-    DataError, FileNotFoundError
-        As `read_reuters`, and where no document belongs to the selection.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from dmo.datasets.reuters import ingest_reuters
-    >>> story = '''<REUTERS TOPICS="YES" LEWISSPLIT="TRAIN" CGISPLIT="TRAINING-SET" NEWID="1">
-    ... <TOPICS><D>cocoa</D></TOPICS><TEXT><TITLE>BAHIA</TITLE><BODY>Showers</BODY></TEXT></REUTERS>
-    ... '''
-    >>> _ = Path("reut2-000.sgm").write_text(story)
-    >>> store = ingest_reuters("reut2-000.sgm", "reuters.zarr")
-    >>> store.label_names, store.attributes["vocabulary"]
-    (['cocoa'], ['bahia', 'showers'])
+    `source` as of `read_reuters`, `selection` as of `select`; `min_documents`: training documents that a word must occur in;
+    `stemmer` cuts words to their stems, with the extra `dmo-learn[text]`.
     """
     with stage("select documents"):
         chosen = select(read_reuters(source), selection, random_state)
@@ -370,3 +308,27 @@ def ingest_reuters(
         ),
     )
     return write(found, store, block=block, overwrite=overwrite)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Ingest a selection; returns the exit code (see `dmo.workflows.exits`)."""
+    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("source", help="folder of .sgm files, or their archive (reuters21578.tar...)")
+    made.add_argument("store", help="feature store to write")
+    made.add_argument(
+        "--selection", choices=SELECTIONS, default="modapte", help="modapte-90: topics with documents on both sides"
+    )
+    made.add_argument("--random-state", type=int, default=0, help="seed of the documents that mlsi draws")
+    made.add_argument("--min-documents", type=int, default=1, help="training documents that a word must occur in")
+    made.add_argument("--stemmer", choices=("porter",), help="cut words to their stems")
+    made.add_argument("--block", type=int, default=1024, help="documents in a block")
+    made.add_argument("--overwrite", action="store_true", help="replace a store that is there")
+    add_run_options(made)
+    options = made.parse_args(arguments)
+    names = ("selection", "random_state", "min_documents", "stemmer", "block", "overwrite")
+    given = {name: getattr(options, name) for name in names}
+    return run_pipeline(__file__, options, lambda _: print(ingest_reuters(options.source, options.store, **given)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

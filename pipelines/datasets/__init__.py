@@ -1,0 +1,1 @@
+"""Data sets that need code of their own to become feature stores."""
