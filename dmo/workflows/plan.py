@@ -37,7 +37,7 @@ from dmo.methods.embeddings.catalog import METHODS
 from dmo.methods.landmark_ridge import solved_by_rows
 from dmo.persistence import load
 from dmo.validation import per_view
-from dmo.workflows.resources import Graph, memory_peak, moment_bytes, pass_graph, tile_graph, tile_peak
+from dmo.workflows.resources import Graph, memory_peak, moment_bytes, pass_graph, tall_bytes, tile_graph, tile_peak
 
 _LOOKED_AT = 1024  # rows whose categories are counted
 
@@ -190,7 +190,7 @@ def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | No
         return plan_fit(_base_of(estimator, n, len(views)), views, labels, n)
     if not hasattr(estimator, "approximation") or _on_features(estimator):
         return _without_engine(estimator, views, n, labels)
-    if isinstance(estimator, Projection) and estimator.kernel == "linear":
+    if isinstance(estimator, Projection) and getattr(estimator, "kernel", "linear") == "linear":
         return _linear_plan(n, source.shape[1], estimator.n_components)
     kernels = kernel_count(estimator, len(views))
     engine, reason = reasoned_engine(estimator.approximation, n, kernels)
@@ -225,7 +225,7 @@ def _exact_plan(
         isinstance(parse(k), Linear) for k in per_view("kernel", given, list(views)).values()
     ):
         numbers = n * sum(source.shape[1] for source in views.values())
-        return Plan("exact", "rows", 8 * numbers, 8 * numbers, model, 16 * numbers + 48 * n * columns, reason)
+        return Plan("exact", "rows", 8 * numbers, 8 * numbers, model, 16 * numbers + tall_bytes(n, columns), reason)
     storage, why = reasoned_storage(engine, n, kernels, 8 if is_regressor(estimator) else None)
     reason = reason or why
     if storage == "memory":
@@ -270,7 +270,8 @@ def _landmark_plan(engine: Nystrom, n: int, labels: int, views: Mapping[str, Row
     factors = 8 * rank**2 * (2 if by_rows else 1)
     road = "normal equations" if by_rows else "conjugate gradients"
     kept = min(held, kept_bytes())
-    return Plan(f"Nystrom, rank {rank}", road, held, factors, model, kept + factors)
+    peak = kept + factors + tall_bytes(n, labels)
+    return Plan(f"Nystrom, rank {rank}", road, held, factors, model, peak)
 
 
 def _linear_plan(n: int, d: int, components: int) -> Plan:
@@ -369,7 +370,7 @@ def compare_engines(
     """
     if isinstance(estimator, (FastTag, NeighborVotes)):
         estimator = _base_of(estimator, n, len(views))
-    linear = isinstance(estimator, Projection) and estimator.kernel == "linear"
+    linear = isinstance(estimator, Projection) and getattr(estimator, "kernel", "linear") == "linear"
     if not hasattr(estimator, "approximation") or _on_features(estimator) or linear:
         found = plan_fit(estimator, views, labels, n)
         if found is None:
@@ -378,11 +379,13 @@ def compare_engines(
             )
         return {"exact": found}, "exact"
     engines: dict[str, Any] = {"exact": "exact"}
-    if estimator.kernel != "product":  # which has no low-rank form
+    if getattr(estimator, "kernel", None) != "product":  # which has no low-rank form
         engines |= {"nystrom": Nystrom(rank=rank), "meka": Meka(clusters=clusters, rank=max(1, rank // clusters))}
     plans = {}
     for name, engine in engines.items():
         found = plan_fit(clone(estimator).set_params(approximation=engine), views, labels, n)
         assert found is not None
         plans[name] = found
+    if len(plans) == 1:
+        return plans, "exact"
     return plans, reasoned_engine("auto", n, kernel_count(estimator, len(views)))[1]

@@ -28,7 +28,7 @@ _TALL = 6
 
 @dataclass(frozen=True)
 class Graph:
-    """What a scheduler has to do with a pass or a product: `tasks` in all, the most that it holds at the same time, and its memory
+    """What a scheduler has to do with a pass or a product: `tasks` in all, the most that it holds at a time, and its memory
     (bytes) at most; what passes through it is there once."""
 
     tasks: int
@@ -78,20 +78,25 @@ def tile_graph(n: int, block: int, threads: int, kernels: int, products: int, co
     return _graph(kept + kernels * products * (groups + sums), kept + groups + sums + _OTHERS, 8 * n * columns)
 
 
+def tall_bytes(n: int, columns: int) -> int:
+    """Bytes of the blocks of n x columns that this process holds beside kernels: labels, right-hand sides, solutions."""
+    return 8 * n * columns * _TALL
+
+
 def memory_peak(n: int, columns: int, kernels: int) -> int:
-    """Bytes of this process with so many kernels in memory, beside blocks of n x columns; one alone is copied for its inverse."""
-    return max(sum(exact_bytes(n, kernels)), sum(exact_bytes(n, 1)) + 8 * n * n) + 8 * n * columns * _TALL
+    """Bytes of this process with so many kernels in memory, beside blocks of n x columns; one alone is copied."""
+    return max(sum(exact_bytes(n, kernels)), sum(exact_bytes(n, 1)) + 8 * n * n) + tall_bytes(n, columns)
 
 
 def tile_peak(n: int, columns: int, kernels: int) -> int:
     """Bytes of this process beside tiles: blocks of n x columns, and the preconditioner of every kernel."""
-    return 8 * n * (columns * _TALL + default_rank(n) * kernels)
+    return tall_bytes(n, columns) + 8 * n * default_rank(n) * kernels
 
 
 def moment_bytes(n: int, views: int, rank: int, labels: int) -> tuple[int, int, int]:
     """Bytes of the moments of all views and labels together, of this process, and of a worker, beside what lies there.
 
-    Four sums at a time; in this process labels of 0 and 1 as bytes, and one more while they are checked; in a worker some rows.
+    Four sums at a time; in this process labels as bytes, and one more while they are checked; in a worker some rows.
     """
     columns = views * rank + labels
     gram = 8 * columns**2

@@ -119,7 +119,7 @@ def test_plans_of_fits_without_a_choice_of_engines_grow_with_samples(store, name
         for n in ("1200", "120000")
     )
     assert few["engine"] == many["engine"] == kind
-    assert many["kernel_bytes"] > few["kernel_bytes"] or "features" in few["storage"] or "moments" in few["storage"]
+    assert many["kernel_bytes"] >= few["kernel_bytes"] or many["storage"] == "recomputed"
     assert many["model_bytes"] >= few["model_bytes"]
 
 
@@ -192,7 +192,7 @@ def test_the_plan_gives_the_reason_by_which_the_fit_chooses(caplog):
 def test_plan_compares_engines_and_grows_with_samples(store):
     few = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--json"]).stdout)
     many = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--samples", "10000000", "--json"]).stdout)
-    assert few["auto"].startswith("exact (4 kernels of 1437 x 1437 with factors take ")
+    assert few["auto"].startswith("exact (4 kernels of 1200 x 1200 with factors take ")
     assert many["auto"].startswith("the better of Nystrom and MEKA at rank 1000 (4 kernels of ")
     assert set(few["plans"]) == {"exact", "nystrom", "meka"}
     exact, low = (many["plans"][name]["kernel_bytes"] for name in ("exact", "nystrom"))
