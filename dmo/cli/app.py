@@ -32,7 +32,7 @@ COMMANDS = {
     ),
     "plan": Lazy(
         "dmo.cli.app:plan",
-        "Bytes, tasks and seconds of a fit with each engine, and which one would be chosen; fits nothing.",
+        "Bytes and tasks of a fit with each engine, and which one would be chosen and why; fits nothing.",
     ),
     "methods": Lazy(
         "dmo.cli.info:methods_command",

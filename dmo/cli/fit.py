@@ -52,7 +52,7 @@ def fit_command(name: str) -> Callable[..., None]:
             rows = [("samples", training.samples), (training.targets, str(training.n_labels))]
             if dry_run:
                 record["plan"] = None if plan is None else plan.to_dict()
-                rows += plan.rows() if plan is not None else [("estimated time", "nothing predicts it")]
+                rows += plan.rows() if plan is not None else [("memory", "the labels decide it")]
                 show(record, rows, f"plan of {name} on {store}; nothing was written", json)
                 return
             for what, value in [("runs", backend.where), *(plan.rows() if plan is not None else [])]:

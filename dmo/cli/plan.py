@@ -14,9 +14,8 @@ from dmo.cli.fit import training_of, with_parameters
 from dmo.cli.options import Features, Json, Scheduler, Split
 from dmo.cli.session import grid, show
 from dmo.cluster import connect
-from dmo.errors import amount
 from dmo.workflows.fitting import prepare
-from dmo.workflows.plan import Plan, compare_engines, products_of
+from dmo.workflows.plan import compare_engines
 from dmo.workflows.program import quiet, session
 from dmo.workflows.resources import markdown, resource_table
 
@@ -48,8 +47,7 @@ def plan_command(name: str) -> Callable[..., None]:
                 chosen["kernel"] = kernels.value(given["kernel"] or [], list(training.views))
             estimator, _ = prepare(kind(**chosen), training)
             if resources:
-                products = products_of(estimator)
-                print(markdown(resource_table(len(training.views), training.n_labels, rank, products)), end="")
+                print(markdown(resource_table(len(training.views), training.n_labels, rank)), end="")
                 return
             n = samples or training.n
             with quiet():
@@ -60,16 +58,9 @@ def plan_command(name: str) -> Callable[..., None]:
         if json:
             show(record, [], "", True)
             return
-        columns = ["engine", "where", "kernels, factors", "model", "tasks of a cluster", "its scheduler", "seconds"]
-        takes = f"; --approximation auto takes {auto}" if len(plans) > 1 else ""
-        title = f"{name} on {n} samples{takes}"
-        grid(title, columns, [[engine, *_cells(found)] for engine, found in plans.items()])
+        title = f"{name} on {n} samples" + (f"; --approximation auto takes {auto}" if len(plans) > 1 else "")
+        cells = [found.cells() for found in plans.values()]
+        grid(title, list(cells[0]), [list(found.values()) for found in cells])
 
     added = [] if kernels is None else [kernels.parameter(several=False)]
     return with_parameters(command, kind, added, inspect.getdoc(kind))
-
-
-def _cells(found: Plan) -> list[str]:
-    held = amount(found.kernel_bytes + found.factor_bytes)
-    graph = ["-", "-"] if found.graph is None else [str(found.graph.tasks), amount(found.graph.scheduler_bytes)]
-    return [found.storage, held, amount(found.model_bytes), *graph, f"{found.seconds:.1f}"]

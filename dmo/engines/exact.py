@@ -187,7 +187,77 @@ def choose_dtype(engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: 
     return np.dtype(np.float64)
 
 
-def choose_storage(engine: Exact, n: int, views: int, itemsize: int = 4) -> Storage:
+def exact_bytes(n: int, kernels: int, itemsize: int | None = None) -> tuple[int, int]:
+    """Count the bytes of kernels in memory, by which storages and engines are chosen.
+
+    Parameters
+    ----------
+    n : int
+        Samples.
+    kernels : int
+        Matrices of n x n.
+    itemsize : int, default=None
+        Bytes of an entry; None: 8 of few samples, else 4.
+
+    Returns
+    -------
+    entries : int
+        Bytes of the kernels.
+    factors : int
+        Bytes of their float64 factors.
+
+    Examples
+    --------
+    >>> from dmo.engines.exact import exact_bytes
+    >>> exact_bytes(10_000, kernels=2)
+    (800000000, 1600000000)
+    """
+    return (itemsize or (8 if n <= _SMALL else 4)) * kernels * n * n, 8 * kernels * n * n
+
+
+def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> tuple[Storage, str]:
+    """Choose as `choose_storage`, and say why.
+
+    Parameters
+    ----------
+    engine : Exact
+        Whose storage is taken unless it is "auto".
+    n : int
+        Samples.
+    views : int
+        Kernels.
+    itemsize : int, default=None
+        Bytes of an entry, see `exact_bytes`.
+
+    Returns
+    -------
+    storage : str
+        What `choose_storage` returns.
+    reason : str
+        Nothing where the engine leaves no choice.
+
+    Examples
+    --------
+    >>> from dmo.engines.exact import Exact, reasoned_storage
+    >>> reasoned_storage(Exact(storage="recomputed"), n=1000, views=2)
+    ('recomputed', '')
+    """
+    if engine.storage != "auto":
+        return engine.storage, ""
+    client = current_client()
+    entries, factors = exact_bytes(n, views, itemsize)
+    available = psutil.virtual_memory().available
+    if client is None:
+        choice: Storage = "memory" if entries + factors <= 0.7 * available else "recomputed"
+    else:
+        limits = [w["memory_limit"] for w in client.scheduler_info(n_workers=-1)["workers"].values()]
+        available = sum(limits) if all(limits) else available
+        choice = "resident" if entries / 2 <= 0.5 * available else "recomputed"
+    what = f"{views} kernel{'s'[: views > 1]} of {n} x {n}"
+    return choice, f"{what} with factors take {amount(entries + factors)}, {amount(available)} are free"
+
+
+def choose_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> Storage:
     """Choose where kernels of n x n entries go, with the reason logged.
 
     Parameters
@@ -198,8 +268,8 @@ def choose_storage(engine: Exact, n: int, views: int, itemsize: int = 4) -> Stor
         Samples.
     views : int
         Kernels.
-    itemsize : int, default=4
-        Bytes of an entry.
+    itemsize : int, default=None
+        Bytes of an entry, see `exact_bytes`.
 
     Returns
     -------
@@ -212,19 +282,9 @@ def choose_storage(engine: Exact, n: int, views: int, itemsize: int = 4) -> Stor
     >>> choose_storage(Exact(storage="recomputed"), n=1000, views=2)
     'recomputed'
     """
-    if engine.storage != "auto":
-        return engine.storage
-    client = current_client()
-    needed = views * n * n * (itemsize + 8.0)  # the entries and a float64 factor
-    if client is None:
-        available = psutil.virtual_memory().available
-        choice: Storage = "memory" if needed <= 0.7 * available else "recomputed"
-    else:
-        limits = [w["memory_limit"] for w in client.scheduler_info(n_workers=-1)["workers"].values()]
-        available = sum(limits) if all(limits) else psutil.virtual_memory().available
-        choice = "resident" if views * n * n * itemsize / 2 <= 0.5 * available else "recomputed"
-    sizes = f"{views} of {n} x {n} with factors take {amount(needed)}, {amount(available)} are free"
-    log.info("kernels %s: %s", choice, sizes)
+    choice, reason = reasoned_storage(engine, n, views, itemsize)
+    if reason:
+        log.info("kernels %s: %s", choice, reason)
     return choice
 
 

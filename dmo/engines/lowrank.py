@@ -14,7 +14,7 @@ import scipy.linalg
 
 from dmo.blocks import Rows, row_blocks, rows
 from dmo.cluster import current_client
-from dmo.engines.exact import Exact
+from dmo.engines.exact import Exact, exact_bytes
 from dmo.engines.moments import LABELS, Moments, label_groups
 from dmo.engines.passes import FeatureRows, collect_moments
 from dmo.engines.row_sums import BLOCK
@@ -142,8 +142,8 @@ def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]
     """
     if approximation != "auto":
         return approximation, ""
-    needed = 12.0 * kernels * n * n  # float32 entries, float64 factors
-    return _exact_or_best(f"{kernels} kernel{'s'[: kernels > 1]} of {n} x {n} with factors", needed, 0.7)
+    what = f"{kernels} kernel{'s'[: kernels > 1]} of {n} x {n} with factors"
+    return _exact_or_best(what, sum(exact_bytes(n, kernels)), 0.7)
 
 
 def exact_or_best(what: str, needed: float, share: float) -> Any:

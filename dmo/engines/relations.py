@@ -97,7 +97,7 @@ def _similarities(
 
 def _relation_engine(n: int) -> Any:
     """The exact engine where similarities of n samples to all of them fit in memory, else a low rank."""
-    return exact_or_best(f"similarities of {n} x {n}", _bytes(n, n), _SHARE)
+    return exact_or_best(f"similarities of {n} x {n}", relation_bytes(n, n), _SHARE)
 
 
 def _landmarks(n: int, wanted: int | None, random_state: int | None) -> np.ndarray:
@@ -111,7 +111,7 @@ def _landmarks(n: int, wanted: int | None, random_state: int | None) -> np.ndarr
 def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> np.ndarray:
     """Similarities (n x p, float64) of all rows to the landmarks; UserError where they do not fit in memory."""
     n, p = source.shape[0], landmarks.shape[0]
-    needed, free = _bytes(n, p), psutil.virtual_memory().available
+    needed, free = relation_bytes(n, p), psutil.virtual_memory().available
     if needed > _SHARE * free:
         raise UserError(
             f"similarities of {n} samples to {p} take {amount(needed)}, free are {amount(free)}; "
@@ -125,6 +125,25 @@ def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> 
     return out
 
 
-def _bytes(n: int, p: int) -> float:
-    """Of the similarities of n samples to p, and of their problem."""
-    return 8.0 * p * (n + 4 * p)
+def relation_bytes(n: int, p: int) -> int:
+    """Count the bytes of a problem of features, or of similarities to some samples.
+
+    Parameters
+    ----------
+    n : int
+        Samples.
+    p : int
+        Features, or samples that are compared with.
+
+    Returns
+    -------
+    int
+        Bytes of n x p numbers and of the p x p problem.
+
+    Examples
+    --------
+    >>> from dmo.engines.relations import relation_bytes
+    >>> relation_bytes(1000, 10)
+    83200
+    """
+    return 8 * p * (n + 4 * p)

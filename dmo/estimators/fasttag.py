@@ -107,7 +107,7 @@ class FastTag(OnBase):
         check_parameters(self)
         if not self.dropout < 1:
             raise UserError(f"dropout = {self.dropout}; needed is a probability below 1")
-        base = self._take_base(MultiViewRidge())
+        base = self._take_base(self._default_base(0, 0))
         views = check_views(self, X, reset=True)
         Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
         if not isinstance(base, MultiViewRidge):
@@ -124,6 +124,10 @@ class FastTag(OnBase):
         else:
             self._learn_probabilities(views, Y)
         return self
+
+    def _default_base(self, n: int, views: int) -> MultiViewRidge:
+        """The base for n samples where none is given."""
+        return MultiViewRidge()
 
     @property
     def expansions_(self) -> Mapping[str, Expansion]:

@@ -140,7 +140,7 @@ class NeighborVotes(OnBase):
         views = check_views(self, X, reset=True)
         Y = check_labels(self, y, sample_count(views), dtype=np.uint8)
         if self.base is None:
-            base = self.base_ = _best_base(len(Y), len(views))
+            base = self.base_ = self._default_base(len(Y), len(views))
         if "decoder" not in base.get_params():
             raise UserError(f"base = {base!r}; needs a model that scores labels and takes a decoder, as MultiViewRidge")
         base.set_params(decoder=PooledCalibration())
@@ -193,6 +193,13 @@ class NeighborVotes(OnBase):
         scale = meta["distance_scale"]
         self.distances_ = None if scale is None else KernelDistances.of(self.base_.expansions_, scale)
 
+    def _default_base(self, n: int, views: int) -> MultiViewRidge:
+        """The base for n samples where none is given; of one view there are no weights to learn."""
+        engine = choose_engine("auto", n, 1)
+        if not is_exact(engine):
+            return MultiViewRidge(approximation=engine)
+        return MultiViewRidge("product", weights="tagprop" if views > 1 else None, ridge=0.03, approximation=engine)
+
 
 @dataclass
 class _Voters:
@@ -226,11 +233,3 @@ class _Voters:
         far = partial(self.distances, prepared) if near else None
         shares = votes(self.directions, self.labels, queries, far, sharpness, visual)
         return raw, log_shares(shares, self.labels.mean(axis=0))
-
-
-def _best_base(n: int, views: int) -> MultiViewRidge:
-    """The base for n samples where none is given; of one view there are no weights to learn."""
-    engine = choose_engine("auto", n, 1)
-    if not is_exact(engine):
-        return MultiViewRidge(approximation=engine)
-    return MultiViewRidge("product", weights="tagprop" if views > 1 else None, ridge=0.03, approximation=engine)

@@ -64,6 +64,49 @@ def lower_pairs(n: int, block: int) -> list[Pair]:
     return [(i, j) for i in range(len(row_blocks(n, block))) for j in range(i + 1)]
 
 
+def product_bytes(
+    n: int, block: int, columns: int, threads: list[int], resident: bool, itemsize: int = 8, entry: int = 4
+) -> int:
+    """Predict what a product with tiles takes on the largest worker, beside what lies there before.
+
+    Its part of the resident tiles (and one group more, since groups are not cut), the block with the shares that are added up,
+    and per thread two tiles in flight with their casts.
+
+    Parameters
+    ----------
+    n : int
+        Rows of the matrix.
+    block : int
+        Rows of a tile.
+    columns : int
+        Of the tall block.
+    threads : list of int
+        Of every worker.
+    resident : bool
+        Whether workers keep the tiles.
+    itemsize : int, default=8
+        Bytes of the tall block's entries.
+    entry : int, default=4
+        Bytes of the tiles' entries.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Examples
+    --------
+    >>> from dmo.linalg.tiles import product_bytes
+    >>> product_bytes(1000, 1000, columns=10, threads=[1], resident=False)
+    24480000
+    """
+    blocks = -(-n // block)
+    groups = min(blocks * (blocks + 1) // 2, _PER_THREAD * sum(threads))
+    part = min(1.0, max(threads) / sum(threads) + 1 / groups) if resident else 0.0
+    kept = part * n * (n + block) / 2 * entry
+    return int(kept + (_FAN_IN + 2) * n * columns * itemsize + max(threads) * 3 * min(block, n) ** 2 * itemsize)
+
+
 # What a task does with a group of tiles, given as arrays in the order of `pairs` or as the source that has them.
 Tiled = list[np.ndarray] | TileSource
 
@@ -217,9 +260,8 @@ class Tiles(Operator):
     def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
         """Predict the peak memory of a worker in a product.
 
-        What it took before (Python, the libraries, tiles of other views), its part of the resident tiles (and one group more,
-        since groups are not cut), a copy of the features that lie in memory, the block with the shares that are added up, and
-        per thread two tiles in flight with their casts.
+        What it took before (Python, the libraries, tiles of other views), what `product_bytes` counts, and a copy of the
+        features that lie in memory.
 
         Parameters
         ----------
@@ -234,12 +276,8 @@ class Tiles(Operator):
             Bytes.
         """
         threads = [1] if self.client is None else list(self.client.nthreads().values()) or [1]
-        part = min(1.0, max(threads) / sum(threads) + 1 / len(self.groups)) if self.resident else 0.0
-        tile = min(self.source.block, self.n) ** 2
-        kept = part * self.n * (self.n + self.source.block) / 2 * self.dtype.itemsize
-        tall = (_FAN_IN + 2) * self.n * columns * itemsize
-        features = 0 if self.features is None else self.features.nbytes
-        return int(self._taken + kept + tall + max(threads) * 3 * tile * itemsize + features)
+        own = product_bytes(self.n, self.source.block, columns, threads, self.resident, itemsize, self.dtype.itemsize)
+        return self._taken + own + (0 if self.features is None else self.features.nbytes)
 
     def _check_memory(self, B: np.ndarray) -> None:
         if B.nbytes <= self._allowed:

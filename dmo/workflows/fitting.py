@@ -19,7 +19,7 @@ from dmo.estimators.annotator import targets
 from dmo.validation import Preparation
 from dmo.workflows.apply import chosen_split, chosen_views, origin
 from dmo.workflows.images import attached_recipe, store_extractor
-from dmo.workflows.plan import Plan
+from dmo.workflows.plan import Plan, kernel_count
 from dmo.workflows.program import Session
 
 log = logging.getLogger("dmo")
@@ -225,7 +225,9 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
             said.append(f"kernels {_by_value(by_view, training)}")
         estimator.set_params(kernel=kernels)
     if "approximation" in known and not estimator.one_view:
-        engine, reason = reasoned_engine(estimator.approximation, training.n, len(training.views))
+        engine, reason = reasoned_engine(
+            estimator.approximation, training.n, kernel_count(estimator, len(training.views))
+        )
         said += [f"engine {reason}"] if reason else []
         estimator.set_params(approximation=engine)
     return estimator, "; ".join(said)

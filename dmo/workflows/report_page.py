@@ -316,7 +316,6 @@ def _costs(evidence: Evaluation) -> Table:
     """What was planned before the fit, and what it took; only for models that recorded it."""
     columns = [
         "model",
-        "seconds planned",
         "seconds taken",
         "kernels and factors planned",
         "peak memory",
@@ -328,7 +327,7 @@ def _costs(evidence: Evaluation) -> Table:
         if plan is not None:
             held = amount(plan["kernel_bytes"] + plan["factor_bytes"])
             peak = amount(each.costs["peak_memory_bytes"])
-            rows.append([each.name, plan["seconds"], each.costs["seconds"], held, peak, size])
+            rows.append([each.name, each.costs["seconds"], held, peak, size])
     note = "Peak memory is that of the whole process, with its libraries."
     return Table("Plan and fact", columns, rows, note=note, folded=True)
 

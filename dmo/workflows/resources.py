@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dmo.engines.exact import Exact
+from dmo.engines.exact import Exact, exact_bytes
 from dmo.engines.row_sums import BLOCK, segment_tasks, task_blocks
 from dmo.errors import amount
+from dmo.linalg.cg import default_rank
 from dmo.linalg.tiles import _FAN_IN as FAN_IN
-from dmo.linalg.tiles import lower_pairs
+from dmo.linalg.tiles import lower_pairs, product_bytes
 
 SCHEDULER = 340 << 20
 """Bytes of a scheduler that holds nothing, in an environment with dmo."""
@@ -21,19 +22,22 @@ WORKER = 250 << 20
 LARGEST = 4 << 30
 """Bytes of the largest worker that is asked for."""
 MOST_WORKERS = 4096
+_TALL = 6
+"""Blocks of one column a label that this process holds beside kernels."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """What a scheduler has to do with a fit: `tasks` in all, the most that it holds at the same time, and its memory
+    """What a scheduler has to do with a pass or a product: `tasks` in all, the most that it holds at a time, and its memory
     (bytes) at most; what passes through it is there once."""
 
     tasks: int
     held: int
     scheduler_bytes: int
 
-    def words(self) -> str:
-        return f"{self.tasks} tasks, at most {self.held} at a time; scheduler {amount(self.scheduler_bytes)}"
+    def cells(self) -> list[str]:
+        """Tasks, the most at a time, the scheduler's memory."""
+        return [str(self.tasks), str(self.held), amount(self.scheduler_bytes)]
 
 
 def _graph(tasks: int, held: int, moved: int) -> Graph:
@@ -74,51 +78,32 @@ def tile_graph(n: int, block: int, threads: int, kernels: int, products: int, co
     return _graph(kept + kernels * products * (groups + sums), kept + groups + sums + _OTHERS, 8 * n * columns)
 
 
-@dataclass(frozen=True)
-class Resources:
-    """What a fit takes: bytes in the process that asks for it, workers of some size and bytes of the largest, bytes on
-    disk, and the scheduler's part (None without workers)."""
-
-    engine: str
-    driver: int
-    workers: int
-    worker: int
-    disk: int = 0
-    graph: Graph | None = None
+def tall_bytes(n: int, columns: int) -> int:
+    """Bytes of the blocks of n x columns that this process holds beside kernels: labels, right-hand sides, solutions."""
+    return 8 * n * columns * _TALL
 
 
-def exact_in_process(n: int, views: int) -> Resources:
-    """Every kernel in float32 with its float64 factor."""
-    return Resources("exact, in process", 12 * n * n * views, 0, 0)
+def memory_peak(n: int, columns: int, kernels: int) -> int:
+    """Bytes of this process with so many kernels in memory, beside blocks of n x columns; one alone is copied."""
+    return max(sum(exact_bytes(n, kernels)), sum(exact_bytes(n, 1)) + 8 * n * n) + tall_bytes(n, columns)
 
 
-def exact_tiles(n: int, views: int, labels: int, products: int, stored: bool) -> Resources:
-    """float32 tiles in the workers' memory, or streamed from a disk; the fewest workers of one thread that hold them.
+def tile_peak(n: int, columns: int, kernels: int) -> int:
+    """Bytes of this process beside tiles: blocks of n x columns, and the preconditioner of every kernel."""
+    return tall_bytes(n, columns) + 8 * n * default_rank(n) * kernels
 
-    The same sum as `Tiles.worker_bytes`, for all views, since each has its tiles.
+
+def moment_bytes(n: int, views: int, rank: int, labels: int) -> tuple[int, int, int]:
+    """Bytes of the moments of all views and labels together, of this process, and of a worker, beside what lies there.
+
+    Four sums at a time; in this process labels as bytes, and one more while they are checked; in a worker some rows.
     """
-    block = Exact().block
-    for workers in range(1, MOST_WORKERS):
-        groups = min(len(lower_pairs(n, block)), 4 * workers)
-        part = 0.0 if stored else views * min(1.0, 1 / workers + 1 / groups)
-        worker = WORKER + int(part * n * (n + block) * 2) + (FAN_IN + 2) * 8 * n * labels + 3 * 8 * min(block, n) ** 2
-        if worker <= LARGEST or stored:
-            break
-    graph = tile_graph(n, block, workers, views, products, labels, not stored)
-    disk = 2 * n * (n + block) * views if stored else 0
-    return Resources("exact, " + ("stored" if stored else "resident"), 8 * n * labels * 6, workers, worker, disk, graph)
-
-
-def low_rank(n: int, views: int, labels: int, rank: int) -> Resources:
-    """Moments of all views: a task holds four sums and some rows."""
     columns = views * rank + labels
-    gram, rows = 8 * columns**2, 2 * 4 * BLOCK * columns
-    graph = pass_graph(n, columns, labels, 8 * n * views)
-    driver = 4 * gram + n * (2 * labels + 8 * views)  # labels of 0 and 1 as bytes, and one more while they are checked
-    return Resources(f"nystrom, rank {rank}", driver, 1, WORKER + 4 * gram + rows + 8 * n * views, 0, graph)
+    gram = 8 * columns**2
+    return gram, 4 * gram + n * (2 * labels + 8 * views), 4 * gram + 2 * 4 * BLOCK * columns + 8 * n * views
 
 
-def resource_table(views: int, labels: int, rank: int, products: int) -> list[list[str]]:
+def resource_table(views: int, labels: int, rank: int) -> list[list[str]]:
     """Work out what a fit takes for 5 000 to 10 million samples: what `dmo plan --resources` prints.
 
     Parameters
@@ -129,8 +114,6 @@ def resource_table(views: int, labels: int, rank: int, products: int) -> list[li
         Of the samples.
     rank : int
         Of the low-rank lines.
-    products : int
-        With every kernel, see `products_of`.
 
     Returns
     -------
@@ -140,27 +123,38 @@ def resource_table(views: int, labels: int, rank: int, products: int) -> list[li
     Examples
     --------
     >>> from dmo.workflows.resources import resource_table
-    >>> [line[1] for line in resource_table(views=8, labels=260, rank=1000, products=100)][:3]
+    >>> [line[1] for line in resource_table(views=8, labels=260, rank=1000)][:3]
     ['engine', 'exact, in process', 'exact, resident']
     """
     lines = [["samples", "engine", "this process", "workers", "one worker", "disk", "tasks", "at once", "scheduler"]]
     for n in (5_000, 20_000, 100_000, 1_000_000, 10_000_000):
-        found = [exact_in_process(n, views)] if n <= 20_000 else []
+        if n <= 20_000:
+            lines.append([str(n), "exact, in process", amount(memory_peak(n, labels, views)), *["-"] * 6])
         if n <= 100_000:
-            found.append(exact_tiles(n, views, labels, products, stored=False))
+            lines.append(_tile_line(n, views, labels, stored=False))
         if n == 100_000:
-            found.append(exact_tiles(n, views, labels, products, stored=True))
-        lines.extend(_line(n, one) for one in [*found, low_rank(n, views, labels, rank)])
+            lines.append(_tile_line(n, views, labels, stored=True))
+        _, driver, worker = moment_bytes(n, views, rank, labels)
+        graph = pass_graph(n, views * rank + labels, labels, 8 * n * views)
+        own = [f"nystrom, rank {rank}", amount(driver), "1 or more", amount(WORKER + worker), "-"]
+        lines.append([str(n), *own, *graph.cells()])
     return lines
 
 
-def _line(n: int, found: Resources) -> list[str]:
-    graph = found.graph
-    held = ["-"] * 3 if graph is None else [str(graph.tasks), str(graph.held), amount(graph.scheduler_bytes)]
-    workers = [str(found.workers), amount(found.worker)] if found.workers else ["-", "-"]
-    more = "or more" if found.workers and "resident" not in found.engine else ""
-    workers[0] = f"{workers[0]} {more}".strip()
-    return [str(n), found.engine, amount(found.driver), *workers, amount(found.disk) if found.disk else "-", *held]
+def _tile_line(n: int, views: int, labels: int, stored: bool) -> list[str]:
+    """float32 tiles streamed from a disk, or in the memory of the fewest workers of one thread that hold them."""
+    block = Exact().block
+    for workers in range(1, MOST_WORKERS):
+        one = product_bytes(n, block, labels, [1] * workers, False)
+        kept = product_bytes(n, block, labels, [1] * workers, True) - one  # each view has its tiles
+        worker = WORKER + one + (0 if stored else views * kept)
+        if worker <= LARGEST or stored:
+            break
+    graph = tile_graph(n, block, workers, views, 1, labels, not stored)
+    found = ["1 or more" if stored else str(workers), amount(worker)]
+    found.append(amount(2 * n * (n + block) * views) if stored else "-")
+    name = "exact, " + ("stored" if stored else "resident")
+    return [str(n), name, amount(tile_peak(n, labels, views)), *found, *graph.cells()]
 
 
 def markdown(lines: list[list[str]]) -> str:

@@ -4,9 +4,8 @@
 
 A drawn set (500 features, 100 labels, 4000 further samples to judge by) lies in a feature store on disk. Every fit runs in a
 process of its own, on a LocalCluster of `--workers` of one thread and `--memory-limit` each (0 workers: in process), without
-label sets; beside it stands what `dmo plan` says of it in that place. Since other work on a machine changes seconds, the plan
-is made by a clock of CPU time, and compared with the CPU seconds of the driver and of the busiest worker, one after the other,
-both less what they take where there is nothing to do (.03 of a core).
+label sets; beside the peaks stands what `dmo plan` says of this process and of a worker, beside what they held before. CPU
+seconds are less what a process takes where there is nothing to do (.03 of a core).
 "Residual" is that of the last columns solved for, for their coefficients: the worst true one, in float64, relative to the
 right-hand side. "nystrom" is KGHA's low-rank engine of `--rank` columns. Peaks are those of whole processes (VmHWM), with the
 200 to 300 MiB of Python and its libraries; the scheduler lives in the driver. One BLAS thread; Linux.
@@ -19,9 +18,7 @@ import tempfile
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from _processes import alone, spent_everywhere
@@ -35,7 +32,6 @@ from dmo.errors import UserError
 from dmo.linalg.cg import BlockCG
 from dmo.metrics import annotation_scores
 from dmo.progress import bars
-from dmo.workflows import timings
 from dmo.workflows.plan import plan_fit
 
 TEST, HIDDEN, POSITIVE = 4000, 16, 5
@@ -94,8 +90,7 @@ def run(method: str, storage: str, path: str, folder: str, asked: argparse.Names
     limits = {"workers": asked.workers, "memory_limit": asked.memory_limit}
     with connect("local", **limits) if asked.workers else nullcontext() as place:
         client = None if place is None else place.client
-        with patch.object(timings, "time", SimpleNamespace(perf_counter=time.process_time)):
-            plan = plan_fit(model, views, Y.shape[1])
+        plan = plan_fit(model, views, Y.shape[1])
         idle, before = idle_shares(client), [cpu for cpu, _ in spent_everywhere(client)]
         start = time.perf_counter()
         try:
@@ -103,7 +98,8 @@ def run(method: str, storage: str, path: str, folder: str, asked: argparse.Names
                 model.fit(views, Y)
         except UserError as error:
             return {"refused": str(error)}
-        found["seconds"], found["planned"] = time.perf_counter() - start, None if plan is None else plan.seconds
+        found["seconds"] = time.perf_counter() - start
+        found["planned"] = [] if plan is None else [plan.peak_bytes >> 20, plan.worker_bytes >> 20]
         after = spent_everywhere(client)
         found["cpus"] = [
             round(cpu - first - share * found["seconds"], 1)
@@ -129,15 +125,13 @@ def idle_shares(client: Any, seconds: float = 5.0) -> list[float]:
 
 def row(method: str, storage: str, found: dict[str, Any]) -> list[str]:
     if "refused" in found:
-        return [method, storage, "refused", *["-"] * 8]
-    planned, (driver, *workers) = found["planned"], found["cpus"]
+        return [method, storage, "refused", *["-"] * 7]
     return [
         method,
         storage,
         f"{found['seconds']:.0f}",
         " ".join(f"{cpu:.0f}" for cpu in found["cpus"]),
-        "-" if planned is None else f"{planned:.0f}",
-        "-" if planned is None else f"{planned / (driver + max(workers, default=0.0)):.2f}",
+        " ".join(map(str, found["planned"])) or "-",
         f"{found['driver']:.0f}",
         " ".join(f"{peak:.0f}" for peak in found["peaks"]) or "-",
         str(sum(found["products"])) if found["products"] else "-",
@@ -160,7 +154,7 @@ def main() -> None:
     parser.add_argument("--memory-limit", default="1GiB")
     parser.add_argument("--folder", help="where the stores lie, for the next run too; default: a temporary one")
     asked = parser.parse_args()
-    head = ("", "storage", "s", "CPU s", "planned", "planned / CPU", "driver MiB", "workers MiB", "products")
+    head = ("", "storage", "s", "CPU s", "planned MiB", "driver MiB", "workers MiB", "products")
     table = Table(*head, "residual", f"F1 of top {POSITIVE}")
     table.title = f"{asked.samples} x {asked.features}, {asked.labels} labels, ridge {asked.ridge:g}"
     with tempfile.TemporaryDirectory() as temporary:

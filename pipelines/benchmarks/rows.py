@@ -4,7 +4,7 @@
 
 One drawn feature store (512 features, 1 GB per million rows; 20 000 further rows to judge by) serves all numbers of rows:
 a fit takes the first of them. Every fit runs in a process of its own. The limit is the time of a pass's operations, 2 r d +
-(r + L)^2 + r^2 a row, at the speed of a float32 product in the same process; the plan is what `dmo plan` says before the fit.
+(r + L)^2 + r^2 a row, at the speed of a float32 product in the same process.
 Peaks are of resident memory less the files' pages; labels take one byte each. Linux.
 """
 
@@ -27,7 +27,6 @@ from dmo import MultiViewRidge, Nystrom, stores
 from dmo.blocks import Subset
 from dmo.metrics import auc_macro
 from dmo.progress import bars
-from dmo.workflows.plan import plan_fit
 
 NEW, HIDDEN = 20_000, 20
 
@@ -64,7 +63,6 @@ def run(path: str, n: int, rank: int) -> dict[str, Any]:
     old, targets, truth = {"x": Subset(X, np.arange(n))}, Y[:n].copy(), Y[new].copy()
     del Y
     model = MultiViewRidge("rbf", ridge=0.1, approximation=Nystrom(rank=rank), label_sets=False)
-    planned = plan_fit(model, old, targets.shape[1])
     model.fit({"x": X[:1500]}, targets[:1500])  # compiled loops are loaded
     held, begun = spent(), time.perf_counter()
     with bars(disable=True) as stages:
@@ -76,7 +74,6 @@ def run(path: str, n: int, rank: int) -> dict[str, Any]:
         "seconds": seconds,
         "cpu": used[0] - held[0],
         "pass": stages.get("pass over the rows", 0.0),
-        "planned": planned.seconds if planned else None,
         "limit": product.scaled(n * operations / 1e9).cpu,
         "before": held[1],
         "peak": used[1],
@@ -95,7 +92,7 @@ def main() -> None:
     parser.add_argument("--folder", help="where the store lies, for the next run too; default: a temporary one")
     parser.add_argument("--json", type=Path, help="file for the figures")
     asked = parser.parse_args()
-    table = Table("rows", "s", "CPU s", "per million", "of the limit", "plan, s", "MiB", "of them labels", "AUC, %")
+    table = Table("rows", "s", "CPU s", "per million", "of the limit", "MiB", "of them labels", "AUC, %")
     table.title = f"{asked.features} features, float16, rank {asked.rank}, {asked.labels} labels"
     figures = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -108,7 +105,7 @@ def main() -> None:
             found = alone(run, str(path), n, asked.rank)
             figures.append(found)
             cells = [found["seconds"], found["cpu"], 1e6 * found["cpu"] / n, 100 * found["limit"] / found["cpu"]]
-            cells += [found["planned"], found["peak"], found["labels"], found["auc"]]
+            cells += [found["peak"], found["labels"], found["auc"]]
             table.add_row(f"{n:,}", *(f"{cell:.1f}" for cell in cells))
             print(found, flush=True)
     Console(width=110).print(table)

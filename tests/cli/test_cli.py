@@ -246,7 +246,7 @@ def test_a_command_says_in_one_line_what_was_chosen_and_more_when_asked(work, tm
     command = "fit", "kgha", work / "f.zarr", tmp_path / "m.zarr", "--overwrite"
     (line,) = run(*command).stderr.strip().split("\n")
     assert line.startswith(f"KGHA on {N_TRAIN} samples of split train; kernels rbf (shape)")
-    assert "engine exact (2 kernels of 90 x 90 with factors take 189.8 KiB, " in line
+    assert "engine exact (2 kernels of 90 x 90 with factors take 253.1 KiB, " in line
     said = run(*command, "-v")
     assert "solve: cholesky" in said.stderr
     assert "kernels and factors" in said.stderr
@@ -338,8 +338,8 @@ def test_dry_run_plans_and_writes_nothing(work, tmp_path, command):
     assert "nothing was written" in table
     assert list(tmp_path.iterdir()) == []
     if command == "fit":
-        assert (plan["kernel_bytes"], plan["factor_bytes"]) == (2 * 4 * N_TRAIN**2, 2 * 8 * N_TRAIN**2)
-        assert 0 < plan["seconds"] == pytest.approx(plan["kernel_seconds"] + plan["solve_seconds"])
+        assert (plan["kernel_bytes"], plan["factor_bytes"]) == (2 * 8 * N_TRAIN**2, 2 * 8 * N_TRAIN**2)
+        assert not any("seconds" in name for name in plan)
     else:
         assert plan["blocks"] == 1
 

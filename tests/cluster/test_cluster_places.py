@@ -20,7 +20,6 @@ import yaml
 from distributed import Client, LocalCluster, Security
 from typer.testing import CliRunner
 
-from dmo import KGHA
 from dmo.cli.app import app
 from dmo.cluster import Backend, connect, setting, tls, usable_memory
 from dmo.cluster.settings import defaults
@@ -31,7 +30,6 @@ from dmo.kernels.multikernel import MultiKernel
 from dmo.kernels.tiles import FeatureTiles
 from dmo.linalg.tiles import Tiles
 from dmo.stores import StoreError, ViewSpec, create_features, create_results, open_results
-from dmo.workflows.plan import products_of
 from dmo.workflows.program import RunOptions, running
 from dmo.workflows.resources import markdown, pass_graph, resource_table, tile_graph
 
@@ -683,8 +681,7 @@ def test_an_open_cluster_is_closed_when_its_workers_do_not_come() -> None:
 
 def test_the_table_of_resources_is_what_the_plan_says(tmp_path: Path) -> None:
     """ESP Game's 8 views and 268 labels; the sums of its tasks are compared with a scheduler's own by overhead.py."""
-    products = products_of(KGHA())
-    assert markdown(resource_table(8, 268, 1000, products)) in (CLUSTER / "README.md").read_text(encoding="utf-8")
+    assert markdown(resource_table(8, 268, 1000)) in (CLUSTER / "README.md").read_text(encoding="utf-8")
     store = tmp_path / "s.zarr"
     Y = (np.random.default_rng(0).random((20, 3)) < 0.5).astype(np.uint8)
     writer = create_features(store, 20, {"a": ViewSpec(2, "float32"), "b": ViewSpec(3, "float32")}, labels=Y)
@@ -693,7 +690,7 @@ def test_the_table_of_resources_is_what_the_plan_says(tmp_path: Path) -> None:
     writer.finish()
     printed = CliRunner().invoke(app, ["plan", "kgha", str(store), "--resources", "--rank", "50"])
     assert printed.exit_code == 0, printed.stderr
-    assert printed.stdout == markdown(resource_table(2, 3, 50, products))
+    assert printed.stdout == markdown(resource_table(2, 3, 50))
 
 
 def test_the_plan_of_a_pass_counts_its_tasks() -> None:

@@ -233,12 +233,6 @@ def test_a_sweep_fits_every_setting_by_itself_to_the_scores_of_moments(monkeypat
 @pytest.mark.parametrize(("labels", "name"), [(3, "conjugate gradients"), (100, "normal equations")])
 def test_the_plan_is_that_of_kernel_values(labels, name):
     views = {"x": RNG.normal(size=(3000, 5)).astype(np.float32)}
-    plans = [
-        plan_fit(
-            MultiViewRidge("rbf", approximation=Nystrom(rank=2000, solver=solver), label_sets=False), views, labels
-        )
-        for solver in ("direct", "cg")
-    ]
-    assert plans[1].kernel_bytes == 4 * 3000 * 2000
-    assert name in plans[1].storage
-    assert 0 < plans[1].seconds < plans[0].seconds
+    found = plan_fit(MultiViewRidge("rbf", approximation=Nystrom(rank=2000, solver="cg")), views, labels)
+    assert found.kernel_bytes == 4 * 3000 * 2000
+    assert name in found.storage
